@@ -66,8 +66,8 @@ def read_tokens(role: str, tokens: list[str], numbers: bool | None) -> Vector:
         ids = [int(word) if _WHOLE_NUMBER.fullmatch(word) else word for word in words]
         fitting = all(isinstance(number, int) and -(2**63) <= number < 2**63 for number in ids)
         return np.array(ids, dtype=np.int64 if fitting else object)
-    if role == "groups":
-        return np.array(words, dtype=object)
+    if role == "groups":  # tables of text have no types, so that 007 is the number 7, as pandas and pyarrow read it
+        return np.array([int(word) if _WHOLE_NUMBER.fullmatch(word) else word for word in words], dtype=object)
     values = [parse_number(word) for word in words]
     if None not in values and (role != "label" or numbers is not False):
         return np.array(values, dtype=np.float64)

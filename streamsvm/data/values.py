@@ -208,8 +208,10 @@ def to_qid(values: Vector, place: Place) -> npt.NDArray[np.int64]:
 def to_groups(values: Vector, place: Place) -> npt.NDArray[np.int64]:
     """Return the groups of a piece as numbers: whole numbers and times as they are, texts by their hash.
 
-    A hash depends on the text alone, so that no table of texts is needed. It has 62 bits and is below all numbers that
-    are taken: of a million groups, two have the same one with a probability of 1e-7. Times count in nanoseconds.
+    A text stands for a whole number only if it is how the number is written: "7" is 7, and "007" is another group, as
+    it is to pandas and pyarrow. A hash depends on the text alone, so that no table of texts is needed. It has 62 bits
+    and is below all numbers that are taken: of a million groups, two have the same one with a probability of 1e-7.
+    Times count in nanoseconds.
     Raises InputError for a missing group, and for a number that is not whole.
     """
     if values.dtype.kind == "M":
@@ -238,7 +240,7 @@ def _number_group(value: Any, place: Callable[[], str]) -> int:
     word = value.strip() if isinstance(value, str) else value
     if _is_missing(word):
         raise InputError(f"{place()}: the group is missing")
-    if isinstance(word, str) and not _WHOLE_NUMBER.fullmatch(word):
+    if isinstance(word, str) and not (_WHOLE_NUMBER.fullmatch(word) and str(int(word)) == word):
         digest = hashlib.blake2b(word.encode(errors="surrogateescape"), digest_size=8).digest()
         return int.from_bytes(digest, "little") // 4 - 2**63
     if not (isinstance(word, str) or _is_whole(word)) or not LEAST_GROUP <= int(word) < 2**63:

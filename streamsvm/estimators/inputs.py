@@ -84,7 +84,8 @@ def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any, 
     """Return rows in memory as a source; InputError or ValueError for unsuitable rows or labels."""
     _require_labels(estimator, y)
     if takes_label_sets(estimator, y):
-        return _tell_apart(estimator, _check_label_sets(estimator, X, y, sample_weight))
+        source = _add_groups(_check_label_sets(estimator, X, y, sample_weight), groups)
+        return _tell_apart(estimator, source)
     rows, labels = (validate(estimator, X, reset=True), None) if y is None else validate(estimator, X, y, reset=True)
     if labels is None:
         source = _make_source(estimator, rows, None, None, sample_weight)
@@ -95,10 +96,15 @@ def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any, 
     if qid is not None:
         source.qid = np.asarray(column_or_1d(qid), np.int64)
         check_consistent_length(rows, source.qid)
+    return _tell_apart(estimator, _add_groups(source, groups))
+
+
+def _add_groups(source: ArrayDataset, groups: Any) -> ArrayDataset:
+    """Give the rows of the source their groups, if there are any; InputError for a group that is none."""
     if groups is not None:
-        check_consistent_length(rows, groups)
+        check_consistent_length(range(source.n_rows), groups)
         source.groups = to_groups(np.asarray(groups), lambda i: f"groups: row {i + 1} (counted from 1)")
-    return _tell_apart(estimator, source)
+    return source
 
 
 def _tell_apart(estimator: Any, source: ArrayDataset) -> ArrayDataset:

@@ -11,11 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import streamsvm
+from streamsvm import LinearSVC
 from streamsvm.cli.info import verify
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.data.tables import Columns
+from streamsvm.data.values import to_groups
 from streamsvm.errors import InputError, IntegrityError
+from streamsvm.estimators.inputs import open_source
 from streamsvm.options import TrainOptions
 from streamsvm.training.features import FeatureOptions, make_features
 from streamsvm.training.grid import tune
@@ -85,6 +89,42 @@ def test_a_text_is_the_same_group_beside_numbers(tmp_path: Path) -> None:
     assert groups is not None
     assert groups[[0, 2, 3, 5]].tolist() == [7, 7, 7, 8]
     assert groups[1] == groups[4] < -(2**62)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "strings", "objects", "frame", "memory"])
+def test_texts_of_digits_are_the_groups_that_pandas_makes_of_them(kind: str, tmp_path: Path) -> None:
+    """A column of text has the groups "7" and "007"; a CSV file has no types, and pandas reads both as 7."""
+    cells = pd.Series(["7", "007", "8", "+8", "0", "-0"] * 10)
+    frame = pd.DataFrame({"a": X[:, 0], "label": Y, "g": cells})
+    path, out = tmp_path / f"rows.{kind}", tmp_path / "rows.zarr"
+    theirs, columns = cells, Columns(label="label", groups="g")
+    match kind:
+        case "csv":
+            frame.to_csv(path, index=False)
+            theirs, dataset = pd.read_csv(path)["g"], ingest(path, out, columns=columns)
+        case "parquet":
+            frame.to_parquet(path)
+            theirs, dataset = pd.read_parquet(path)["g"], ingest(path, out, columns=columns)
+        case "strings":
+            dataset = ingest(X, out, Y, groups=cells.to_numpy().astype(str))
+        case "objects":
+            dataset = ingest(X, out, Y, groups=cells.to_numpy().astype(object))
+        case "frame":
+            dataset = ingest(frame[["a"]], out, Y, groups=cells)
+        case _:
+            with open_source(LinearSVC(), X, Y, None, None, cells) as source:
+                assert source.column("groups").tolist() == to_groups(cells.to_numpy(object), str).tolist()  # type: ignore[union-attr]
+                assert len(np.unique(source.column("groups"))) == 6  # type: ignore[arg-type]
+            return
+    assert read_partition(dataset) == {frozenset(rows.tolist()) for rows in theirs.groupby(theirs).indices.values()}
+
+
+def test_rows_of_a_group_are_deleted_by_its_own_text(tmp_path: Path) -> None:
+    cells = np.array(["7", "007", "8"] * 20)
+    ingest(X, tmp_path / "rows.zarr", Y, groups=cells, shuffle=None)
+    left = streamsvm.delete(tmp_path / "rows.zarr", groups=["007"])
+    assert left.n_rows == 40
+    assert np.unique(left.column("groups")).tolist() == [7, 8]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ from streamsvm.models.model import LinearModel
 from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.exact_losses import add_exact, start_exact
 from streamsvm.numeric.exact_sums import add_exact_sums, start_exact_sums
-from streamsvm.numeric.gram import BUFFER_ROWS
+from streamsvm.numeric.gram import BUFFER_ROWS, LIGHT_COLUMNS, LIGHT_ROWS
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.requests import MemoryNeed
@@ -86,12 +86,13 @@ def _need_memory(source: RowSource, threads: int) -> MemoryNeed:  # noqa: ARG001
     and two matrices: those of this step and of the last. Few rows may be solved as they are (row_equations).
     """
     n, d, n_groups = source.n_rows, source.n_features, len(plan_groups(source))
+    buffered = BUFFER_ROWS + (LIGHT_ROWS + LIGHT_COLUMNS) // 2  # light rows and their products are float32
     critical = 2 * min(n, MOST_CRITICAL_ROWS) * source.nbytes // n
     driver = 8 * ROW_VECTORS * n + 8 * MATRICES * d**2 + critical + count_bytes(n, d)
     return MemoryNeed(
         driver_bytes=driver,
         turn_bytes=driver - (8 * HELD_VECTORS * n + 8 * 2 * d**2),
-        totals_bytes=8 * d * (d + BUFFER_ROWS + N_SUMS + N_MAGNITUDES + 2) + 56 * n // n_groups,
+        totals_bytes=8 * d * (d + buffered + N_SUMS + N_MAGNITUDES + 2) + 56 * n // n_groups,
         shared_bytes=32 * d,
         gathered_bytes=56 * n,
         by_row_bytes=8 * 8 * n,
@@ -109,7 +110,7 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
     allowed, limits = np.ones(2, dtype=bool), np.full(2, np.inf)
     point = (none, two, one, two, one, none, none)
     ends = np.zeros((2, 2))
-    add_assembled(start_assembled(2), rows, costs, ends, none, 0.0, limits, "omega", True, *point, allowed)
+    add_assembled(start_assembled(2, 1.0), rows, costs, ends, none, 0.0, limits, "omega", True, *point, allowed)
     add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), costs)
     add_exact_sums(start_exact_sums(2), rows, one)
     _run_driver_kernels()

@@ -32,7 +32,7 @@ from functools import partial
 import numpy as np
 from scipy.linalg.blas import dtrmm
 
-from streamsvm.methods.interior_point.constraint_reduction import Reduction, find_limits
+from streamsvm.methods.interior_point.constraint_reduction import Reduction, find_limits, find_most_light
 from streamsvm.methods.interior_point.normal_equations import Solution
 from streamsvm.methods.interior_point.row_equations import Equations, choose_equations
 from streamsvm.methods.interior_point.state import State, settle
@@ -110,7 +110,8 @@ class Plan:
 
 def solve(settings: InteriorPoint, state: State) -> Solver:
     """Go on from a state; every `Step` carries the whole state, and a run that goes on from it has the same bits."""
-    costs, start = np.array(settings.class_costs), partial(start_assembled, len(state.w))
+    costs, most_light = np.array(settings.class_costs), find_most_light(settings.reduction, len(state.s))
+    start = partial(start_assembled, len(state.w), most_light)
     if state.passes == 0:
         sums = yield _assemble(settings, state, _stay(state, np.full(2, np.inf)), start)
         y, row_costs = read_labels(costs, gather(sums.tiles, LABELS), gather(sums.tiles, SAMPLE_WEIGHTS))

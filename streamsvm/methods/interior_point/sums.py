@@ -75,9 +75,11 @@ class AssembledSums:
     tiles: list[Tile] = field(default_factory=list)
 
 
-def start_assembled(n_features: int) -> AssembledSums:
-    """Return the totals of no rows."""
-    return AssembledSums(GramSum(n_features), np.zeros((N_SUMS, n_features)), np.zeros((N_MAGNITUDES, n_features)))
+def start_assembled(n_features: int, most_light: float = 0.0) -> AssembledSums:
+    """Return the totals of no rows. most_light: which rows of the Gram matrix are light (numeric.gram)."""
+    return AssembledSums(
+        GramSum(n_features, most_light), np.zeros((N_SUMS, n_features)), np.zeros((N_MAGNITUDES, n_features))
+    )
 
 
 @unwarned
