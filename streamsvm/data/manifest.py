@@ -153,9 +153,9 @@ def _check_arrays(meta: Meta) -> None:
     n, d, arrays = meta["n_rows"], meta["n_features"], meta["arrays"]
     may_be_narrow = meta["format"] >= NARROW_FORMAT and not meta["sparse"]
     dtype = str(arrays["X"]["dtype"]) if may_be_narrow else "float32"
-    _need(dtype in DTYPES, f"X is {dtype}")
     is_narrow = meta["format"] == NARROW_FORMAT
     _need(not is_narrow or dtype in DTYPES[1:], "its format is that of float16 and int8, unlike X")
+    _need(dtype in DTYPES, f"X is {dtype}")
     are_sharded = any("shards" in entry for entry in arrays.values())
     _need(are_sharded == (meta["format"] == SHARDED_FORMAT), "its format is not that of its shards")
     wanted: dict[str, tuple[list[int], str]] = {"X": ([n, d], dtype)}
