@@ -14,10 +14,11 @@ import hashlib
 import re
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from threading import Condition, Event, Thread
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -54,6 +55,7 @@ class ObjectServer:
     latency: float = 0.0
     most_at_once: int = 0  # requests that were answered at the same time
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=count)  # of uploads
     lock: Condition = field(default_factory=Condition)
     closing: Event = field(default_factory=Event)
     held: Event = field(default_factory=Event)  # set when an answer is held
@@ -207,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
                 deleted = "".join(f"<Deleted><Key>{name}</Key></Deleted>" for name in names)
                 status, answer, headers = 200, f"<DeleteResult>{deleted}</DeleteResult>".encode(), {}
             elif request.method == "POST" and "uploads" in request.query:
-                number = str(len(self.owner.uploads))
+                number = str(next(self.owner.numbers))
                 self.owner.uploads[number] = {}
                 text = f"<InitiateMultipartUploadResult><UploadId>{number}</UploadId></InitiateMultipartUploadResult>"
                 status, answer, headers = 200, text.encode(), {}

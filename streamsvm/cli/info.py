@@ -57,6 +57,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "bytes": dataset.stored_bytes,
         "dtype": dataset.dtype,
         "codec": dataset.meta.get("codec"),
+        "shards": any("shards" in entry for entry in (dataset.meta.get("arrays") or {}).values()),
         "scaling": dataset.scaling.kind if dataset.scaling else "none",
         "shuffle": dataset.meta.get("shuffle"),
         "source": dataset.meta.get("source"),
@@ -121,6 +122,7 @@ def format_description(about: dict[str, Any]) -> str:
     layout += "" if about["dtype"] == "float32" else f", stored as {about['dtype']}"
     density = "" if about["density"] is None else f", {about['density']:.2%} not zero"
     codec = f", codec {about['codec']}" if about["codec"] else ""
+    codec += ", in shards" if about["shards"] else ""
     size = f"{say_count(about['largest_chunk_rows'], 'row')} each, {format_bytes(about['bytes'])} in all"
     deleted = f"; {about['deleted_rows']:,} more were deleted, and stay in its files" if about["deleted_rows"] else ""
     lines = [

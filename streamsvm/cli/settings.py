@@ -27,6 +27,7 @@ def read_ingest_options(options: argparse.Namespace) -> IngestOptions:
     return IngestOptions(
         layout=options.layout,
         chunk_bytes=None if options.chunk_bytes is None else parse_bytes(options.chunk_bytes),
+        shard_bytes=None if options.shard_bytes is None else parse_bytes(options.shard_bytes),
         codec=options.codec,
         scale=options.scale,
         shuffle=parse_shuffle(options.shuffle),

@@ -138,11 +138,12 @@ def pair(starts: I64, stops: I64) -> Iterator[tuple[int, int]]:
     return zip(starts.tolist(), stops.tolist(), strict=True)
 
 
-def write_chunk(path: Path, payload: Bytes) -> None:
-    """Write the file of a raw chunk, and bring it to the disk."""
+def write_chunk(path: Path, payload: Bytes, begin: int = 0, end: bytes = b"") -> None:
+    """Write a raw chunk from byte `begin` of a file on, its checksum, and then `end`, and bring them to the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_to_rewrite(path) as file:
-        for part in (payload.data, google_crc32c.value(payload).to_bytes(CRC_BYTES, "little")):
+        file.seek(begin)
+        for part in (payload.data, google_crc32c.value(payload).to_bytes(CRC_BYTES, "little"), end):
             done = 0
             while done < len(part):
                 done += file.write(part[done:])
@@ -163,11 +164,14 @@ def checksum_parts(payload: Bytes, part_bytes: int) -> Checksums:
     return np.array([google_crc32c.value(payload[at : at + part_bytes]) for at in starts], np.uint32)
 
 
-def read_checksum(path: Path) -> int:
-    """Return the CRC-32C that a chunk's file ends with."""
+def read_checksum(path: Path, stop: int | None = None) -> int:
+    """Return the CRC-32C that a chunk ends with: before byte `stop` of a file, or at the end of the file."""
     try:
         with path.open("rb") as file:
-            file.seek(-CRC_BYTES, os.SEEK_END)
+            if stop is None:
+                file.seek(-CRC_BYTES, os.SEEK_END)
+            else:
+                file.seek(stop - CRC_BYTES)
             return int.from_bytes(file.read(CRC_BYTES), "little")
     except FileNotFoundError:
         raise IntegrityError(f"{path}: chunk is missing") from None

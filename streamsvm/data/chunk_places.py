@@ -1,7 +1,7 @@
 """The places where the raw chunks of an array lie: a folder on a local disk, or an object store.
 
-A place opens the file of a chunk, and begins to read one that is needed soon: on a local disk the operating system
-reads ahead, and from a store the first ranges are requested.
+A place opens a chunk, which is a file or lies in a shard, and begins to read one that is needed soon: on a local disk
+the operating system reads ahead, and from a store the first ranges are requested.
 """
 
 from __future__ import annotations
@@ -12,28 +12,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
+
 from streamsvm.data.chunk_file import Bytes, StoredFile
 from streamsvm.data.object_file import AHEAD_BYTES, ObjectFile, Range
 from streamsvm.data.object_store import RemoteStore
+from streamsvm.data.shards import Shards, Span
 from streamsvm.errors import IntegrityError
 
 T = TypeVar("T")
-MOST_ANNOUNCED = 8  # files of chunks, by one thread
+MOST_ANNOUNCED = 8  # chunks, by one thread
 
 
 class ChunkPlace(Protocol):
-    """The place of the chunks of one array. key: the name of a chunk's file; n_bytes: its size.
+    """The place of the chunks of one array. span: where a chunk lies.
 
-    ranges: the bytes that will be read, which ascend.
+    ranges: the bytes of the chunk that will be read, which ascend.
     ahead_bytes: the most memory that an open chunk takes for what is read ahead.
     """
 
     ahead_bytes: int
 
-    def open(self, key: str, n_bytes: int, ranges: Sequence[Range]) -> StoredFile:
-        """Open the file of a chunk. Raises IntegrityError if it is found missing or of another size."""
+    def open(self, span: Span, ranges: Sequence[Range]) -> StoredFile:
+        """Open a chunk. Raises IntegrityError if its file is found missing or of another size."""
 
-    def advise(self, key: str, n_bytes: int, ranges: Sequence[Range]) -> None:
+    def advise(self, span: Span, ranges: Sequence[Range]) -> None:
         """Begin to read what this thread will open soon."""
 
     def forget_advised(self) -> None:
@@ -49,23 +52,23 @@ class LocalPlace:
         self.folder = folder
         self._announced = _Announced[None]()
 
-    def open(self, key: str, n_bytes: int, ranges: Sequence[Range]) -> LocalFile:  # noqa: ARG002
+    def open(self, span: Span, ranges: Sequence[Range]) -> LocalFile:  # noqa: ARG002
         """See ChunkPlace."""
-        self._announced.files.pop((key, ()), None)
-        return LocalFile(self.folder / key, n_bytes)
+        self._announced.files.pop((span.own_key, ()), None)
+        return LocalFile(self.folder, span)
 
-    def advise(self, key: str, n_bytes: int, ranges: Sequence[Range]) -> None:  # noqa: ARG002
+    def advise(self, span: Span, ranges: Sequence[Range]) -> None:  # noqa: ARG002
         """See ChunkPlace."""
         files = self._announced.files
-        if (key, ()) in files:
+        if (span.own_key, ()) in files:
             return
-        files[key, ()] = None
+        files[span.own_key, ()] = None
         if len(files) > MOST_ANNOUNCED:
             files.pop(next(iter(files)))
         if hasattr(os, "posix_fadvise"):
             try:
-                with open(self.folder / key, "rb", buffering=0) as file:
-                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+                with open(self.folder / span.key, "rb", buffering=0) as file:
+                    os.posix_fadvise(file.fileno(), span.begin, span.n_bytes, os.POSIX_FADV_WILLNEED)
             except OSError:
                 return  # the read itself will report the error
 
@@ -75,23 +78,25 @@ class LocalPlace:
 
 
 class LocalFile:
-    """A file on a local disk. See chunk_file.StoredFile."""
+    """A chunk on a local disk. See chunk_file.StoredFile."""
 
-    def __init__(self, path: Path, n_bytes: int) -> None:
-        self.name = str(path)
+    def __init__(self, folder: Path, span: Span) -> None:
+        path = folder / span.key
+        self.name, self._begin = f"{folder}/{span.name}", span.begin
         try:
             self._file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         except FileNotFoundError:
-            raise IntegrityError(f"{path}: chunk is missing") from None
+            raise IntegrityError(f"{path}: {span.kind} is missing") from None
         except OSError as error:
-            raise IntegrityError(f"{path}: chunk cannot be opened: {error.strerror}") from error
+            raise IntegrityError(f"{path}: {span.kind} cannot be opened: {error.strerror}") from error
         size = os.fstat(self._file).st_size
-        if size != n_bytes:
+        if size != span.file_bytes:
             os.close(self._file)
-            raise IntegrityError(f"{path}: chunk has {size} bytes instead of {n_bytes}")
+            raise IntegrityError(f"{path}: {span.kind} has {size} bytes instead of {span.file_bytes}")
 
     def fill(self, buffer: Bytes, begin: int) -> None:
         """See StoredFile."""
+        begin += self._begin
         done = os.preadv(self._file, [buffer.data], begin)  # as a rule one call is enough
         while done < len(buffer):
             n = os.preadv(self._file, [buffer.data[done:]], begin + done)
@@ -116,18 +121,18 @@ class RemotePlace:
         self.store, self.path = store, path
         self._announced = _Announced[ObjectFile]()
 
-    def open(self, key: str, n_bytes: int, ranges: Sequence[Range]) -> ObjectFile:
+    def open(self, span: Span, ranges: Sequence[Range]) -> ObjectFile:
         """See ChunkPlace. What was announced as a whole may be read in parts."""
-        for announced in (tuple(ranges), ((0, n_bytes),)):
-            if (file := self._announced.files.pop((key, announced), None)) is not None:
+        for announced in (tuple(ranges), ((0, span.n_bytes),)):
+            if (file := self._announced.files.pop((span.own_key, announced), None)) is not None:
                 return file
-        return self._open(key, n_bytes, ranges)
+        return self._open(span, ranges)
 
-    def advise(self, key: str, n_bytes: int, ranges: Sequence[Range]) -> None:
+    def advise(self, span: Span, ranges: Sequence[Range]) -> None:
         """See ChunkPlace."""
         files = self._announced.files
-        if (key, tuple(ranges)) not in files:
-            files[key, tuple(ranges)] = self._open(key, n_bytes, ranges)
+        if (span.own_key, tuple(ranges)) not in files:
+            files[span.own_key, tuple(ranges)] = self._open(span, ranges)
         if len(files) > MOST_ANNOUNCED:  # the oldest one was announced by a pass that has ended early
             files.pop(next(iter(files))).close()
 
@@ -136,12 +141,27 @@ class RemotePlace:
         while self._announced.files:
             self._announced.files.popitem()[1].close()
 
-    def _open(self, key: str, n_bytes: int, ranges: Sequence[Range]) -> ObjectFile:
-        return ObjectFile(self.store, f"{self.path}/{key}", n_bytes, ranges)
+    def _open(self, span: Span, ranges: Sequence[Range]) -> ObjectFile:
+        file = ObjectFile(self.store, f"{self.path}/{span.key}", span.file_bytes, ranges, span.kind, begin=span.begin)
+        file.name = f"{self.store.url}/{self.path}/{span.name}"
+        return file
+
+
+def check_index(place: ChunkPlace, shards: Shards, shard: int) -> None:
+    """Raise IntegrityError unless the index of a shard says where its chunks lie."""
+    span = shards.find_index(shard)
+    file = place.open(span, [(0, span.n_bytes)])
+    try:
+        found = np.empty(span.n_bytes, np.uint8)
+        file.fill(found, 0)
+    finally:
+        file.close()
+    if found.tobytes() != shards.make_index(shard):
+        raise IntegrityError(f"{file.name}: damaged (other programs would not find the chunks)")
 
 
 class _Announced(threading.local, Generic[T]):
-    """What a thread has announced and not opened yet, by key and ranges."""
+    """What a thread has announced and not opened yet, by chunk and ranges."""
 
     def __init__(self) -> None:
         self.files: dict[tuple[str, tuple[Range, ...]], T] = {}

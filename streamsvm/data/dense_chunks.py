@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.chunk_file import CRC_BYTES, checksum_parts
+from streamsvm.data.shards import Shards
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import I64, Rows
 
@@ -32,12 +33,14 @@ class Column:
     """An array of the dataset. `shape` is that of a row.
 
     Each part of a chunk has a checksum of its own, and part_bytes is the size of a part; 0 means that there are none.
+    shards: where the chunks lie.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     part_bytes: int
+    shards: Shards
 
     @property
     def row_bytes(self) -> int:
@@ -83,7 +86,8 @@ class DenseChunks:
         n_rows, values = self._count_rows(index), {}
         for column in self.columns:
             n_items = n_rows * int(np.prod(column.shape, dtype=np.int64))
-            content = np.fromfile(self._find_file(column, index), column.dtype, n_items)
+            span = column.shards.find(index)
+            content = np.fromfile(self.folder / column.name / span.key, column.dtype, n_items, offset=span.begin)
             values[column.name] = np.zeros((self.chunk_rows, *column.shape), column.dtype)
             values[column.name][:n_rows] = content.reshape(n_rows, *column.shape)
         return self._finish(index, values)
@@ -91,26 +95,24 @@ class DenseChunks:
     def _count_rows(self, index: int) -> int:
         return min(self.chunk_rows, self.n_rows - index * self.chunk_rows)
 
-    def _find_file(self, column: Column, index: int) -> Path:
-        return self.folder / column.name / "c" / f"{index}{'/0' * len(column.shape)}"
-
     def _finish(self, index: int, values: Mapping[str, Array]) -> Checksums:
         checksums = {}
         for column in self.columns:
             content = values[column.name].reshape(-1).view(np.uint8)
-            crc = google_crc32c.value(content).to_bytes(CRC_BYTES, "little")
+            end = google_crc32c.value(content).to_bytes(CRC_BYTES, "little") + column.shards.end_with(index)
             self._put(column, index, 0, content)
-            self._put(column, index, len(content), np.frombuffer(crc, np.uint8))
+            self._put(column, index, len(content), np.frombuffer(end, np.uint8))
             if column.part_bytes:
                 checksums[column.name] = checksum_parts(content, column.part_bytes)
         return checksums
 
     def _put(self, column: Column, index: int, begin: int, content: Array) -> None:
-        """Write bytes at their place in a chunk's file.
+        """Write bytes at their place in a chunk, from its byte `begin` on.
 
         The dataset's folder is not made here: a missing one is not shared, or the writing has been given up.
         """
-        array, file = self.folder / column.name, self._find_file(column, index)
+        span, array = column.shards.find(index), self.folder / column.name
+        file = array / span.key
         if not array.is_dir():
             raise InputError(f"{array}: no such folder; all tasks have to share the folder of the dataset they write")
         (array / "c").mkdir(exist_ok=True)
@@ -119,7 +121,7 @@ class DenseChunks:
         try:
             done = 0
             while done < len(content):
-                done += os.pwrite(descriptor, content.data[done:], begin + done)
+                done += os.pwrite(descriptor, content.data[done:], span.begin + begin + done)
         finally:
             os.close(descriptor)
 

@@ -1,6 +1,6 @@
 """A cache of an object store's raw chunks on a local disk: what was read and verified once is read from there later.
 
-    FOLDER/<fingerprint of the dataset>/<array>/c/3/0     the file of chunk 3 of an array, as it lies in the store
+    FOLDER/<fingerprint of the dataset>/<array>/c/3/0     chunk 3 of an array, in a file of its own
 
 Copies are compared with the manifest whenever they are read, as the objects in the store are. All processes of a
 machine share the folder and its limit. They count under a lock; a copy counts with its full size from its beginning
@@ -22,6 +22,7 @@ from pathlib import Path
 from streamsvm.data.chunk_file import Bytes, StoredFile
 from streamsvm.data.chunk_places import LocalPlace, RemotePlace
 from streamsvm.data.object_file import Range
+from streamsvm.data.shards import Span
 from streamsvm.errors import InputError, WriteError
 from streamsvm.machine import parse_bytes
 from streamsvm.urls import is_remote
@@ -168,19 +169,21 @@ class CachedPlace:
         self.ahead_bytes, self._remote, self._cache = remote.ahead_bytes, remote, cache
         self._local = LocalPlace(cache.folder / remote.path)
 
-    def open(self, key: str, n_bytes: int, ranges: Sequence[Range]) -> StoredFile:
+    def open(self, span: Span, ranges: Sequence[Range]) -> StoredFile:
         """See ChunkPlace. A copy is made of what is read whole."""
-        target = self._local.folder / key
+        target = self._local.folder / span.own_key
         if target.exists():
-            return self._local.open(key, n_bytes, ranges)
-        file = self._remote.open(key, n_bytes, ranges)
-        copy = self._cache.begin_copy(target, n_bytes) if list(ranges) == [(0, n_bytes)] else None
+            return self._local.open(span.alone(), ranges)
+        file = self._remote.open(span, ranges)
+        copy = self._cache.begin_copy(target, span.n_bytes) if list(ranges) == [(0, span.n_bytes)] else None
         return file if copy is None else CopiedFile(file, copy)
 
-    def advise(self, key: str, n_bytes: int, ranges: Sequence[Range]) -> None:
+    def advise(self, span: Span, ranges: Sequence[Range]) -> None:
         """See ChunkPlace."""
-        place = self._local if (self._local.folder / key).exists() else self._remote
-        place.advise(key, n_bytes, ranges)
+        if (self._local.folder / span.own_key).exists():
+            self._local.advise(span.alone(), ranges)
+        else:
+            self._remote.advise(span, ranges)
 
     def forget_advised(self) -> None:
         """See ChunkPlace."""

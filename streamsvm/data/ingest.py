@@ -20,17 +20,18 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm import interrupts
+from streamsvm.data.array_writer import CODECS
 from streamsvm.data.checks import DTYPES
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
-from streamsvm.data.manifest import ENCODING, LABEL_COLUMN
+from streamsvm.data.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
 from streamsvm.data.prepared_rows import prepare_rows
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows
-from streamsvm.data.survey import Survey
+from streamsvm.data.survey import Survey, check_survey
 from streamsvm.data.upload import Upload, new_upload
 from streamsvm.data.work_ahead import work_ahead
-from streamsvm.data.writer import CODECS, DatasetWriter, Shape
+from streamsvm.data.writer import DatasetWriter, Shape
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 from streamsvm.numeric.label_sets import sum_labels
@@ -57,6 +58,9 @@ class IngestOptions:
         How rows are stored; None chooses by the share of non-zeros.
     chunk_bytes : int or None
         Bytes of a chunk; None chooses by the size of the dataset.
+    shard_bytes : int or None
+        Bytes of a file in which several raw chunks lie; 0 makes each chunk a file, and None chooses by the size of the
+        dataset. Compressed chunks are files.
     codec : {"crc32c", "lz4", "zstd"}
         The compression. Every codec adds a checksum, and "crc32c" compresses nothing.
     scale : {"none", "minmax", "maxabs", "standard"}
@@ -74,6 +78,8 @@ class IngestOptions:
         values of this type; they are computed with as float32.
     label_column : str or None
         The column of a table that held the labels, if the user has named it: what is recorded of it.
+    qid_column : str or None
+        The column of a table that held the query ids.
     source_state : mapping or None
         What is recorded of the state of the source, by which the dataset is known to be made of it.
     append : bool
@@ -84,6 +90,7 @@ class IngestOptions:
 
     layout: str | None = None
     chunk_bytes: int | None = None
+    shard_bytes: int | None = None
     codec: str = "crc32c"
     scale: str = "none"
     shuffle: int | None = 0
@@ -93,6 +100,7 @@ class IngestOptions:
     append: bool = False
     dtype: str = "float32"
     label_column: str | None = None
+    qid_column: str | None = None
     new_classes: bool = False
     source_state: Mapping[str, Any] | None = None
 
@@ -170,6 +178,10 @@ def check_options(options: IngestOptions) -> None:
         raise InputError(f"shuffle {options.shuffle}: a seed is a whole number from 0 on")
     if options.chunk_bytes is not None and options.chunk_bytes < 1:
         raise InputError(f"chunk_bytes {options.chunk_bytes}: a positive number is expected")
+    if options.shard_bytes is not None and options.shard_bytes < 0:
+        raise InputError(f"shard_bytes {options.shard_bytes}: a positive number is expected, or 0")
+    if options.shard_bytes and options.codec != "crc32c":
+        raise InputError(f"--shard-bytes (shard_bytes) is for raw chunks, and {options.codec} compresses them")
 
 
 def set_aside(
@@ -196,20 +208,6 @@ def set_aside(
     return spill
 
 
-def check_survey(survey: Survey, name: str, options: IngestOptions) -> None:
-    """Raise InputError for rows that are of no use."""
-    classes = survey.classes()
-    if "label_sets" in survey.fields:
-        if classes is None or len(classes) < 2:
-            raise InputError(f"{name}: at least two labels are needed, of which rows may have any number")
-    elif options.needs_two_classes and classes is not None and len(classes) < 2:
-        raise InputError(f"{name}: one class only: every row has the label {classes[0]}")
-    if options.regression and "target" not in survey.fields:
-        raise InputError(f"{name}: a regression needs a label in each row, which is a number")
-    if not survey.n_items:
-        raise InputError(f"{name}: every feature of every row is zero")
-
-
 def write_rows(
     spill: Spill,
     folder: Path | Upload,
@@ -231,7 +229,7 @@ def write_rows(
 
     shuffled = _read_shuffled(spill, count_part_rows(shape), prepare)
     with closing(shuffled), ThreadPoolExecutor(1) as pool:
-        writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, pool)
+        writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, pool, options.shard_bytes)
         for rows in shuffled:
             if rows.y is not None:
                 counts += np.bincount(rows.y, minlength=len(counts))
@@ -274,7 +272,7 @@ def describe_rows(
     """Return what the manifest says of the rows, which were shuffled by the seed."""
     classes = survey.classes()
     state = None if options.source_state is None else dict(options.source_state)
-    told = {LABEL_COLUMN: options.label_column, "source_state": state}
+    told = {LABEL_COLUMN: options.label_column, QID_COLUMN: options.qid_column, "source_state": state}
     return {
         "classes": None if classes is None else classes.tolist(),
         "class_counts": counts.tolist(),

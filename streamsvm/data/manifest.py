@@ -18,6 +18,7 @@ import zarr
 from streamsvm.data.checks import DTYPES, VECTORS
 from streamsvm.data.codecs import open_array
 from streamsvm.data.disk_cache import DiskCache
+from streamsvm.data.shards import are_raw
 from streamsvm.data.store import StoredArray
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.encoding import read_encoding
@@ -28,12 +29,14 @@ FORMAT = 2
 SETS_FORMAT = 4  # of a dataset whose rows have sets of labels
 ENCODED_FORMAT = 5  # of a dataset whose rows were encoded from a table, and whose models have to encode new tables
 NARROW_FORMAT = 7  # of a dataset whose dense rows are float16 or int8, whatever else it has
-FORMATS = (1, 2, SETS_FORMAT, ENCODED_FORMAT, NARROW_FORMAT)  # that can be read; chunks of format 1 have no parts
+SHARDED_FORMAT = 8  # of a dataset whose chunks lie in shards, whatever else it has
+FORMATS = (1, 2, SETS_FORMAT, ENCODED_FORMAT, NARROW_FORMAT, SHARDED_FORMAT)  # chunks of format 1 have no parts
 JOINED_FORMAT = 3  # of the manifest of a dataset to which rows were appended (data.edits)
 EDITED_FORMAT = 6  # of the manifest of a dataset from which rows were deleted, and to which some may be appended
 ATTRIBUTE = "streamsvm"
 ENCODING = "encoding"  # in the manifest: how the columns of a table became features (numeric.encoding)
 LABEL_COLUMN = "label_column"  # in the manifest: the column that held the labels, if the user has named it
+QID_COLUMN = "qid_column"  # in the manifest: the column that held the query ids
 APPENDED = "appended"  # the folder of the rows that were appended, and the list of their fingerprints
 APPENDS_TO = "appends_to"  # in the manifest of such rows: the fingerprint of the dataset that they were appended to
 DELETED = "deleted"  # the folder of copies of the rows that were deleted
@@ -42,6 +45,7 @@ NUMBERS = "numbers"  # the array of the numbers of these rows
 FEATURES = "features/"  # the folder of the arrays of a feature map
 PARTS = "parts/"  # the folder of the checksums of parts
 FEATURE_ARRAYS = {"offset", "factor", "matrix", "rows", "data", "indices", "indptr"}
+LAYOUT = ("shape", "chunks", "dtype", "codecs", "shards")  # of an array; only some arrays have shards
 MOST_ROWS, MOST_FEATURES = 1 << 53, (1 << 31) - 1
 
 Meta = dict[str, Any]
@@ -56,7 +60,8 @@ def describe_array(array: zarr.Array[Any]) -> Meta:
     """Return the entry of an array in the manifest, with which its Zarr metadata are compared when it is opened."""
     codecs = [codec.to_dict() for codec in array.metadata.codecs]  # type: ignore[union-attr]
     layout = {"shape": list(array.shape), "chunks": list(array.chunks), "dtype": str(array.dtype), "codecs": codecs}
-    entry: Meta = json.loads(json.dumps(layout))
+    shards = {} if array.shards is None else {"shards": list(array.shards)}
+    entry: Meta = json.loads(json.dumps({**layout, **shards}))
     return entry
 
 
@@ -69,7 +74,7 @@ def check_manifest(path: str, meta: Meta) -> str:
     file, version = f"{path}/zarr.json", meta.get("format")
     if version not in FORMATS or isinstance(version, bool):
         raise InputError(
-            f"{path}: the dataset has format {version!r}, and this version of streamsvm reads formats 1 to 7; "
+            f"{path}: the dataset has format {version!r}, and this version of streamsvm reads formats 1 to 8; "
             "read it with the version that wrote it, or write it again with `streamsvm ingest`"
         )
     fingerprint = meta.pop("sha256", None)
@@ -94,7 +99,7 @@ def open_stored(path: str, group: zarr.Group, manifest: Meta, cache: DiskCache |
         array = open_array(group, name, path)
     except InputError as error:
         raise IntegrityError(str(error)) from error
-    if describe_array(array) != {key: entry[key] for key in ("shape", "chunks", "dtype", "codecs")}:
+    if describe_array(array) != {key: value for key, value in entry.items() if key in LAYOUT}:
         raise IntegrityError(f"{path}/{name}/zarr.json: damaged (not what the manifest says)")
     part_rows = entry.get("part_rows", 0)
     parts = open_stored(path, group, manifest, cache, PARTS + name) if part_rows else None
@@ -113,7 +118,7 @@ def _check_facts(meta: Meta) -> None:
         right = isinstance(names, list) and all(isinstance(name, str) for name in names)
         _need(right and len(names) == meta["n_features"], "'feature_names' is no list of a name for each feature")
     _need(isinstance(meta.get(LABEL_COLUMN, ""), str), "the column of the labels is no text")
-    if meta["format"] != NARROW_FORMAT:
+    if meta["format"] < NARROW_FORMAT:
         _need((ENCODING in meta) == (meta["format"] == ENCODED_FORMAT), "its format is not that of its encoding")
     if ENCODING in meta and not meta.get("features"):
         n_encoded = read_encoding(meta[ENCODING]).n_features
@@ -124,7 +129,7 @@ def _check_labels(meta: Meta) -> None:
     classes = meta["classes"]
     names = [name for name in ("y", "label_sets") if name in meta["arrays"]]
     _need(len(names) == int(classes is not None), "'classes' and one array of labels need each other")
-    if meta["format"] != NARROW_FORMAT:
+    if meta["format"] < NARROW_FORMAT:
         _need((names == ["label_sets"]) == (meta["format"] == SETS_FORMAT), "its format is not that of its labels")
     if classes is None:
         return
@@ -146,8 +151,13 @@ def _check_labels(meta: Meta) -> None:
 def _check_arrays(meta: Meta) -> None:
     """Raise ValueError unless all arrays are listed with the right shapes and types, and no array of another name."""
     n, d, arrays = meta["n_rows"], meta["n_features"], meta["arrays"]
-    dtype = str(arrays["X"]["dtype"]) if meta["format"] == NARROW_FORMAT else "float32"
-    _need(meta["format"] != NARROW_FORMAT or dtype in DTYPES[1:], "its format is that of float16 and int8, unlike X")
+    may_be_narrow = meta["format"] >= NARROW_FORMAT and not meta["sparse"]
+    dtype = str(arrays["X"]["dtype"]) if may_be_narrow else "float32"
+    is_narrow = meta["format"] == NARROW_FORMAT
+    _need(not is_narrow or dtype in DTYPES[1:], "its format is that of float16 and int8, unlike X")
+    _need(dtype in DTYPES, f"X is {dtype}")
+    are_sharded = any("shards" in entry for entry in arrays.values())
+    _need(are_sharded == (meta["format"] == SHARDED_FORMAT), "its format is not that of its shards")
     wanted: dict[str, tuple[list[int], str]] = {"X": ([n, d], dtype)}
     if meta["sparse"]:
         items = [meta["n_items"]]
@@ -178,7 +188,12 @@ def _check_chunks(name: str, entry: Meta) -> None:
     _need(right and chunks[1:] == shape[1:] and chunks[0] <= shape[0], f"the chunks of {name} are not whole rows")
     n_chunks = -(-shape[0] // chunks[0])
     _need(len(bytes.fromhex(entry["checksums"])) == 4 * n_chunks, f"{name} has not one checksum for each chunk")
-    _need(entry["codecs"][-1]["name"] == "crc32c", f"the chunks of {name} do not end with a checksum")
+    if "shards" in entry:
+        rows, *others = entry["shards"]
+        right = others == chunks[1:] and _is_count(rows, 1) and rows % chunks[0] == 0 and are_raw(entry["codecs"])
+        _need(right, f"the shards of {name} are not several raw chunks each")
+    else:
+        _need(entry["codecs"][-1]["name"] == "crc32c", f"the chunks of {name} do not end with a checksum")
     _need(_is_count(entry.get("part_rows", 0), 0), f"the parts of {name} have no size")
 
 

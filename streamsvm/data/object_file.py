@@ -29,6 +29,7 @@ class ObjectFile:
 
     The first ranges are requested at once, and the others in their turn.
     kind: what the object is called in messages; e_tag: the version of the object that is read, if it matters.
+    begin: the byte of the object from which the bytes that are read are counted.
     """
 
     def __init__(
@@ -39,17 +40,19 @@ class ObjectFile:
         ranges: Iterable[Range],
         kind: str = "chunk",
         e_tag: str | None = None,
+        begin: int = 0,
     ) -> None:
-        self.name, self.n_bytes, self.kind = f"{store.url}/{key}", n_bytes, kind
+        self.name = self._url = f"{store.url}/{key}"
+        self.n_bytes, self.kind, self._begin = n_bytes, kind, begin
         self._store, self._key, self._e_tag = store, key, e_tag
-        self._wanted = _cut(ranges)
+        self._wanted = _cut((begin + start, begin + stop) for start, stop in ranges)
         self._requested: deque[tuple[Range, Future[Any]]] = deque()
         self._held: tuple[Range, Bytes] = ((0, 0), np.empty(0, np.uint8))
         self._request()
 
     def fill(self, buffer: Bytes, begin: int) -> None:
         """Fill the buffer from byte `begin` on. Raises IntegrityError if the object is missing or of another size."""
-        done = 0
+        done, begin = 0, begin + self._begin
         while done < len(buffer):
             at = begin + done
             (start, stop), content = self._held
@@ -95,14 +98,14 @@ class ObjectFile:
     def _wait(self, future: Future[Any], wanted: Range) -> Bytes:
         """Return the bytes of an answer. Raises IntegrityError unless the object has the size that it should have."""
         try:
-            with reading(self.name):
+            with reading(self._url):
                 content, size = wait_for(future)
         except FileNotFoundError:
-            raise IntegrityError(f"{self.name}: {self.kind} is missing") from None
+            raise IntegrityError(f"{self._url}: {self.kind} is missing") from None
         if size != self.n_bytes:
-            raise IntegrityError(f"{self.name}: {self.kind} has {size} bytes instead of {self.n_bytes}")
+            raise IntegrityError(f"{self._url}: {self.kind} has {size} bytes instead of {self.n_bytes}")
         if len(content) != wanted[1] - wanted[0]:
-            raise IntegrityError(f"{self.name}: {self.kind} was cut short while it was read")
+            raise IntegrityError(f"{self._url}: {self.kind} was cut short while it was read")
         return np.frombuffer(content, np.uint8)
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import zarr
 
 from streamsvm.data.chunk_file import Bytes, checksum_parts, read_checksum, write_chunk
+from streamsvm.data.shards import Shards, Span
 from streamsvm.data.upload import Upload
 from streamsvm.errors import InputError
 
@@ -27,16 +28,20 @@ class LocalFolder:
         """Return the group of the dataset."""
         return zarr.open_group(str(self.folder), mode="a", zarr_format=3)
 
-    def write_chunk(self, key: str, payload: Bytes) -> None:
-        """Write the file of a raw chunk. A missing folder is not shared, or the writing has been given up."""
-        array = self.folder / key.split("/c/", maxsplit=1)[0]
+    def write_chunk(self, name: str, span: Span, payload: Bytes, end: bytes) -> None:
+        """Write a raw chunk of an array at its place, and what follows it.
+
+        A missing folder is not shared, or the writing has been given up.
+        """
+        array = self.folder / name
         if not array.is_dir():
             raise InputError(f"{array}: no such folder; all workers have to share the folder of the dataset they write")
-        write_chunk(self.folder / key, payload)
+        write_chunk(array / span.key, payload, span.begin, end)
 
-    def read_checksum(self, key: str) -> int:
+    def read_checksum(self, name: str, span: Span) -> int:
         """Return the CRC-32C that a chunk ends with."""
-        return read_checksum(self.folder / key)
+        stop = span.begin + span.n_bytes if span.kind == "shard" else None  # a compressed chunk has another size
+        return read_checksum(self.folder / name / span.key, stop)
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,7 @@ class PlacedArray:
     """An array of the dataset, in whose place chunks can be stored in any order, by any process.
 
     chunks: the shape of a chunk. part_bytes: of the parts that have checksums of their own; 0 if there are none.
+    shards: where the chunks lie.
     """
 
     place: LocalFolder | Upload
@@ -53,6 +59,7 @@ class PlacedArray:
     dtype: str
     codec: str
     part_bytes: int
+    shards: Shards
 
     def store(self, chunk: npt.NDArray[Any], index: int, n_rows: int) -> npt.NDArray[np.uint32] | None:
         """Write a chunk, of which the first n_rows are filled. Return the checksums of its parts, if it has any."""
@@ -64,9 +71,9 @@ class PlacedArray:
             return None
         chunk[n_rows:] = 0  # Zarr fills up the last chunk in the same way
         payload = chunk.reshape(-1).view(np.uint8)
-        self.place.write_chunk(self.key(index), payload)
+        self.place.write_chunk(self.name, self.shards.find(index), payload, self.shards.end_with(index))
         return checksum_parts(payload, self.part_bytes) if self.part_bytes else None
 
-    def key(self, index: int) -> str:
-        """Return the name of a chunk's file within the dataset."""
-        return f"{self.name}/c/{index}{'/0' * (len(self.shape) - 1)}"
+    def read_checksum(self, index: int) -> int:
+        """Return the CRC-32C that a chunk ends with."""
+        return self.place.read_checksum(self.name, self.shards.find(index))

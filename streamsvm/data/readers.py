@@ -20,13 +20,14 @@ from streamsvm.data.blocks import read_blocks, refuse_beside
 from streamsvm.data.compilation import compile_parser
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.formats import COMPRESSED, ENCODED, FORMATS, find_format, guess_format, name_option
-from streamsvm.data.frames import has_columns, is_frame
+from streamsvm.data.frames import has_columns, is_frame, refuse_lazy
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
 from streamsvm.data.pieces import comes_from
 from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import list_files
 from streamsvm.data.tables import Columns
+from streamsvm.data.values import refuse_name
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
@@ -47,6 +48,7 @@ def ingest(
     label: str | None = None,
     header: str = "auto",
     sep: str | None = None,
+    decimal: str | None = None,
     drop: str | Sequence[str] = (),
     index: str | None = None,
     missing: str | None = None,
@@ -75,11 +77,12 @@ def ingest(
     y : array of shape (n_rows,), or matrix of shape (n_rows, L), optional
         Labels of rows that are given as an array; or an indicator matrix of 0 and 1, dense or sparse, with a column for
         each of L labels of which a row may have any.
-    sample_weight : array of shape (n_rows,), optional
-        Weights of such rows, finite and not negative.
-    qid : array of shape (n_rows,), optional
-        Whole numbers that tell which query each of such rows belongs to.
-    groups : array of shape (n_rows,), optional
+    sample_weight : array of shape (n_rows,), or str, optional
+        Weights of such rows, finite and not negative. Of a file or a table, the name of the column that holds them, and
+        so for qid and groups.
+    qid : array of shape (n_rows,), or str, optional
+        Whole numbers or texts that tell which query each of such rows belongs to.
+    groups : array of shape (n_rows,), or str, optional
         Texts, times or whole numbers that tell which of such rows cross-validation holds out together.
     file_format : {"svmlight", "csv", "parquet", "arrow", "orc", "jsonl", "h5ad", "npy"}, optional
         Format of the files. By default their names tell it.
@@ -90,6 +93,8 @@ def ingest(
         Whether the first row of CSV names the columns; "auto" decides by its cells.
     sep : str, optional
         The character that separates the columns of CSV. By default it is found out.
+    decimal : {",", "."}, optional
+        The decimal mark of numbers in CSV; by default the point.
     drop : str or list of str
         Columns of a table that are left out, by name, or by number from 1.
     index : str, optional
@@ -112,8 +117,8 @@ def ingest(
     report : callable
         It is called as the rows are read, to show progress.
     **others
-        Fields of IngestOptions (layout, chunk_bytes, codec, scale, shuffle, regression, overwrite, append,
-        new_classes, dtype), in place of `options`.
+        Fields of IngestOptions (layout, chunk_bytes, shard_bytes, codec, scale, shuffle, regression, overwrite,
+        append, new_classes, dtype), in place of `options`.
 
     Returns
     -------
@@ -131,6 +136,7 @@ def ingest(
         header=header,
         multi_label=multi_label,
         sep=sep,
+        decimal=decimal,
         drop=_list(drop),
         index=index,
         missing=missing,
@@ -138,22 +144,39 @@ def ingest(
         hash_bits=hash_bits,
     )
     before = destination if chosen.append and not is_remote(destination) and Path(destination).exists() else like
-    vectors = {"label": y, "sample_weight": sample_weight, "qid": qid, "groups": groups}
+    columns, vectors = _name_columns(columns, {"sample_weight": sample_weight, "qid": qid, "groups": groups})
+    vectors = {"label": y, **vectors}
     named = [source] if _is_path(source) else source
     if isinstance(named, list | tuple) and named and all(map(_is_path, named)):
+        _refuse_values(vectors)
         paths = list_files(named)
         if not is_remote(destination):
             refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
         scratch = None if is_remote(destination) else Path(destination).parent
+        columns = _recall_label(columns, paths, file_format, before)
         pieces = open_files(paths, file_format, _encode_as(columns, before), scratch)
         name, expected_bytes = join_names(named), guess_bytes(paths)
     else:
         pieces = _open_rows(source, vectors, columns, before)
         name, expected_bytes = "X", _array_bytes(source)
-    chosen = replace(chosen, label_column=columns.label)
+    chosen = replace(chosen, label_column=columns.label, qid_column=columns.qid)
     with caught():
         write = append_rows if chosen.append else write_dataset
         return write(pieces, destination, name, expected_bytes, chosen, report)
+
+
+def _name_columns(columns: Columns, vectors: Mapping[str, Any]) -> tuple[Columns, dict[str, Any]]:
+    """Return the roles with those that were given as names of columns, and the values of the others."""
+    named: dict[str, Any] = {role: values for role, values in vectors.items() if isinstance(values, str)}
+    return replace(columns, **named), {role: None if role in named else values for role, values in vectors.items()}
+
+
+def _refuse_values(vectors: Mapping[str, Any]) -> None:
+    """Raise InputError for values that are given beside files, which have columns of their own."""
+    for role, values in vectors.items():
+        if values is not None:
+            given, name = ("y", "label") if role == "label" else (role, role)
+            raise InputError(f"{given}: values are for rows in memory: name a column of the files, as {name}='COLUMN'")
 
 
 def _list(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -164,6 +187,8 @@ def _open_rows(
     source: Any, vectors: Mapping[str, Any], columns: Columns, before: str | Path | None
 ) -> Iterator[SourceRows]:
     """Return rows in memory: those of a frame with their features, if columns are to be encoded, else numbers."""
+    refuse_name(vectors["label"])
+    refuse_lazy(source)
     if is_anndata(source):
         refuse_beside(vectors, "is an AnnData object: name its columns of obs, such as label='cell_type'")
         return read_anndata(source, columns)
@@ -187,6 +212,15 @@ def _open_rows(
         )
     given = {"y" if role == "label" else role: values for role, values in vectors.items()}
     return read_arrays(source, **given)
+
+
+def _recall_label(
+    columns: Columns, paths: Sequence[str | Path], file_format: str | None, dataset: str | Path | None
+) -> Columns:
+    """Return the roles of columns with the label in the column of a dataset, if it is known and no other is named."""
+    known = None if dataset is None or columns.label is not None else open_dataset(dataset).label_column
+    tables = all("label" in find_format(file_format or guess_format(path)).reads for path in paths)
+    return replace(columns, label=known) if known is not None and tables else columns
 
 
 def _encode_as(columns: Columns, dataset: str | Path | None) -> Columns:

@@ -3,8 +3,8 @@
 A chunk's file ends with the CRC-32C of the bytes before (Zarr's `crc32c` codec). Zarr alone reads a deleted chunk as
 zeros and cannot tell two swapped chunks apart, so the manifest of the dataset lists the checksum of every chunk, too.
 Every read is compared with the manifest: whole chunks with their checksums, and a few rows with the checksums of the
-parts of chunks in which they lie (docs/storage.md). Raw chunks, which have no compression, on a local disk are read
-without Zarr, straight into buffers that are used again.
+parts of chunks in which they lie (docs/storage.md). Raw chunks, which have no compression, are read without Zarr,
+straight into buffers that are used again. Several of them may lie in one file, a shard (data.shards).
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from zarr.storage import LocalStore
 
 from streamsvm.data.checked_store import check_chunks
 from streamsvm.data.chunk_file import CRC_BYTES, Bytes, Checksums, ChunkFile, PartReader, copy_from_whole, pair
-from streamsvm.data.chunk_places import ChunkPlace, LocalPlace, RemotePlace
+from streamsvm.data.chunk_places import ChunkPlace, LocalPlace, RemotePlace, check_index
 from streamsvm.data.disk_cache import CachedPlace, DiskCache
 from streamsvm.data.object_file import RANGE_BYTES, Range
 from streamsvm.data.object_store import RemoteStore
+from streamsvm.data.shards import Shards, are_raw
 from streamsvm.errors import IntegrityError
 
 Array = npt.NDArray[Any]
@@ -57,6 +58,8 @@ class StoredArray:
         self.row_items = int(np.prod(array.shape[1:], dtype=np.int64))
         self.row_bytes = self.row_items * array.dtype.itemsize
         self.chunk_place = _find_place(array, cache) if checksums is not None else None
+        together = array.shards[0] // self.chunk_rows if array.shards else 1
+        self.shards = Shards(self.n_chunks, self._payload_bytes + CRC_BYTES, array.ndim, together)
         one_chunk_wide = array.ndim == 1 or array.chunks[1] == array.shape[1]
         self.is_raw = self.chunk_place is not None and one_chunk_wide and _has_raw_codecs(array)
         self.place = f"{array.store}/{array.path}".removeprefix("file://")
@@ -69,8 +72,8 @@ class StoredArray:
         return -(-self.length // self.chunk_rows)
 
     def describe(self, index: int) -> str:
-        """Return the path of chunk `index` for a message."""
-        return f"{self.place}/{self._key(index)}"
+        """Return the path of chunk `index` for a message, and its number if it lies in a shard."""
+        return f"{self.place}/{self.shards.find(index).name}"
 
     @property
     def ahead_bytes(self) -> int:
@@ -79,13 +82,13 @@ class StoredArray:
 
     def count_requests(self) -> int:
         """Return how many ranges an object store is asked for if all chunks are read."""
-        return self.n_chunks * -(-self._file_bytes // RANGE_BYTES)
+        return self.n_chunks * -(-self.shards.chunk_bytes // RANGE_BYTES)
 
     def file(self, index: int, ranges: Sequence[Range] | None = None) -> ChunkFile:
-        """Open raw chunk `index` for checked reading: of these ranges of its file, or of the whole chunk in order."""
+        """Open raw chunk `index` for checked reading: of these ranges of it, or of the whole chunk in order."""
         assert self.checksums is not None
         assert self.chunk_place is not None
-        file = self.chunk_place.open(self._key(index), self._file_bytes, ranges or [(0, self._file_bytes)])
+        file = self.chunk_place.open(self.shards.find(index), ranges or self._whole)
         return ChunkFile(file, self._payload_bytes, int(self.checksums[index]))
 
     def read(self, start: int, stop: int) -> Array:
@@ -136,7 +139,15 @@ class StoredArray:
         return min(int(np.sum(np.maximum(last - first + 1, 0))) * size, self.length) * self.row_bytes
 
     def check_parts(self) -> None:
-        """Compare every part of every chunk with its checksum. Raises IntegrityError for the first that differs."""
+        """Compare every part of every chunk with its checksum, and the index of every shard.
+
+        Raises IntegrityError for the first that differs. Other programs read the indices, and no reader here.
+        """
+        for shard in range(self.shards.n_files if self.shards.together > 1 else 0):
+            assert self.chunk_place is not None
+            check_index(self.chunk_place, self.shards, shard)
+        if self.parts is not None:
+            self.parts.check_parts()
         for index in range(self.n_chunks if self.parts is not None else 0):
             with self.file(index) as file:
                 checksums = self._read_parts([index])[index]
@@ -164,27 +175,28 @@ class StoredArray:
 
     def _advise(self, index: int, ranges: Sequence[Range] | None) -> None:
         assert self.chunk_place is not None
-        self.chunk_place.advise(self._key(index), self._file_bytes, ranges or [(0, self._file_bytes)])
+        self.chunk_place.advise(self.shards.find(index), ranges or self._whole)
 
     def path_of(self, index: int) -> Path:
-        """Return the file of chunk `index` on a local disk."""
+        """Return the file on a local disk in which chunk `index` lies."""
         assert isinstance(self.chunk_place, LocalPlace)
-        return self.chunk_place.folder / self._key(index)
+        return self.chunk_place.folder / self.shards.find(index).key
 
     @property
     def _payload_bytes(self) -> int:
         return self.chunk_rows * self.row_bytes
 
     @property
-    def _file_bytes(self) -> int:
-        return self._payload_bytes + CRC_BYTES
+    def _whole(self) -> list[Range]:
+        """The range of a whole chunk with its checksum."""
+        return [(0, self.shards.chunk_bytes)]
 
     def _copy(
         self, index: int, ranges: Sequence[Range] | None, parts: Checksums | None, low: I64, high: I64, out: Bytes
     ) -> None:
         """Copy the rows low[0]:high[0], low[1]:high[1], ... of raw chunk `index` to `out`, one after another.
 
-        ranges: what is read of the file, in parts with these checksums; None to read and verify the whole chunk.
+        ranges: what is read of the chunk, in parts with these checksums; None to read and verify the whole chunk.
         """
         first = index * self.chunk_rows
         limits = self.row_bytes * (low - first), self.row_bytes * (high - first)
@@ -197,7 +209,7 @@ class StoredArray:
                 file.check_stored()
 
     def _list_ranges(self, index: int, low: I64, high: I64) -> list[Range] | None:
-        """Return the ranges of the file of chunk `index` in which some rows and its checksum lie.
+        """Return the ranges of chunk `index` in which some rows and its checksum lie.
 
         Each range is of whole parts, and ranges with less than a part between them are one. None if the whole chunk is
         to be read, since it has no parts, or since almost all of its rows are needed.
@@ -210,7 +222,7 @@ class StoredArray:
         apart = starts[1:] - stops[:-1] > size
         firsts = starts[np.append(True, apart)] * self.row_bytes
         lasts = np.minimum(stops[np.append(apart, True)] * self.row_bytes, self._payload_bytes)
-        return [*pair(firsts, lasts), (self._payload_bytes, self._file_bytes)]
+        return [*pair(firsts, lasts), (self._payload_bytes, self.shards.chunk_bytes)]
 
     def _read_parts(self, chunks: list[int]) -> dict[int, Checksums]:
         """Return the checksums of the parts of each of these chunks; nothing for an array without parts."""
@@ -249,9 +261,6 @@ class StoredArray:
                 return self.describe(index)
         return self.describe(touched.start)
 
-    def _key(self, index: int) -> str:
-        return f"c/{index}" + "/0" * (self.array.ndim - 1)
-
 
 def _join_neighbours(starts: I64, stops: I64) -> tuple[I64, I64]:
     """Return the ranges that are not empty; ranges that touch each other become one."""
@@ -286,6 +295,5 @@ def _has_raw_codecs(array: zarr.Array[Any]) -> bool:
     """Tell whether a chunk holds its values as they lie in memory, followed by their CRC-32C."""
     if array.metadata.zarr_format != 3:
         return False
-    codecs: list[dict[str, Any]] = [dict(codec.to_dict()) for codec in array.metadata.codecs]
-    names = [codec["name"] for codec in codecs]
-    return names == ["bytes", "crc32c"] and codecs[0].get("configuration", {}).get("endian") in (None, "little")
+    codecs: list[Any] = [codec.to_dict() for codec in array.metadata.codecs]
+    return are_raw(codecs)

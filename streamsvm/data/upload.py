@@ -23,6 +23,7 @@ from streamsvm import interrupts
 from streamsvm.data.chunk_file import CRC_BYTES, Bytes
 from streamsvm.data.manifest import ATTRIBUTE
 from streamsvm.data.object_store import begin, connect, reading, wait_for, writing
+from streamsvm.data.shards import Span
 from streamsvm.errors import InputError
 from streamsvm.urls import hide_secrets
 
@@ -39,6 +40,7 @@ class Upload(ObjectStore[Any]):
         self.url, self._token, self._has_begun = url, token_hex(8), False
         self._metadata: dict[str, bytes] = {}
         self._checksums: dict[str, int] = {}
+        self._shards: dict[str, Any] = {}  # those that are being written
 
     def __str__(self) -> str:
         return self.url
@@ -52,16 +54,17 @@ class Upload(ObjectStore[Any]):
             self.remove()
         return zarr.open_group(self, mode="a", zarr_format=3)
 
-    def write_chunk(self, key: str, payload: Bytes) -> None:
-        """Write the object of a raw chunk."""
-        checksum = google_crc32c.value(payload)
+    def write_chunk(self, name: str, span: Span, payload: Bytes, end: bytes) -> None:
+        """Write a raw chunk of an array: its object, or what comes next in its shard, which `end` completes."""
+        key, checksum = f"{name}/{span.key}", google_crc32c.value(payload)
         parts = [payload.data[at : at + PART_BYTES] for at in range(0, len(payload), PART_BYTES)]
-        wait_for(begin(self._put(key, [*parts, checksum.to_bytes(CRC_BYTES, "little")])))
-        self._checksums[key] = checksum
+        parts.append(memoryview(checksum.to_bytes(CRC_BYTES, "little")))
+        wait_for(begin(self._put(key, parts) if span.kind == "chunk" else self._put_next(key, [*parts, end])))
+        self._checksums[f"{name}/{span.own_key}"] = checksum
 
-    def read_checksum(self, key: str) -> int:
+    def read_checksum(self, name: str, span: Span) -> int:
         """Return the CRC-32C that a chunk ends with."""
-        return self._checksums[key]
+        return self._checksums[f"{name}/{span.own_key}"]
 
     # --- what Zarr needs
 
@@ -104,6 +107,31 @@ class Upload(ObjectStore[Any]):
                 max_concurrency=PARTS_IN_FLIGHT,
             )
 
+    async def _put_next(self, key: str, parts: list[Any]) -> None:
+        """Write what comes next in a shard. The last part is the index, which is empty before the end of the shard.
+
+        A shard is sent in parts as they fill up, so it is never in memory as a whole.
+        """
+        import obstore
+
+        with writing(f"{self.url}/{key}"):
+            if key not in self._shards:
+                opened = obstore.open_writer_async(
+                    self.store, key, buffer_size=PART_BYTES, max_concurrency=PARTS_IN_FLIGHT
+                )
+                self._shards[key] = opened
+            for part in parts:
+                await self._shards[key].write(bytes(part))  # a copy: the chunk's memory is used again before it is sent
+            if parts[-1]:
+                await self._shards.pop(key).close()
+
+    async def _abandon_shards(self) -> None:
+        """Let the store forget the shards that are not complete."""
+        while self._shards:
+            _, shard = self._shards.popitem()
+            with suppress(Exception):  # what cannot be undone is left for the bucket to remove
+                await shard.__aexit__(KeyboardInterrupt, None, None)
+
     # --- from nothing to a dataset
 
     def begin_writing(self, overwrite: bool) -> None:
@@ -134,6 +162,7 @@ class Upload(ObjectStore[Any]):
 
     def give_up(self) -> None:
         """Remove what this process has written, and leave what was there before it began."""
+        wait_for(begin(self._abandon_shards()))
         if self._read(WRITING) == self._token.encode():
             if self._has_begun:
                 self.remove()

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from streamsvm.data.source import RowSource
 from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.feature_maps import Features
+from streamsvm.numeric.label_sets import sum_labels
 from streamsvm.numeric.rows import F64, I32, I64, Rows
 from streamsvm.numeric.scaling import Scaling
 
@@ -133,6 +134,11 @@ class View:
     def label_column(self) -> str | None:
         """See RowSource."""
         return self.source.label_column
+
+    @property
+    def qid_column(self) -> str | None:
+        """See RowSource."""
+        return self.source.qid_column
 
     @property
     def encoding(self) -> Encoding | None:
@@ -269,4 +275,7 @@ class Kept(View):
         return self._weight if name == "sample_weight" else self.source.column(name)
 
     def _sum(self, weight: F64) -> F64 | None:
-        return sum_by_class(self.source.column("y"), weight, self.source.classes)
+        sets, classes = self.source.column("label_sets"), self.source.classes
+        if sets is not None and classes is not None:
+            return sum_labels(sets, len(classes), weight)
+        return sum_by_class(self.source.column("y"), weight, classes)

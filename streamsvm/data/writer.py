@@ -7,42 +7,38 @@ we write ourselves, since Zarr's way to the same bytes makes several copies of t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
+from streamsvm.data.array_writer import CODECS, ArrayWriter
 from streamsvm.data.checks import VECTORS
-from streamsvm.data.dense_chunks import Checksums, Column, DenseChunks
+from streamsvm.data.dense_chunks import Checksums, DenseChunks
 from streamsvm.data.manifest import (
     ATTRIBUTE,
     ENCODED_FORMAT,
     ENCODING,
     FORMAT,
     NARROW_FORMAT,
-    PARTS,
     SETS_FORMAT,
-    describe_array,
+    SHARDED_FORMAT,
     make_fingerprint,
 )
-from streamsvm.data.placed_array import ZEROS_TOO, LocalFolder, PlacedArray
+from streamsvm.data.placed_array import LocalFolder, PlacedArray
 from streamsvm.data.upload import Upload
 from streamsvm.errors import InputError
 from streamsvm.numeric.label_sets import count_bytes
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.numeric.scaling import Scaling
 
-CODECS: dict[str, tuple[Any, ...]] = {
-    "crc32c": (Crc32cCodec(),),
-    "lz4": (BloscCodec(cname="lz4", shuffle="shuffle"), Crc32cCodec()),
-    "zstd": (ZstdCodec(level=1), Crc32cCodec()),
-}
 LARGEST_CHUNK_BYTES = 64 << 20
 SMALLEST_CHUNK_BYTES = 4 << 20
+SHARD_BYTES = 256 << 20
+SHARDS_FROM_BYTES = 1 << 30  # of the features, from which chunks have their full size
 PART_BYTES = 64 << 10  # reading a random row costs a part of each array (tests/benchmarks/random_rows.py)
 VECTOR_PART_BYTES = 8 << 10  # for labels, weights and query ids, which have 4 or 8 bytes a row
 
@@ -65,121 +61,22 @@ class Shape:
 
     def chunk_bytes(self) -> int:
         """Return the default size of a chunk: a 16th of the data, so that every core has work, from 4 to 64 MiB."""
-        data_bytes = 8 * self.n_items if self.sparse else 4 * self.n_rows * self.n_features
-        return min(LARGEST_CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, data_bytes // 16))
+        return min(LARGEST_CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, self._data_bytes // 16))
 
-
-class _ArrayWriter:
-    """Collects values until a chunk is full, and then writes it. One chunk is in memory, or two with a pool.
-
-    pool: writes a chunk while the next one is collected.
-    part_bytes: raw chunks get checksums of parts of that size, in an array of their own (docs/storage.md); 0: none.
-    """
-
-    def __init__(
-        self,
-        place: LocalFolder | Upload,
-        name: str,
-        shape: tuple[int, ...],
-        chunk_rows: int,
-        dtype: str,
-        codec: str,
-        part_bytes: int = 0,
-        pool: ThreadPoolExecutor | None = None,
-    ) -> None:
-        group = place.open_group()
-        chunks = (max(1, min(chunk_rows, shape[0])), *shape[1:])
-        self.array = group.create_array(
-            name,
-            shape=shape,
-            chunks=chunks,
-            dtype=dtype,
-            compressors=CODECS[codec],
-            fill_value=0,
-            config=ZEROS_TOO,
-        )
-        self.name, self._place = name, place
-        self._buffer = np.empty(chunks, dtype)
-        self._other = self._buffer if pool is None else np.empty(chunks, dtype)
-        self._filled = self._written = 0
-        self._is_raw, self._pool = codec == "crc32c", pool
-        self._writing: Future[None] | None = None
-        self.part_rows = max(1, part_bytes // self._buffer[:1].nbytes)
-        self._parts: _ArrayWriter | None = None
-        if part_bytes and self._is_raw and self.part_rows < chunks[0]:
-            parts = -(-shape[0] // chunks[0]), -(-chunks[0] // self.part_rows)
-            together = max(1, PART_BYTES // (4 * parts[1]))
-            self._parts = _ArrayWriter(place, PARTS + name, parts, together, "uint32", codec)
-        in_parts = 0 if self._parts is None else self.part_rows * self._buffer[:1].nbytes
-        self.placed = PlacedArray(place, name, shape, chunks, dtype, codec, in_parts)
-
-    def append(self, values: npt.NDArray[Any]) -> None:
-        """Append values along the first axis."""
-        at = 0
-        while at < len(values):
-            n = min(len(values) - at, len(self._buffer) - self._filled)
-            self._buffer[self._filled : self._filled + n] = values[at : at + n]
-            self._filled, at = self._filled + n, at + n
-            if self._filled == len(self._buffer):
-                self._flush()
-
-    def finish(self) -> dict[str, Any]:
-        """Write the last chunk. Return the entries of the manifest for the array and the checksums of its parts."""
-        if self._filled:
-            self._flush()
-        self._wait()
-        assert self._written == self.array.shape[0], f"{self.name}: {self._written} of {self.array.shape[0]} written"
-        checksums = [self._place.read_checksum(self.placed.key(index)) for index in range(self.n_chunks)]
-        entry = {**describe_array(self.array), "checksums": np.asarray(checksums, "<u4").tobytes().hex()}
-        if self._parts is None:
-            return {self.name: entry}
-        return {self.name: {**entry, "part_rows": self.part_rows}, **self._parts.finish()}
-
-    def note_chunks(self, checksums: Sequence[npt.NDArray[np.uint32]]) -> None:
-        """Take note that all chunks were written by others; checksums: of the parts of each, if it has parts."""
-        self._written, self._filled = self.array.shape[0], 0
-        if self._parts is not None:
-            self._parts.append(np.stack(checksums))
+    def shard_bytes(self) -> int:
+        """Return the default size of a shard; 0 for a dataset so small that each chunk may be a file."""
+        return SHARD_BYTES if self._data_bytes >= SHARDS_FROM_BYTES else 0
 
     @property
-    def n_chunks(self) -> int:
-        """The number of chunks."""
-        return int(-(-self.array.shape[0] // self.array.chunks[0]))
-
-    @property
-    def column(self) -> Column:
-        """What others have to know to write chunks."""
-        return Column(self.name, str(self.array.dtype), self.array.shape[1:], self.placed.part_bytes)
-
-    def _flush(self) -> None:
-        """Write the chunk that is collected, or let the pool write it once the chunk before is written."""
-        self._wait()
-        if self._pool is None:
-            self._store(self._buffer, self._written, self._filled)
-        else:
-            self._writing = self._pool.submit(self._store, self._buffer, self._written, self._filled)
-            self._buffer, self._other = self._other, self._buffer
-        self._written, self._filled = self._written + self._filled, 0
-
-    def _wait(self) -> None:
-        """Wait until the pool has written a chunk. Raises the error that it met."""
-        if self._writing is not None:
-            self._writing.result()
-
-    def _store(self, chunk: npt.NDArray[Any], start: int, n_rows: int) -> None:
-        """Write the rows of a chunk, the first of which is row `start`, and the checksums of its parts."""
-        if not self._is_raw:
-            self.array[start : start + n_rows] = chunk[:n_rows]
-            return
-        checksums = self.placed.store(chunk, start // len(chunk), n_rows)
-        if self._parts is not None and checksums is not None:
-            self._parts.append(checksums[None, :])
+    def _data_bytes(self) -> int:
+        return 8 * self.n_items if self.sparse else 4 * self.n_rows * self.n_features
 
 
 class DatasetWriter:
     """Appends rows, which are scaled and have coded labels, to a dataset that is being made in a folder or a store.
 
     pool: writes chunks while the next ones are collected; its user waits for it to end before the folder is removed.
+    shard_bytes: about how large files with several raw chunks are; 0: each chunk is a file; None: the shape decides.
     """
 
     def __init__(
@@ -190,13 +87,15 @@ class DatasetWriter:
         chunk_bytes: int | None,
         codec: str,
         pool: ThreadPoolExecutor | None = None,
+        shard_bytes: int | None = None,
     ) -> None:
         if codec not in CODECS:
             raise InputError(f"codec {codec!r}: choose from {', '.join(CODECS)}")
         self.place = LocalFolder(folder) if isinstance(folder, Path) else folder
         self.shape, self.codec, self._pool = shape, codec, pool
         chunk_bytes = chunk_bytes or shape.chunk_bytes()
-        self._arrays: dict[str, _ArrayWriter] = {}
+        self._shard_bytes = shape.shard_bytes() if shard_bytes is None else shard_bytes
+        self._arrays: dict[str, ArrayWriter] = {}
         n, d = shape.n_rows, shape.n_features
         if shape.sparse:
             group = self.place.open_group().create_group("X")
@@ -265,7 +164,7 @@ class DatasetWriter:
             self._arrays[name].append(values)
         arrays = {name: entry for array in self._arrays.values() for name, entry in array.finish().items()}
         whole = {
-            "format": self._find_format(meta),
+            "format": self._find_format(meta, arrays),
             "n_rows": self.shape.n_rows,
             "n_features": self.shape.n_features,
             "n_items": self.shape.n_items,
@@ -279,8 +178,10 @@ class DatasetWriter:
         }
         self.place.open_group().attrs[ATTRIBUTE] = {**whole, "sha256": make_fingerprint(whole)}
 
-    def _find_format(self, meta: Mapping[str, Any]) -> int:
+    def _find_format(self, meta: Mapping[str, Any], arrays: Mapping[str, Any]) -> int:
         """Return the least format of a dataset with all that this one has."""
+        if any("shards" in entry for entry in arrays.values()):
+            return SHARDED_FORMAT
         if self.shape.dtype != "float32":
             return NARROW_FORMAT
         return SETS_FORMAT if "label_sets" in self._arrays else ENCODED_FORMAT if ENCODING in meta else FORMAT
@@ -288,7 +189,9 @@ class DatasetWriter:
     def _create(self, name: str, shape: tuple[int, ...], chunk: int, dtype: str, in_parts: bool = True) -> None:
         part_bytes = PART_BYTES if name.startswith("X") else VECTOR_PART_BYTES
         part_bytes *= in_parts
-        self._arrays[name] = _ArrayWriter(self.place, name, shape, chunk, dtype, self.codec, part_bytes, self._pool)
+        self._arrays[name] = ArrayWriter(
+            self.place, name, shape, chunk, dtype, self.codec, part_bytes, self._pool, self._shard_bytes
+        )
 
     def _note_chunk_starts(self, firsts: npt.NDArray[np.int64]) -> None:
         """Note each row that is the first to begin in a new chunk of items."""

@@ -19,8 +19,9 @@ class BudgetedSVR(BudgetedSVM, BaseSVR):
 
         P(w, b) = 1/2 |w|^2 + C sum_i c_i max(0, |y_i - (w.phi(x_i) + b)| - epsilon),   k(x, z) = phi(x).phi(z)
 
-    P is reduced by stochastic gradient descent with c_i = sample_weight_i. No step takes a row beyond the edge of its
-    tube. Memory and the time of a row do not grow with the number of rows.
+    With loss="squared_epsilon_insensitive" the maximum is squared. P is reduced by stochastic gradient descent with
+    c_i = sample_weight_i. No step takes a row beyond the edge of its tube. Memory and the time of a row do not grow
+    with the number of rows.
 
     Nothing is proved. status_ is "pass_limit" after the epochs asked for, lower_bound_ and gap_ are None, and
     objective_ is an estimate from up to 1,024 rows.
@@ -31,6 +32,8 @@ class BudgetedSVR(BudgetedSVM, BaseSVR):
         The cost of a row, as in LIBSVM and scikit-learn.
     epsilon : float, default=0.1
         The error that costs nothing, in units of the targets.
+    loss : {"epsilon_insensitive", "squared_epsilon_insensitive"}, default="epsilon_insensitive"
+        The squared loss, with epsilon 0, is that of kernel ridge regression with the penalty 1 / (2 C).
     budget : int, default=500
         The most support vectors.
     merge, maintenance, epochs, pack, replicas : as in BudgetedSVC
@@ -86,6 +89,7 @@ class BudgetedSVR(BudgetedSVM, BaseSVR):
         max_passes: int | None = None,
         max_seconds: float | None = None,
         random_state: int | None = 0,
+        loss: str = "epsilon_insensitive",
     ) -> None:
         self.C = C
         self.epsilon = epsilon
@@ -108,6 +112,7 @@ class BudgetedSVR(BudgetedSVM, BaseSVR):
         self.max_passes = max_passes
         self.max_seconds = max_seconds
         self.random_state = random_state
+        self.loss = loss
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn one chunk of a stream of rows, in an order drawn by the seed.
@@ -134,4 +139,5 @@ class BudgetedSVR(BudgetedSVM, BaseSVR):
         return self._learn(check_target_chunk(self, X, y, sample_weight, reset=not hasattr(self, "_stream")), y)
 
     def _name_options(self) -> dict[str, Any]:
-        return {**super()._name_options(), "task": REGRESS.name, "epsilon": self.epsilon}
+        loss = None if self.loss == "epsilon_insensitive" else self.loss
+        return {**super()._name_options(), "task": REGRESS.name, "loss": loss, "epsilon": self.epsilon}

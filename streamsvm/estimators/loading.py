@@ -119,7 +119,8 @@ def _make_regression(model: Model) -> LinearSVR | SVR | BudgetedSVR:
         return LinearSVR(C=C, epsilon=epsilon, loss=problem["loss"], fit_intercept=has_bias)
     about = _name_kernel(model.kernel)
     if solver == "budgeted-sgd":
-        return BudgetedSVR(C=C, epsilon=epsilon, fit_intercept=bool(model.intercept != 0.0), **about)
+        has_bias = bool(model.intercept != 0.0)
+        return BudgetedSVR(C=C, epsilon=epsilon, loss=problem["loss"], fit_intercept=has_bias, **about)
     return SVR(C=C, epsilon=epsilon, solver=solver, **about)
 
 

@@ -34,7 +34,8 @@ class Tuned(Tuning):
     ----------
     trials : tuple of Trial
         One for each setting: C, gamma, others (loss, epsilon, nu, class_weight, as far as they were tried), scores (by
-        fold, the share of held-out rows or pairs that are right), mean, converged, and passes.
+        fold: the share of held-out rows or pairs that are right, F1 over all decisions of sets of labels, minus the
+        mean absolute error of a regression), mean, converged, and passes.
     best : Trial
         The trial with the best mean, of equal ones that with the smallest C.
     estimator : LinearSVC, SVC, BudgetedSVC or RankSVM
@@ -92,7 +93,8 @@ def tune(
 ) -> Tuned:
     """Cross-validate a grid of settings, and fit the best one to all rows.
 
-    All fits of the grid share each read of the data. The fold of a row does not depend on the setting.
+    All fits of the grid share each read of the data. The fold of a row does not depend on the setting. Rows with sets
+    of labels are compared by F1 over all decisions, scikit-learn's "f1_micro", with one setting for all labels.
 
     Parameters
     ----------

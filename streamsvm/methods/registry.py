@@ -63,6 +63,7 @@ METHODS = [
         module="streamsvm.methods.label_newton.setup",
         process_bytes=label_newton.OTHER_BYTES,
         compiled=("label-newton",),
+        side_by_side=(SideBySide(in_chains=False),),
         solves_all=True,
     ),
     Method(
@@ -116,7 +117,7 @@ METHODS = [
     ),
     Method(
         name="budgeted-sgd",
-        losses=("hinge", "kinked"),
+        losses=("hinge", "kinked", "squared-tube"),
         options=BudgetedOptions,
         module="streamsvm.methods.budgeted_sgd.setup",
         compiled=("budgeted-sgd", "budgeted-removal", "budgeted-average"),

@@ -95,14 +95,15 @@ def count_scores(n_classes: int) -> int:
     return n_classes if n_classes > 2 else 1
 
 
-def count_right(scores: F64, y: npt.NDArray[Any]) -> float:
-    """Return the number of rows whose scores stand for their true class."""
-    return int(np.count_nonzero(choose(scores) == y))
+def count_right(scores: F64, y: npt.NDArray[Any]) -> tuple[float, float]:
+    """Return the number of rows whose scores stand for their true class, and the number of rows."""
+    return int(np.count_nonzero(choose(scores) == y)), len(y)
 
 
 def share_right(scores: F64, y: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG001
     """Return the accuracy: the share of rows whose scores stand for their true class."""
-    return count_right(scores, y) / len(y)
+    right, rows = count_right(scores, y)
+    return right / rows
 
 
 def draw_folds(source: RowSource, folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:

@@ -86,8 +86,8 @@ class Problem:
         Returns how good scores of held-out rows are (more is better), from the scores, what `read_truth` returns, and
         query ids.
     count_right
-        Returns a sum over the rows of a tile, from scores and what `read_truth` returns, where `share_right` is the
-        mean over all rows. It is None where rows cannot be judged one by one, so that all scores are needed at once.
+        Returns two sums over the rows of a tile, from scores and what `read_truth` returns: `share_right` is the ratio
+        of these sums over all rows. It is None where there are no such sums, so that all scores are needed at once.
     make_loss
         Returns the loss as a function of a row's score, which belongs to the kinds that the registry says, from a
         source and the options; None if the loss is not such a function.
@@ -109,7 +109,7 @@ class Problem:
     evaluate: Callable[[Iterable[Scored], Labels], dict[str, Any]]
     draw_folds: Callable[[RowSource, int, np.random.Generator], npt.NDArray[np.uint8]]
     share_right: Callable[[F64, npt.NDArray[Any], I64 | None], float]
-    count_right: Callable[[F64, npt.NDArray[Any]], float] | None = None
+    count_right: Callable[[F64, npt.NDArray[Any]], tuple[float, float]] | None = None
     has_classes: bool = True
     has_label_sets: bool = False
     has_epsilon: bool = False

@@ -20,8 +20,8 @@ class Entry(NamedTuple):
     1 - y_i f_i), "labels" are smooth losses of each of L labels of a row, "pairs" are hinge losses of pairs of rows,
     "classes" is the loss of K scores of a row (numeric.class_losses), "convex" is any convex function of a row's score
     whose slopes are bounded, "smooth" is one whose second derivatives are, "kinked" is one that can be smoothed
-    (numeric.smooth_loss), "one-class" is that of scores below an offset, and "two-sums" that of margins below one
-    (problems.nu). help: one line for the command line.
+    (numeric.smooth_loss), "squared-tube" is the squared one of a regression, "one-class" is that of scores below an
+    offset, and "two-sums" that of margins below one (problems.nu). help: one line for the command line.
     """
 
     module: str
@@ -80,7 +80,7 @@ PROBLEMS = {  # The first one is the default.
     "regress": Entry(
         "streamsvm.problems.regression",
         "REGRESS",
-        {"epsilon_insensitive": ("kinked", "convex"), "squared_epsilon_insensitive": ("smooth",)},
+        {"epsilon_insensitive": ("kinked", "convex"), "squared_epsilon_insensitive": ("smooth", "squared-tube")},
         "numbers, by support-vector regression",
     ),
     "one-class": Entry(

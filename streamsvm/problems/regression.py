@@ -214,14 +214,15 @@ def draw_folds(source: RowSource, folds: int, rng: np.random.Generator) -> npt.N
     return (rng.permutation(source.n_rows) % folds).astype(np.uint8)
 
 
-def count_right(scores: F64, truth: npt.NDArray[Any]) -> float:
-    """Return the sum of the absolute errors, with a minus."""
-    return -float(np.sum(np.abs(scores - truth)))
+def count_right(scores: F64, truth: npt.NDArray[Any]) -> tuple[float, float]:
+    """Return the sum of the absolute errors, with a minus, and the number of rows."""
+    return -float(np.sum(np.abs(scores - truth))), len(truth)
 
 
 def share_right(scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG001
     """Return the mean absolute error, with a minus: more is better."""
-    return count_right(scores, truth) / len(truth)
+    errors, rows = count_right(scores, truth)
+    return errors / rows
 
 
 REGRESS = Problem(

@@ -1,8 +1,8 @@
 """Rows that a training does not learn from, on which its model is measured after each step.
 
 The measure is that by which `tune` compares models (problems.problem, `share_right`): the share of rows whose class is
-right, or minus the mean absolute error, or the share of pairs in the right order. More is better. The rows of the
-training are not read for it, but for the support vectors of a kernel.
+right, or F1 of sets of labels, or minus the mean absolute error, or the share of pairs in the right order. More is
+better. The rows of the training are not read for it, but for the support vectors of a kernel.
 """
 
 from __future__ import annotations

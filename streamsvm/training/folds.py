@@ -48,7 +48,7 @@ def draw_folds(source: RowSource, options: TrainOptions, folds: int, forward: bo
     if problem.reads_queries and source.column("qid") is not None:
         raise InputError(f"{source.name}: a ranking holds out whole queries: leave the groups out")
     fold = _cut_in_order(source.name, groups, folds) if forward else _share_out(source.name, groups, folds, options)
-    if problem.has_classes:
+    if problem.has_classes and not problem.has_label_sets:  # a label may be that of no row
         _require_every_class(source, fold, folds, forward)
     return fold
 

@@ -24,7 +24,7 @@ from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.interrupts import caught
 from streamsvm.locks import Lock
-from streamsvm.methods.set_up import choose_method
+from streamsvm.methods.set_up import choose_method, settle_task
 from streamsvm.models.model import Model
 from streamsvm.numeric.kernel_codes import has_gamma
 from streamsvm.numeric.one_blas_thread import one_blas_thread
@@ -92,8 +92,7 @@ def tune(
     source, options, out, client, progress, resume, overwrite
         See `train` and Progress. Ctrl-C saves all fits in `out`; a resumed grid has the bits of one never stopped.
     """
-    if source.has_label_sets:
-        raise InputError(f"{source.name}: its rows have sets of labels, which are not cross-validated; use `train`")
+    options = settle_task(source, options)
     axes = {name: list(values) for name, values in (others or {}).items() if values}
     settings = {
         "data": source.name,
@@ -234,7 +233,7 @@ class _Counter:
 def _refuse(options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str], axes: Axes) -> None:
     """InputError for a grid that there cannot be, before any rows are read."""
     if not costs:
-        raise InputError("no C is given to try")
+        raise InputError("no C is given to try: write some, such as --C 0.01,0.1,1,10 (C=[0.01, 0.1, 1, 10] in Python)")
     for C in costs:
         check_numbers(replace(options, C=C))
     for name in axes:
@@ -280,11 +279,12 @@ def _describe(value: Any) -> Any:
 
 
 def _score(engine: Engine, source: RowSource, models: list[Model], fold: Folds, folds: int, problem: Problem) -> F64:
-    """Return the share of held-out rows (or pairs) that each model gets right, (n_models,), in one pass."""
+    """Return the measure of each model on the rows that it has not seen, (n_models,), in one pass."""
     if problem.count_right is not None:
         add = partial(_count_right, models, folds, source)
-        right, rows = engine.scan(Scan(partial(np.zeros, (2, len(models))), add, np.add, by_row=(fold,)))
-        return np.asarray(right / rows)
+        right, sizes = engine.scan(Scan(partial(np.zeros, (2, len(models))), add, np.add, by_row=(fold,)))
+        shares: F64 = np.divide(right, sizes, out=np.zeros(len(models)), where=sizes > 0)
+        return shares
     tiles = engine.scan(Scan(list, partial(_note_scores, models, folds, source), operator.add, by_row=(fold,)))
     scores = np.concatenate([part for _, part in sorted(tiles, key=lambda tile: tile[0])])
     labels, qid = source.column("y"), source.column("qid") if problem.reads_queries else None
@@ -314,8 +314,7 @@ def _count_right(models: list[Model], folds: int, source: RowSource, totals: F64
     numbers = np.empty(0) if source.classes is None else models[0].problem.code_labels(source.classes, source.classes)
     truth = read_truth(rows, numbers)
     for at, mine, scores in _score_held_out(models, folds, source, rows, fold):
-        totals[0, at] += count_right(scores, truth[mine])
-        totals[1, at] += len(mine)
+        totals[:, at] += count_right(scores, truth[mine])
 
 
 def _note_scores(models: list[Model], folds: int, source: RowSource, tiles: list[Any], rows: Rows, fold: Folds) -> None:

@@ -28,7 +28,6 @@ from streamsvm.data.ingest import (
     IngestOptions,
     Report,
     check_options,
-    check_survey,
     describe_rows,
     find_shape,
     join_names,
@@ -41,7 +40,7 @@ from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import list_files
 from streamsvm.data.spill import RUN_BYTES
 from streamsvm.data.stretches import KINDS, Stretch, cut_file, require_same_columns
-from streamsvm.data.survey import Survey
+from streamsvm.data.survey import Survey, check_survey
 from streamsvm.data.tables import Columns
 from streamsvm.data.writer import LARGEST_CHUNK_BYTES, DatasetWriter
 from streamsvm.engines.errands import carry_out, open_workers
@@ -101,7 +100,7 @@ def ingest_on_workers(
         If a worker needs more memory than it may hold.
     """
     check_options(options)
-    options = replace(options, label_column=columns.label)
+    options = replace(options, label_column=columns.label, qid_column=columns.qid)
     paths, name = [str(path) for path in list_files(sources)], join_names(sources)
     if scheduler is not None:  # its workers have folders of their own
         paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]
@@ -126,7 +125,15 @@ def ingest_on_workers(
         opened() as client,
     ):
         n_runs = max(1, -(-guess_bytes(paths) // RUN_BYTES))
-        source = Source(name, kind, first, replace(options, label_column=columns.label), seed, n_runs, Path(scratch))
+        source = Source(
+            name,
+            kind,
+            first,
+            options,
+            seed,
+            n_runs,
+            Path(scratch),
+        )
         survey = Survey(MOST_CLASSES, FeatureStatistics.start(), options.regression)
         aside = _set_aside(client, source, _cut(client, paths, kind, columns), survey, report)
         check_survey(survey, name, options)
@@ -248,7 +255,7 @@ def _write(client: Client, source: Source, survey: Survey, aside: list[SetAside]
     is_dense = isinstance(source.first.X, np.ndarray)
     shape, fields = find_shape(survey, is_dense, scaling, name, options)
     runs = _list_runs(client, source, survey, aside)
-    writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec)
+    writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, shard_bytes=options.shard_bytes)
     plan = Plan(source, replace(survey, statistics=None), shape, scaling, writer.arrays)
     ranges = list(carry_out(client, "writing the dataset", write_range, _share_out(plan, runs)))
     stored: Stored = {each: {} for each in plan.arrays}

@@ -17,7 +17,9 @@ IN_TUNING = ("status", "objective", "lower bound", "gap")  # of the training on 
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting, the share of held-out rows (or pairs) that are right in each fold, and its longest fit's passes.
+    """A setting, its measure on the held-out rows of each fold, and its longest fit's passes.
+
+    The measure is the share of rows (or pairs) that are right, F1 of sets of labels, or minus the mean absolute error.
 
     others: by name, what else differs between the settings of the grid (loss, epsilon, nu, class_weight).
     """

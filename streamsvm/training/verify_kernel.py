@@ -22,12 +22,13 @@ from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.requests import Scan
 from streamsvm.training.verify_dual import single_out
+from streamsvm.training.verify_loss import Losses
 
 Pick = Callable[[Rows, int], tuple[Rows, I64]]
 SUM_SHARE = 1e-12  # largest |y'a| as a share of sum a_i: it need not be zero, as it is a sum of rounded numbers
 
 
-def evaluate(model: KernelModel, engine: Engine, losses: Sequence[ConvexLoss]) -> tuple[float, float]:
+def evaluate(model: KernelModel, engine: Engine, losses: Losses) -> tuple[float, float]:
     """Return P of a kernel model over the rows of an engine, and how far rounding can have moved it.
 
     losses: of each problem.
@@ -73,7 +74,7 @@ def _pick_all(n_problems: int, rows: Rows, k: int) -> tuple[Rows, I64]:
 
 
 def _add_kernel_losses(
-    losses: Sequence[ConvexLoss],
+    losses: Losses,
     pick: Pick,
     totals: F64,
     rows: Rows,
@@ -82,14 +83,19 @@ def _add_kernel_losses(
     coefs: F64,
     biases: F64,
 ) -> None:
-    """Add the losses l_i, and the sizes C_i (|f_i| + 1) + l_i that bound their rounding, in every problem."""
+    """Add the losses l_i, and the sizes c_i (|f_i| + 1) + l_i that bound their rounding, in every problem.
+
+    c_i: the steepest slope that the loss has; of a smooth loss, which only estimates have here, its slope at f_i.
+    """
     X = to_float64(rows.X)
     F = compute_kernel_sums(kernel, X, vectors, coefs)
     for k in range(len(coefs)):
         one, mine = pick(rows, k)
         f = F[mine, k] + biases[k]
-        loss, costs = float(np.sum(losses[k].measure(one, f)[0])), losses[k].steepest(one)
-        totals[k] += loss, float(costs @ (np.abs(f) + 1.0)) + loss
+        loss = losses[k]
+        values, slopes = loss.measure(one, f)
+        steepest = loss.steepest(one) if isinstance(loss, ConvexLoss) else np.abs(slopes)
+        totals[k] += np.sum(values), steepest @ (np.abs(f) + 1.0) + np.sum(values)
 
 
 def measure_squares(model: KernelModel, coefs: F64) -> F64:

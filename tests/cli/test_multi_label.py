@@ -91,7 +91,6 @@ def test_the_plan(text: Path, tmp_path: Path, run: Run) -> None:  # noqa: F811
         (("train", "--task", "regress"), "rows have sets of labels"),
         (("train", "--probabilities", "sigmoid"), "probabilities are for classes"),
         (("train", "--multi-class", "crammer_singer"), "rows have sets of labels"),
-        (("tune", "--C", "1,2"), "sets of labels, which are not cross-validated"),
     ],
 )
 def test_what_is_refused(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from zarr.core.sync import _get_loop
 
-from streamsvm.data import writer
+from streamsvm.data import array_writer
 from streamsvm.data.ingest import IngestOptions, write_dataset
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.errors import InputError
@@ -61,7 +61,7 @@ def test_a_failure_while_writing_leaves_nothing_behind(
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(writer._ArrayWriter, place, fail)
+    monkeypatch.setattr(array_writer.ArrayWriter, place, fail)
     with pytest.raises(InputError, match=r"d\.zarr: cannot be written: No space left on device"):
         write(*numbered_rows(100), to=tmp_path / "d.zarr")
     assert os.listdir(tmp_path) == []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamsvm.data.chunk_places import LocalFile
+from streamsvm.data.shards import Span
 from streamsvm.engines.serial import SerialEngine
 from tests.conftest import make_problem
 from tests.engines.scans import trace_scan
@@ -32,9 +33,9 @@ def test_a_chunk_is_advised_once_for_each_time_it_is_opened(
         advised[os.readlink(f"/proc/self/fd/{descriptor}")] += 1
         advise(descriptor, *where)
 
-    def note(file: LocalFile, path: Path, n_bytes: int) -> None:
-        opened[str(path)] += 1
-        open_file(file, path, n_bytes)
+    def note(file: LocalFile, folder: Path, span: Span) -> None:
+        opened[str(folder / span.key)] += 1
+        open_file(file, folder, span)
 
     monkeypatch.setattr(os, "posix_fadvise", count)
     monkeypatch.setattr(LocalFile, "__init__", note)

@@ -169,7 +169,7 @@ def test_the_command_line_says_it_in_one_line(
 
 
 def test_every_codec_that_we_write_is_on_the_list() -> None:
-    from streamsvm.data.writer import CODECS
+    from streamsvm.data.array_writer import CODECS
 
     written = {codec.to_dict()["name"] for kinds in CODECS.values() for codec in kinds}
     assert written <= codecs.ALLOWED

@@ -32,15 +32,17 @@ def cut(rows: Rows, start: int, stop: int) -> Rows:
     return Rows(start, np.asarray(rows.X)[part], rows.y[part], rows.sample_weight[part], rows.qid[part])
 
 
-def open_writer(folder: Path, chunk_rows: int) -> DatasetWriter:
+def open_writer(folder: Path, chunk_rows: int, together: int = 0) -> DatasetWriter:
+    """The writer of chunks of so many rows; together: how many of X lie in a shard."""
     folder.mkdir()
-    shape = Shape(N, D, N * D, D, False)
-    return DatasetWriter(folder, shape, ("y", "sample_weight", "qid"), chunk_rows * 4 * D, "crc32c")
+    shape, chunk_bytes = Shape(N, D, N * D, D, False), chunk_rows * 4 * D
+    fields = ("y", "sample_weight", "qid")
+    return DatasetWriter(folder, shape, fields, chunk_bytes, "crc32c", shard_bytes=together * (chunk_bytes + 4))
 
 
-def write_apart(folder: Path, chunk_rows: int, stops: list[int], order: list[int], seed: int) -> None:
+def write_apart(folder: Path, chunk_rows: int, together: int, stops: list[int], order: list[int], seed: int) -> None:
     """A task for the rows between two stops, each in small parts; the tasks in some order, the last one twice."""
-    writer, rows, random = open_writer(folder, chunk_rows), make_rows(), np.random.default_rng(seed)
+    writer, rows, random = open_writer(folder, chunk_rows, together), make_rows(), np.random.default_rng(seed)
     chunks, found = writer.share_out(), {}
     for k in [*order, order[-1]]:
         buffer, at = RowBuffer(chunks, np.array(stops)), [0, *stops][k]
@@ -60,16 +62,17 @@ def list_files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("chunk_rows", [7, 64, 450, 1000])
+@pytest.mark.parametrize("together", [0, 3])
 @pytest.mark.parametrize("stops", [[1000], [300, 333, 340, 999, 1000], [500, 1000]])
-def test_the_files_are_those_of_one_writer(chunk_rows: int, stops: list[int], tmp_path: Path) -> None:
+def test_the_files_are_those_of_one_writer(chunk_rows: int, together: int, stops: list[int], tmp_path: Path) -> None:
     """Whatever the tasks are, and in whatever order they are carried out."""
-    writer = open_writer(tmp_path / "one", chunk_rows)
+    writer = open_writer(tmp_path / "one", chunk_rows, together)
     writer.append(make_rows())
     writer.finish(META, None)
     expected = list_files(tmp_path / "one")
     tasks = list(range(len(stops)))
     for k, order in enumerate((tasks, tasks[::-1])):
-        write_apart(tmp_path / str(k), chunk_rows, stops, order, seed=k)
+        write_apart(tmp_path / str(k), chunk_rows, together, stops, order, seed=k)
         assert list_files(tmp_path / str(k)) == expected
     np.testing.assert_array_equal(open_dataset(tmp_path / "0").take(np.arange(N)).X, make_rows().X)
 

@@ -11,11 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import streamsvm
+from streamsvm import LinearSVC
 from streamsvm.cli.info import verify
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.data.tables import Columns
+from streamsvm.data.values import to_groups
 from streamsvm.errors import InputError, IntegrityError
+from streamsvm.estimators.inputs import open_source
 from streamsvm.options import TrainOptions
 from streamsvm.training.features import FeatureOptions, make_features
 from streamsvm.training.grid import tune
@@ -85,6 +89,60 @@ def test_a_text_is_the_same_group_beside_numbers(tmp_path: Path) -> None:
     assert groups is not None
     assert groups[[0, 2, 3, 5]].tolist() == [7, 7, 7, 8]
     assert groups[1] == groups[4] < -(2**62)
+
+
+def test_columns_of_files_are_named_and_values_are_refused(tmp_path: Path) -> None:
+    """Once they were left out without a word, so that folds parted what belongs together."""
+    (tmp_path / "rows.csv").write_text("a,label,g,w\n" + "".join(f"{i},{i % 2},{i // 10},2.5\n" for i in range(60)))
+    dataset = ingest(tmp_path / "rows.csv", tmp_path / "rows.zarr", groups="g", sample_weight="w", shuffle=None)
+    groups, weights = dataset.column("groups"), dataset.column("sample_weight")
+    assert groups is not None
+    assert weights is not None
+    assert groups.tolist() == [i // 10 for i in range(60)]
+    assert set(weights.tolist()) == {2.5}
+    assert dataset.feature_names == ("a",)
+    with pytest.raises(InputError, match=r"groups: values are for rows in memory.*groups='COLUMN'"):
+        ingest(tmp_path / "rows.csv", tmp_path / "more.zarr", groups=np.arange(60))
+    with pytest.raises(InputError, match=r"y: values are for rows in memory.*label='COLUMN'"):
+        ingest(tmp_path / "rows.csv", tmp_path / "more.zarr", np.arange(60))
+    with pytest.raises(InputError, match="for files and frames"):
+        ingest(np.ones((3, 1)), tmp_path / "more.zarr", [0, 1, 1], groups="g")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "strings", "objects", "frame", "memory"])
+def test_texts_of_digits_are_the_groups_that_pandas_makes_of_them(kind: str, tmp_path: Path) -> None:
+    """A column of text has the groups "7" and "007"; a CSV file has no types, and pandas reads both as 7."""
+    cells = pd.Series(["7", "007", "8", "+8", "0", "-0"] * 10)
+    frame = pd.DataFrame({"a": X[:, 0], "label": Y, "g": cells})
+    path, out = tmp_path / f"rows.{kind}", tmp_path / "rows.zarr"
+    theirs, columns = cells, Columns(label="label", groups="g")
+    match kind:
+        case "csv":
+            frame.to_csv(path, index=False)
+            theirs, dataset = pd.read_csv(path)["g"], ingest(path, out, columns=columns)
+        case "parquet":
+            frame.to_parquet(path)
+            theirs, dataset = pd.read_parquet(path)["g"], ingest(path, out, columns=columns)
+        case "strings":
+            dataset = ingest(X, out, Y, groups=cells.to_numpy().astype(str))
+        case "objects":
+            dataset = ingest(X, out, Y, groups=cells.to_numpy().astype(object))
+        case "frame":
+            dataset = ingest(frame[["a"]], out, Y, groups=cells)
+        case _:
+            with open_source(LinearSVC(), X, Y, None, None, cells) as source:
+                assert source.column("groups").tolist() == to_groups(cells.to_numpy(object), str).tolist()  # type: ignore[union-attr]
+                assert len(np.unique(source.column("groups"))) == 6  # type: ignore[arg-type]
+            return
+    assert read_partition(dataset) == {frozenset(rows.tolist()) for rows in theirs.groupby(theirs).indices.values()}
+
+
+def test_rows_of_a_group_are_deleted_by_its_own_text(tmp_path: Path) -> None:
+    cells = np.array(["7", "007", "8"] * 20)
+    ingest(X, tmp_path / "rows.zarr", Y, groups=cells, shuffle=None)
+    left = streamsvm.delete(tmp_path / "rows.zarr", groups=["007"])
+    assert left.n_rows == 40
+    assert np.unique(left.column("groups")).tolist() == [7, 8]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

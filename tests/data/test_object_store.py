@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from streamsvm.cli.info import verify
-from streamsvm.data import object_file, object_store, writer
+from streamsvm.data import array_writer, object_file, object_store, writer
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.engines.group import Pins, _read_tiles
@@ -205,6 +205,7 @@ def test_single_rows_of_several_chunks_are_requested_together(
 ) -> None:
     monkeypatch.setattr(writer, "PART_BYTES", 100)
     monkeypatch.setattr(writer, "VECTOR_PART_BYTES", 100)
+    monkeypatch.setattr(array_writer, "TABLE_BYTES", 100)
     local, remote = put()
     some = np.arange(7, 600, 100)
     server.latency = 0.01

@@ -111,8 +111,8 @@ def test_what_is_no_dataset_is_named(tmp_path: Path) -> None:
 def test_another_format_is_refused_by_its_number(write: Write, tmp_path: Path) -> None:
     dataset = write(np.ones((4, 2), np.float32), to=tmp_path / "d.zarr")
     about = tmp_path / "d.zarr" / "zarr.json"
-    about.write_text(about.read_text().replace('"format": 2', '"format": 8'))
-    with pytest.raises(InputError, match="format 8, and this version of streamsvm reads formats 1 to 7"):
+    about.write_text(about.read_text().replace('"format": 2', '"format": 9'))
+    with pytest.raises(InputError, match="format 9, and this version of streamsvm reads formats 1 to 8"):
         open_dataset(dataset.path)
 
 

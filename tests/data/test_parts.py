@@ -13,7 +13,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from streamsvm.cli.info import verify
-from streamsvm.data import writer
+from streamsvm.data import array_writer, writer
 from streamsvm.data.chunk_file import CRC_BYTES, ChunkFile
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.errors import InputError, IntegrityError
@@ -36,6 +36,7 @@ def kinds(write: Write, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "PART_BYTES", PART_BYTES)
         patch.setattr(writer, "VECTOR_PART_BYTES", PART_BYTES)
+        patch.setattr(array_writer, "TABLE_BYTES", PART_BYTES)
         for layout in ARRAYS:
             for version in FORMATS:
                 path = made[layout, version] = folder / f"{layout}-{version}"
@@ -176,14 +177,14 @@ def test_a_row_costs_a_part(kinds: Any, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_newer_format_is_refused_by_its_number(write: Write, tmp_path: Path) -> None:
     write(np.ones((4, 2), np.float32), to=tmp_path / "d.zarr")
-    for version in (8, 0, 2.5, "2", None, True, [2]):
+    for version in (9, 0, 2.5, "2", None, True, [2]):
         edit_manifest(tmp_path / "d.zarr", lambda meta, version=version: meta.update(format=version))
         with pytest.raises(InputError) as caught:
             open_dataset(tmp_path / "d.zarr")
         message = str(caught.value)
         assert str(tmp_path / "d.zarr") in message
         assert f"format {version!r}" in message
-        assert "formats 1 to 7" in message
+        assert "formats 1 to 8" in message
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])

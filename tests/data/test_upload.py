@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from streamsvm.cli.info import verify
-from streamsvm.data import upload, writer
+from streamsvm.data import array_writer, upload
 from streamsvm.data.dataset import open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, WriteError
@@ -36,7 +36,7 @@ def names(server: ObjectServer) -> list[str]:
     return [key.removeprefix("bucket/rows.zarr/") for key in server.objects]
 
 
-@pytest.mark.parametrize("codec", writer.CODECS)
+@pytest.mark.parametrize("codec", array_writer.CODECS)
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_it_has_the_bytes_of_a_dataset_on_a_disk(layout: str, codec: str, server: ObjectServer, tmp_path: Path) -> None:
     here = write(tmp_path / "rows.zarr", layout=layout, codec=codec, scale="maxabs")

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_array
 from sklearn import svm
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.metrics.pairwise import rbf_kernel
 
 import streamsvm
 from streamsvm import BudgetedSVR
@@ -27,6 +30,7 @@ Y: F64 = 3.0 * np.sin(2.0 * X[:, 0]) * np.cos(X[:, 1]) + 100.0 + 0.2 * RANDOM.st
 NEW, NEW_Y = X[2000:], Y[2000:]
 X, Y = X[:2000], Y[:2000]
 GIVEN: dict[str, Any] = {"C": 5.0, "gamma": 1.0, "budget": 80}
+SQUARED: dict[str, Any] = {"gamma": 1.0, "budget": 150, "epsilon": 0.0, "loss": "squared_epsilon_insensitive"}
 
 
 def measure(model: Any) -> float:
@@ -54,6 +58,50 @@ def test_no_row_is_learned_beyond_its_tube() -> None:
         below = BudgetedSVR(C=C, gamma=1.0, epsilon=0.5, fit_intercept=False).fit(X[:1], [-7.0])
         assert below.predict(X[:1])[0] == -model.predict(X[:1])[0]
     assert len(BudgetedSVR(epsilon=100.0).fit(X, Y).support_vectors_) == 0
+
+
+def test_the_squared_loss_is_nearly_that_of_kernel_ridge_regression() -> None:
+    """With epsilon 0 it is kernel ridge regression of targets less the bias. P is nearly the optimum, in any unit."""
+    for C, share in ((0.1, 1.02), (1.0, 1.06), (10.0, 1.2)):
+        ridge = KernelRidge(alpha=1 / (2 * C), kernel="rbf", gamma=1.0).fit(X, Y - 100.0)
+        error = float(np.sqrt(np.mean((ridge.predict(NEW) + 100.0 - NEW_Y) ** 2)))
+        model = BudgetedSVR(**SQUARED, C=C, epochs=5).fit(X, Y)
+        assert measure(model) < 1.1 * error
+        assert model.intercept_[0] == pytest.approx(100.0, abs=0.1)
+        assert model.objective_ < share * 0.5 * float((Y - 100.0) @ ridge.dual_coef_)
+        small = BudgetedSVR(**SQUARED, C=C, epochs=5).fit(X, Y * 1e-4)
+        np.testing.assert_allclose(small.predict(NEW) * 1e4, model.predict(NEW), rtol=1e-4)
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e6])
+def test_a_step_of_the_squared_loss_is_implicit(C: float) -> None:
+    """The first step, of the rate C / 2, minimises 1/2 |w|^2 / rate + (t - f(x) - epsilon)^2 over w, and over b."""
+    for target in (7.0, -7.0):
+        model = BudgetedSVR(**{**SQUARED, "epsilon": 0.5}, C=C, fit_intercept=False).fit(X[:1], [target])
+        found = minimize_scalar(lambda f: f**2 / C + (6.5 - f) ** 2, bounds=(0.0, 7.0), options={"xatol": 1e-12})
+        assert model.predict(X[:1])[0] == pytest.approx(np.sign(target) * found.x, rel=1e-5)
+        free = BudgetedSVR(**SQUARED, C=C, expected_rows=1).partial_fit(np.repeat(X[:1], 2, 0), [0.0, 2 * target])
+        assert abs(free.intercept_[0] - target) <= abs(target)
+    assert len(BudgetedSVR(**{**SQUARED, "epsilon": 100.0}).fit(X, Y).support_vectors_) == 0
+
+
+def test_the_objective_of_the_squared_loss_is_verified(tmp_path: Path) -> None:
+    """With weights, on both roads; the model is loaded with its loss."""
+    weight = RANDOM.choice([0.0, 1.0, 2.0], 900)
+    dataset = ingest(X[:900], tmp_path / "rows.zarr", Y[:900], regression=True, sample_weight=weight)
+    model = BudgetedSVR(**SQUARED, C=3.0).fit(dataset)
+    w = np.sum(np.outer(model.dual_coef_[0], model.dual_coef_[0]) * rbf_kernel(model.support_vectors_, gamma=1.0))
+    expected = w / 2 + 3.0 * np.sum(weight * (Y[:900] - model.predict(X[:900])) ** 2)
+    assert model.objective_ == pytest.approx(expected, rel=1e-5)
+    assert verify(model.model_, dataset).objective == pytest.approx(expected, rel=1e-5)
+    model.save(tmp_path / "model.npz")
+    loaded = streamsvm.load(tmp_path / "model.npz")
+    assert isinstance(loaded, BudgetedSVR)
+    assert (loaded.loss, loaded.epsilon) == ("squared_epsilon_insensitive", 0.0)
+    stream = BudgetedSVR(**SQUARED, expected_rows=2000)
+    for part in (slice(at, at + 250) for at in range(0, 2000, 250)):
+        stream.partial_fit(X[part], Y[part])
+    assert measure(stream) < 0.3 * np.std(NEW_Y)
 
 
 def test_fit_is_train(tmp_path: Path) -> None:
@@ -124,6 +172,8 @@ def test_what_is_refused() -> None:
             BudgetedSVR(**{**GIVEN, **parameters}).partial_fit(X, Y)
     with pytest.raises(InputError, match="a target is"):
         BudgetedSVR().partial_fit(X, Y * 1e200)
-    squared = TrainOptions(task="regress", loss="squared_epsilon_insensitive", solver="budgeted-sgd")
+    with pytest.raises(InputError, match="loss 'hinge': the task regress has epsilon_insensitive, squared"):
+        BudgetedSVR(loss="hinge").fit(X, Y)
+    squared = TrainOptions(loss="squared_hinge", solver="budgeted-sgd", kernel="rbf")
     with pytest.raises(InputError, match="solver budgeted-sgd: it minimises losses of the kind"):
-        train(ArrayDataset(X, None, None, target=Y), squared)
+        train(ArrayDataset(X, (Y > 100).astype(np.int32), np.arange(2)), squared)

@@ -68,6 +68,25 @@ def test_sums_of_sums(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     assert not parts[2].finish().any()
 
 
+@pytest.mark.parametrize(("size", "columns"), [(1, 1), (7, 2), (1024, 512)])
+def test_light_rows(monkeypatch: pytest.MonkeyPatch, size: int, columns: int) -> None:
+    """Light rows are rounded to float32, heavy rows are not, and a sum of sums has both."""
+    monkeypatch.setattr(gram, "LIGHT_ROWS", size)
+    monkeypatch.setattr(gram, "LIGHT_COLUMNS", columns)
+    random = np.random.default_rng(2)
+    X, weight = random.normal(size=(40, 5)).astype(np.float32), 10.0 ** random.integers(-6, 7, 40)
+    exact, is_light = X.astype(float), weight * (X.astype(float) ** 2).sum(axis=1) <= 1.0
+    parts = [GramSum(5, 1.0), GramSum(5, 1.0)]
+    for part, row in zip((0, 0, 1), np.split(np.arange(40), [11, 23]), strict=True):
+        parts[part].add(X, row, weight[row])
+    alone = GramSum(5, 1.0)
+    alone.add(X, np.flatnonzero(is_light), weight[is_light])
+    light = np.triu(exact[is_light].T @ (weight[is_light, None] * exact[is_light]))
+    heavy = np.triu(exact[~is_light].T @ (weight[~is_light, None] * exact[~is_light]))
+    assert 0 < np.abs(alone.finish() - light).max() < 1e-6 * np.trace(light)
+    np.testing.assert_allclose((parts[0] + parts[1]).finish(), heavy + light, atol=1e-6 + 1e-13 * heavy.max())
+
+
 def test_factor() -> None:
     A = np.random.default_rng(1).normal(size=(7, 5))
     M = A.T @ A

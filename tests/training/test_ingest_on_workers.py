@@ -20,7 +20,7 @@ from streamsvm.cli.command import main
 from streamsvm.data import parquet, segments, spill, stretches
 from streamsvm.data.chunk_file import open_to_rewrite, write_chunk
 from streamsvm.data.csv_text import read_csv
-from streamsvm.data.dataset import Dataset
+from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.ingest import IngestOptions, write_dataset
 from streamsvm.data.readers import guess_bytes, ingest
 from streamsvm.data.tables import Columns
@@ -82,6 +82,8 @@ OPTIONS = {
     "in order": IngestOptions(chunk_bytes=400, shuffle=None),
     "scaled": IngestOptions(scale="maxabs", shuffle=4, layout="dense", chunk_bytes=1000),
     "packed": IngestOptions(codec="zstd", layout="sparse", chunk_bytes=600, shuffle=1),
+    "shards": IngestOptions(chunk_bytes=400, shard_bytes=1500, shuffle=2),
+    "sparse shards": IngestOptions(chunk_bytes=400, shard_bytes=900, layout="sparse"),
     "halves": IngestOptions(dtype="float16", layout="dense", chunk_bytes=500),
 }
 
@@ -247,8 +249,10 @@ def test_on_two_workers(on_workers: None, tmp_path: Path) -> None:
     for k, path in enumerate(paths):
         path.write_text(make_svmlight(k, 200))
     told = list[int]()
-    write_alone(paths, tmp_path / "alone.zarr", IngestOptions(), 8 << 20)
-    ingest_on_workers(paths, tmp_path / "shared.zarr", Columns(), IngestOptions(), report=told.append)
+    options = IngestOptions(chunk_bytes=2000, shard_bytes=8000)
+    write_alone(paths, tmp_path / "alone.zarr", options, 8 << 20)
+    ingest_on_workers(paths, tmp_path / "shared.zarr", Columns(), options, report=told.append)
+    assert open_dataset(tmp_path / "shared.zarr").meta["format"] == 8
     assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
     assert told == [200, 400, 600, 800, 1000]
 

@@ -15,9 +15,14 @@ of the iterates does (Defazio et al. 2023 derive it for last iterates), and merg
 A regression has the loss c_i max(0, |t_i - f(x_i)| - epsilon). A row outside its tube is added +-s eta_t times, where
 s = min(c_i, (|t_i - f(x_i)| - epsilon) / (eta_t k(x_i, x_i))), so that no step takes it beyond the edge of its tube
 (Kulis & Bartlett 2010, "Implicit online learning"). Plain steps overshoot where C is large, as eta_t begins near C.
+The implicit step of the squared loss, c_i max(0, |t_i - f(x_i)| - epsilon)^2, has
+
+    s = 2 c_i (|t_i - f(x_i)| - epsilon) / (1 + 2 c_i (eta_t k(x_i, x_i) + beta_t))
+
+where b moves by s beta_t, with beta_t as the next paragraph has it, or does not move, with beta_t = 0.
 
 All coefficients share a scale, so that shrinking w changes one number. A free b is not shrunk, and its steps are
-c_i y_i / sqrt(t) times the factor by which the rate has fallen.
+c_i y_i beta_t, where beta_t is 1 / sqrt(t) times the factor by which the rate has fallen.
 
 A pack of rows meets the support vectors in one product (Zhu et al. 2009, P-packSVM). Then its steps are made one by
 one, and a vector that is added or merged meets the remaining rows of the pack. Every product x.z is summed over the
@@ -75,6 +80,7 @@ def make_rules(
     period: int = 0,
     replicas: int = 1,
     tube: float | None = None,
+    is_squared: bool = False,
     bias_unit: float = 1.0,
 ) -> BudgetRules:
     """Return the rules by which a model is trained; InputError if they do not go together.
@@ -83,7 +89,8 @@ def make_rules(
     and removal remove M - 1 vectors at once. regularisation: lambda = 1 / (n C).
     period: n, the rows of an epoch, in which the rate falls to 0; or 0 for the rate of Pegasos.
     replicas: the number of models among which the rows are divided.
-    tube: epsilon of a regression, whose rows have targets, or None for labels. bias_unit: the unit of its targets.
+    tube: epsilon of a regression, whose rows have targets, or None for labels. is_squared: whether its loss is squared.
+    bias_unit: the unit of its targets, which the steps of b have if the loss is not squared.
     """
     if maintenance not in MAINTENANCES:
         raise InputError(f"maintenance is {maintenance!r}: choose from {', '.join(MAINTENANCES)}")
@@ -110,6 +117,7 @@ def make_rules(
         replicas=replicas,
         is_regression=tube is not None,
         tube=0.0 if tube is None else float(tube),
+        is_squared=is_squared,
         bias_unit=float(bias_unit),
     )
 
@@ -222,7 +230,9 @@ def _find_own_value(rules: BudgetRules, square: float) -> float:
 
 
 @register_jitable
-def _find_slope(rules: BudgetRules, goal: float, score: float, cost: float, rate: float, square: float) -> float:
+def _find_slope(
+    rules: BudgetRules, goal: float, score: float, cost: float, rate: float, bias_rate: float, square: float
+) -> float:
     """Return how much of the row is added at this rate, 0 if it has no loss. goal: its label or its target."""
     if not rules.is_regression:
         return cost * goal if goal * score < 1.0 else 0.0
@@ -230,7 +240,11 @@ def _find_slope(rules: BudgetRules, goal: float, score: float, cost: float, rate
     if not outside > 0.0:
         return 0.0
     own = _find_own_value(rules, square) * rate
-    size = min(cost, outside / own) if own > 0.0 else cost
+    size: float
+    if rules.is_squared:
+        size = 2.0 * cost * outside / (1.0 + 2.0 * cost * (max(own, 0.0) + bias_rate))
+    else:
+        size = min(cost, outside / own) if own > 0.0 else cost
     return size if goal > score else -size
 
 
@@ -243,12 +257,12 @@ def _replay(state: BudgetState, rules: BudgetRules, table: F32, pack: Pack, goal
         rate, fall = _compute_rate(rules, steps)
         scale = scale * (1.0 - rules.regularisation * rate) if scale > 0.0 else rate
         state.counts[STEPS], state.totals[SCALE] = steps + 1, scale
-        slope = _find_slope(rules, goals[i], score, cost[i], rate, pack.squares[i])
+        bias_rate = rules.bias_unit * fall / math.sqrt(steps + 1.0) if rules.free_bias else 0.0
+        slope = _find_slope(rules, goals[i], score, cost[i], rate, bias_rate, pack.squares[i])
         if slope == 0.0 or not cost[i] * rate > 0.0:
             continue
         state.counts[VIOLATIONS] += 1
-        if rules.free_bias:
-            state.totals[BIAS] += slope * rules.bias_unit * fall / np.sqrt(steps + 1.0)
+        state.totals[BIAS] += slope * bias_rate
         slot = _add_row(state, pack, i, slope * (rate / scale))
         form_column(state, rules, pack, i + 1, slot, K)
         if state.counts[VECTORS] > rules.budget:

@@ -27,11 +27,11 @@ from streamsvm.numeric.moments import add_moments
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.options import TrainOptions, check_numbers, compute_class_costs, make_kernel
 from streamsvm.problems.registry import find_problem
-from streamsvm.problems.regression import EpsilonInsensitive
+from streamsvm.problems.regression import EpsilonInsensitive, SquaredEpsilonInsensitive
 from streamsvm.requests import MemoryNeed
 
 MERGE = 2
-NOT_TOLD = ("threads", "epochs", "seed", "tube", "numbers", "bias_start", "bias_unit")
+NOT_TOLD = ("threads", "epochs", "seed", "tube", "is_squared", "numbers", "bias_start", "bias_unit")
 BUFFER_BYTES = 32 << 20
 MOST_CHUNKS = 8  # most chunks of a buffer; a buffer has two chunks even if they are larger than BUFFER_BYTES
 SAMPLE_CHUNKS = 4  # chunks from which the rows are drawn that estimate the objective
@@ -67,17 +67,20 @@ def _choose_settings(source: RowSource, options: TrainOptions, own: BudgetedOpti
         threads=options.threads or default_threads(),
         seed=options.seed,
         tube=None if loss is None else loss.epsilon,
+        is_squared=isinstance(loss, SquaredEpsilonInsensitive),
         numbers=np.empty(0) if loss is None else loss.numbers,
     )
     _check(settings)
     return settings
 
 
-def _make_regression_loss(source: RowSource, options: TrainOptions) -> EpsilonInsensitive | None:
+def _make_regression_loss(
+    source: RowSource, options: TrainOptions
+) -> EpsilonInsensitive | SquaredEpsilonInsensitive | None:
     """Return the loss of a regression, or None for classes, whose loss is the hinge."""
     make = find_problem(options.task).make_loss
     loss = None if make is None else make(source, options)
-    return loss if isinstance(loss, EpsilonInsensitive) else None
+    return loss if isinstance(loss, EpsilonInsensitive | SquaredEpsilonInsensitive) else None
 
 
 def _tell(source: RowSource, options: TrainOptions, settings: BudgetedSGD) -> dict[str, Any]:

@@ -3,8 +3,8 @@
     min  P(w) = 1/2 |w|^2 + C sum_i c_i max(0, 1 - y_i (w.phi(x_i) + b))          c_i = class weight * sample weight
 
 This is P of eq. (1) of Qaadan & Glasmachers 2018 times n C, with lambda = 1 / (n C). A regression has the losses
-c_i max(0, |t_i - (w.phi(x_i) + b)| - epsilon) of targets t_i, with c_i = sample weight. budget.py makes the steps, one
-a row, and this file says in which order the rows come. In every epoch:
+c_i max(0, |t_i - (w.phi(x_i) + b)| - epsilon) of targets t_i, or the squares of the maxima, with c_i = sample weight.
+budget.py makes the steps, one a row, and this file says in which order the rows come. In every epoch:
 
     the seed draws an order of the chunks, and several successive chunks make a buffer
     the seed draws an order of the rows of a buffer, in which they are learned while the next buffer is read
@@ -71,8 +71,9 @@ class BudgetedSGD:
     n_rows: n of lambda = 1 / (n C). n_chunks: chunks of the data; buffer_chunks: chunks of a buffer.
     budget, merge, maintenance, free_bias: see `make_rules`. pack_rows: rows of a pack. threads: of the driver, which
     estimates P.
-    tube: epsilon of a regression, or None for classes; numbers: the target that each code of a label stands for, empty
-    if the rows have targets. bias_start, bias_unit: b before the first step, and the unit of its steps (`aim_bias`).
+    tube: epsilon of a regression, or None for classes; is_squared: whether its loss is squared; numbers: the target
+    that each code of a label stands for, empty if the rows have targets. bias_start, bias_unit: b before the first
+    step, and the unit of its steps (`aim_bias`).
     """
 
     C: float
@@ -93,6 +94,7 @@ class BudgetedSGD:
     threads: int = 1
     seed: int = 0
     tube: float | None = None
+    is_squared: bool = False
     numbers: F64 = field(default_factory=lambda: np.empty(0), compare=False)
     bias_start: float = 0.0
     bias_unit: float = 1.0
@@ -116,6 +118,7 @@ class BudgetedSGD:
             period=self.n_rows,
             replicas=self.replicas,
             tube=self.tube,
+            is_squared=self.is_squared,
             bias_unit=self.bias_unit,
         )
 
@@ -182,7 +185,8 @@ def solve(settings: BudgetedSGD, sample: I64, state: State) -> Solver:
 def aim_bias(settings: BudgetedSGD, sample: Rows) -> BudgetedSGD:
     """Return the settings of a regression with where b begins and the unit of its steps; those of classes as they are.
 
-    The start is the median of the targets of a sample, and the unit is their mean distance from it.
+    The start is the median of the targets of a sample, and the unit is their mean distance from it. Slopes of the
+    squared loss have the unit of the targets themselves.
     """
     if settings.tube is None or not settings.free_bias:
         return settings
@@ -191,7 +195,8 @@ def aim_bias(settings: BudgetedSGD, sample: Rows) -> BudgetedSGD:
     if not len(goals):
         return settings
     start = float(np.median(goals))
-    return replace(settings, bias_start=start, bias_unit=float(np.mean(np.abs(goals - start))))
+    unit = 1.0 if settings.is_squared else float(np.mean(np.abs(goals - start)))
+    return replace(settings, bias_start=start, bias_unit=unit)
 
 
 def read_goals(settings: BudgetedSGD, rows: Rows) -> tuple[F64, F64]:
@@ -274,7 +279,7 @@ def read_current(settings: BudgetedSGD, state: State) -> BudgetState:
 def estimate_objective(settings: BudgetedSGD, model: BudgetState, sample: Rows) -> float:
     """Return 1/2 |w|^2 + n C mean_i c_i max(0, 1 - y_i f(x_i)), where i runs over the sample.
 
-    Of a regression, the loss is max(0, |t_i - f(x_i)| - epsilon).
+    Of a regression, the loss is max(0, |t_i - f(x_i)| - epsilon), or its square.
     """
     vectors, coef, bias = read_vectors(settings, model)
     scores, f = np.zeros(len(coef)), np.full(sample.n_rows, bias)
@@ -282,8 +287,8 @@ def estimate_objective(settings: BudgetedSGD, model: BudgetState, sample: Rows) 
     add_kernel_sums(settings.kernel, sample.X, vectors, coef, f, settings.threads)
     goals, cost = read_goals(settings, sample)
     lacks = 1.0 - goals * f if settings.tube is None else np.abs(goals - f) - settings.tube
-    loss = float(np.mean(cost * np.maximum(0.0, lacks)))
-    return 0.5 * float(coef @ scores) + settings.n_rows * settings.C * loss
+    losses = np.maximum(0.0, lacks) ** (2 if settings.is_squared else 1)
+    return 0.5 * float(coef @ scores) + settings.n_rows * settings.C * float(np.mean(cost * losses))
 
 
 def read_vectors(settings: BudgetedSGD, model: BudgetState) -> tuple[Matrix, F64, float]:

@@ -44,7 +44,8 @@ class BudgetState(NamedTuple):
 class BudgetRules(NamedTuple):
     """How a model is trained; see `make_rules`. kernel: a position in KERNELS; maintenance: one of the codes above.
 
-    is_regression, tube: whether rows have targets, and epsilon, the half-width of the tube around them.
+    is_regression, tube: whether rows have targets, and epsilon, the half-width of the tube around them. is_squared:
+    whether the loss outside the tube is squared.
     bias_unit: by which steps of b are multiplied.
     """
 
@@ -61,6 +62,7 @@ class BudgetRules(NamedTuple):
     replicas: int
     is_regression: bool
     tube: float
+    is_squared: bool
     bias_unit: float
 
 

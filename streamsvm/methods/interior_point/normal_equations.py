@@ -2,11 +2,13 @@
 
     M dw = -rbar_w - ybar rbar_a / q,   db = -(ybar.dw - rbar_a) / q
     rbar_w = w - X'Y alpha + X'Y W r_Omega,   rbar_a = y'alpha - y'W r_Omega,   W = diag(C / omega)
-    M = I + X_Q' W_Q X_Q - ybar_Q ybar_Q' / q_Q,   ybar = X'W e,   q = e'W e
+    M = I + (q / q_Q) (X_Q' W_Q X_Q - ybar_Q ybar_Q' / q_Q),   ybar = X'W e,   q = e'W e
 
 b is the paper's -gamma, and W its Omega^-1: omega, r_Omega and the other symbols are those of interior_point.steps.
 All sums are over all rows, except for those of M, which are over the rows in Q (constraint_reduction). M is positive
-definite for any Q (Proposition 3.1).
+definite for any Q (Proposition 3.1). The factor q / q_Q is ours: the rows in Q stand for all rows, with the weight of
+all rows. (Without it, ISOLET takes 22 iterations instead of 20, and LETTER 29 instead of 27; of data that were not used
+to choose it, 8,000 rows of Web with C = 100 take 46 instead of 35, and 8,000 rows of Adult 19 instead of 21.)
 """
 
 from __future__ import annotations
@@ -46,11 +48,13 @@ class NormalEquations:
         self, gram: F64, chosen_sum: F64, chosen_weight: float, ybar: F64, total: float, r_w: F64, r_b: float
     ) -> None:
         self.ybar, self.total, self.r_w, self.r_b = ybar, total, r_w, r_b
-        M = np.array(gram, order="F")
+        M, share = np.array(gram, order="F"), 1.0
         if chosen_weight > 0:  # Otherwise Q is empty, and M = I.
+            share = total / chosen_weight
             M = dsyr(-1.0 / chosen_weight, chosen_sum, a=M, overwrite_a=1)
+            M *= share
         M[np.diag_indices_from(M)] += 1.0
-        self.U, self.jitter = factor(M, float(np.mean(np.diag(gram))))
+        self.U, self.jitter = factor(M, share * float(np.mean(np.diag(gram))))
 
     @unwarned
     def solve(self, side: RightSide, course: Course) -> Solution:  # noqa: ARG002

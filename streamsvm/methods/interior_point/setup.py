@@ -46,7 +46,7 @@ from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.exact_losses import add_exact, start_exact
 from streamsvm.numeric.exact_sums import start_exact_sums
-from streamsvm.numeric.gram import BUFFER_ROWS
+from streamsvm.numeric.gram import BUFFER_ROWS, LIGHT_COLUMNS, LIGHT_ROWS
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.requests import MemoryNeed
@@ -89,6 +89,7 @@ def _need_memory(source: RowSource, threads: int) -> MemoryNeed:  # noqa: ARG001
     and of the last. Few rows may be solved as they are (row_equations).
     """
     n, d = source.n_rows, source.n_features
+    buffered = BUFFER_ROWS + (LIGHT_ROWS + LIGHT_COLUMNS) // 2  # light rows and their products are float32
     critical = 2 * min(n, MOST_CRITICAL_ROWS) * source.nbytes // n
     told = 8 * min(n, MOST_TOLD_ROWS) * (N_NUMBERS + 2)
     steps = 8 * 2 * N_VECTORS * PLANNED_STEPS * d
@@ -96,7 +97,7 @@ def _need_memory(source: RowSource, threads: int) -> MemoryNeed:  # noqa: ARG001
     return MemoryNeed(
         driver_bytes=driver,
         turn_bytes=driver - (8 * 2 * d**2 + 2 * steps),
-        totals_bytes=8 * d * (d + BUFFER_ROWS + N_SUMS + N_MAGNITUDES + 2) + told,
+        totals_bytes=8 * d * (d + buffered + N_SUMS + N_MAGNITUDES + 2) + told,
         shared_bytes=steps + 32 * d,
         state_bytes=8 * N_NUMBERS * n,
     )
@@ -113,7 +114,7 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
     numbers = arrive(move(correct(predict(numbers, rows, ends), rows, ends), rows, *course), rows)
     add_predicted(start_predicted(2), rows, 0.0, 0.0, 1.0, 1.0, numbers)
     limits = np.full(2, np.inf)
-    add_assembled(start_assembled(2), rows, course, limits, "omega", (1.0, 0), True, numbers)
+    add_assembled(start_assembled(2, 1.0), rows, course, limits, "omega", (1.0, 0), True, numbers)
     add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), np.ones(2))
     add_exact_multipliers(start_exact_sums(2), rows, numbers)
     add_bins(bits, rows, 0, 0, numbers)

@@ -35,7 +35,7 @@ from uuid import uuid4
 import numpy as np
 from scipy.linalg.blas import dtrmm
 
-from streamsvm.methods.interior_point.constraint_reduction import Reduction, find_limits
+from streamsvm.methods.interior_point.constraint_reduction import Reduction, find_limits, find_most_light
 from streamsvm.methods.interior_point.normal_equations import RightSide, Solution
 from streamsvm.methods.interior_point.row_equations import Equations, choose_equations
 from streamsvm.methods.interior_point.row_numbers import (
@@ -165,7 +165,7 @@ def _assemble(
     if first and reduction.name != "none" and reduction.most_rows is not None:
         share = reduction.most_rows / state.n_rows
     shared = (plan.course, plan.limits, reduction.rule, (share, settings.seed), first)
-    start = partial(start_assembled, len(state.w))
+    start = partial(start_assembled, len(state.w), find_most_light(reduction, state.n_rows))
     sums = yield Scan(start, add_assembled, combine_assembled, shared, states=(state.hold(name),))
     return state, sums
 

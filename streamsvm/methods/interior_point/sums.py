@@ -71,10 +71,10 @@ class AssembledSums:
     counted_rows: int = 0
 
 
-def start_assembled(n_features: int) -> AssembledSums:
-    """Return the totals of no rows."""
+def start_assembled(n_features: int, most_light: float = 0.0) -> AssembledSums:
+    """Return the totals of no rows. most_light: which rows of the Gram matrix are light (numeric.gram)."""
     sums, magnitudes = np.zeros((N_SUMS, n_features)), np.zeros((N_MAGNITUDES, n_features))
-    return AssembledSums(GramSum(n_features), sums, np.zeros(N_SUMS), magnitudes)
+    return AssembledSums(GramSum(n_features, most_light), sums, np.zeros(N_SUMS), magnitudes)
 
 
 @unwarned

@@ -128,6 +128,17 @@ def test_predictor_and_center_solve_separately() -> None:
     assert db + 0.2 * db_center == pytest.approx(together[1])
 
 
+def test_chosen_rows_stand_for_all_rows() -> None:
+    """If each row is there twice, the matrix of one of the two is that of all rows."""
+    e = Example()
+    W = e.costs / find_omega(e.point)
+    gram, ybar = e.X.T @ (W[:, None] * e.X), e.X.T @ W
+    rows = (2 * ybar, 2 * float(W.sum()), e.w, 0.0)
+    chosen = NormalEquations(gram, ybar, float(W.sum()), *rows)
+    every = NormalEquations(2 * gram, 2 * ybar, 2 * float(W.sum()), *rows)
+    np.testing.assert_allclose(chosen.U, every.U, rtol=1e-12)
+
+
 def test_ratios_and_moves() -> None:
     """The step at which the first variable of a row is 0; f is no variable, and rows without a cost bound nothing."""
     example = Example()
