@@ -95,7 +95,7 @@ def _add_ingest(commands: Any) -> None:
     ingest.add_argument("--shard-bytes", metavar="SIZE", help=together)
     ingest.add_argument("--codec", choices=("crc32c", "lz4", "zstd"), default="crc32c", help="crc32c: raw (default)")
     narrow = "the type in which dense rows are stored, if all values are of it (default: float32)"
-    ingest.add_argument("--dtype", choices=("float32", "float16", "int8"), default="float32", help=narrow)
+    ingest.add_argument("--dtype", choices=("float32", "float16", "bfloat16", "int8"), default="float32", help=narrow)
     scalings = ("none", "minmax", "maxabs", "standard")
     ingest.add_argument("--scale", choices=scalings, default="none", help="recorded, and applied at predict")
     order = "seed of the order in which rows are written; no: as they come (default: 0)"

@@ -68,22 +68,24 @@ def ingest(
     Parameters
     ----------
     source : path, list of paths, or array of shape (n_rows, n_features)
-        Files of svmlight text, CSV, TSV, Parquet, Arrow, ORC, JSON lines, .h5ad, .npy or .npz, patterns such as
-        "data/*.csv", folders of such files, "-" for standard input; or rows: a NumPy array, a SciPy sparse matrix, a
-        pandas frame, a Dask array or frame, an array of Zarr or h5py, a tensor of PyTorch, an AnnData object, what
-        gives Arrow's columns (pyarrow, polars, Hugging Face), or an iterator of blocks X, pairs (X, y) or frames.
+        Files of svmlight text, CSV, TSV, Parquet, Arrow, ORC, JSON lines, .h5ad, .npy, .npz or .safetensors,
+        patterns such as "data/*.csv", folders of such files, "-" for standard input; or rows: a NumPy array, a SciPy
+        sparse matrix, a pandas frame, a Dask array or frame, an array of Zarr or h5py, a tensor of PyTorch, an AnnData
+        object, what gives Arrow's columns (pyarrow, polars, Hugging Face), or an iterator of blocks X, pairs (X, y) or
+        frames.
     destination : str or Path
         Path of the new dataset.
     y : array of shape (n_rows,), or matrix of shape (n_rows, L), optional
         Labels of rows that are given as an array; or an indicator matrix of 0 and 1, dense or sparse, with a column for
         each of L labels of which a row may have any.
-    sample_weight : array of shape (n_rows,), optional
-        Weights of such rows, finite and not negative.
-    qid : array of shape (n_rows,), optional
+    sample_weight : array of shape (n_rows,), or str, optional
+        Weights of such rows, finite and not negative. Of a file or a table, the name of the column that holds them, and
+        so for qid and groups.
+    qid : array of shape (n_rows,), or str, optional
         Whole numbers or texts that tell which query each of such rows belongs to.
-    groups : array of shape (n_rows,), optional
+    groups : array of shape (n_rows,), or str, optional
         Texts, times or whole numbers that tell which of such rows cross-validation holds out together.
-    file_format : {"svmlight", "csv", "parquet", "arrow", "orc", "jsonl", "h5ad", "npy"}, optional
+    file_format : {"svmlight", "csv", "parquet", "arrow", "orc", "jsonl", "h5ad", "npy", "safetensors"}, optional
         Format of the files. By default their names tell it.
     label : str, optional
         The column of a CSV or Parquet file that holds the labels. By default it is the one named label, target, class
@@ -143,9 +145,11 @@ def ingest(
         hash_bits=hash_bits,
     )
     before = destination if chosen.append and not is_remote(destination) and Path(destination).exists() else like
-    vectors = {"label": y, "sample_weight": sample_weight, "qid": qid, "groups": groups}
+    columns, vectors = _name_columns(columns, {"sample_weight": sample_weight, "qid": qid, "groups": groups})
+    vectors = {"label": y, **vectors}
     named = [source] if _is_path(source) else source
     if isinstance(named, list | tuple) and named and all(map(_is_path, named)):
+        _refuse_values(vectors)
         paths = list_files(named)
         if not is_remote(destination):
             refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
@@ -160,6 +164,20 @@ def ingest(
     with caught():
         write = append_rows if chosen.append else write_dataset
         return write(pieces, destination, name, expected_bytes, chosen, report)
+
+
+def _name_columns(columns: Columns, vectors: Mapping[str, Any]) -> tuple[Columns, dict[str, Any]]:
+    """Return the roles with those that were given as names of columns, and the values of the others."""
+    named: dict[str, Any] = {role: values for role, values in vectors.items() if isinstance(values, str)}
+    return replace(columns, **named), {role: None if role in named else values for role, values in vectors.items()}
+
+
+def _refuse_values(vectors: Mapping[str, Any]) -> None:
+    """Raise InputError for values that are given beside files, which have columns of their own."""
+    for role, values in vectors.items():
+        if values is not None:
+            given, name = ("y", "label") if role == "label" else (role, role)
+            raise InputError(f"{given}: values are for rows in memory: name a column of the files, as {name}='COLUMN'")
 
 
 def _list(names: str | Sequence[str]) -> tuple[str, ...]:

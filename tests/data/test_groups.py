@@ -91,6 +91,24 @@ def test_a_text_is_the_same_group_beside_numbers(tmp_path: Path) -> None:
     assert groups[1] == groups[4] < -(2**62)
 
 
+def test_columns_of_files_are_named_and_values_are_refused(tmp_path: Path) -> None:
+    """Once they were left out without a word, so that folds parted what belongs together."""
+    (tmp_path / "rows.csv").write_text("a,label,g,w\n" + "".join(f"{i},{i % 2},{i // 10},2.5\n" for i in range(60)))
+    dataset = ingest(tmp_path / "rows.csv", tmp_path / "rows.zarr", groups="g", sample_weight="w", shuffle=None)
+    groups, weights = dataset.column("groups"), dataset.column("sample_weight")
+    assert groups is not None
+    assert weights is not None
+    assert groups.tolist() == [i // 10 for i in range(60)]
+    assert set(weights.tolist()) == {2.5}
+    assert dataset.feature_names == ("a",)
+    with pytest.raises(InputError, match=r"groups: values are for rows in memory.*groups='COLUMN'"):
+        ingest(tmp_path / "rows.csv", tmp_path / "more.zarr", groups=np.arange(60))
+    with pytest.raises(InputError, match=r"y: values are for rows in memory.*label='COLUMN'"):
+        ingest(tmp_path / "rows.csv", tmp_path / "more.zarr", np.arange(60))
+    with pytest.raises(InputError, match="for files and frames"):
+        ingest(np.ones((3, 1)), tmp_path / "more.zarr", [0, 1, 1], groups="g")
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet", "strings", "objects", "frame", "memory"])
 def test_texts_of_digits_are_the_groups_that_pandas_makes_of_them(kind: str, tmp_path: Path) -> None:
     """A column of text has the groups "7" and "007"; a CSV file has no types, and pandas reads both as 7."""

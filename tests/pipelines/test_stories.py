@@ -10,7 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_ind
 
+from pipelines.cells.markers import count_found, rank_by_t, rank_by_weight
+from pipelines.cells.tissue import draw_donor, make_tissue, normalise
+from pipelines.embeddings.vectors import make_embeddings
 from pipelines.peptides.matches import find_q_values, make_matches
 from pipelines.peptides.percolator import count_accepted, rescore
 from tests.pipelines.test_scripts import read_table
@@ -67,7 +71,15 @@ def test_no_match_is_scored_by_a_model_that_has_seen_its_spectrum() -> None:
     assert count_accepted(scores, matches.is_target) > count_accepted(matches.X[:, 0].astype(float), matches.is_target)
 
 
-@pytest.mark.parametrize(("name", "arguments"), [("peptides", ["--spectra", "10"]), ("clicks", ["--rows", "10"])])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("peptides", ["--spectra", "10"]),
+        ("clicks", ["--rows", "10"]),
+        ("cells", ["--cells", "10"]),
+        ("embeddings", ["--rows", "10"]),
+    ],
+)
 def test_too_little_data(
     name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,3 +95,55 @@ def test_clicks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         rows = list(csv.DictReader(file))
     assert len(rows) == 4000
     assert 0.05 < np.mean([float(row["clicked"]) for row in rows]) < 0.5
+
+
+@pytest.mark.slow
+def test_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    anndata = pytest.importorskip("anndata", reason="the story writes .h5ad")
+    assert tell("cells", monkeypatch, "--cells", "200", "--work", str(tmp_path)) == 0
+    table, markers = (read_table(part) for part in capsys.readouterr().out.split("Marker genes"))
+    foretold = {name: float(cells[2].rstrip("%")) for name, cells in table.items() if cells[2].endswith("%")}
+    assert (
+        foretold["streamsvm, Crammer-Singer, folds of cells"]
+        > 5 + foretold["streamsvm, Crammer-Singer, folds of donors"]
+    ), "folds of cells know the donors"
+    shares = [float(cells[0].rstrip("%")) for name, cells in markers.items() if cells[0].endswith("%")]
+    assert shares[0] > shares[1] > 10
+    cells = anndata.read_h5ad(tmp_path / "reference.h5ad")
+    assert cells.shape == (1800, 1500)
+    assert sorted(set(cells.obs["donor"])) == [f"donor{k}" for k in range(9)]
+
+
+def test_cells_without_anndata(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("pipelines.cells.__main__.find_spec", lambda _: None)
+    assert tell("cells", monkeypatch) == 2
+    assert "streamsvm[anndata]" in capsys.readouterr().err
+
+
+def test_marker_genes_are_ranked_as_scipy_s_t_test_ranks_them() -> None:
+    tissue = make_tissue(0)
+    counts, types = draw_donor(tissue, 1, 400)
+    X = normalise(counts)
+    np.testing.assert_allclose(np.expm1(X.toarray()).sum(axis=1), 1e4, rtol=1e-4)
+    dense, ranks = X.toarray().astype(np.float64), rank_by_t(X, types, 3)
+    for number in range(3):
+        expected = ttest_ind(dense[types == number], dense[types != number], equal_var=False).statistic
+        best = np.argsort(-np.nan_to_num(expected), kind="stable")[:20]
+        assert ranks[number, :20].tolist() == best.tolist()
+    assert rank_by_weight(np.array([[0.0, 2.0, 1.0]])).tolist() == [[1, 2, 0]]
+    assert count_found(np.array([[1, 2, 0]]), np.array([[0, 1]])) == 0.5
+
+
+def test_embeddings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--rows", "2000", "--labels", "4", "--work", str(tmp_path))
+    assert tell("embeddings", monkeypatch, *arguments) == 0
+    table = read_table(capsys.readouterr().out)
+    losses = {name: float(cells[0]) for name, cells in table.items() if cells[0][:1].isdigit()}
+    assert losses["the probabilities that the labels were drawn of"] == min(losses.values())
+    assert losses["streamsvm, float16"] == losses["streamsvm, float32"]
+    assert np.load(tmp_path / "embeddings.npy").dtype == np.float16
+
+
+def test_labels_of_embeddings_are_as_frequent_as_their_probabilities() -> None:
+    drawn = make_embeddings(0, 20_000, 8, 5)
+    np.testing.assert_allclose(drawn.Y.mean(axis=0), drawn.probabilities.mean(axis=0), atol=0.015)

@@ -1,0 +1,1 @@
+"""Labels of cells, carried over to new donors, and marker genes."""
