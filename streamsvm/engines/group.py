@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from streamsvm.data.dataset import split_rows
 from streamsvm.data.source import RowSource
 from streamsvm.engines.subsets import Scratch, choose_again, read_aside, set_aside
+from streamsvm.engines.task_seconds import TaskSeconds
 from streamsvm.machine import peak_bytes
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.requests import Scan
@@ -28,12 +29,13 @@ from streamsvm.requests import Scan
 
 @dataclass
 class Partial:
-    """Totals of some groups and their costs: bytes read and written, and peak memory in bytes by process id."""
+    """Totals of some groups and their costs: bytes read and written, seconds, and peak memory in bytes by process."""
 
     totals: Any
     read_bytes: int = 0
     written_bytes: int = 0
     peaks: dict[int, int] = field(default_factory=dict)
+    seconds: TaskSeconds = field(default_factory=TaskSeconds)
 
 
 @dataclass
@@ -73,7 +75,7 @@ def run_group(
     shared, by_row = (tuple(_writable(value) for value in values) for values in (scan.shared, scan.by_row))
     partial = Partial(scan.start())
     first = int(source.chunk_starts[chunks[0]])
-    for rows in _find_tiles(source, chunks, scan, pins, scratch, partial):
+    for rows in partial.seconds.watch(_find_tiles(source, chunks, scan, pins, scratch, partial)):
         if is_stopped():
             break
         at = rows.start - first
@@ -109,7 +111,7 @@ def combine_partials(left: Partial, right: Partial, scan: Scan) -> Partial:
     """Return the combined totals and the added costs of two neighbours in the tree."""
     peaks = {pid: max(left.peaks.get(pid, 0), right.peaks.get(pid, 0)) for pid in left.peaks | right.peaks}
     read, written = left.read_bytes + right.read_bytes, left.written_bytes + right.written_bytes
-    return Partial(scan.combine(left.totals, right.totals), read, written, peaks)
+    return Partial(scan.combine(left.totals, right.totals), read, written, peaks, left.seconds + right.seconds)
 
 
 def slice_by_row(source: RowSource, chunks: range, scan: Scan) -> tuple[np.ndarray, ...]:
