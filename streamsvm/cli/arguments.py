@@ -8,6 +8,7 @@ from typing import Any
 import streamsvm
 from streamsvm.cli.export import add_export, add_import
 from streamsvm.cli.method_help import name_kernels
+from streamsvm.cli.parser import Parser
 from streamsvm.cli.shared_arguments import (
     SEED,
     add_cache,
@@ -31,9 +32,9 @@ from streamsvm.methods.feature_map.options import MAPS
 REPLACES_DATASET = "replace a dataset that is there, once the new one is complete"
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="streamsvm", description="Support-vector machines trained on data larger than memory, with a certificate."
     )
     parser.add_argument("--version", action="version", version=f"streamsvm {streamsvm.__version__}")
@@ -55,6 +56,7 @@ def make_parser() -> argparse.ArgumentParser:
         add_warm_up,
     ):
         add(commands)
+    parser.commands = commands.choices
     return parser
 
 
@@ -93,7 +95,7 @@ def _add_ingest(commands: Any) -> None:
     ingest.add_argument("--shard-bytes", metavar="SIZE", help=together)
     ingest.add_argument("--codec", choices=("crc32c", "lz4", "zstd"), default="crc32c", help="crc32c: raw (default)")
     narrow = "the type in which dense rows are stored, if all values are of it (default: float32)"
-    ingest.add_argument("--dtype", choices=("float32", "float16", "int8"), default="float32", help=narrow)
+    ingest.add_argument("--dtype", choices=("float32", "float16", "bfloat16", "int8"), default="float32", help=narrow)
     scalings = ("none", "minmax", "maxabs", "standard")
     ingest.add_argument("--scale", choices=scalings, default="none", help="recorded, and applied at predict")
     order = "seed of the order in which rows are written; no: as they come (default: 0)"

@@ -12,7 +12,6 @@ import numpy as np
 from streamsvm.data.store import Array
 from streamsvm.errors import InputError, IntegrityError
 
-DTYPES = ("float32", "float16", "int8")  # in which dense rows are stored
 VECTORS = {  # beside the features
     "y": "int32",
     "sample_weight": "float64",

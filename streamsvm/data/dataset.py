@@ -149,13 +149,13 @@ class Dataset(Shown):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes that a pass reads: all that are stored, which are fewer than `nbytes` for rows of float16 or int8."""
+        """Bytes that a pass reads: all that are stored, which are fewer than `nbytes` for rows of narrow types."""
         return self.nbytes - self.layout.nbytes + sum(a.length * a.row_bytes for a in self.layout.arrays)
 
     @property
     def dtype(self) -> str:
         """The type in which the features are stored. Whoever reads them gets float32."""
-        return str(self.layout.arrays[0].array.dtype)
+        return self.layout.dtype
 
     @property
     def is_shuffled(self) -> bool:
@@ -448,6 +448,6 @@ def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
 
 def _open_layout(meta: dict[str, Any], stored: Callable[[str], StoredArray]) -> Layout:
     if not meta["sparse"]:
-        return DenseLayout(stored("X"))
+        return DenseLayout(stored("X"), is_narrow=meta["arrays"]["X"]["dtype"] != "float32")
     data, indices, indptr = (stored(f"X/{name}") for name in ("data", "indices", "indptr"))
     return CsrLayout(data, indices, indptr, meta["n_features"], meta["longest_row"])

@@ -109,6 +109,12 @@ def _read_h5ad(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
     return read_h5ad(paths, columns)
 
 
+def _read_safetensors(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # noqa: ARG001
+    from streamsvm.data.safetensors import read_safetensors
+
+    return read_safetensors(paths)
+
+
 ROLES = ("label", "qid", "sample_weight", "groups")
 ENCODED = ("drop", "index", "missing", "one_hot", "hash_bits")
 TABLE = (*ROLES, *ENCODED)
@@ -127,6 +133,7 @@ FORMATS = {  # The first one is that of files whose names tell none.
     "jsonl": _name_arrow((".jsonl", ".ndjson"), "open_json_lines", "JSON lines"),
     "h5ad": Format((".h5ad",), ROLES, _read_h5ad, ".h5ad of AnnData"),
     "npy": Format((".npy", ".npz"), (), _read_npy, ".npy, .npz"),
+    "safetensors": Format((".safetensors",), (), _read_safetensors, ".safetensors"),
 }
 
 

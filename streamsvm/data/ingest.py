@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from streamsvm import interrupts
 from streamsvm.data.array_writer import CODECS
-from streamsvm.data.checks import DTYPES
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
 from streamsvm.data.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
@@ -35,6 +34,7 @@ from streamsvm.data.writer import DatasetWriter, Shape
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 from streamsvm.numeric.label_sets import sum_labels
+from streamsvm.numeric.narrow import STORED_AS
 from streamsvm.numeric.rows import Rows
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 from streamsvm.urls import is_remote
@@ -73,7 +73,7 @@ class IngestOptions:
         Whether to refuse labels of a single class.
     overwrite : bool
         Whether to replace a dataset of that name.
-    dtype : {"float32", "float16", "int8"}
+    dtype : {"float32", "float16", "bfloat16", "int8"}
         The type in which dense rows are stored, which takes a half or a quarter of the bytes. The values have to be
         values of this type; they are computed with as float32.
     label_column : str or None
@@ -164,7 +164,7 @@ def check_options(options: IngestOptions) -> None:
         ("layout", (None, "dense", "sparse")),
         ("codec", tuple(CODECS)),
         ("scale", KINDS),
-        ("dtype", DTYPES),
+        ("dtype", tuple(STORED_AS)),
     )
     for name, allowed in choices:
         value = getattr(options, name)

@@ -12,11 +12,12 @@ from typing import Protocol
 
 import numpy as np
 
-from streamsvm.data.checks import DTYPES, are_finite
+from streamsvm.data.checks import are_finite
 from streamsvm.data.chunk_file import ChunkFile
 from streamsvm.data.store import Array, StoredArray
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.canonical import make_canonical_rows
+from streamsvm.numeric.narrow import widen
 from streamsvm.numeric.rows import F32, I32, I64, CsrRows, Matrix
 
 TILE_BYTES = 1 << 19
@@ -28,6 +29,7 @@ class Layout(Protocol):
 
     n_features: int
     nbytes: int
+    dtype: str
     streams: bool
     arrays: tuple[StoredArray, ...]
 
@@ -51,18 +53,23 @@ class Layout(Protocol):
 
 
 class DenseLayout:
-    """The layout of dense rows: X of shape (n, d), float32, or of another type of numbers, which become float32."""
+    """The layout of dense rows: X of shape (n, d), float32, or of another type of numbers, which become float32.
 
-    def __init__(self, X: StoredArray) -> None:
-        self.X = X
+    is_narrow: whether `ingest` stored a type of numeric.narrow other than float32. Then uint16 is bfloat16.
+    """
+
+    def __init__(self, X: StoredArray, is_narrow: bool = False) -> None:
+        self.X, self.is_narrow = X, is_narrow
+        stored = str(X.array.dtype)
+        self.dtype = "bfloat16" if is_narrow and stored == "uint16" else stored
         self.arrays: tuple[StoredArray, ...] = (X,)
         self.n_features = X.row_items
         self.nbytes = X.length * X.row_items * 4
-        self.streams = X.is_raw and str(X.array.dtype) in DTYPES
+        self.streams = X.is_raw and (is_narrow or stored == "float32")
 
     def read(self, start: int, stop: int) -> Matrix:
         """See Layout."""
-        return _as_float32(self.X, self.X.read(start, stop))
+        return self._as_float32(self.X.read(start, stop))
 
     def tiles(self, index: int, start: int, stop: int) -> Iterator[Matrix]:
         """See Layout."""
@@ -71,21 +78,28 @@ class DenseLayout:
             return
         tile_rows = count_tile_rows(self.n_features)
         buffer = np.empty((tile_rows, self.n_features), np.float32)
-        is_float32 = self.X.array.dtype == np.float32
-        stored = buffer if is_float32 else np.empty(buffer.shape, self.X.array.dtype)
+        stored = np.empty(buffer.shape, self.X.array.dtype) if self.is_narrow else buffer
         with self.X.file(index) as file:
             for at in range(start, stop, tile_rows):
                 tile, found = (each[: min(tile_rows, stop - at)] for each in (buffer, stored))
                 file.read(found.reshape(-1).view(np.uint8))
-                if not is_float32:
-                    tile[:] = found
+                if self.is_narrow:
+                    widen(found, tile)
                 _check_finite(self.X, tile, at)
                 yield tile
             file.finish()
 
     def take(self, rows: I64) -> Matrix:
         """See Layout."""
-        return _as_float32(self.X, self.X.take(rows, rows + 1))
+        return self._as_float32(self.X.take(rows, rows + 1))
+
+    def _as_float32(self, values: Array) -> F32:
+        """Return rows as they are stored as float32; raises what the function of this name raises."""
+        if self.is_narrow:
+            wide = np.empty(values.shape, np.float32)
+            widen(np.ascontiguousarray(values), wide)
+            values = wide
+        return _as_float32(self.X, values)
 
     def chunk_bytes(self, index: int, chunk_rows: int) -> int:  # noqa: ARG002
         """See Layout."""
@@ -95,7 +109,7 @@ class DenseLayout:
         """See Layout."""
         chunk_bytes = chunk_rows * self.n_features * max(4, self.X.array.dtype.itemsize)
         tile_bytes = TILE_BYTES + 4 * self.n_features
-        tile_bytes *= 1 + (self.X.array.dtype != np.float32)  # the values as they are stored, and as float32
+        tile_bytes *= 1 + self.is_narrow  # the values as they are stored, and as float32
         return tile_bytes + 2 * self.X.ahead_bytes if self.streams else 4 * chunk_bytes
 
     def advise(self, index: int, start: int, stop: int) -> None:  # noqa: ARG002
@@ -124,6 +138,7 @@ class CsrLayout:
         self.chunk_items = chunk_items or data.chunk_rows
         self.n_features, self.longest_row = n_features, longest_row
         self.nbytes = 8 * data.length + 8 * indptr.length
+        self.dtype = str(data.array.dtype)
         self.streams = (
             data.is_raw
             and indices.is_raw

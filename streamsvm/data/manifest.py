@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from streamsvm.data.checks import DTYPES, VECTORS
+from streamsvm.data.checks import VECTORS
 from streamsvm.data.codecs import open_array
 from streamsvm.data.disk_cache import DiskCache
 from streamsvm.data.shards import are_raw
@@ -23,12 +23,13 @@ from streamsvm.data.store import StoredArray
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.encoding import read_encoding
 from streamsvm.numeric.label_sets import count_bytes
+from streamsvm.numeric.narrow import STORED_AS
 from streamsvm.numeric.scaling import KINDS
 
 FORMAT = 2
 SETS_FORMAT = 4  # of a dataset whose rows have sets of labels
 ENCODED_FORMAT = 5  # of a dataset whose rows were encoded from a table, and whose models have to encode new tables
-NARROW_FORMAT = 7  # of a dataset whose dense rows are float16 or int8, whatever else it has
+NARROW_FORMAT = 7  # of a dataset whose dense rows are float16, bfloat16 or int8, whatever else it has
 SHARDED_FORMAT = 8  # of a dataset whose chunks lie in shards, whatever else it has
 FORMATS = (1, 2, SETS_FORMAT, ENCODED_FORMAT, NARROW_FORMAT, SHARDED_FORMAT)  # chunks of format 1 have no parts
 JOINED_FORMAT = 3  # of the manifest of a dataset to which rows were appended (data.edits)
@@ -154,8 +155,8 @@ def _check_arrays(meta: Meta) -> None:
     may_be_narrow = meta["format"] >= NARROW_FORMAT and not meta["sparse"]
     dtype = str(arrays["X"]["dtype"]) if may_be_narrow else "float32"
     is_narrow = meta["format"] == NARROW_FORMAT
-    _need(not is_narrow or dtype in DTYPES[1:], "its format is that of float16 and int8, unlike X")
-    _need(dtype in DTYPES, f"X is {dtype}")
+    _need(not is_narrow or dtype != "float32", "its format is that of float16, bfloat16 and int8, unlike X")
+    _need(dtype in STORED_AS.values(), f"X is {dtype}")
     are_sharded = any("shards" in entry for entry in arrays.values())
     _need(are_sharded == (meta["format"] == SHARDED_FORMAT), "its format is not that of its shards")
     wanted: dict[str, tuple[list[int], str]] = {"X": ([n, d], dtype)}

@@ -111,7 +111,8 @@ def to_numpy(values: Any) -> Vector:
         values = values.detach().cpu()
         return np.asarray((values.float() if "bfloat16" in str(values.dtype) else values).numpy())
     if not hasattr(values, "to_numpy"):
-        return np.asarray(values)
+        found: Vector = np.asarray(values)
+        return found.astype(np.float32) if found.dtype.name == "bfloat16" else found  # a type of ml_dtypes
     if values.ndim == 1 or any(dtype.kind == "O" for dtype in values.dtypes):
         return np.asarray(values.to_numpy())
     return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))

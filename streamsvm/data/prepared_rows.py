@@ -11,6 +11,7 @@ from streamsvm.data.spill import SpilledRows, to_sparse
 from streamsvm.data.survey import Survey
 from streamsvm.data.writer import Shape
 from streamsvm.errors import InputError
+from streamsvm.numeric.narrow import narrow, widen
 from streamsvm.numeric.permute import permute_rows, permute_to_dense
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows
 from streamsvm.numeric.scaling import Scaling
@@ -25,7 +26,7 @@ def prepare_rows(
     """
     X = _scale(_lay_out(rows.X, mine, survey.n_features, shape.sparse), scaling)
     if shape.dtype != "float32":
-        _require_exact(X, shape.dtype, name)
+        X = _narrow(X, shape.dtype, name)
     vectors = {name: values[mine] for name, values in rows.vectors.items()}
     if "label" in vectors:
         vectors["y"] = survey.codes(vectors.pop("label"))
@@ -53,13 +54,15 @@ def _scale(X: Matrix, scaling: Scaling | None) -> Matrix:
     return ((X - scaling.offset) * scaling.factor).astype(np.float32)
 
 
-def _require_exact(X: Any, dtype: str, name: str) -> None:
-    """Raise InputError, which shows a value, unless all values are values of a type."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        bad = X.astype(dtype).astype(np.float32) != X
+def _narrow(X: Any, dtype: str, name: str) -> Any:
+    """Return rows as they are stored. Raises InputError, which shows a value, unless all are values of the type."""
+    stored, wide = narrow(X, dtype), np.empty(X.shape, np.float32)
+    widen(stored, wide)
+    bad = wide != X
     if bad.any():
         i, j = divmod(int(np.argmax(bad)), X.shape[1])
         raise InputError(
             f"{name}: the value {X[i, j]!s} of feature {j + 1} is no {dtype}; ingest without --dtype, or round "
-            f"the values before, as X.astype('{dtype}') does"
+            "the values before"
         )
+    return stored

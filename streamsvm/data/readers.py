@@ -68,10 +68,11 @@ def ingest(
     Parameters
     ----------
     source : path, list of paths, or array of shape (n_rows, n_features)
-        Files of svmlight text, CSV, TSV, Parquet, Arrow, ORC, JSON lines, .h5ad, .npy or .npz, patterns such as
-        "data/*.csv", folders of such files, "-" for standard input; or rows: a NumPy array, a SciPy sparse matrix, a
-        pandas frame, a Dask array or frame, an array of Zarr or h5py, a tensor of PyTorch, an AnnData object, what
-        gives Arrow's columns (pyarrow, polars, Hugging Face), or an iterator of blocks X, pairs (X, y) or frames.
+        Files of svmlight text, CSV, TSV, Parquet, Arrow, ORC, JSON lines, .h5ad, .npy, .npz or .safetensors,
+        patterns such as "data/*.csv", folders of such files, "-" for standard input; or rows: a NumPy array, a SciPy
+        sparse matrix, a pandas frame, a Dask array or frame, an array of Zarr or h5py, a tensor of PyTorch, an AnnData
+        object, what gives Arrow's columns (pyarrow, polars, Hugging Face), or an iterator of blocks X, pairs (X, y) or
+        frames.
     destination : str or Path
         Path of the new dataset.
     y : array of shape (n_rows,), or matrix of shape (n_rows, L), optional
@@ -84,7 +85,7 @@ def ingest(
         Whole numbers or texts that tell which query each of such rows belongs to.
     groups : array of shape (n_rows,), or str, optional
         Texts, times or whole numbers that tell which of such rows cross-validation holds out together.
-    file_format : {"svmlight", "csv", "parquet", "arrow", "orc", "jsonl", "h5ad", "npy"}, optional
+    file_format : {"svmlight", "csv", "parquet", "arrow", "orc", "jsonl", "h5ad", "npy", "safetensors"}, optional
         Format of the files. By default their names tell it.
     label : str, optional
         The column of a CSV or Parquet file that holds the labels. By default it is the one named label, target, class

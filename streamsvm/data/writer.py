@@ -32,6 +32,7 @@ from streamsvm.data.placed_array import LocalFolder, PlacedArray
 from streamsvm.data.upload import Upload
 from streamsvm.errors import InputError
 from streamsvm.numeric.label_sets import count_bytes
+from streamsvm.numeric.narrow import STORED_AS
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.numeric.scaling import Scaling
 
@@ -108,7 +109,7 @@ class DatasetWriter:
             self._arrays["X/indptr"].append(np.zeros(1, np.int64))
         else:
             rows = max(1, min(n, chunk_bytes // (4 * d)))
-            self._create("X", (n, d), rows, shape.dtype)
+            self._create("X", (n, d), rows, STORED_AS[shape.dtype])
         for name, dtype in VECTORS.items():
             if name in fields:
                 width = (count_bytes(shape.n_labels),) if name == "label_sets" else ()

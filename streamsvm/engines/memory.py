@@ -54,7 +54,8 @@ def plan_memory(
     needed = sum(parts.values())
     if needed > budget_bytes:
         others = needed - threads * (stream_bytes + 3 * totals_bytes)
-        ways = f", {remedy}" if others < budget_bytes else ""  # what is not streamed may exceed the budget by itself
+        helps = remedy != REMEDY or others < budget_bytes  # what is not streamed may exceed the budget by itself
+        ways = f", {remedy}" if helps else ""
         listed = ", ".join(f"{name} {format_bytes(value)}" for name, value in parts.items())
         raise MemoryBudgetError(
             f"{format_bytes(needed)} of memory are needed ({listed}) but the budget is {format_bytes(budget_bytes)}: "

@@ -1,8 +1,8 @@
-"""Bytes and CPU seconds of a pass over rows that are stored as float32, float16 and int8: the table of docs/storage.md.
+"""Bytes and CPU seconds of a pass over rows that are stored as float32, float16, bfloat16 and int8: docs/inputs.md.
 
 python tests/benchmarks/narrow_rows.py [ROWS]
 
-The values are whole numbers from -127 to 127, so that all three types hold the same rows. The passes are those of a
+The values are whole numbers from -127 to 127, so that all types hold the same rows. The passes are those of a
 linear SVM by cutting planes with a line search, on two threads. The rows are in the cache of the file system,
 where nothing is gained by fewer bytes. The kinds are measured in turn, three times, and the least figure counts.
 """
@@ -21,7 +21,7 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.train import TrainOptions, train
 
 D = 100
-DTYPES = ("float32", "float16", "int8")
+DTYPES = ("float32", "float16", "bfloat16", "int8")
 
 
 def read(dataset: Dataset) -> float:

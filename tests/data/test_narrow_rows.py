@@ -1,4 +1,4 @@
-"""Dense rows that are stored as float16 or int8: the same rows, chunks and models as from float32, in fewer bytes."""
+"""Dense rows that are stored as float16, bfloat16 or int8: the rows and models of float32, in fewer bytes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from streamsvm import LinearSVC, delete, ingest
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.manifest import make_fingerprint
 from streamsvm.errors import InputError, IntegrityError
+from streamsvm.numeric.narrow import narrow, widen
 from streamsvm.train import TrainOptions, train
 from tests.commands import Run, run
 
@@ -20,9 +21,13 @@ __all__ = ["run"]
 
 RANDOM = np.random.default_rng(8)
 X = RANDOM.normal(size=(2000, 12))
-VALUES = {"float16": X.astype(np.float16), "int8": np.clip(X * 30, -127, 127).astype(np.int8)}
+VALUES: dict[str, Any] = {
+    "float16": X.astype(np.float16),
+    "bfloat16": (X.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32),
+    "int8": np.clip(X * 30, -127, 127).astype(np.int8),
+}
 Y = np.where(X[:, 0] + X[:, 1] > 0, 1, -1)
-BYTES = {"float16": 2, "int8": 1}
+BYTES = {"float16": 2, "bfloat16": 2, "int8": 1}
 
 
 def store(folder: Path, dtype: str, stored: str, **given: Any) -> Dataset:
@@ -73,8 +78,12 @@ def test_damage_is_found(tmp_path: Path, dtype: str) -> None:
 def test_a_manifest_of_another_type_contradicts_itself(tmp_path: Path) -> None:
     store(tmp_path, "int8", "int8")
     file = tmp_path / "int8.zarr/zarr.json"
-    unlike = "its format is that of float16 and int8"
-    for number, dtype, message in ((2, "int8", "X is not float32"), (7, "float32", unlike), (7, "float64", unlike)):
+    unlike = "its format is that of float16, bfloat16 and int8"
+    for number, dtype, message in (
+        (2, "int8", "X is not float32"),
+        (7, "float32", unlike),
+        (7, "float64", "X is float64"),
+    ):
         group = json.loads(file.read_text())
         meta = group["attributes"]["streamsvm"]
         meta["format"], meta["arrays"]["X"]["dtype"] = number, dtype
@@ -113,11 +122,12 @@ def test_sets_of_labels_beside_them(tmp_path: Path) -> None:
     [
         (X, {"dtype": "float16"}, r"the value -?[0-9.]+ of feature [0-9]+ is no float16; ingest without --dtype"),
         (np.full((9, 2), 1e5), {"dtype": "float16"}, r"the value 100000\.0 of feature 1 is no float16"),
+        (np.full((9, 2), 257.0), {"dtype": "bfloat16"}, r"the value 257\.0 of feature 1 is no bfloat16"),
         (np.full((9, 2), 128), {"dtype": "int8"}, r"the value 128\.0 of feature 1 is no int8"),
         (np.full((9, 2), 0.5), {"dtype": "int8"}, r"the value 0\.5 of feature 1 is no int8"),
         (VALUES["int8"], {"dtype": "int8", "scale": "minmax"}, "scaled values are no values of this type"),
         (VALUES["int8"], {"dtype": "int8", "layout": "sparse"}, "is for dense rows: add --dense"),
-        (VALUES["int8"], {"dtype": "int16"}, "dtype 'int16': choose from float32, float16, int8"),
+        (VALUES["int8"], {"dtype": "int16"}, "dtype 'int16': choose from float32, float16, bfloat16, int8"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, values: Any, given: dict[str, Any], message: str) -> None:
@@ -137,3 +147,40 @@ def test_on_the_command_line(run: Run, tmp_path: Path) -> None:
     ran = run("ingest", tmp_path / "X.npy", tmp_path / "y.npy", tmp_path / "other.zarr", "--dtype", "int8")
     assert (ran.code, ran.out) == (2, "")
     assert "feature 1 is no int8; ingest without --dtype" in ran.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_every_value_of_16_bits_is_widened_exactly(dtype: str) -> None:
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    bits = bits[(bits & (0x7C00 if dtype == "float16" else 0x7F80)) != (0x7C00 if dtype == "float16" else 0x7F80)]
+    stored, wide = bits.view(np.float16) if dtype == "float16" else bits, np.empty(len(bits), np.float32)
+    widen(stored, wide)
+    signs, exponents, fractions = bits >> 15, (bits >> 7) & 0xFF, bits & 0x7F  # of bfloat16
+    values = np.ldexp(np.where(exponents > 0, 128.0, 0.0) + fractions, np.maximum(exponents, 1).astype(int) - 134)
+    expected = stored.astype(np.float64) if dtype == "float16" else np.where(signs, -values, values)
+    np.testing.assert_array_equal(wide.astype(np.float64), expected)
+    np.testing.assert_array_equal(narrow(wide, dtype), stored)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_no_number_stays_none(dtype: str) -> None:
+    """So that rows with a right checksum and wrong values are found as float32 ones are."""
+    special = np.array([np.inf, -np.inf, np.nan], np.float32)
+    wide = np.empty(3, np.float32)
+    widen(narrow(special, dtype), wide)
+    np.testing.assert_array_equal(wide, special)
+
+
+def test_bfloat16_of_pytorch(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="tensors need PyTorch")
+    tensor = torch.tensor(X).to(torch.bfloat16)
+    dataset = ingest(tensor, tmp_path / "rows.zarr", Y, dtype="bfloat16", shuffle=None)
+    assert dataset.dtype == "bfloat16"
+    np.testing.assert_array_equal(dataset.read(0).X, tensor.float().numpy())
+
+
+def test_bfloat16_of_ml_dtypes(tmp_path: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="NumPy's arrays of bfloat16 need ml_dtypes")
+    values = X.astype(ml_dtypes.bfloat16)
+    dataset = ingest(values, tmp_path / "rows.zarr", Y, dtype="bfloat16", shuffle=None)
+    np.testing.assert_array_equal(dataset.read(0).X, values.astype(np.float32))

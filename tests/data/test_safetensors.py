@@ -1,0 +1,106 @@
+"""safetensors files: the rows of their tensors, and messages for files that are none. They are written here by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm import ingest
+from streamsvm.errors import InputError
+from streamsvm.models.predict import predict
+from streamsvm.train import TrainOptions, train
+
+X = np.random.default_rng(4).normal(size=(500, 6)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(np.int64)
+KINDS = {"float64": "F64", "float32": "F32", "float16": "F16", "uint16": "BF16", "int64": "I64", "int8": "I8"}
+
+
+def write(path: Path, **tensors: Any) -> Path:
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    content = b""
+    for name, values in tensors.items():
+        place = [len(content), len(content) + values.nbytes]
+        header[name] = {"dtype": KINDS[str(values.dtype)], "shape": list(values.shape), "data_offsets": place}
+        content += values.tobytes()
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content)
+    return path
+
+
+def test_the_rows_of_each_type(tmp_path: Path) -> None:
+    bits = (X.view(np.uint32) >> 16).astype(np.uint16)
+    of_bits = (bits.astype(np.uint32) << 16).view(np.float32)
+    for number, (values, expected) in enumerate(
+        ((X, X), (X.astype(np.float16), X.astype(np.float16)), (bits, of_bits), (np.ones((500, 2), np.int8), None))
+    ):
+        file = write(tmp_path / "rows.safetensors", y=Y, X=values)
+        dataset = ingest(file, tmp_path / f"{number}.zarr", shuffle=None)
+        found = np.concatenate([dataset.read(index).X for index in range(dataset.n_chunks)])  # type: ignore[arg-type]
+        np.testing.assert_array_equal(found, np.ones((500, 2)) if expected is None else expected.astype(np.float32))
+        labels = dataset.column("y")
+        assert labels is not None
+        assert labels.tolist() == Y.tolist()
+    narrow = ingest(write(tmp_path / "b.safetensors", X=bits, y=Y), tmp_path / "b.zarr", dtype="bfloat16")
+    assert narrow.dtype == "bfloat16"
+
+
+def test_a_tensor_of_another_name_to_predict(tmp_path: Path) -> None:
+    dataset = ingest(write(tmp_path / "rows.safetensors", embeddings=X, y=Y), tmp_path / "rows.zarr")
+    model = train(dataset, TrainOptions(C=1.0)).model
+    predict(model, write(tmp_path / "new.safetensors", embeddings=X), tmp_path / "out.csv")
+    assert len((tmp_path / "out.csv").read_text().splitlines()) in (500, 501)
+
+
+def test_rows_and_labels_in_pieces(tmp_path: Path) -> None:
+    from streamsvm.data.safetensors import read_safetensors
+
+    file = write(tmp_path / "rows.safetensors", X=(X.view(np.uint32) >> 16).astype(np.uint16), y=Y)
+    pieces = list(read_safetensors([file], piece_bytes=8 * 6 * 64))
+    assert [rows.n_rows for rows in pieces] == [64] * 7 + [52]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"header is said to have 0 bytes"),
+        (b"\xff" * 40, "header is said to have"),
+        (b"\x02" + b"\0" * 7 + b"[]", "its header is no object"),
+        (b"\x02" + b"\0" * 7 + b"{}", "which tensor has the rows"),
+        (b"\x05" + b"\0" * 7 + b'{"a":', "no safetensors file"),
+    ],
+)
+def test_what_is_no_such_file(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        ingest(tmp_path / "rows.safetensors", tmp_path / "rows.zarr")
+    assert not (tmp_path / "rows.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"data_offsets": [0, 10]}, "does not fit its shape"),
+        ({"data_offsets": [0, 1 << 60], "shape": [1 << 30, 1 << 28]}, "truncated"),
+        ({"data_offsets": [-8, 4]}, "no list of numbers"),
+        ({"shape": ["a", 2]}, "no list of numbers"),
+        ({"shape": 3}, "no safetensors file"),
+    ],
+)
+def test_headers_that_lie(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
+    about = {"dtype": "F32", "shape": [3, 2], "data_offsets": [0, 24], **changed}
+    text = json.dumps({"X": about}).encode()
+    (tmp_path / "rows.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(24))
+    with pytest.raises(InputError, match=message):
+        ingest(tmp_path / "rows.safetensors", tmp_path / "rows.zarr")
+
+
+def test_more_rows_than_labels_and_two_files(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.safetensors", X=X, y=Y[:10])
+    with pytest.raises(InputError, match=r"y: 10 rows, but .* has 500"):
+        ingest(file, tmp_path / "rows.zarr")
+    with pytest.raises(InputError, match=r"expected one \.safetensors file"):
+        ingest([file, file], tmp_path / "rows.zarr")
