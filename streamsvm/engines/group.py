@@ -22,6 +22,7 @@ from streamsvm.data.dataset import split_rows
 from streamsvm.data.source import RowSource
 from streamsvm.engines.row_states import KeptStates, join_tiles, make_writable
 from streamsvm.engines.subsets import Scratch, choose_again, read_aside, set_aside
+from streamsvm.engines.task_seconds import TaskSeconds
 from streamsvm.machine import peak_bytes
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.requests import Scan
@@ -29,12 +30,13 @@ from streamsvm.requests import Scan
 
 @dataclass
 class Partial:
-    """Totals of some groups and their costs: bytes read and written, and peak memory in bytes by process id."""
+    """Totals of some groups and their costs: bytes read and written, seconds, and peak memory in bytes by process."""
 
     totals: Any
     read_bytes: int = 0
     written_bytes: int = 0
     peaks: dict[int, int] = field(default_factory=dict)
+    seconds: TaskSeconds = field(default_factory=TaskSeconds)
 
 
 @dataclass
@@ -76,7 +78,8 @@ def run_group(
     scan = replace(scan, shared=shared, by_row=by_row)
     partial, kept = Partial(scan.start()), KeptStates(0) if kept is None else kept
     first = int(source.chunk_starts[chunks[0]])
-    tiles = _bring_up(_find_tiles(source, chunks, scan, pins, scratch, kept, partial), scan, kept, first)
+    read = partial.seconds.watch(_find_tiles(source, chunks, scan, pins, scratch, kept, partial))
+    tiles = _bring_up(read, scan, kept, first)
     for rows, numbers in join_tiles(tiles) if scan.of_states else tiles:
         if is_stopped():
             break
@@ -136,7 +139,7 @@ def combine_partials(left: Partial, right: Partial, scan: Scan) -> Partial:
     """Return the combined totals and the added costs of two neighbours in the tree."""
     peaks = {pid: max(left.peaks.get(pid, 0), right.peaks.get(pid, 0)) for pid in left.peaks | right.peaks}
     read, written = left.read_bytes + right.read_bytes, left.written_bytes + right.written_bytes
-    return Partial(scan.combine(left.totals, right.totals), read, written, peaks)
+    return Partial(scan.combine(left.totals, right.totals), read, written, peaks, left.seconds + right.seconds)
 
 
 def slice_by_row(source: RowSource, chunks: range, scan: Scan) -> tuple[np.ndarray, ...]:
