@@ -31,6 +31,42 @@ class Subset:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A change of the numbers that rows have (RowState): apply(numbers, rows, *given) returns the new ones, (k, n).
+
+    The numbers that it is given stay as they are; before the first change there are none (None). of_features: whether
+    it needs the features of the rows. `apply` is importable by name, because workers import it.
+    """
+
+    apply: Callable[..., npt.NDArray[np.float64]]
+    given: tuple[Any, ...] = ()
+    of_features: bool = True
+
+
+@dataclass(frozen=True)
+class RowState:
+    """Numbers of every row, which stay in the process that reads the row: an array (k, n) for the n rows of a tile.
+
+    They follow from the rows and the changes since the start. So a process that does not have them, because it has
+    joined late, or does the work of one that is lost, or goes on with a resumed run, makes all changes anew, and finds
+    the same bits.
+
+    Parameters
+    ----------
+    name
+        Unlike that of any other state.
+    changes
+        All changes since the start, in order.
+    altering
+        From where to where in `Scan.by_row` the arrays are whose slices the changes are given last.
+    """
+
+    name: str
+    changes: Sequence[Change]
+    altering: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
 class Scan:
     """A pass: totals = start(); add(totals, rows, *shared, *slices) for all rows; combine(left, right).
 
@@ -43,7 +79,8 @@ class Scan:
     start
         Returns empty totals. Like the other two functions, it is importable by name, because workers import it.
     add
-        Adds the rows of a tile to totals in place; it is given `shared`, and the rows' slices of `by_row`.
+        Adds the rows of a tile to totals in place; it is given `shared`, the rows' slices of `by_row`, and the rows'
+        numbers of each of `states`.
     combine
         Returns the totals of two groups as a new object; the parts stay as they are, since they may be used again.
     shared
@@ -64,6 +101,11 @@ class Scan:
         and without qid and target. The bits of the answer do not depend on where the rows are read.
     rest
         The totals of all other rows, if `among` is given; they are combined with those that are found.
+    states
+        Numbers of the rows that stay where the rows are read. They are changed before rows are added.
+    of_states
+        Whether the pass is over these numbers alone. `rows` then has no features, and stands for several tiles; chunks
+        are read only where the numbers are not there.
     """
 
     start: Callable[[], Any]
@@ -76,6 +118,8 @@ class Scan:
     apart: Subset | None = None
     among: Subset | None = None
     rest: Any = None
+    states: tuple[RowState, ...] = ()
+    of_states: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,6 +177,8 @@ class MemoryNeed:
     by_row_bytes
         The arrays with an entry for each row of the source (`Scan.by_row`), as far as they are sent to other processes.
         The driver packs all of them, and each worker is sent the part of its own rows.
+    state_bytes
+        The numbers of all rows that stay where the rows are read (`RowState`).
     """
 
     driver_bytes: int
@@ -142,6 +188,7 @@ class MemoryNeed:
     walk_bytes: int = 0
     gathered_bytes: int = 0
     by_row_bytes: int = 0
+    state_bytes: int = 0
 
 
 @dataclass(frozen=True)

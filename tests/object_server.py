@@ -160,10 +160,10 @@ class _Handler(BaseHTTPRequestHandler):
         if content is None:
             self._send(404, b"<Error><Code>NoSuchKey</Code></Error>")
             return
-        if request.headers.get("if-match", _tag(content)) != _tag(content):
+        if request.headers.get("if-match", make_tag(content)) != make_tag(content):
             self._send(412, b"<Error><Code>PreconditionFailed</Code></Error>")
             return
-        headers = {"ETag": _tag(content), "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}
+        headers = {"ETag": make_tag(content), "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}
         status, part = 200, content
         if (wanted := request.range) is not None:
             if wanted[0] >= len(content):
@@ -187,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
         shown = [name for name in names if not any(name.startswith(folder) for folder in folders)]
         contents = "".join(
             f"<Contents><Key>{escape(name)}</Key><LastModified>2025-01-01T00:00:00.000Z</LastModified>"
-            f"<ETag>{escape(_tag(self.owner.objects[f'{bucket}/{name}']))}</ETag>"
+            f"<ETag>{escape(make_tag(self.owner.objects[f'{bucket}/{name}']))}</ETag>"
             f"<Size>{len(self.owner.objects[f'{bucket}/{name}'])}</Size></Contents>"
             for name in shown
         )
@@ -216,7 +216,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif "partNumber" in request.query:
                 parts = self.owner.uploads[request.query["uploadId"][0]]
                 parts[int(request.query["partNumber"][0])] = body
-                status, answer, headers = 200, b"", {"ETag": _tag(body)}
+                status, answer, headers = 200, b"", {"ETag": make_tag(body)}
             else:
                 status, answer, headers = self._put(request, body)
         self._send(status, answer, headers)
@@ -227,13 +227,13 @@ class _Handler(BaseHTTPRequestHandler):
         known = objects.get(key)
         if request.headers.get("if-none-match") == "*" and known is not None:
             return 412, b"<Error><Code>PreconditionFailed</Code></Error>", {}
-        if (match := request.headers.get("if-match")) is not None and (known is None or match != _tag(known)):
+        if (match := request.headers.get("if-match")) is not None and (known is None or match != make_tag(known)):
             return 412, b"<Error><Code>PreconditionFailed</Code></Error>", {}
         if request.method == "POST":
             parts = self.owner.uploads.pop(request.query["uploadId"][0])
             body = b"".join(parts[number] for number in sorted(parts))
         objects[key] = body
-        tag = _tag(body)
+        tag = make_tag(body)
         text = f"<CompleteMultipartUploadResult><ETag>{escape(tag)}</ETag></CompleteMultipartUploadResult>"
         return 200, text.encode() if request.method == "POST" else b"", {"ETag": tag}
 
@@ -266,5 +266,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @lru_cache(maxsize=1000)
-def _tag(content: bytes) -> str:
+def make_tag(content: bytes) -> str:
+    """Return the ETag of an object."""
     return f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'

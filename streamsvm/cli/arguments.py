@@ -8,6 +8,7 @@ from typing import Any
 import streamsvm
 from streamsvm.cli.export import add_export, add_import
 from streamsvm.cli.method_help import name_kernels
+from streamsvm.cli.parser import Parser
 from streamsvm.cli.shared_arguments import (
     SEED,
     add_cache,
@@ -31,9 +32,9 @@ from streamsvm.methods.feature_map.options import MAPS
 REPLACES_DATASET = "replace a dataset that is there, once the new one is complete"
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="streamsvm", description="Support-vector machines trained on data larger than memory, with a certificate."
     )
     parser.add_argument("--version", action="version", version=f"streamsvm {streamsvm.__version__}")
@@ -55,6 +56,7 @@ def make_parser() -> argparse.ArgumentParser:
         add_warm_up,
     ):
         add(commands)
+    parser.commands = commands.choices
     return parser
 
 
@@ -295,4 +297,5 @@ def _add_report(commands: Any) -> None:
 
 def how_to_read(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `add_reading`, which say how a file is read, under the names that the readers take."""
-    return {"file_format": options.format, "label": options.label, "header": options.header, "sep": options.sep}
+    given = {name: getattr(options, name) for name in ("label", "header", "sep", "decimal")}
+    return {"file_format": options.format, **given}

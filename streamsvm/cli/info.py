@@ -57,7 +57,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "bytes": dataset.stored_bytes,
         "dtype": dataset.dtype,
         "codec": dataset.meta.get("codec"),
-        "shards": any("shards" in entry for entry in dataset.meta.get("arrays", {}).values()),
+        "shards": any("shards" in entry for entry in (dataset.meta.get("arrays") or {}).values()),
         "scaling": dataset.scaling.kind if dataset.scaling else "none",
         "shuffle": dataset.meta.get("shuffle"),
         "source": dataset.meta.get("source"),

@@ -17,6 +17,8 @@ def add_header(command: argparse.ArgumentParser) -> None:
     command.add_argument("--header", choices=("auto", "yes", "no"), default="auto", help=what)
     mark = "the character that separates the columns of CSV, such as ; or | (default: by the file's name and first row)"
     command.add_argument("--sep", metavar="CHARACTER", help=mark)
+    point = "the decimal mark of numbers in CSV (default: the point)"
+    command.add_argument("--decimal", choices=(",", "."), help=point)
 
 
 def add_table(command: argparse.ArgumentParser) -> None:
@@ -50,6 +52,7 @@ def read_columns(options: argparse.Namespace) -> Columns:
         require_label=not options.unlabelled,
         multi_label=options.multi_label,
         sep=options.sep,
+        decimal=options.decimal,
         index=options.index,
         missing=options.missing,
         hash_bits=options.hash_bits,

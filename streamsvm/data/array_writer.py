@@ -137,5 +137,6 @@ class ArrayWriter:
 
 def _plan_shards(shape: tuple[int, ...], chunk: npt.NDArray[Any], shard_bytes: int) -> Shards:
     """Return where the chunks of an array lie, if its shards have about so many bytes."""
-    n_chunks, chunk_bytes = -(-shape[0] // len(chunk)), chunk.nbytes + CRC_BYTES
-    return Shards(n_chunks, chunk_bytes, len(shape), max(1, min(n_chunks, shard_bytes // chunk_bytes)))
+    n_chunks = -(-shape[0] // len(chunk))
+    together = max(1, min(n_chunks, shard_bytes // chunk.nbytes))
+    return Shards(n_chunks, chunk.nbytes + CRC_BYTES, len(shape), together)

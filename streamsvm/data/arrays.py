@@ -69,7 +69,13 @@ def _stack(parts: list[Any]) -> Any:
 
 def count_label_axes(y: Any) -> int:
     """Return 2 for an indicator matrix with a column for each of several labels, and 1 for one label a row."""
-    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    try:
+        shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    except ValueError as error:
+        raise InputError(
+            "y: its rows differ in length; sets of labels are a matrix of 0 and 1, a column for each label, such as "
+            "sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y) makes"
+        ) from error
     return 2 if len(shape) == 2 and shape[1] != 1 else 1
 
 

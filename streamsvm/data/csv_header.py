@@ -19,7 +19,7 @@ from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
 from streamsvm.data.csv_tokens import explain_csv, find_foreign
 from streamsvm.data.tables import LABEL_NAMES, Columns, show_name
 from streamsvm.data.text_files import OPENERS
-from streamsvm.data.values import parse_number
+from streamsvm.data.values import NOT_UTF8, parse_number
 from streamsvm.errors import InputError
 
 HEADERS = ("auto", "yes", "no")
@@ -77,7 +77,7 @@ def read_header(head: bytes, ended: bool, path: str, columns: Columns, delimiter
             "--header no"
         )
     if is_header and (j := find_foreign(first, range(len(first)))) is not None:
-        raise InputError(f"{place}:{j + 1}: the name of the column is not UTF-8 text")
+        raise InputError(f"{place}:{j + 1}: the name of the column is {NOT_UTF8}")
     return (tuple(first), end) if is_header else (tuple(str(j + 1) for j in range(len(first))), start)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from streamsvm.data.csv_parser import parse_table
 from streamsvm.data.csv_text import HEAD_BYTES, Block, read_blocks
 from streamsvm.data.csv_tokens import read_rows, read_tokens
+from streamsvm.data.odd_texts import swap_marks
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_encoder import Codes, TableEncoder
 from streamsvm.data.table_values import find_kind, read_column
@@ -66,7 +67,7 @@ class Cells:
         text = import_pyarrow("pyarrow").string()
         return [import_pyarrow("pyarrow").array([row[j] for row in rows], text) for j in wanted]
 
-    def read_vectors(self, numbers: bool | None) -> dict[str, tuple[Vector, Place]]:
+    def read_vectors(self, numbers: bool | None, decimal: str | None) -> dict[str, tuple[Vector, Place]]:
         """Return the values of label, qid, sample_weight, groups and index, and where they stand."""
         found = {}
         for role, column in self.vectors.items():
@@ -75,6 +76,8 @@ class Cells:
             for k, word in enumerate(words if role == "label" else ()):
                 if fault := find_label_fault(word):
                     raise InputError(f"{place(int(np.argmax(codes == k)))}: {fault}")
+            if decimal == "," and role in ("label", "sample_weight"):
+                words = swap_marks(words)
             values = np.array(words, object) if role == "index" else read_tokens(role, words, numbers)
             found[role] = values[codes], place
         return found
@@ -124,7 +127,7 @@ def read_csv_table(
                     X = encoder.take_note(codes)
                     if not len(X):
                         continue
-                    rows = to_source_rows(X, cells.read_vectors(numbers), None, numbers)
+                    rows = to_source_rows(X, cells.read_vectors(numbers, columns.decimal), None, numbers)
                     numbers = has_number_labels(rows)
                     n_rows += rows.n_rows
                     yield rows

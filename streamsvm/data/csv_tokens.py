@@ -9,8 +9,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from streamsvm.data.odd_texts import explain_text
 from streamsvm.data.tables import TableLayout
-from streamsvm.data.values import FOR_MISSING, FOR_TEXT, MISSING_WORDS, Vector, find_feature_fault, parse_number
+from streamsvm.data.values import (
+    FOR_MISSING,
+    FOR_TEXT,
+    MISSING_WORDS,
+    NOT_UTF8,
+    Vector,
+    find_feature_fault,
+    parse_number,
+)
 from streamsvm.errors import InputError, say_count
 
 OPEN_CELL = "a quoted value does not end: is a quote missing?"
@@ -35,7 +44,7 @@ def read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[int
                     fault = f"{say_count(len(row), 'column')}, the first line has {n_columns:,}"
                     raise InputError(f"{layout.where}:{at}:{column}: {fault}")
                 if (j := find_foreign(row, wanted)) is not None:
-                    raise InputError(f"{layout.place(at, j)}: not UTF-8 text")
+                    raise InputError(f"{layout.place(at, j)}: {NOT_UTF8}")
                 yield at, row
             at = line + reader.line_num
     except csv.Error as error:
@@ -83,6 +92,8 @@ def explain_token(token: str) -> str:
         return f"empty (missing value); {FOR_MISSING}"
     if number is None or np.isnan(number):
         fault = "nan" if number is not None else f"not a number: {token[:40]!r}"
+        if odd := explain_text([token.strip()]):
+            return f"{fault}; these seem to be {odd}"
         return f"{fault}; {FOR_MISSING if token.strip() in MISSING_WORDS else FOR_TEXT}"
     if abs(number) == np.inf and "inf" not in token.lower():
         return f"overflows float32: {token.strip()}"

@@ -24,6 +24,7 @@ from streamsvm.data.manifest import (
     ENCODING,
     JOINED_FORMAT,
     LABEL_COLUMN,
+    QID_COLUMN,
     check_manifest,
     open_stored,
 )
@@ -171,6 +172,11 @@ class Dataset(Shown):
     def label_column(self) -> str | None:
         """The column of the table, or of `obs` in an AnnData file, that held the labels, if the user has named it."""
         return self.label or self.meta.get(LABEL_COLUMN)
+
+    @property
+    def qid_column(self) -> str | None:
+        """The column of the table that held the query ids, if there are any."""
+        return self.meta.get(QID_COLUMN)
 
     @property
     def has_targets(self) -> bool:
@@ -433,7 +439,10 @@ def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
             raise InputError(f"{path}: no such dataset") from error
         if Path(path, "zarr.json").is_file():
             raise IntegrityError(f"{path}/zarr.json: damaged ({error})") from error
-        raise InputError(f"{path}: not a dataset; `streamsvm ingest` makes one from files ({error})") from error
+        why = "" if Path(path).is_file() else f" ({error})"
+        raise InputError(
+            f"{path}: not a dataset; `streamsvm ingest`, or streamsvm.ingest in Python, makes one from files{why}"
+        ) from error
     return group, meta
 
 

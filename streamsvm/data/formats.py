@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 Paths = Sequence[str | Path]
 ReadCodes = Callable[["Paths", "Columns", "TableEncoder"], "Iterator[SourceRows]"]
 MISSING = ("mean", "zero", "indicator")  # numeric.encoding.MISSING, which takes longer to import
+UNREAD = {  # the endings of files that no reader takes, and what to do with them
+    ".json": "write JSON lines (.jsonl), as to_json(PATH, orient='records', lines=True) of pandas does",
+    **dict.fromkeys((".xlsx", ".xls", ".ods", ".sas7bdat", ".sav", ".dta"), "save the table as CSV or Parquet"),
+    **dict.fromkeys((".h5", ".hdf5"), "give their arrays to streamsvm.ingest in Python"),
+    **dict.fromkeys((".pkl", ".pickle", ".joblib"), "loading them would run code; save the rows as Parquet or .npz"),
+    **dict.fromkeys((".zip", ".tar"), "unpack them: the files in a folder are read together"),
+}
 COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # a guess of how many times larger the text is
 
 
@@ -119,7 +126,7 @@ def _name_arrow(suffixes: tuple[str, ...], opener: str, about: str) -> Format:
 
 FORMATS = {  # The first one is that of files whose names tell none.
     "svmlight": Format((), ("multi_label",), _read_svmlight, "svmlight text"),
-    "csv": Format((".csv", ".tsv"), (*TABLE, "header", "sep"), _read_csv, "CSV, TSV", _read_csv_codes),
+    "csv": Format((".csv", ".tsv"), (*TABLE, "header", "sep", "decimal"), _read_csv, "CSV, TSV", _read_csv_codes),
     "parquet": Format((".parquet", ".pq"), TABLE, _read_parquet, "Parquet", _read_arrow("open_parquet")),
     "arrow": _name_arrow((".arrow", ".feather", ".ipc"), "open_ipc", "Arrow, Feather"),
     "orc": _name_arrow((".orc",), "open_orc", "ORC"),
@@ -131,9 +138,14 @@ FORMATS = {  # The first one is that of files whose names tell none.
 
 
 def guess_format(path: str | Path) -> str:
-    """Return the format that the ending of a file's name tells; svmlight if it tells none."""
+    """Return the format that the ending of a file's name tells; svmlight if it tells none.
+
+    InputError for the ending of a format that is known and not read.
+    """
     suffixes = [suffix for suffix in Path(path).suffixes if suffix not in COMPRESSED]
     last = suffixes[-1].lower() if suffixes else ""
+    if last in UNREAD:
+        raise InputError(f"{path}: {last} files are not read: {UNREAD[last]}; if it holds other text, say --format")
     return next((name for name, about in FORMATS.items() if last in about.suffixes), next(iter(FORMATS)))
 
 
@@ -141,6 +153,11 @@ def has_known_ending(path: str | Path) -> bool:
     """Tell whether the ending of a name is that of a file of rows, compressed or not; svmlight text may have any."""
     last = Path(path).suffix.lower()
     return last in COMPRESSED or any(last in about.suffixes for about in FORMATS.values())
+
+
+def is_table(path: str | Path) -> bool:
+    """Tell whether the ending of a name is that of a table."""
+    return any(Path(path).suffix.lower() in about.suffixes for about in FORMATS.values() if about.reads)
 
 
 def name_option(field: str) -> str:

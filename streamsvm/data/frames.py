@@ -28,6 +28,18 @@ def is_frame(source: Any, columns: Columns) -> bool:
     return hasattr(source, "__arrow_c_stream__")
 
 
+def refuse_lazy(source: Any) -> None:
+    """Raise InputError for a frame of polars whose rows are not there yet."""
+    if comes_from(source, "polars") and type(source).__name__ == "LazyFrame":
+        raise InputError("X: a LazyFrame has no rows yet: give X.collect(), or the file that X.sink_parquet writes")
+
+
+def list_texts(frame: Any) -> list[str]:
+    """Return the names of the columns of a frame of pandas that are not of numbers."""
+    kinds: Any = getattr(frame, "dtypes", None)
+    return [str(n) for n, dtype in kinds.items() if dtype.kind not in "biuf"] if hasattr(kinds, "items") else []
+
+
 def has_columns(frame: Any, names: tuple[str, ...]) -> bool:
     """Tell whether rows in memory are a table that has these columns."""
     if not (comes_from(frame, "pandas") or hasattr(frame, "__arrow_c_stream__")):

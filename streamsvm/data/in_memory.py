@@ -40,6 +40,7 @@ class ArrayDataset:
     features: Features | None = None
     encoding: Encoding | None = None
     label_column: str | None = None
+    qid_column: str | None = None
 
     def __init__(
         self,

@@ -23,11 +23,11 @@ from streamsvm import interrupts
 from streamsvm.data.array_writer import CODECS
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
-from streamsvm.data.manifest import ENCODING, LABEL_COLUMN
+from streamsvm.data.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
 from streamsvm.data.prepared_rows import prepare_rows
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows
-from streamsvm.data.survey import Survey
+from streamsvm.data.survey import Survey, check_survey
 from streamsvm.data.upload import Upload, new_upload
 from streamsvm.data.work_ahead import work_ahead
 from streamsvm.data.writer import DatasetWriter, Shape
@@ -78,6 +78,8 @@ class IngestOptions:
         values of this type; they are computed with as float32.
     label_column : str or None
         The column of a table that held the labels, if the user has named it: what is recorded of it.
+    qid_column : str or None
+        The column of a table that held the query ids.
     source_state : mapping or None
         What is recorded of the state of the source, by which the dataset is known to be made of it.
     append : bool
@@ -98,6 +100,7 @@ class IngestOptions:
     append: bool = False
     dtype: str = "float32"
     label_column: str | None = None
+    qid_column: str | None = None
     new_classes: bool = False
     source_state: Mapping[str, Any] | None = None
 
@@ -205,20 +208,6 @@ def set_aside(
     return spill
 
 
-def check_survey(survey: Survey, name: str, options: IngestOptions) -> None:
-    """Raise InputError for rows that are of no use."""
-    classes = survey.classes()
-    if "label_sets" in survey.fields:
-        if classes is None or len(classes) < 2:
-            raise InputError(f"{name}: at least two labels are needed, of which rows may have any number")
-    elif options.needs_two_classes and classes is not None and len(classes) < 2:
-        raise InputError(f"{name}: one class only: every row has the label {classes[0]}")
-    if options.regression and "target" not in survey.fields:
-        raise InputError(f"{name}: a regression needs a label in each row, which is a number")
-    if not survey.n_items:
-        raise InputError(f"{name}: every feature of every row is zero")
-
-
 def write_rows(
     spill: Spill,
     folder: Path | Upload,
@@ -283,7 +272,7 @@ def describe_rows(
     """Return what the manifest says of the rows, which were shuffled by the seed."""
     classes = survey.classes()
     state = None if options.source_state is None else dict(options.source_state)
-    told = {LABEL_COLUMN: options.label_column, "source_state": state}
+    told = {LABEL_COLUMN: options.label_column, QID_COLUMN: options.qid_column, "source_state": state}
     return {
         "classes": None if classes is None else classes.tolist(),
         "class_counts": counts.tolist(),

@@ -37,6 +37,7 @@ EDITED_FORMAT = 6  # of the manifest of a dataset from which rows were deleted, 
 ATTRIBUTE = "streamsvm"
 ENCODING = "encoding"  # in the manifest: how the columns of a table became features (numeric.encoding)
 LABEL_COLUMN = "label_column"  # in the manifest: the column that held the labels, if the user has named it
+QID_COLUMN = "qid_column"  # in the manifest: the column that held the query ids
 APPENDED = "appended"  # the folder of the rows that were appended, and the list of their fingerprints
 APPENDS_TO = "appends_to"  # in the manifest of such rows: the fingerprint of the dataset that they were appended to
 DELETED = "deleted"  # the folder of copies of the rows that were deleted
@@ -153,9 +154,9 @@ def _check_arrays(meta: Meta) -> None:
     n, d, arrays = meta["n_rows"], meta["n_features"], meta["arrays"]
     may_be_narrow = meta["format"] >= NARROW_FORMAT and not meta["sparse"]
     dtype = str(arrays["X"]["dtype"]) if may_be_narrow else "float32"
-    _need(dtype in STORED_AS.values(), f"X is {dtype}")
     is_narrow = meta["format"] == NARROW_FORMAT
     _need(not is_narrow or dtype != "float32", "its format is that of float16, bfloat16 and int8, unlike X")
+    _need(dtype in STORED_AS.values(), f"X is {dtype}")
     are_sharded = any("shards" in entry for entry in arrays.values())
     _need(are_sharded == (meta["format"] == SHARDED_FORMAT), "its format is not that of its shards")
     wanted: dict[str, tuple[list[int], str]] = {"X": ([n, d], dtype)}

@@ -20,13 +20,14 @@ from streamsvm.data.blocks import read_blocks, refuse_beside
 from streamsvm.data.compilation import compile_parser
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.formats import COMPRESSED, ENCODED, FORMATS, find_format, guess_format, name_option
-from streamsvm.data.frames import has_columns, is_frame
+from streamsvm.data.frames import has_columns, is_frame, refuse_lazy
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
 from streamsvm.data.pieces import comes_from
 from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import list_files
 from streamsvm.data.tables import Columns
+from streamsvm.data.values import refuse_name
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
@@ -47,6 +48,7 @@ def ingest(
     label: str | None = None,
     header: str = "auto",
     sep: str | None = None,
+    decimal: str | None = None,
     drop: str | Sequence[str] = (),
     index: str | None = None,
     missing: str | None = None,
@@ -80,7 +82,7 @@ def ingest(
         Weights of such rows, finite and not negative. Of a file or a table, the name of the column that holds them, and
         so for qid and groups.
     qid : array of shape (n_rows,), or str, optional
-        Whole numbers that tell which query each of such rows belongs to.
+        Whole numbers or texts that tell which query each of such rows belongs to.
     groups : array of shape (n_rows,), or str, optional
         Texts, times or whole numbers that tell which of such rows cross-validation holds out together.
     file_format : {"svmlight", "csv", "parquet", "arrow", "orc", "jsonl", "h5ad", "npy", "safetensors"}, optional
@@ -92,6 +94,8 @@ def ingest(
         Whether the first row of CSV names the columns; "auto" decides by its cells.
     sep : str, optional
         The character that separates the columns of CSV. By default it is found out.
+    decimal : {",", "."}, optional
+        The decimal mark of numbers in CSV; by default the point.
     drop : str or list of str
         Columns of a table that are left out, by name, or by number from 1.
     index : str, optional
@@ -133,6 +137,7 @@ def ingest(
         header=header,
         multi_label=multi_label,
         sep=sep,
+        decimal=decimal,
         drop=_list(drop),
         index=index,
         missing=missing,
@@ -149,12 +154,13 @@ def ingest(
         if not is_remote(destination):
             refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
         scratch = None if is_remote(destination) else Path(destination).parent
+        columns = _recall_label(columns, paths, file_format, before)
         pieces = open_files(paths, file_format, _encode_as(columns, before), scratch)
         name, expected_bytes = join_names(named), guess_bytes(paths)
     else:
         pieces = _open_rows(source, vectors, columns, before)
         name, expected_bytes = "X", _array_bytes(source)
-    chosen = replace(chosen, label_column=columns.label)
+    chosen = replace(chosen, label_column=columns.label, qid_column=columns.qid)
     with caught():
         write = append_rows if chosen.append else write_dataset
         return write(pieces, destination, name, expected_bytes, chosen, report)
@@ -182,6 +188,8 @@ def _open_rows(
     source: Any, vectors: Mapping[str, Any], columns: Columns, before: str | Path | None
 ) -> Iterator[SourceRows]:
     """Return rows in memory: those of a frame with their features, if columns are to be encoded, else numbers."""
+    refuse_name(vectors["label"])
+    refuse_lazy(source)
     if is_anndata(source):
         refuse_beside(vectors, "is an AnnData object: name its columns of obs, such as label='cell_type'")
         return read_anndata(source, columns)
@@ -205,6 +213,15 @@ def _open_rows(
         )
     given = {"y" if role == "label" else role: values for role, values in vectors.items()}
     return read_arrays(source, **given)
+
+
+def _recall_label(
+    columns: Columns, paths: Sequence[str | Path], file_format: str | None, dataset: str | Path | None
+) -> Columns:
+    """Return the roles of columns with the label in the column of a dataset, if it is known and no other is named."""
+    known = None if dataset is None or columns.label is not None else open_dataset(dataset).label_column
+    tables = all("label" in find_format(file_format or guess_format(path)).reads for path in paths)
+    return replace(columns, label=known) if known is not None and tables else columns
 
 
 def _encode_as(columns: Columns, dataset: str | Path | None) -> Columns:

@@ -72,6 +72,10 @@ class RowSource(Protocol):
         """The column of the table that held the labels, if the user has named it."""
 
     @property
+    def qid_column(self) -> str | None:
+        """The column of the table that held the query ids, if there are any."""
+
+    @property
     def encoding(self) -> Encoding | None:
         """How the columns of a table became the features, before any map, or None if they were numbers."""
 

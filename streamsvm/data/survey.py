@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,12 @@ from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.nonzeros import count_nonzeros
 from streamsvm.numeric.rows import CsrRows, Matrix
 from streamsvm.numeric.scaling import FeatureStatistics
+
+if TYPE_CHECKING:
+    from streamsvm.data.ingest import IngestOptions
+
+LOGGER = logging.getLogger("streamsvm")
+MANY_CLASSES, FEW_ROWS = 100, 10  # more classes, of fewer rows each, are rather numbers or names
 
 
 @dataclass
@@ -143,3 +150,25 @@ class Survey:
             rank[[self.texts[text] for text in sorted(self.texts)]] = np.arange(len(self.texts))
             return rank[labels.astype(np.int64)]
         return np.searchsorted(np.array(sorted(self.labels)), labels).astype(np.int32)
+
+
+def check_survey(survey: Survey, name: str, options: IngestOptions) -> None:
+    """Raise InputError for rows that are of no use."""
+    classes = survey.classes()
+    if "label_sets" in survey.fields:
+        if classes is None or len(classes) < 2:
+            raise InputError(f"{name}: at least two labels are needed, of which rows may have any number")
+    elif options.needs_two_classes and classes is not None and len(classes) < 2:
+        raise InputError(
+            f"{name}: one class only: every row has the label {classes[0]}; rows of one class, for --task "
+            "one-class, are stored without labels (--drop the column, and --unlabelled)"
+        )
+    elif classes is not None and len(classes) > MANY_CLASSES and survey.n_rows < FEW_ROWS * len(classes):
+        LOGGER.warning(
+            f"{name}: {len(classes):,} classes in {survey.n_rows:,} rows: if the labels are numbers to be "
+            "predicted, say --regression; if this is another column, name that of the labels by --label"
+        )
+    if options.regression and "target" not in survey.fields:
+        raise InputError(f"{name}: a regression needs a label in each row, which is a number")
+    if not survey.n_items:
+        raise InputError(f"{name}: every feature of every row is zero")

@@ -17,10 +17,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from streamsvm import interrupts
+from streamsvm.data.odd_texts import explain_text
 from streamsvm.data.scratch_rows import ScratchRows
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_values import find_kind, read_dates, read_hashes, read_numbers, read_words
-from streamsvm.data.tables import AUTO, Columns, TableLayout, find_column, show_name
+from streamsvm.data.tables import AUTO, Columns, TableLayout, find_column, list_near, show_name
 from streamsvm.data.values import FOR_MISSING, Place, show_text
 from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.encoding import MOST_CATEGORIES, UNKNOWN, Column, Encoding
@@ -28,6 +29,7 @@ from streamsvm.numeric.rows import F32, F64, I64, CsrRows
 
 LOGGER = logging.getLogger("streamsvm")
 SEED = 0  # of the hash
+MANY_CATEGORIES = 100  # fewer may well be as many as there are rows
 
 Places = Callable[[int], Place]  # returns the places of the values of the k-th feature column
 
@@ -76,7 +78,10 @@ class TableEncoder:
         for name in () if self.asked.one_hot == AUTO else self.asked.one_hot:
             j = find_column(name, layout.names)
             if j not in layout.features:
-                raise InputError(f"{layout.where}: column {name!r}, which is to be one-hot, is no feature of the table")
+                near = list_near(name, layout.feature_names)
+                raise InputError(
+                    f"{layout.where}: column {name!r}, which is to be one-hot, is no feature of the table; {near}"
+                )
             chosen.add(layout.features.index(j))
         found = [self._choose(k, array, k in chosen, places(k)) for k, array in enumerate(arrays)]
         self.kinds, self.known = tuple(found), {k: {} for k, kind in enumerate(found) if kind == "one_hot"}
@@ -84,15 +89,28 @@ class TableEncoder:
     def _choose(self, k: int, array: Any, is_chosen: bool, place: Place) -> str:
         if is_chosen:
             return "one_hot"
-        kind = find_kind(array)
+        kind = find_kind(array, self.asked.decimal)
         if kind != "text":
             return kind
+        self._refuse_odd(k, array, place)
         if self.asked.one_hot == AUTO:
             return "one_hot"
         if self.asked.hash_bits is not None:
             return "hash"
-        read_numbers(array, place)  # raises the error, with its place and remedies
+        read_numbers(array, place, self.asked.decimal)  # raises the error, with its place and remedies
         raise AssertionError(self.names[k])
+
+    def _refuse_odd(self, k: int, array: Any, place: Place) -> None:
+        """Raise InputError for a column that would become categories, but whose texts seem to be numbers or dates."""
+        if self.asked.one_hot != AUTO and self.asked.hash_bits is None:
+            return
+        words = array.unique().drop_null().to_pylist()
+        if odd := explain_text(words):
+            first = next(i for i, word in enumerate(array.to_pylist()) if word is not None and explain_text([word]))
+            raise InputError(
+                f"{place(first)}: {show_text(array[first].as_py())!r} and all others seem to be {odd}; --one-hot "
+                f"{show_text(self.names[k])} takes the column as categories all the same"
+            )
 
     def read(self, arrays: Sequence[Any], places: Places) -> Codes:
         """Return the codes of some rows. Several threads may read at once. Raises InputError for a bad value."""
@@ -105,8 +123,10 @@ class TableEncoder:
                 texts[k], X[:, k] = read_words(array, places(k))
             elif kind == "hash":
                 X[:, k] = read_hashes(array, self.names[k], self.bits, self.seed)
+            elif kind == "date":
+                X[:, k] = read_dates(array, places(k))
             else:
-                X[:, k] = (read_numbers if kind == "number" else read_dates)(array, places(k))
+                X[:, k] = read_numbers(array, places(k), self.asked.decimal, self.asked.encoding is not None)
         encoding = self.asked.encoding
         if (self.asked.missing if encoding is None else encoding.missing) is None:
             missing = np.isnan(X)
@@ -180,6 +200,16 @@ class TableEncoder:
             X[:, k] = ranks[np.where(np.isnan(X[:, k]), len(known), X[:, k]).astype(np.int64)]
         return X
 
+    def tell_many(self, where: str) -> None:
+        """Tell which columns have nearly as many categories as there are rows, as names of the rows do."""
+        for k, known in self.known.items():
+            if len(known) > max(MANY_CATEGORIES, self.n_rows // 2):
+                name = show_text(self.names[k])
+                LOGGER.warning(
+                    f"{where}: column {name} has {len(known):,} categories in {say_count(self.n_rows, 'row')}, each of "
+                    f"which becomes a feature; if it names the rows, say --index {name}, or --drop {name}"
+                )
+
     def tell_unknown(self, where: str) -> None:
         """Tell how many rows had categories that are not known."""
         for k, count in self.unknown.items():
@@ -214,6 +244,7 @@ def encode_rows(
             aside.add(rows)
             interrupts.check()
         encoding = encoder.finish()
+        encoder.tell_many(", ".join(show_name(str(path)) for path in paths))
         for rows in aside.read():
             assert isinstance(rows.X, np.ndarray)
             yield _encode(replace(rows, X=encoder.sort_categories(rows.X)), encoding)

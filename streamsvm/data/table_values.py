@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from streamsvm.data.odd_texts import KNOWN_NUMBERS, explain_text
 from streamsvm.data.tables import import_pyarrow
 from streamsvm.data.values import (
     FOR_TEXT,
@@ -72,23 +73,28 @@ def is_number(arrow_type: Any) -> bool:
     return any(is_kind(arrow_type) for is_kind in kinds)
 
 
-def find_kind(column: Any) -> str:
-    """Return "number", "date" or "text", as which all values of a column can be read."""
+def find_kind(column: Any, decimal: str | None = None) -> str:
+    """Return "number", "date" or "text", as which all values of a column can be read. decimal: see Columns."""
     if not is_text(column):
         return "number" if is_number(column.type) else "date"
-    numbers, _ = _parse_numbers(column)
+    numbers, _ = _parse_numbers(column, decimal)
     if numbers is not None:
         return "number"
     return "date" if _parse_dates(column) is not None else "text"
 
 
-def read_numbers(column: Any, place: Place) -> F32:
-    """Return a column of numbers, nan where they are missing. Raises InputError for other values."""
+def read_numbers(column: Any, place: Place, decimal: str | None = None, is_known: bool = False) -> F32:
+    """Return a column of numbers, nan where they are missing. Raises InputError for other values.
+
+    decimal: see Columns. is_known: whether the encoding was made for other rows, so that it cannot be chosen.
+    """
     if is_text(column):
-        values, bad = _parse_numbers(column)
+        values, bad = _parse_numbers(column, decimal)
         if values is None:
-            shown = show_text(column[bad].as_py())
-            raise InputError(f"{place(bad)}: not a number: {shown!r}; {FOR_TEXT}")
+            word = column[bad].as_py()
+            odd = explain_text([word])
+            remedy = f"these seem to be {odd}" if odd else KNOWN_NUMBERS if is_known else FOR_TEXT
+            raise InputError(f"{place(bad)}: not a number: {show_text(word)!r}; {remedy}")
     elif is_number(column.type):
         values = _to_numpy(column.cast("float64", safe=False))
     else:
@@ -156,12 +162,16 @@ def _without_missing(column: Any) -> Any:
     return compute.if_else(compute.is_in(column, value_set=_missing_words()), None, column)
 
 
-def _parse_numbers(column: Any) -> tuple[npt.NDArray[np.float64] | None, int]:
+def _parse_numbers(column: Any, decimal: str | None) -> tuple[npt.NDArray[np.float64] | None, int]:
     """Return a column of text as numbers; or None, and the first row that holds none.
 
     Where Arrow's parser reads a number, it is the one that Python reads. It does not know all that Python reads.
     """
     pyarrow, known = import_pyarrow("pyarrow"), _without_missing(column)
+    if decimal == ",":
+        replace, known = import_pyarrow("pyarrow.compute").replace_substring, known.cast("string")
+        for one, other in ((".", "\0"), (",", "."), ("\0", ",")):  # a point is no decimal mark then
+            known = replace(known, one, other)
     try:
         return _to_numpy(known.cast("float64")), 0
     except pyarrow.ArrowInvalid:

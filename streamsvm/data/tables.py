@@ -6,6 +6,7 @@ import importlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ class Columns:
         Whether svmlight text has lists of labels, such as 1,3,7, which may be empty.
     sep : str, optional
         The character that separates the columns of text. By default it is found out (see csv_header).
+    decimal : {",", "."}, optional
+        The decimal mark of the numbers in text; by default the point. With a comma, points are refused.
     drop : tuple of str
         Columns that are left out.
     index : str, optional
@@ -65,6 +68,7 @@ class Columns:
     groups: str | None = None
     multi_label: bool = False
     sep: str | None = None
+    decimal: str | None = None
     drop: tuple[str, ...] = ()
     index: str | None = None
     missing: str | None = None
@@ -76,6 +80,8 @@ class Columns:
         """Raise InputError for a value that an option cannot have."""
         if self.missing not in (None, *MISSING):
             raise InputError(f"missing {self.missing!r}: choose from {', '.join(MISSING)}")
+        if self.decimal not in (None, ".", ","):
+            raise InputError(f"decimal {self.decimal!r}: choose the comma or the point")
         if self.hash_bits is not None and not 1 <= self.hash_bits <= MOST_BITS:
             raise InputError(f"hash_bits {self.hash_bits}: from 1 to {MOST_BITS} bits are possible (--hash)")
         if self.hash_bits is not None and self.one_hot == AUTO:
@@ -87,7 +93,7 @@ class Columns:
     def needs_encoder(self) -> bool:
         """Whether more than the numbers of a table become features, or its rows have names."""
         asked = self.index, self.missing, self.hash_bits, self.encoding
-        return bool(self.one_hot) or any(each is not None for each in asked)
+        return bool(self.one_hot) or self.decimal == "," or any(each is not None for each in asked)
 
 
 @dataclass(frozen=True)
@@ -132,8 +138,9 @@ def lay_out(
         raise InputError(f"{where}: its columns are not those of the file before: {_list(names)}")
     dropped = _find_dropped(names, where, columns)
     unread = {*dropped, -1 if columns.index is None else find_column(columns.index, names)}
+    wanted = None if columns.features is None else {*columns.features, columns.label, columns.qid}
     for j, name in enumerate(names):
-        if j in unread:
+        if j in unread or (wanted is not None and name not in wanted):
             continue
         if not name:
             raise InputError(
@@ -144,7 +151,7 @@ def lay_out(
             raise InputError(f"{where}: columns {j + 1} and {position[name] + 1} are both named {name!r}")
     for name in columns.features or ():
         if name not in position:
-            raise InputError(f"{where}: no column {name!r}, which is a feature; there are {_list(names)}")
+            raise InputError(f"{where}: no column {name!r}, which is a feature; {list_near(name, names)}")
     chosen = None if columns.features is None else tuple(position[name] for name in columns.features)
     vectors = _find_vectors(names, where, columns, dropped | set(chosen or ()))
     taken = dropped | set(vectors.values()) | {j for j, name in enumerate(names) if _PANDAS_INDEX.fullmatch(name)}
@@ -166,7 +173,7 @@ def _find_dropped(names: tuple[str, ...], where: str, columns: Columns) -> set[i
     for name in columns.drop:
         found = {j for j, other in enumerate(names) if other == name} or {find_column(name, names)}
         if found == {-1}:
-            raise InputError(f"{where}: column {name!r}, which is to be left out, is missing; there are {_list(names)}")
+            raise InputError(f"{where}: column {name!r}, which is to be left out, is missing; {list_near(name, names)}")
         dropped |= found
     return dropped
 
@@ -190,7 +197,7 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, taken: s
             vectors[role] = j
         elif not optional.get(role):
             fault = "is asked for twice" if 0 <= j < len(names) else "is missing"
-            raise InputError(f"{where}: column {name!r}, the {role}, {fault}; there are {_list(names)}")
+            raise InputError(f"{where}: column {name!r}, the {role}, {fault}; {list_near(name, names)}")
     if columns.label is None:
         used = taken | set(vectors.values())
         found = [j for j, name in enumerate(names) if name.lower() in LABEL_NAMES and j not in used]
@@ -199,11 +206,22 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, taken: s
         elif columns.require_label:
             fault = "several columns are" if found else "no column is"
             remedy = "name it by --label COLUMN (label=... in Python)"
-            raise InputError(f"{where}: which column is the label? {fault} named label, target, class or y; {remedy}")
+            raise InputError(
+                f"{where}: which column is the label? {fault} named label, target, class or y; {remedy}; there are "
+                f"{_list(names)}"
+            )
     return vectors
 
 
-def _list(names: tuple[str, ...]) -> str:
+def list_near(name: str, names: Sequence[str]) -> str:
+    """Return which columns there are, and first the one whose name is most like `name`."""
+    lower = [other.lower() for other in names]
+    near = [names[lower.index(other)] for other in get_close_matches(name.lower(), lower, 1)]
+    meant = f"is {show_text(near[0])!r} meant? " if near and near[0] != name else ""
+    return f"{meant}there are {_list(names)}"
+
+
+def _list(names: Sequence[str]) -> str:
     return ", ".join(map(show_text, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
@@ -125,6 +126,18 @@ class Upload(ObjectStore[Any]):
             if parts[-1]:
                 await self._shards.pop(key).close()
 
+    def take_metadata(self, folder: Path, scratch: Path) -> list[str]:
+        """Take over the metadata of a dataset in a folder, and return the keys of its other files (see `put_file`).
+
+        scratch: a folder in it that does not belong to the dataset.
+        """
+        self.open_group()
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file() and scratch not in path.parents]
+        keys = [path.relative_to(folder).as_posix() for path in files]
+        metadata = [key for key in keys if key.endswith("zarr.json")]
+        self._metadata = {key: (folder / key).read_bytes() for key in metadata}
+        return [key for key in keys if key not in self._metadata]
+
     async def _abandon_shards(self) -> None:
         """Let the store forget the shards that are not complete."""
         while self._shards:
@@ -209,6 +222,25 @@ class Upload(ObjectStore[Any]):
 
         with writing(self.url), suppress(FileNotFoundError):
             wait_for(begin(delete()))
+
+
+def put_file(url: str, folder: Path, key: str) -> None:
+    """Put a file of a folder into the store, whichever process does it, where an `Upload` has taken the metadata.
+
+    Raises InputError if there is no such folder, and WriteError if the store does not take the file.
+    """
+    import obstore
+
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; all workers have to share the folder for temporary files (TMPDIR)")
+    store: Any = connect(url)
+    in_parts: Any = {"chunk_size": PART_BYTES, "max_concurrency": PARTS_IN_FLIGHT}
+
+    async def put() -> None:
+        await obstore.put_async(store, key, folder / key, **in_parts)
+
+    with writing(f"{url}/{key}"):
+        wait_for(begin(put()))
 
 
 @contextmanager

@@ -47,6 +47,7 @@ FOR_TEXT = (
     "ingest --one-hot takes a column of text as categories, --hash as hashed features, --drop leaves it out "
     "(one_hot, hash_bits, drop in Python)"
 )
+NOT_UTF8 = "not UTF-8 text; `iconv -f LATIN1 -t UTF-8 OLD > NEW` converts a file, with the encoding that it has"
 LEAST_GROUP = -(2**62)  # groups that are texts have smaller numbers
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 _FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least float64 that rounds to an infinite float32
@@ -71,6 +72,15 @@ def to_source_rows(
     groups = to_groups(*vectors["groups"]) if "groups" in vectors else None
     row_names = vectors["index"][0] if "index" in vectors else None
     return SourceRows(X, labels, qid, weight, names, groups, row_names=row_names)
+
+
+def refuse_name(y: Any) -> None:
+    """Raise InputError for labels that are one text, which is the name of a column by all likelihood."""
+    if isinstance(y, str):
+        raise InputError(
+            f"y is the text {show_text(y)!r}, and no labels: give the values of that column, or make a dataset by "
+            f"streamsvm.ingest(X, PATH, label={show_text(y)!r})"
+        )
 
 
 def has_number_labels(rows: SourceRows) -> bool | None:
@@ -196,13 +206,26 @@ def to_weights(values: Vector, place: Place) -> npt.NDArray[np.float64]:
 
 
 def to_qid(values: Vector, place: Place) -> npt.NDArray[np.int64]:
-    """Return the query ids of a piece. Raises InputError unless they are whole numbers, of any type."""
+    """Return the query ids of a piece: whole numbers of any type as they are, texts by their hash (see `to_groups`).
+
+    Raises InputError for missing ids, and for numbers that are not whole.
+    """
     if values.dtype.kind not in "iu":
+        texts = {value for value in values.tolist() if isinstance(value, str) and value.strip()}
+        known = {text: _number_query(text.strip()) for text in texts}
+        values = np.array([known.get(value, value) for value in values.tolist()], object) if texts else values
         bad = np.array([not _is_whole(value) for value in values])
         _refuse(bad, values, place, "query id is no whole number")
     qid = values.astype(np.int64)
     _refuse(qid != values, values, place, "query id is beyond 64 bits")
     return qid
+
+
+def _number_query(word: str) -> int | str:
+    """Return the number of a query: of a text its hash; a number that is not whole is returned as it is."""
+    if _WHOLE_NUMBER.fullmatch(word):
+        return int(word) if str(int(word)) == word else _hash_text(word)
+    return word if parse_number(word) is not None else _hash_text(word)
 
 
 def to_groups(values: Vector, place: Place) -> npt.NDArray[np.int64]:
@@ -241,12 +264,17 @@ def _number_group(value: Any, place: Callable[[], str]) -> int:
     if _is_missing(word):
         raise InputError(f"{place()}: the group is missing")
     if isinstance(word, str) and not (_WHOLE_NUMBER.fullmatch(word) and str(int(word)) == word):
-        digest = hashlib.blake2b(word.encode(errors="surrogateescape"), digest_size=8).digest()
-        return int.from_bytes(digest, "little") // 4 - 2**63
+        return _hash_text(word)
     if not (isinstance(word, str) or _is_whole(word)) or not LEAST_GROUP <= int(word) < 2**63:
         shown = show_text(word)
         raise InputError(f"{place()}: a group is a text, a time, or a whole number from -2^62 to 2^63 - 1: {shown}")
     return int(word)
+
+
+def _hash_text(word: str) -> int:
+    """Return 62 bits of the hash of a text, as a number below LEAST_GROUP."""
+    digest = hashlib.blake2b(word.encode(errors="surrogateescape"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") // 4 - 2**63
 
 
 def _is_whole(value: Any) -> bool:

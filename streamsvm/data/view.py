@@ -136,6 +136,11 @@ class View:
         return self.source.label_column
 
     @property
+    def qid_column(self) -> str | None:
+        """See RowSource."""
+        return self.source.qid_column
+
+    @property
     def encoding(self) -> Encoding | None:
         """See RowSource."""
         return self.source.encoding

@@ -46,7 +46,7 @@ class DistributedEngine:
 
     pin_bytes: for decoded chunks, in a worker that may use budget_bytes in all; one with less keeps less. fan_in: how
     many tasks' totals one task joins at most. arithmetic: the kinds that the workers have (numeric.arithmetic). load:
-    loads the kernels of the tasks.
+    loads the kernels of the tasks. state_bytes: for the numbers of rows that a worker keeps (None: without a limit).
     """
 
     def __init__(
@@ -58,13 +58,14 @@ class DistributedEngine:
         arithmetic: Sequence[Arithmetic] = (),
         budget_bytes: int = 0,
         load: Load = load_nothing,
+        state_bytes: int | None = None,
     ) -> None:
         self.source, self.client, self.pin_bytes, self.costs = source, client, pin_bytes, Costs()
         self.fan_in = fan_in
         self.scratch: str | None = None
         self.arithmetic = list_kinds([describe_arithmetic(), *arithmetic])
         self._address: str = client.scheduler.address
-        self._terms = Terms(uuid4().hex, pin_bytes, budget_bytes, load)
+        self._terms = Terms(uuid4().hex, pin_bytes, budget_bytes, load, state_bytes)
         self._passes, self._workers, self._described = 0, set[str](), set[str]()
         self._shares: dict[Slot, list[range]] = {}
         self._sent: tuple[RowSource, Future] | None = None

@@ -25,6 +25,7 @@ from streamsvm.engines.group import (
     tree_levels,
 )
 from streamsvm.engines.protocol import Costs
+from streamsvm.engines.row_states import KeptStates
 from streamsvm.engines.subsets import plan_scratch
 from streamsvm.engines.walk import run_walk
 from streamsvm.interrupts import waiting
@@ -36,14 +37,16 @@ from streamsvm.requests import Scan, Take, Walk
 class ThreadedEngine:
     """An Engine that runs up to `threads` tasks at once and keeps up to `pin_bytes` of decoded chunks in memory.
 
-    kept: these chunks, by the fingerprint of the rows.
+    kept: these chunks, by the fingerprint of the rows. row_states: the numbers of rows that are kept, in up to
+    `state_bytes` (None: in as many as there are).
     """
 
-    def __init__(self, source: RowSource, threads: int, pin_bytes: int = 0) -> None:
+    def __init__(self, source: RowSource, threads: int, pin_bytes: int = 0, state_bytes: int | None = None) -> None:
         self.source, self.pin_bytes, self.costs = source, pin_bytes, Costs()
         self.scratch: str | None = None
         self.arithmetic = [describe_arithmetic()]
         self.kept: dict[str, Pins] = {}
+        self.row_states = KeptStates(state_bytes)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="streamsvm")
 
     def scan(self, scan: Scan) -> Any:
@@ -54,7 +57,8 @@ class ThreadedEngine:
         pins = self.kept.setdefault(self.source.fingerprint, Pins(self.pin_bytes))
         for k, group in enumerate(groups):
             mine = replace(scan, by_row=slice_by_row(self.source, group, scan))
-            graph["group", k] = (partial(run_group, self.source, group, mine, pins, stopped.is_set, scratch),)
+            task = partial(run_group, self.source, group, mine, pins, stopped.is_set, scratch, self.row_states)
+            graph["group", k] = (task,)
         keys: list[Any] = list(graph)
         for depth, level in enumerate(tree_levels(len(groups))):
             for left, right in level:
@@ -98,6 +102,7 @@ class ThreadedEngine:
         """See Engine."""
         self._pool.shutdown()
         self.kept.clear()
+        self.row_states = KeptStates(0)
 
 
 def _combine(scan: Scan, left: Partial, right: Partial) -> Partial:

@@ -20,10 +20,11 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm.data.dataset import split_rows
 from streamsvm.data.source import RowSource
+from streamsvm.engines.row_states import KeptStates, join_tiles
 from streamsvm.engines.subsets import Scratch, choose_again, read_aside, set_aside
 from streamsvm.engines.task_seconds import TaskSeconds
 from streamsvm.machine import peak_bytes
-from streamsvm.numeric.rows import CsrRows, Rows
+from streamsvm.numeric.rows import F64, CsrRows, Rows
 from streamsvm.requests import Scan
 
 
@@ -66,29 +67,55 @@ def run_group(
     pins: Pins,
     is_stopped: Callable[[], bool] = lambda: False,
     scratch: Scratch | None = None,
+    kept: KeptStates | None = None,
 ) -> Partial:
     """Return the totals of one group of chunks; `scan.by_row` holds the group's entries only.
 
     Once `is_stopped` says so the reading ends, and the totals are those of the rows before. scratch: where rows are
-    set aside, if they are to be.
+    set aside, if they are to be. kept: the numbers of rows that this process keeps (None: it keeps none).
     """
-    shared, by_row = (tuple(_writable(value) for value in values) for values in (scan.shared, scan.by_row))
-    partial = Partial(scan.start())
+    scan = _make_writable(scan)
+    partial, kept = Partial(scan.start()), KeptStates(0) if kept is None else kept
     first = int(source.chunk_starts[chunks[0]])
-    for rows in partial.seconds.watch(_find_tiles(source, chunks, scan, pins, scratch, partial)):
+    read = partial.seconds.watch(_find_tiles(source, chunks, scan, pins, scratch, kept, partial))
+    tiles = _bring_up(read, scan, kept, first)
+    for rows, numbers in join_tiles(tiles) if scan.of_states else tiles:
         if is_stopped():
             break
-        at = rows.start - first
-        slices = [vector[at : at + rows.n_rows] for vector in by_row]
-        scan.add(partial.totals, rows, *shared, *slices)
+        scan.add(partial.totals, rows, *scan.shared, *_slice(scan.by_row, rows, first), *numbers)
     partial.peaks[os.getpid()] = peak_bytes()
     return partial
 
 
+def _bring_up(tiles: Iterator[Rows], scan: Scan, kept: KeptStates, first: int) -> Iterator[tuple[Rows, list[F64]]]:
+    """Yield the tiles, each with its numbers of the scan's states. first: the first row of the group."""
+    kept.begin(scan.states)
+    for rows in tiles:
+        slices = _slice(scan.by_row, rows, first)
+        yield rows, [kept.bring_up(state, rows, slices[slice(*state.altering)]) for state in scan.states]
+
+
+def _slice(by_row: Sequence[np.ndarray], rows: Rows, first: int) -> list[np.ndarray]:
+    at = rows.start - first
+    return [vector[at : at + rows.n_rows] for vector in by_row]
+
+
 def _find_tiles(
-    source: RowSource, chunks: range, scan: Scan, pins: Pins, scratch: Scratch | None, costs: Partial
+    source: RowSource,
+    chunks: range,
+    scan: Scan,
+    pins: Pins,
+    scratch: Scratch | None,
+    kept: KeptStates,
+    costs: Partial,
 ) -> Iterator[Rows]:
     """Yield the tiles of a group that a pass is over, and add what is read and written to `costs`."""
+    if scan.of_states:
+        limits = source.chunk_starts[[chunks[0], chunks[-1] + 1]].tolist()
+        there = kept.find_tiles(scan.states, *limits)
+        if there is not None:
+            yield from there
+            return
     held = _find_held(source, chunks, scan.held)
     if scan.among is not None:
         assert not scan.by_row
@@ -210,6 +237,16 @@ def _chunk_bytes(source: RowSource, index: int) -> int:
     """Return the bytes of a chunk in storage; 0 for rows in memory."""
     n_rows = int(source.chunk_starts[index + 1] - source.chunk_starts[index])
     return source.stored_bytes * n_rows // source.n_rows
+
+
+def _make_writable(scan: Scan) -> Scan:
+    """Return the scan with arrays that compiled kernels take."""
+    shared, by_row = (tuple(_writable(value) for value in values) for values in (scan.shared, scan.by_row))
+    states = []
+    for state in scan.states:
+        changes = [replace(change, given=tuple(_writable(value) for value in change.given)) for change in state.changes]
+        states.append(replace(state, changes=changes))
+    return replace(scan, shared=shared, by_row=by_row, states=tuple(states))
 
 
 def _writable(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The chunks that workers keep in memory from pass to pass, until the engine is closed that they keep them for.
+"""The chunks and numbers of rows that workers keep from pass to pass, until the engine is closed that they are for.
 
 A worker may join while a training is under way, and with less memory than those that were there when memory was
 planned. So tasks bring along what the engine asks of a worker, and each worker sees to it before its first task.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Pins
+from streamsvm.engines.row_states import KeptStates
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Load = Callable[[], object]  # a function, importable by name, that loads the kernels of the tasks to come
 
 _kept: dict[tuple[str, str, str], Pins] = {}  # by the engine's name, the worker's address and the rows' fingerprint
+_kept_states: dict[tuple[str, str], KeptStates] = {}  # by the engine's name and the worker's address
 _closed: deque[str] = deque(maxlen=1000)  # engines whose last tasks may still be under way, or even begin
 
 
@@ -32,13 +34,15 @@ class Terms:
     """What an engine asks of each worker.
 
     engine: its name, under which workers keep chunks. pin_bytes: for chunks, in a worker that may use budget_bytes in
-    all (0: as much as it likes). load: loads the kernels; it costs nothing after the first time.
+    all (0: as much as it likes). load: loads the kernels; it costs nothing after the first time. state_bytes: for the
+    numbers of rows (None: as many as there are).
     """
 
     engine: str
     pin_bytes: int = 0
     budget_bytes: int = 0
     load: Load = load_nothing
+    state_bytes: int | None = None
 
 
 def find_pins(source: RowSource, terms: Terms, worker: Worker) -> Pins:
@@ -53,8 +57,16 @@ def find_pins(source: RowSource, terms: Terms, worker: Worker) -> Pins:
     return _kept.setdefault((terms.engine, worker.address, source.fingerprint), Pins(room))
 
 
+def find_states(terms: Terms, worker: Worker) -> KeptStates:
+    """Return the numbers of rows that a worker of this process keeps for an engine: none if it is closed."""
+    if terms.engine in _closed:
+        return KeptStates(0)
+    return _kept_states.setdefault((terms.engine, worker.address), KeptStates(terms.state_bytes))
+
+
 def release_pins(engine: str, dask_worker: Worker) -> None:
-    """Free the chunks that a worker keeps for an engine, which is closed. Tasks of it that begin later keep none."""
+    """Free what a worker keeps for an engine, which is closed. Tasks of it that begin later keep nothing."""
     _closed.append(engine)
     for key in [key for key in _kept if key[:2] == (engine, dask_worker.address)]:
         del _kept[key]
+    _kept_states.pop((engine, dask_worker.address), None)

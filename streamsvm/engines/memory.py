@@ -53,9 +53,12 @@ def plan_memory(
     }
     needed = sum(parts.values())
     if needed > budget_bytes:
+        others = needed - threads * (stream_bytes + 3 * totals_bytes)
+        helps = remedy != REMEDY or others < budget_bytes  # what is not streamed may exceed the budget by itself
+        ways = f", {remedy}" if helps else ""
         listed = ", ".join(f"{name} {format_bytes(value)}" for name, value in parts.items())
         raise MemoryBudgetError(
             f"{format_bytes(needed)} of memory are needed ({listed}) but the budget is {format_bytes(budget_bytes)}: "
-            f"raise --memory to at least {format_bytes(needed + VARYING_BYTES, up=True)}, {remedy}"
+            f"raise --memory to at least {format_bytes(needed + VARYING_BYTES, up=True)}{ways}"
         )
     return MemoryPlan(budget_bytes, parts, min(budget_bytes - needed, int(data_bytes * 1.05) + (1 << 20)))

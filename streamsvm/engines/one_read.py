@@ -19,7 +19,7 @@ import numpy as np
 
 from streamsvm.engines.protocol import Engine
 from streamsvm.numeric.rows import F64, Rows, compute_scores_of_parts
-from streamsvm.requests import All, Question, Scan, Take, Walk
+from streamsvm.requests import All, Question, RowState, Scan, Take, Walk
 
 TILE_ROWS = 4096  # rows of a walk that are added to passes at a time
 BLOCK_PASSES = 8  # passes whose scores of a tile are held at once: 8 MiB for rows of two features, less for longer rows
@@ -35,7 +35,7 @@ class ScorePlace:
 
 @dataclass(frozen=True)
 class MergedScan:
-    """A pass among others, without its arrays: those are the slices `shared` and `by_row` of the arrays of all passes.
+    """A pass among others, without its arrays: those are slices of the arrays of all passes, as are its states.
 
     scores: the place of its weight vectors, or None if the pass needs no scores.
     """
@@ -43,6 +43,7 @@ class MergedScan:
     scan: Scan
     shared: slice
     by_row: slice
+    states: slice
     scores: ScorePlace | None
 
 
@@ -78,6 +79,7 @@ def _put_into_walk(part: Sequence[Scan | Take | Walk]) -> list[Scan | Take | Wal
         return list(part)
     (walk,) = [request for request in part if isinstance(request, Walk)]
     scans = [request for request in part if isinstance(request, Scan)]
+    assert not any(scan.states for scan in scans)
     (own,) = walk.carries
     carry = own, tuple(scan.start() for scan in scans)
     others = [request for request in part if isinstance(request, Take)]
@@ -135,11 +137,10 @@ def _collect(question: Question, answers: Iterator[Any]) -> Any:
 def _answer_single(engine: Engine, requests: Sequence[Scan | Take | Walk]) -> list[Any]:
     """Group the requests that can share a read, and return the answers in the order of the requests."""
     answers: list[Any] = [None] * len(requests)
-    scans = [k for k, request in enumerate(requests) if isinstance(request, Scan) and request.among is None]
-    groups: dict[Any, list[int]] = {"scans": scans} if scans else {}
+    groups: dict[Any, list[int]] = {}
     for k, request in enumerate(requests):
-        if isinstance(request, Scan) and request.among is not None:
-            groups.setdefault("among", []).append(k)
+        if isinstance(request, Scan):
+            groups.setdefault(("scans", request.among is not None, request.of_states), []).append(k)
         elif isinstance(request, Walk):
             groups.setdefault(_make_order_key(request), []).append(k)
         elif isinstance(request, Take):
@@ -179,22 +180,31 @@ def _add_rest(scan: Scan, totals: Any) -> Any:
 
 
 def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
-    """Carry out several passes as one. Its arrays are the blocks of weight vectors, then `shared`, then `by_row`."""
+    """Carry out several passes as one. Its arrays are the blocks of weight vectors, then `shared`, `by_row`, states."""
     blocks, places = _stack_weights(scans, engine.source.n_features)
     shared = (*blocks, *(value for scan in scans for value in scan.shared))
     by_row = tuple(value for scan in scans for value in scan.by_row)
+    states: list[RowState] = []
     parts: list[MergedScan] = []
-    next_shared, next_by_row = len(blocks), len(shared)
+    at_shared, at_by_row, at_states = len(blocks), len(shared), len(shared) + len(by_row)
     for scan, place in zip(scans, places, strict=True):
-        own_shared = slice(next_shared, next_shared + len(scan.shared))
-        own_by_row = slice(next_by_row, next_by_row + len(scan.by_row))
-        bare = replace(scan, shared=(), by_row=(), held=None, apart=None, among=None, rest=None)
-        parts.append(MergedScan(bare, own_shared, own_by_row, place))
-        next_shared, next_by_row = own_shared.stop, own_by_row.stop
+        own_shared = slice(at_shared, at_shared + len(scan.shared))
+        own_by_row = slice(at_by_row, at_by_row + len(scan.by_row))
+        own_states = slice(at_states, at_states + len(scan.states))
+        bare = replace(scan, shared=(), by_row=(), states=(), held=None, apart=None, among=None, rest=None)
+        parts.append(MergedScan(bare, own_shared, own_by_row, own_states, place))
+        states += [_move_altering(state, at_by_row - len(shared)) for state in scan.states]
+        at_shared, at_by_row, at_states = own_shared.stop, own_by_row.stop, own_states.stop
     held = max((scan.held for scan in scans if scan.held is not None), key=lambda rows: rows.n_rows, default=None)
     apart = next((scan.apart for scan in scans if scan.apart is not None), None)
     merged = Scan(partial(_start, parts), partial(_add, parts), partial(_combine, parts), shared, by_row, held=held)
+    merged = replace(merged, states=tuple(states), of_states=scans[0].of_states)
     return list(engine.scan(replace(merged, apart=apart, among=scans[0].among)))
+
+
+def _move_altering(state: RowState, places: int) -> RowState:
+    """Return the state for a pass in whose `by_row` the arrays that alter its rows are so many places later."""
+    return replace(state, altering=(state.altering[0] + places, state.altering[1] + places))
 
 
 def _stack_weights(scans: Sequence[Scan], d: int) -> tuple[list[F64], list[ScorePlace | None]]:
@@ -227,7 +237,8 @@ def _add(parts: Sequence[MergedScan], totals: list[Any], rows: Rows, *arrays: An
                 block = part.scores.block
                 block_scores = compute_scores_of_parts(rows.X, arrays[block])
             own_scores = block_scores[part.scores.position]
-        part.scan.add(own_totals, replace(rows, scores=own_scores), *arrays[part.shared], *arrays[part.by_row])
+        own = (*arrays[part.shared], *arrays[part.by_row], *arrays[part.states])
+        part.scan.add(own_totals, replace(rows, scores=own_scores), *own)
 
 
 def _combine(parts: Sequence[MergedScan], left: list[Any], right: list[Any]) -> list[Any]:

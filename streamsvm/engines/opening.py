@@ -13,6 +13,7 @@ from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.kept import Load
 from streamsvm.engines.memory import REMEDY, MemoryPlan, plan_memory
 from streamsvm.engines.protocol import Engine
+from streamsvm.engines.row_states import kept_bytes
 from streamsvm.engines.subtrees import JOIN_BYTES, count_levels, count_waiting, find_fan_in
 from streamsvm.engines.workers import connect, prepare_workers, start_workers
 from streamsvm.errors import MemoryBudgetError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 PARTS_BY_ROW = 3  # of the arrays by row: of a worker's own rows, packed and unpacked, and of the rows of a lost worker
+SHARES_OF_STATES = 2  # of the numbers that rows keep: of a worker's own rows, and of as many of workers that are lost
 IN_MESSAGES = 4  # totals on their way to a worker and from it, packed and unpacked
 Opened = tuple[Engine, MemoryPlan]
 
@@ -78,6 +80,7 @@ def _fit_threads(source: RowSource, budget_bytes: int, memory: Callable[[int], M
 
 def _plan_threads(source: RowSource, threads: int, budget_bytes: int, need: MemoryNeed, remedy: str) -> MemoryPlan:
     held = need.driver_bytes + need.walk_bytes + _waiting_bytes(source, need.totals_bytes)
+    held += kept_bytes(need.state_bytes)
     data_bytes = source.nbytes if source.on_disk else 0
     chunks = source.stream_bytes()
     return plan_memory(budget_bytes, resident_bytes(), threads, chunks, need.totals_bytes, held, data_bytes, remedy)
@@ -88,7 +91,7 @@ def _open_threads(
     source: RowSource, threads: int, budget_bytes: int, need: MemoryNeed, remedy: str
 ) -> Iterator[Opened]:
     plan = _plan_threads(source, threads, budget_bytes, need, remedy)
-    engine = ThreadedEngine(source, threads, plan.pin_bytes)
+    engine = ThreadedEngine(source, threads, plan.pin_bytes, need.state_bytes)
     try:
         yield engine, plan
     finally:
@@ -115,9 +118,11 @@ def _open_cluster(
         held = waiting * need.totals_bytes + (JOIN_BYTES if need.totals_bytes and fan_in > 2 else 0)
         held += (2 + threads) * need.shared_bytes + need.walk_bytes + 2 * need.gathered_bytes
         held += PARTS_BY_ROW * need.by_row_bytes // len(ready)
+        states = min(need.state_bytes, SHARES_OF_STATES * need.state_bytes // len(ready))
+        held += kept_bytes(states)
         plan = plan_memory(limit, base, threads, source.stream_bytes(), need.totals_bytes, held, source.nbytes, remedy)
         arithmetic = [worker.arithmetic for worker in ready]
-        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic, limit, load)
+        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic, limit, load, states)
         try:
             yield engine, max(plan, driver, key=lambda each: each.projected_bytes)
         finally:

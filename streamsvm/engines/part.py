@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Pins, combine_partials, count_rows, limit_blas_threads, run_group
-from streamsvm.engines.kept import Terms, find_pins
+from streamsvm.engines.kept import Terms, find_pins, find_states
+from streamsvm.engines.row_states import KeptStates
 from streamsvm.engines.subsets import Scratch
 from streamsvm.engines.subtrees import STOLEN_SUBTREES, Subtree, add_subtree, find_last_subtree, join_subtrees
 from streamsvm.requests import Scan
@@ -121,14 +122,14 @@ def add_part(data: tuple[RowSource, Groups], work: Pass, part: Part) -> list[Sub
     work.terms.load()
     (source, groups), worker, key = data, get_worker(), get_worker().get_current_task()
     combine, is_stopped = partial(combine_partials, scan=work.scan), watch_task()
-    pins = _find_room(source, groups, work, part, worker)
+    pins, states = _find_room(source, groups, work, part, worker)
     task = UnderWay(work.name, worker.address, deque(k for one in part.ranges for k in one))
     _under_way[key], worker.metrics[DONE_ROWS] = task, tell_done_rows
     found: list[Subtree] = []
     try:
         while (k := task.take()) is not None:
             mine = replace(work.scan, by_row=_cut_by_row(source, groups, part, k))
-            total = run_group(source, groups[k], mine, pins, is_stopped, work.scratch)
+            total = run_group(source, groups[k], mine, pins, is_stopped, work.scratch, states)
             if is_stopped():
                 raise AbandonedError(key)
             add_subtree(found, Subtree(k, k + 1, total), len(groups), combine)
@@ -152,13 +153,15 @@ def watch_task() -> Callable[[], bool]:
     return is_stopped
 
 
-def _find_room(source: RowSource, groups: Groups, work: Pass, part: Part, worker: Worker) -> Pins:
-    """Return the chunks that this worker keeps. It has room for those of its own groups only."""
+def _find_room(source: RowSource, groups: Groups, work: Pass, part: Part, worker: Worker) -> tuple[Pins, KeptStates]:
+    """Return the chunks and the numbers of rows that this worker keeps: it has room for those of its own groups."""
     pins = find_pins(source, work.terms, worker)
     if part.owner != worker.address:
-        return Pins(0, pins.chunks)
+        return Pins(0, pins.chunks), KeptStates(0)
     pins.keep_only({index for one in part.kept for k in one for index in groups[k]})
-    return pins
+    states, starts = find_states(work.terms, worker), source.chunk_starts
+    states.keep_only([(int(starts[groups[one[0]][0]]), int(starts[groups[one[-1]][-1] + 1])) for one in part.kept])
+    return pins, states
 
 
 def _cut_by_row(source: RowSource, groups: Groups, part: Part, k: int) -> tuple[Any, ...]:

@@ -160,7 +160,7 @@ class PassOnWorkers:
 
     def _join(self) -> list[Subtree]:
         """Return the fewest subtrees that all tasks have found, which workers have joined, some parts at a time."""
-        scan = replace(self.scan, shared=(), by_row=(), held=None, apart=None, among=None, rest=None)
+        scan = replace(self.scan, shared=(), by_row=(), states=(), held=None, apart=None, among=None, rest=None)
         addition = Addition(self.name, scan)
         keys = sorted(self._futures, key=lambda key: self._ranges[key][0].start)
         parts: list[Any] = [self._futures[key] for key in keys]

@@ -9,6 +9,7 @@ from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Pins, combine_partials, count_rows, run_group, slice_by_row, tree_levels
 from streamsvm.engines.protocol import Costs
+from streamsvm.engines.row_states import KeptStates
 from streamsvm.engines.subsets import plan_scratch
 from streamsvm.engines.walk import run_walk
 from streamsvm.numeric.arithmetic import describe_arithmetic
@@ -19,7 +20,7 @@ from streamsvm.requests import Scan, Take, Walk
 class SerialEngine:
     """An Engine without threads; it keeps up to `pin_bytes` of decoded chunks in memory.
 
-    kept: these chunks, by the fingerprint of the rows.
+    kept: these chunks, by the fingerprint of the rows. row_states: the numbers of rows that are kept.
     """
 
     def __init__(self, source: RowSource, pin_bytes: int = 0) -> None:
@@ -27,6 +28,7 @@ class SerialEngine:
         self.scratch: str | None = None
         self.arithmetic = [describe_arithmetic()]
         self.kept: dict[str, Pins] = {}
+        self.row_states = KeptStates()
 
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
@@ -34,7 +36,7 @@ class SerialEngine:
         pins = self.kept.setdefault(self.source.fingerprint, Pins(self.pin_bytes))
         for group in plan_groups(self.source):
             mine = replace(scan, by_row=slice_by_row(self.source, group, scan))
-            parts.append(run_group(self.source, group, mine, pins, scratch=scratch))
+            parts.append(run_group(self.source, group, mine, pins, scratch=scratch, kept=self.row_states))
             self.costs.note_rows(count_rows(self.source, group))
         for level in tree_levels(len(parts)):
             for left, right in level:

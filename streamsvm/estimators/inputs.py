@@ -19,16 +19,17 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from streamsvm.data.arrays import count_label_axes, place_rows
 from streamsvm.data.checks import check_targets
 from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.frames import list_texts, refuse_lazy
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.ingest import IngestOptions
-from streamsvm.data.pieces import is_stored, is_tensor, to_numpy
+from streamsvm.data.pieces import comes_from, is_stored, is_tensor, to_numpy
 from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
-from streamsvm.data.values import to_groups, to_label_lists
+from streamsvm.data.values import refuse_name, to_groups, to_label_lists, to_qid
 from streamsvm.engines.workers import connect
 from streamsvm.errors import InputError
 from streamsvm.numeric.calibration import CALIBRATIONS
-from streamsvm.numeric.rows import U8, CsrRows
+from streamsvm.numeric.rows import I64, U8, CsrRows
 from streamsvm.options import list_labels
 
 PACKED_ROWS = 1 << 16  # rows of an indicator matrix that are packed at a time
@@ -58,6 +59,8 @@ def open_source(
     Rows that are not in memory (of Dask, Zarr, HDF5, or an iterator of blocks), and all rows if the estimator has a
     client, are written to a temporary dataset, which is read chunk by chunk, and which workers can read.
     """
+    refuse_name(y)
+    refuse_lazy(X)
     X, y = (to_numpy(values) if is_tensor(values) else values for values in (X, y))
     if is_dataset(X):
         refuse_columns(y, sample_weight, qid, groups)
@@ -94,7 +97,7 @@ def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any, 
     else:
         source = _make_source(estimator, rows, labels, _find_classes(estimator, labels), sample_weight)
     if qid is not None:
-        source.qid = np.asarray(column_or_1d(qid), np.int64)
+        source.qid = read_queries(qid)
         check_consistent_length(rows, source.qid)
     return _tell_apart(estimator, _add_groups(source, groups))
 
@@ -105,6 +108,11 @@ def _add_groups(source: ArrayDataset, groups: Any) -> ArrayDataset:
         check_consistent_length(range(source.n_rows), groups)
         source.groups = to_groups(np.asarray(groups), lambda i: f"groups: row {i + 1} (counted from 1)")
     return source
+
+
+def read_queries(qid: Any) -> I64:
+    """Return the numbers of the queries of rows, which may be texts; InputError for other values."""
+    return to_qid(np.asarray(column_or_1d(qid)), place_rows("qid", 0))
 
 
 def _tell_apart(estimator: Any, source: ArrayDataset) -> ArrayDataset:
@@ -211,7 +219,15 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
     """Return rows, and labels if given, as scikit-learn validates them. Sparse rows become CSR, float32 or float64."""
     targets = {"y_numeric": True} if is_regressor(estimator) and not isinstance(y, str) else {}
     kinds = [np.float32, np.float64]
-    checked = validate_data(estimator, X, y, reset=reset, accept_sparse="csr", dtype=kinds, **targets)
+    try:
+        checked = validate_data(estimator, X, y, reset=reset, accept_sparse="csr", dtype=kinds, **targets)
+    except ValueError as error:
+        if comes_from(X, "pandas") and (texts := list_texts(X)):
+            raise InputError(
+                f"X: column {texts[0]} is not of numbers ({error}); streamsvm.ingest makes a dataset of such a frame, "
+                "with one_hot='auto' for text, and `fit` takes the dataset"
+            ) from error
+        raise
     rows, *rest = checked if isinstance(checked, tuple) else (checked,)
     rows = csr_array(rows) if is_sparse(rows) else rows
     return (rows, *rest) if rest else rows

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVM
-from streamsvm.estimators.inputs import is_dataset, refuse_columns
+from streamsvm.estimators.inputs import is_dataset, read_queries, refuse_columns
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import RankModel
 from streamsvm.problems.ranking import RANK, ROC_AREA, evaluate_ranking
@@ -104,7 +104,7 @@ class RankSVM(BaseSVM):
         y : array-like of shape (n,), optional
             The ranks, higher for rows that come first; None with a dataset, which has its own.
         qid : array-like of shape (n,), optional
-            Whole numbers, the query of each row. The rows of a query are next to each other.
+            Whole numbers or texts, the query of each row. The rows of a query are next to each other.
         sample_weight : array-like of shape (n,), optional
 
         Returns
@@ -139,7 +139,7 @@ class RankSVM(BaseSVM):
             swapped = evaluate(self.model_, X)["swapped_pairs"]
         else:
             scores, labels = np.asarray(self.decision_function(X)), np.unique(np.asarray(y), return_inverse=True)[1]
-            ids = None if qid is None else np.asarray(qid)
+            ids = None if qid is None else read_queries(qid)
             swapped = evaluate_ranking(scores, labels.astype(np.float64), ids)["swapped_pairs"]
         return 1.0 if swapped is None else 1.0 - float(swapped)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamsvm.data.view import Alteration
 from streamsvm.numeric.rows import Rows
-from streamsvm.requests import All, Question, Scan, Solver, Step, Take, Walk
+from streamsvm.requests import All, Question, RowState, Scan, Solver, Step, Take, Walk
 
 
 def alter_rows(solver: Solver, alteration: Alteration) -> Solver:
@@ -34,14 +34,34 @@ def _alter_question(request: Question, alteration: Alteration, taken: Rows | Non
         case Take():
             return Take(alteration.number(request.rows))
         case Scan():
-            add = AlteredAdd(request.add, alteration.alter, len(request.shared), len(alteration.by_row))
-            held = None if request.held is None else taken
-            return replace(request, add=add, by_row=(*alteration.by_row, *request.by_row), held=held)
+            n_altering = len(alteration.by_row)
+            alter = leave_rows if request.of_states else alteration.alter
+            add = AlteredAdd(request.add, alter, len(request.shared), n_altering)
+            held, by_row = None if request.held is None else taken, (*alteration.by_row, *request.by_row)
+            states = tuple(_alter_state(state, alteration, n_altering) for state in request.states)
+            return replace(request, add=add, by_row=by_row, states=states, held=held)
         case Walk():
             return replace(request, step=AlteredStep(request.step, alteration))
         case All():
             return replace(request, requests=[_alter_question(one, alteration, taken) for one in request.requests])
     return request
+
+
+def _alter_state(state: RowState, alteration: Alteration, n_altering: int) -> RowState:
+    """Return a state whose changes see altered rows; the arrays of the alteration come first in the pass's `by_row`."""
+    assert state.altering == (0, 0)
+    changes = [
+        replace(change, apply=AlteredChange(change.apply, alteration.alter, len(change.given)))
+        if change.of_features
+        else change
+        for change in state.changes
+    ]
+    return replace(state, changes=changes, altering=(0, n_altering))
+
+
+def leave_rows(rows: Rows, *_: Any) -> Rows:
+    """Return the rows as they are: a pass over the numbers of rows has no use for their labels and weights."""
+    return rows
 
 
 def _alter_answer(request: Question, alteration: Alteration, found: Any) -> Any:
@@ -70,6 +90,19 @@ class AlteredAdd:
         altered = self.alter(rows, *altering)
         if altered.n_rows:
             self.add(totals, altered, *shared, *own)
+
+
+@dataclass(frozen=True)
+class AlteredChange:
+    """The `apply` of a change of the rows' numbers, which alters the rows first. n_given: its arguments."""
+
+    change: Callable[..., Any]
+    alter: Callable[..., Rows]
+    n_given: int
+
+    def __call__(self, numbers: Any, rows: Rows, *arrays: Any) -> Any:
+        """Return the numbers after the change, of rows altered by the arrays that come last."""
+        return self.change(numbers, self.alter(rows, *arrays[self.n_given :]), *arrays[: self.n_given])
 
 
 @dataclass(frozen=True)

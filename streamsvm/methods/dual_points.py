@@ -16,11 +16,13 @@ import numpy as np
 from streamsvm.errors import InputError
 from streamsvm.methods.cutting_plane import origins
 from streamsvm.methods.fit import DualWatch, Fit, Report, TakeRows
+from streamsvm.methods.interior_point.row_numbers import T
+from streamsvm.methods.interior_point.row_passes import gather, join_gathered
 from streamsvm.methods.kept_cuts import State, note_cuts, note_pair_cuts, note_shares, read_dual_point
 from streamsvm.methods.ranking import origins as ranking_origins
 from streamsvm.models.model import Model
 from streamsvm.numeric.dual_points import DualPoint
-from streamsvm.requests import All, MemoryNeed, Progress, Solver, Step
+from streamsvm.requests import All, MemoryNeed, Progress, RowState, Scan, Solver, Step
 
 ROW_VECTORS = 4  # vectors of 8 bytes a row: shares of this state, of the next, of a checkpoint, and one being formed
 TABLES = 4  # vectors for each cut: two ends if the cut is in use, and two ends if the bound rests on it
@@ -32,21 +34,29 @@ class Reader(NamedTuple):
     """Functions for one kind of dual point.
 
     note: returns notes of a request and its answer. read: returns the state after a step, from the notes of the step.
+    ask: returns a request for what else `read` needs where the lower bound has risen, from the notes of the step; its
+    answer is then the only note.
     """
 
     note: Callable[[Any, Any], Iterable[Any]]
     read: Callable[[State, Any, Progress, Sequence[Any]], State]
+    ask: Callable[[Sequence[Any]], Scan | None] = lambda _: None
 
 
-def note_nothing(request: Any, answer: Any) -> Iterable[Any]:  # noqa: ARG001
-    """Return no notes, for methods whose states are enough."""
-    return ()
+def note_row_states(request: Any, answer: Any) -> Iterable[Any]:  # noqa: ARG001
+    """Return the numbers that rows keep where they are read, for methods whose states do not have them."""
+    return getattr(request, "states", ())
+
+
+def ask_shares(states: Sequence[RowState]) -> Scan | None:
+    """Return the pass over the numbers of the rows, as they are now, that brings their shares to the driver."""
+    return gather(states[-1], T) if states else None
 
 
 READERS = {
     "cuts": Reader(origins.list_origins, note_cuts),
     "pairs": Reader(ranking_origins.note_pass, note_pair_cuts),
-    "shares": Reader(note_nothing, note_shares),
+    "shares": Reader(note_row_states, note_shares, ask_shares),
 }
 
 
@@ -80,8 +90,10 @@ def _need_memory(fit: Fit, dual: DualWatch, threads: int) -> MemoryNeed:
     of the shares of rows.
     """
     need = fit.memory(threads)
+    gathered = 8 * dual.n_rows if need.state_bytes else 0
     tables = 8 * dual.width * (2 * TABLES * dual.most_cuts + MADE) + 16 * 2 * OWN_SHARES * dual.n_own
-    return replace(need, driver_bytes=need.driver_bytes + tables + 8 * ROW_VECTORS * dual.n_rows)
+    driver = need.driver_bytes + tables + 8 * ROW_VECTORS * dual.n_rows
+    return replace(need, driver_bytes=driver, gathered_bytes=need.gathered_bytes + gathered)
 
 
 def _start(fit: Fit, dual: DualWatch) -> State:
@@ -99,6 +111,9 @@ def _solve(fit: Fit, reader: Reader, state: State) -> Solver:
     request = next(inner)
     while True:
         if isinstance(request, Step):
+            has_risen = (request.progress.lower_bound or 0.0) > state.bound
+            if has_risen and (more := reader.ask(notes)) is not None:
+                notes = [join_gathered((yield more))]
             state = reader.read(state, request.state, request.progress, notes)
             notes = []
             yield replace(request, state=state)

@@ -169,6 +169,7 @@ def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
         walk_bytes=in_turn + sum(need.walk_bytes for need in needs if not need.totals_bytes),
         gathered_bytes=sum(need.gathered_bytes for need in needs),
         by_row_bytes=sum(need.by_row_bytes for need in needs),
+        state_bytes=sum(need.state_bytes for need in needs),
     )
 
 
@@ -196,4 +197,5 @@ def need_in_turn(fits: Sequence[Fit], threads: int) -> MemoryNeed:
         walk_bytes=max(need.walk_bytes for need in needs),
         gathered_bytes=max(need.gathered_bytes for need in needs),
         by_row_bytes=max(need.by_row_bytes for need in needs),
+        state_bytes=max(need.state_bytes for need in needs),
     )

@@ -107,12 +107,15 @@ def read_dual_point(state: State) -> DualPoint:
     )
 
 
-def note_shares(state: State, inner: Any, progress: Progress, _notes: Sequence[Any]) -> State:
-    """Return the state after a step of the interior-point method, or of an ascent on blocks."""
+def note_shares(state: State, inner: Any, progress: Progress, shares: Sequence[F64]) -> State:
+    """Return the state after a step of the interior-point method, or of an ascent on blocks.
+
+    shares: of all rows, if the bound has risen and the state itself does not have them.
+    """
     bound = progress.lower_bound or 0.0
     if bound > state.bound:
         is_ascent = isinstance(inner, block_ascent.State)
-        point = DualPoint(share=inner.proved) if is_ascent else read_point(inner)
+        point = DualPoint(share=inner.proved) if is_ascent else read_point(inner, shares[0])
         return replace(
             state,
             inner=[inner],

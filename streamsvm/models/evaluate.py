@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.data.source import RowSource
+from streamsvm.errors import InputError
 from streamsvm.models.model import Model
 from streamsvm.models.probabilities import has_probabilities
 from streamsvm.models.reliability import Reliability
-from streamsvm.models.scores import recall_label, score
+from streamsvm.models.scores import recall_label, recall_queries, score
 
 
 def evaluate(
@@ -21,6 +22,7 @@ def evaluate(
     qid: str | None = None,
     header: str = "auto",
     sep: str | None = None,
+    decimal: str | None = None,
 ) -> dict[str, Any]:
     """Measure a model on labelled rows, which are read chunk by chunk.
 
@@ -35,12 +37,14 @@ def evaluate(
     file_format : str, optional
         The format of a file; by default its name tells the format.
     label, qid : str, optional
-        The columns of a table that hold the labels and the query ids. By default the labels are in the column that
-        held those of the training, if it was named there.
+        The columns of a table that hold the labels and the query ids. By default they are in the columns that held
+        those of the training, if they were named there.
     header : {"auto", "yes", "no"}
         Whether the first row of CSV names the columns. "auto" decides by its cells.
     sep : str, optional
         The character that separates the columns of CSV. By default it is found out.
+    decimal : {",", "."}, optional
+        The decimal mark of numbers in CSV; by default the point.
 
     Returns
     -------
@@ -61,13 +65,23 @@ def evaluate(
     Raises
     ------
     InputError
-        If there are no labels, or if the rows do not suit the model.
+        If there are no labels, or none that the model knows, or if the rows do not suit the model.
     """
     label = label or recall_label(model, data, file_format)
-    parts = score(model, data, model.problem.needs_labels, file_format, label, qid, header, sep)
+    qid = qid or recall_queries(model, data, file_format)
+    parts = score(model, data, model.problem.needs_labels, file_format, label, qid, header, sep, decimal=decimal)
     problem = model.problem
     if problem.has_label_sets or not (problem.predicts_labels and has_probabilities(model)):
-        return model.problem.evaluate(parts, model.classes)
-    reliability = Reliability()
-    measured = model.problem.evaluate(reliability.watch(model, parts), model.classes)
-    return {**measured, **reliability.as_json()}
+        measured, reliability = problem.evaluate(parts, model.classes), {}
+    else:
+        watching = Reliability()
+        measured = problem.evaluate(watching.watch(model, parts), model.classes)
+        reliability = watching.as_json()
+    if problem.needs_labels and 0 < measured["n_rows"] == measured.get("unknown_labels"):
+        name = data if isinstance(data, str | Path) else data.name
+        known = ", ".join(map(str, model.classes[:5].tolist())) + (", ..." if len(model.classes) > 5 else "")
+        raise InputError(
+            f"{name}: no row has a label that the model knows, which are {known}: is this the "
+            "column of the labels (--label), and are these rows of the same kind?"
+        )
+    return {**measured, **reliability}

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from streamsvm.data.formats import is_table
 from streamsvm.errors import InputError, say_count
 from streamsvm.files import unpack_arrays
 from streamsvm.models.saved_model import (
@@ -245,6 +246,8 @@ def load(path: str | Path) -> Model:
         except OSError as error:
             raise InputError(f"{url}: {error.strerror or error}") from error
     file = Path(path)
+    if (file / "zarr.json").is_file() or (file.is_file() and is_table(file)):
+        raise InputError(f"{file}: holds rows, and is no model: name the model first, and then the rows")
     if file.is_dir():
         file = file / "model.npz"
     return from_arrays(unpack_arrays(file), file)

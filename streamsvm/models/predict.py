@@ -29,6 +29,7 @@ def predict(
     row_numbers: bool = False,
     top: int | None = None,
     columns: Sequence[str] = (),
+    decimal: str | None = None,
 ) -> int:
     """Write the predicted label and the score of every row to a file, wholly or not at all.
 
@@ -65,6 +66,8 @@ def predict(
     columns : sequence of str, optional
         The columns that are written, in this order: "row", "name", "label", "score" and "probability" stand for all
         of a kind, and "score a" for the one of the class a. A .npy file holds the only one. By default all.
+    decimal : {",", "."}, optional
+        The decimal mark of numbers in CSV; by default the point.
 
     Returns
     -------
@@ -81,5 +84,5 @@ def predict(
         refuse_inputs(out, [data])
     check_wanted(model, wanted)
     write = choose_writer(model, out, wanted, overwrite)
-    scored = score(model, data, False, file_format, label, None, header, sep, index)
+    scored = score(model, data, False, file_format, label, None, header, sep, index, decimal)
     return write(predict_parts(model, scored, wanted))

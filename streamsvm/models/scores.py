@@ -46,17 +46,18 @@ def score(
     header: str = "auto",
     sep: str | None = None,
     index: str | None = None,
+    decimal: str | None = None,
 ) -> Iterator[Scored]:
     """Yield the scores of all rows of a dataset or a file in their order, with labels and query ids if there are any.
 
     need_labels: whether rows without labels are an InputError. See `evaluate` for the other parameters.
     """
     if isinstance(data, str | Path) and is_file_of_rows(data, file_format):
-        columns = Columns(label=label, qid=qid, header=header, sep=sep, index=index)
+        columns = Columns(label=label, qid=qid, header=header, sep=sep, index=index, decimal=decimal)
         return _score_file(model, data, need_labels, file_format, columns)
     source: RowSource = open_dataset(data, label) if isinstance(data, str | Path) else data
     given = {"format": file_format, "qid": qid, "header": None if header == "auto" else header}
-    given |= {"sep": sep, "index": index}
+    given |= {"sep": sep, "index": index, "decimal": decimal}
     if useless := [name for name, value in given.items() if value is not None]:
         raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset: leave it out; it is for files")
     if need_labels and source.classes is None and not source.has_targets:
@@ -78,6 +79,14 @@ def recall_label(model: Model, data: str | Path | RowSource, file_format: str | 
     if is_file_of_rows(data, file_format):
         return known if "label" in find_format(file_format or guess_format(data)).reads else None
     return None if "arrays" in open_dataset(data).meta else known  # AnnData keep labels in columns
+
+
+def recall_queries(model: Model, data: str | Path | RowSource, file_format: str | None) -> str | None:
+    """Return the column that held the query ids of the training, if the rows are a table in a file, or None."""
+    known: str | None = model.info.get("qid_column")
+    if known is None or not isinstance(data, str | Path) or not is_file_of_rows(data, file_format):
+        return None
+    return known if "qid" in find_format(file_format or guess_format(data)).reads else None
 
 
 def is_file_of_rows(data: str | Path, file_format: str | None) -> bool:
@@ -178,6 +187,11 @@ def _check_pieces(
             have = "one label each" if sets else "sets of labels"
             raise InputError(f"{path}: its rows have {have}, and the model was trained on others")
         X = as_matrix(rows.X)
+        if model.encoding is not None and rows.feature_names is None and X.shape[1] > model.n_features:
+            raise InputError(
+                f"{path}: rows of {X.shape[1]:,} features; the model was trained on a table that became "
+                f"{model.n_features:,}"
+            )
         compile_scores(model, isinstance(X, CsrRows), need_labels)
         yield X, rows
 

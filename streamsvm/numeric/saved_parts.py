@@ -191,7 +191,7 @@ def read_info(parts: Mapping[str, Any]) -> dict[str, Any]:
     found = read_part(parts, "info")
     if not isinstance(found, dict):
         raise ValueError("info is no object")
-    for name in {"solver", "task", "version", "status", "label_column"} & set(found):
+    for name in {"solver", "task", "version", "status", "label_column", "qid_column"} & set(found):
         if not isinstance(found[name], str):
             raise ValueError(f"info: {name} is {str(found[name])[:40]}; a text is expected")
     for name in {"C", "objective", "lower_bound", "rounding_bound"} & set(found):

@@ -65,7 +65,10 @@ def _find_queries(name: str, qid: I64, weight: F64) -> I64:
     if np.any(counts > 1):
         again = np.sort(np.unique(qid[firsts], return_index=True)[1])
         row = int(firsts[np.setdiff1d(np.arange(len(firsts)), again)[0]])
-        raise InputError(f"{name}: row {row + 1}: query {qid[row]} again, after others: its rows have to be together")
+        raise InputError(
+            f"{name}: row {row + 1}: query {qid[row]} again, after others: its rows have to be together; sort the rows "
+            "by their query"
+        )
     uneven = np.flatnonzero((np.diff(qid) == 0) & (np.diff(weight) != 0))
     if len(uneven):
         raise InputError(f"{name}: row {uneven[0] + 2}: another weight than the rest of query {qid[uneven[0]]}")

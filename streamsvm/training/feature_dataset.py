@@ -17,7 +17,7 @@ import numpy as np
 from streamsvm import interrupts
 from streamsvm.data.dense_chunks import Checksums, DenseChunks, RowBuffer
 from streamsvm.data.groups import plan_groups
-from streamsvm.data.manifest import ENCODING, FEATURES, LABEL_COLUMN
+from streamsvm.data.manifest import ENCODING, FEATURES, LABEL_COLUMN, QID_COLUMN
 from streamsvm.data.source import RowSource
 from streamsvm.data.writer import DatasetWriter, Shape
 from streamsvm.engines.protocol import Engine
@@ -74,6 +74,7 @@ def _describe_labels(source: RowSource) -> dict[str, Any]:
     return {
         **({} if encoding is None else {ENCODING: encoding.as_json()}),
         **({} if source.label_column is None else {LABEL_COLUMN: source.label_column}),
+        **({} if source.qid_column is None else {QID_COLUMN: source.qid_column}),
         "classes": None if source.classes is None else np.asarray(source.classes).tolist(),
         "class_counts": None if counts is None else np.asarray(counts).tolist(),
         "feature_names": None,

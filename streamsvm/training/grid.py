@@ -233,7 +233,7 @@ class _Counter:
 def _refuse(options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str], axes: Axes) -> None:
     """InputError for a grid that there cannot be, before any rows are read."""
     if not costs:
-        raise InputError("no C is given to try")
+        raise InputError("no C is given to try: write some, such as --C 0.01,0.1,1,10 (C=[0.01, 0.1, 1, 10] in Python)")
     for C in costs:
         check_numbers(replace(options, C=C))
     for name in axes:

@@ -9,7 +9,7 @@ left at the destination, and the next ingest removes what lies beside it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,6 @@ from streamsvm.data.ingest import (
     IngestOptions,
     Report,
     check_options,
-    check_survey,
     describe_rows,
     find_shape,
     join_names,
@@ -41,8 +40,9 @@ from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import list_files
 from streamsvm.data.spill import RUN_BYTES
 from streamsvm.data.stretches import KINDS, Stretch, cut_file, require_same_columns
-from streamsvm.data.survey import Survey
+from streamsvm.data.survey import Survey, check_survey
 from streamsvm.data.tables import Columns
+from streamsvm.data.upload import Upload, new_upload, put_file
 from streamsvm.data.writer import LARGEST_CHUNK_BYTES, DatasetWriter
 from streamsvm.engines.errands import carry_out, open_workers
 from streamsvm.errors import InputError
@@ -77,7 +77,8 @@ def ingest_on_workers(
     sources : sequence of str or Path
         Files, patterns and folders. Every worker must find them under these names.
     destination : str or Path
-        Where the dataset is written: a folder on a file system that all workers share.
+        Where the dataset is written: a folder on a file system that all workers share, or a URL in an object store;
+        then all workers share the folder for temporary files (TMPDIR), where the dataset is made before.
     columns : Columns
         The roles of a table's columns.
     options : IngestOptions
@@ -101,12 +102,13 @@ def ingest_on_workers(
         If a worker needs more memory than it may hold.
     """
     check_options(options)
-    options = replace(options, label_column=columns.label)
+    options = replace(options, label_column=columns.label, qid_column=columns.qid)
     paths, name = [str(path) for path in list_files(sources)], join_names(sources)
     if scheduler is not None:  # its workers have folders of their own
         paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]
     kind = _require_readable(paths, name, destination, columns, options, file_format)
-    refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
+    if not is_remote(destination):
+        refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
     first = _read_first(paths, kind, columns)
     seed = None if first.qid is not None else options.shuffle
     chunk_bytes = max(LARGEST_CHUNK_BYTES, options.chunk_bytes or 0)
@@ -121,17 +123,40 @@ def ingest_on_workers(
     )
     with (
         caught(),
-        new_folder(Path(destination).absolute(), options.overwrite) as folder,
+        _new_place(destination, options.overwrite) as (folder, upload),
         TemporaryDirectory(prefix="spill", dir=folder) as scratch,
         opened() as client,
     ):
         n_runs = max(1, -(-guess_bytes(paths) // RUN_BYTES))
-        source = Source(name, kind, first, replace(options, label_column=columns.label), seed, n_runs, Path(scratch))
+        source = Source(
+            name,
+            kind,
+            first,
+            options,
+            seed,
+            n_runs,
+            Path(scratch),
+        )
         survey = Survey(MOST_CLASSES, FeatureStatistics.start(), options.regression)
         aside = _set_aside(client, source, _cut(client, paths, kind, columns), survey, report)
         check_survey(survey, name, options)
         _write(client, source, survey, aside, folder)
+        if upload is not None:
+            tasks = [(upload.url, folder, key) for key in upload.take_metadata(folder, Path(scratch))]
+            for _ in carry_out(client, "writing the dataset to the store", put_file, tasks):
+                pass
     return open_dataset(destination)
+
+
+@contextmanager
+def _new_place(destination: str | Path, overwrite: bool) -> Iterator[tuple[Path, Upload | None]]:
+    """Yield the folder in which the dataset is made, and, for a URL, the upload that brings it there."""
+    if not is_remote(destination):
+        with new_folder(Path(destination).absolute(), overwrite) as folder:
+            yield folder, None
+        return
+    with new_upload(str(destination), overwrite) as upload, TemporaryDirectory(prefix="streamsvm-") as made:
+        yield Path(made), upload
 
 
 def _require_readable(
@@ -150,8 +175,8 @@ def _require_readable(
     kind = kinds.pop()
     if "-" in paths:
         raise InputError(f"<stdin>: workers cannot read standard input; {alone}")
-    if options.append or is_remote(destination):
-        raise InputError(f"{destination}: workers write new datasets on a file system that they share; {alone}")
+    if options.append:
+        raise InputError(f"{destination}: workers write new datasets only; {alone}")
     dates = kind == "csv" and csv_table.has_dates(paths, columns)
     dates = dates or (kind == "parquet" and arrow_tables.has_dates(paths))
     if dates or columns.needs_encoder or columns.multi_label:

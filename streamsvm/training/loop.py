@@ -271,8 +271,9 @@ class Training:
             info["problem"] = {**known, "n_rows": self.source.n_rows}
         if self.source.encoding is not None:
             info["encoding"] = self.source.encoding.as_json()
-        if self.source.label_column is not None:
-            info["label_column"] = self.source.label_column
+        for name in ("label_column", "qid_column"):
+            if (column := getattr(self.source, name)) is not None:
+                info[name] = column
         return replace(model, info=info)
 
 

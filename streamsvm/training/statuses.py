@@ -69,7 +69,7 @@ def explain(status: str, progress: Progress, options: TrainOptions, finished: bo
             return f"a signal ended the run after {passes}{proved}; its checkpoint is written"
         case "stalled" if gap is None:
             return "the steps no longer change the multipliers, and the kernel has no lower bound"
-        case "stalled" if find_problem(options.task).has_nu and progress.objective <= progress.rounding_bound:
+        case "stalled" if find_problem(options.task).has_nu and _is_zero(progress):
             told = NO_FUNCTION[find_problem(options.task).needs_labels]
             return f"the objective is 0 but for rounding: {told}"
         case "stalled":
@@ -85,6 +85,12 @@ def explain(status: str, progress: Progress, options: TrainOptions, finished: bo
         case "stationary":
             return "every row meets its condition within the tolerance; an indefinite kernel has no lower bound"
     return ""
+
+
+def _is_zero(progress: Progress) -> bool:
+    """Whether the objective is 0 but for rounding."""
+    is_bound_zero = progress.lower_bound == 0.0 and progress.is_rounded
+    return is_bound_zero or progress.objective <= progress.rounding_bound
 
 
 NO_FUNCTION = {  # where nu takes the place of C: of one class, and of classes, which need labels

@@ -81,7 +81,7 @@ def run(source: Any, C: float, tol: float, way: str, resident_rows: str | None) 
 
 def compare_few(folder: Path, tol: float, seeds: int) -> None:
     """Table of reads, with a share of the rows resident."""
-    opening.ThreadedEngine = lambda source, threads, _: ThreadedEngine(source, threads)  # type: ignore[misc, assignment]
+    opening.ThreadedEngine = lambda source, threads, *_: ThreadedEngine(source, threads)  # type: ignore[misc, assignment]
     print("| data | C | resident | reads, ascent | line search | CPU s, ascent | line search |")
     print("|---|---|---|---|---|---|---|")
     for name, C, resident in FEW:

@@ -159,7 +159,7 @@ def compare(name: str, folder: Path, tol: float) -> str:
         accuracies.append(f"{100 * evaluate(result.model, test)['accuracy']:.2f}")
         seconds.append(f"{used:.2f}")
         print(f"    {own}: {result.status}, {accuracies[-1]}, {used:.1f} s", flush=True)
-    opening.ThreadedEngine = lambda source, threads, _: ThreadedEngine(source, threads)  # type: ignore[misc, assignment]
+    opening.ThreadedEngine = lambda source, threads, *_: ThreadedEngine(source, threads)  # type: ignore[misc, assignment]
     few = count_reads(source, TrainOptions(task="crammer-singer", C=C, tol=tol, threads=1, resident_rows="10%"))
     assert result.lower_bound is not None
     liblinear = run_liblinear(X, y, C, result.lower_bound * (1 + tol) / (1 - tol))

@@ -86,7 +86,7 @@ def measure(n: int, resident: int, seed: int, max_passes: int | None = None) -> 
 
 def train_here(n: int, resident: int, seed: int, max_passes: int | None) -> Run:
     """Train with nothing in memory but the resident rows."""
-    opening.ThreadedEngine = lambda source, threads, _: ThreadedEngine(source, threads)  # type: ignore[misc, assignment]
+    opening.ThreadedEngine = lambda source, threads, *_: ThreadedEngine(source, threads)  # type: ignore[misc, assignment]
     source = MadeRows(n, seed)
     own = {"acceleration": "one-read"}
     options = TrainOptions(

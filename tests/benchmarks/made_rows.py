@@ -41,6 +41,7 @@ class MadeRows:
     feature_names: tuple[str, ...] | None = None
     encoding: None = None
     label_column: None = None
+    qid_column: None = None
 
     def __init__(self, n_rows: int, seed: int = 0) -> None:
         self.n_rows, self.n_features, self.seed = n_rows, FEATURES, seed

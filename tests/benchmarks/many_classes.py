@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", default=list(SETS))
     parser.add_argument("--singles", type=int, help="problems that are solved one by one, too")
     options = parser.parse_args()
-    opening.ThreadedEngine = lambda source, threads, _: ThreadedEngine(source, threads)  # type: ignore[assignment,misc]
+    opening.ThreadedEngine = lambda source, threads, *_: ThreadedEngine(source, threads)  # type: ignore[assignment,misc]
     print(
         "| data | classes | C | status | passes | of one (mean) | bytes / slowest one's | CPU s | one by one | share | "
         "same bits | accuracy % | LIBLINEAR's | its CPU s |\n" + "|---" * 14 + "|"

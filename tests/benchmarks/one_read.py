@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--by-default", action="store_true")
     parser.add_argument("--only", nargs="*", default=[name for name, *_ in RUNS])
     own = parser.parse_args()
-    opening.ThreadedEngine = lambda source, threads, _: ThreadedEngine(source, threads)  # type: ignore[misc, assignment]
+    opening.ThreadedEngine = lambda source, threads, *_: ThreadedEngine(source, threads)  # type: ignore[misc, assignment]
     reads, ways = list(WAYS), " | ".join(WAYS)
     reads.insert(1, "largest gap")
     print(f"| data | C | resident | asked | reads, {' | '.join(reads)} | CPU s, {ways} |")

@@ -1,11 +1,13 @@
-"""What a solver holds in the driver for each row of the dataset: projected and measured. Prints a Markdown table.
+"""What a training holds for each row of the dataset, in the driver and in workers. Prints a Markdown table.
 
     python tests/benchmarks/row_state.py [--rows 200000 600000] [--only SOLVER ...]
 
-Each run is a process of its own, which trains on two workers for two passes, on rows of eight features. The peak memory
-of this process, the driver, is read at both numbers of rows; their difference is what grows with the rows. So are the
-bytes that engines.opening projects for a driver with workers: the solver's own, what every task is sent, what a pass
-gathers, and arrays by row. Rows that a solver keeps are 1,000 in both runs, where their number can be said.
+Each run is a process of its own, which trains on two workers for a few passes, on rows of eight features. The peak
+memory of this process, the driver, and of the workers is read at both numbers of rows; their differences are what grows
+with the rows, per row of the dataset (so a worker holds half of the rows). The workers keep no decoded chunks. So are
+the bytes that engines.opening projects for a driver with workers: the solver's own, what every task is sent, what a
+pass gathers, and arrays by row. In the last column are the numbers of rows that stay where the rows are read, of all
+workers together. Rows that a solver keeps are 1,000 in both runs, where their number can be said.
 """
 
 from __future__ import annotations
@@ -15,13 +17,17 @@ import json
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.readers import ingest
+from streamsvm.engines import opening
+from streamsvm.engines.cluster import DistributedEngine
 from streamsvm.machine import peak_bytes, reset_peak
 from streamsvm.methods.set_up import set_up, settle_task
 from streamsvm.training.train import TrainOptions, train
@@ -60,14 +66,23 @@ def make_rows(path: Path, kind: str, n_rows: int) -> Dataset:
 
 def run_one(case: str, path: str) -> None:
     """Train as one case says, and print what was projected and measured."""
-    asked = {"max_passes": 2, "workers": 2, "memory_bytes": WORKER_BYTES, **CASES[case][1]}
+    asked = {"max_passes": 5, "workers": 2, "memory_bytes": WORKER_BYTES, **CASES[case][1]}
     options = TrainOptions(**asked) if "nu" in asked else TrainOptions(C=1e-3, **asked)
     data = open_dataset(path)
     need = set_up(data, settle_task(data, options)).memory(1)
+    peaks: dict[int, int] = {}
     reset_peak()
-    train(data, options)
+    with patch.object(opening, "DistributedEngine", partial(_without_pins, peaks)):
+        train(data, options)
     sent = 2 * need.shared_bytes + need.gathered_bytes + need.by_row_bytes
-    print(json.dumps([need.driver_bytes, sent, peak_bytes()]))
+    print(json.dumps([need.driver_bytes, sent, peak_bytes(), sum(peaks.values()), need.state_bytes]))
+
+
+def _without_pins(peaks: dict[int, int], source: Any, client: Any, pin_bytes: int, *more: Any) -> Any:
+    """Return an engine whose workers keep no chunks, and whose peaks of memory go to `peaks`."""
+    engine = DistributedEngine(source, client, 0, *more)
+    engine.costs.peaks = peaks
+    return engine
 
 
 def measure(case: str, work: Path, numbers: list[int]) -> list[float]:
@@ -95,11 +110,15 @@ def main() -> None:
     if options.one:
         run_one(*options.one)
         return
-    print("| solver | its own | for messages | projected | measured |\n|---|---|---|---|---|")
+    print(
+        "| solver | its own | for messages | projected | measured | all workers, measured | numbers that stay there |"
+    )
+    print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         for case in options.only:
-            own, sent, peak = measure(case, Path(name), options.rows)
-            print(f"| {case} | {own:.0f} | {sent:.0f} | {own + sent:.0f} | {peak:.0f} |", flush=True)
+            own, sent, peak, there, kept = measure(case, Path(name), options.rows)
+            driver = f"{own:.0f} | {sent:.0f} | {own + sent:.0f} | {peak:.0f}"
+            print(f"| {case} | {driver} | {there:.0f} | {kept:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--C", type=float, nargs="+", default=[0.01, 0.1, 1.0])
     parser.add_argument("--memory", nargs="+", default=["700MB", "1GB", "2GB"])
     given = parser.parse_args()
-    opening.ThreadedEngine = lambda source, threads, _: ThreadedEngine(source, threads)  # type: ignore[assignment,misc]
+    opening.ThreadedEngine = lambda source, threads, *_: ThreadedEngine(source, threads)  # type: ignore[assignment,misc]
     source = load(given.data, "covtype")
     print("| memory | way | passes | reads | CPU s | best C |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:

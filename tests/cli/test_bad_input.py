@@ -66,7 +66,7 @@ def test_bad_training(run: Run, text: Path, data: Path, tmp_path: Path, case: st
     assert (ran.code, ran.out) == (2, "")
     assert message in ran.err.splitlines()[-1]
     told = [line for line in ran.err.splitlines() if not line.startswith("compiling kernels ")]  # if no test has before
-    assert told[0].startswith(("streamsvm train: ", "usage: "))
+    assert told[0].startswith("streamsvm train: ")
     assert not out.exists()
 
 
@@ -194,7 +194,9 @@ def test_commands_that_are_none(run: Run) -> None:
     for arguments in ([], ["report"], ["tune", "data"], ["ingest", "one"]):
         ran = run(*arguments)
         assert (ran.code, ran.out) == (2, "")
-        assert ran.err.startswith("usage: streamsvm")
+        assert ran.err.startswith(
+            f"streamsvm{'' if not arguments else ' ' + arguments[0]}: the following arguments are"
+        )
     assert run("--version").out.startswith("streamsvm ")
     for command in ("demo", "ingest", "info", "train", "predict", "evaluate", "report"):
         assert run(command, "--help").code == 0

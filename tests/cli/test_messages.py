@@ -28,9 +28,10 @@ def test_one_is_singular(run: Run, tmp_path: Path) -> None:
     assert " in 1 chunk, " in stored
     ran = run("train", tmp_path / "rows.zarr", "--out", tmp_path / "run", *EXACT, "--max-passes", "1")
     assert (ran.code, ", 1 pass over 2 rows, " in ran.out) == (3, True)
-    (tmp_path / "one.svm").write_text("2 1:3\n")
-    told = run("evaluate", tmp_path / "run", tmp_path / "one.svm").out
-    assert " on 1 row" in told
+    (tmp_path / "one.svm").write_text("1 1:3\n")
+    assert " on 1 row" in run("evaluate", tmp_path / "run", tmp_path / "one.svm").out
+    (tmp_path / "two.svm").write_text("1 1:3\n2 1:3\n")
+    told = run("evaluate", tmp_path / "run", tmp_path / "two.svm").out
     assert "  1 row has a label that the model does not know" in told
     (tmp_path / "wide.csv").write_text("1,2,3\n1,2\n")
     wide = run("predict", tmp_path / "run", tmp_path / "wide.csv", "--out", tmp_path / "p.csv", "--header", "no")

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from streamsvm.data.arrays import read_arrays
 from streamsvm.data.npy import read_npy
+from streamsvm.errors import InputError
 from tests.data.pieces import NUMBERS, fault, together
 
 
@@ -177,3 +178,16 @@ def test_bad_arrays(X: Any, vectors: dict[str, Any], message: str) -> None:
     """The place is counted over all pieces."""
     for piece_bytes in (1, 1 << 20):
         assert fault(read_arrays(X, **vectors, piece_bytes=piece_bytes)).startswith(message)
+
+
+def test_query_ids_that_are_texts() -> None:
+    """Equal texts are one query, in all pieces; a number that is written as a text is that number."""
+    given = ["q1", "q1", "q2", "7", "7"]
+    for values in (given, np.array(given), np.array([*given[:3], 7, 7], object)):
+        rows = list(read_arrays(np.ones((5, 1)), np.arange(5.0), qid=values))
+        found = np.concatenate([each.qid for each in rows if each.qid is not None])
+        assert found.tolist() == [found[0], found[0], found[2], 7, 7]
+        assert len(set(found.tolist())) == 3
+    for bad in ("2.5", "", str(2**63)):
+        with pytest.raises(InputError, match=r"qid: row 2 .*query id is no whole number"):
+            list(read_arrays(np.ones((2, 1)), np.arange(2.0), qid=["q", bad]))

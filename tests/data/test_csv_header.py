@@ -18,6 +18,7 @@ from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.csv_tokens import LONG_CELL
 from streamsvm.data.tables import Columns
+from streamsvm.data.values import NOT_UTF8
 from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.predict import predict
@@ -190,7 +191,7 @@ def test_a_bad_first_row(write_file: WriteFile, first: str, reason: str, header:
 
 def test_a_name_that_is_no_text(write_file: WriteFile) -> None:
     path = write_file(b"\ny,\xff\n1,2\n3,4\n")
-    assert fault_in(read_csv([path], Columns()), path) == "2:2: the name of the column is not UTF-8 text"
+    assert fault_in(read_csv([path], Columns()), path) == f"2:2: the name of the column is {NOT_UTF8}"
 
 
 @pytest.mark.parametrize("fast", [True, False])

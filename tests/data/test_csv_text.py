@@ -18,6 +18,7 @@ import pytest
 from streamsvm.data import csv_text
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.tables import Columns
+from streamsvm.data.values import NOT_UTF8
 from tests.data.conftest import WriteFile
 from tests.data.pieces import fault_in, listed
 
@@ -186,10 +187,10 @@ def test_bytes_that_are_no_text(write_file: WriteFile, monkeypatch: pytest.Monke
         monkeypatch.setattr(csv_text, "_parse_fast", lambda *_: None)
     path = write_file(b'y,a,c\n1,2,d\n1,3,"\xff\n"\n1,4,\xff\n')
     assert listed(read_csv([path], Columns(features=("a",))))["X"] == [[2], [3], [4]]
-    assert fault_in(read_csv([path], Columns(label="c", features=("a",))), path) == "3:3: column c: not UTF-8 text"
+    assert fault_in(read_csv([path], Columns(label="c", features=("a",))), path) == f"3:3: column c: {NOT_UTF8}"
     assert fault_in(read_csv([path], Columns()), path) == "2:3: column c: not a number: 'd'"
     path = write_file(b"y,a,c\n1,2,3\n1,\xff,4\n")
-    assert fault_in(read_csv([path], Columns()), path) == "3:2: column a: not UTF-8 text"
+    assert fault_in(read_csv([path], Columns()), path) == f"3:2: column a: {NOT_UTF8}"
 
 
 def test_text_faults(write_file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:

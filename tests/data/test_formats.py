@@ -13,6 +13,7 @@ from streamsvm.data.formats import FORMATS, Format, Paths, guess_format
 from streamsvm.data.readers import ingest
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns
+from streamsvm.errors import InputError
 
 
 def read_lengths(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
@@ -43,3 +44,14 @@ def test_names_tell_the_format() -> None:
         "-": "svmlight",
     }
     assert {name: guess_format(name) for name in told} == told
+
+
+@pytest.mark.parametrize("name", ["book.xlsx", "rows.json", "rows.json.gz", "rows.PKL", "rows.zip"])
+def test_files_that_no_reader_takes_are_not_taken_for_text(tmp_path: Path, name: str) -> None:
+    """Their endings are known, so that the message says what to do; --format reads text of whatever name."""
+    path = tmp_path / name
+    path.write_text("1 1:2\n2 1:3\n")
+    with pytest.raises(InputError, match=f"{name}: .* files are not read: .*; if it holds other text, say --format"):
+        ingest(path, tmp_path / "rows.zarr")
+    if not name.endswith("gz"):
+        assert ingest(path, tmp_path / "rows.zarr", file_format="svmlight").n_rows == 2

@@ -148,3 +148,28 @@ def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch, write_file: WriteFile)
     script += "print({'pandas', 'dask', 'pyarrow'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (Columns(label="Grade"), "column 'Grade', the label, is missing; is 'grade' meant? there are grade, height, x"),
+        (Columns(label="grade", drop=("heigth",)), "is to be left out, is missing; is 'height' meant? there are"),
+        (Columns(label="grade", features=("hight",)), "no column 'hight', which is a feature; is 'height' meant?"),
+        (Columns(label="mass"), "column 'mass', the label, is missing; there are grade, height, x"),
+        (ANY, "name it by --label COLUMN (label=... in Python); there are grade, height, x"),
+    ],
+)
+def test_names_that_are_nearly_right(write_file: WriteFile, columns: Columns, message: str) -> None:
+    path = write_file("grade,height,x\n1,2,3\n")
+    assert message in fault_in(read_csv([path], columns), path)
+
+
+def test_columns_that_are_not_read_need_no_names(write_file: WriteFile) -> None:
+    """A table for a model may have the index that pandas wrote, and any columns that the model does not know."""
+    path = write_file(",a,b,b,grade\n0,1,2,3,7\n")
+    assert listed(read_csv([path], Columns(label="grade", features=("a",))))["X"] == [[1]]
+    with pytest.raises(InputError, match="column 1 has no name"):
+        list(read_csv([path], Columns(label="grade")))
+    with pytest.raises(InputError, match="columns 3 and 4 are both named 'b'"):
+        list(read_csv([path], Columns(label="grade", features=("b",))))

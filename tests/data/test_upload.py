@@ -131,12 +131,13 @@ def test_one_process_at_a_time_writes(server: ObjectServer) -> None:
     assert verify(second)["verified"]
 
 
+@pytest.mark.parametrize("sizes", [("2000", "0"), ("500", "2000")], ids=["chunks", "shards"])
 def test_a_killed_ingest_leaves_no_dataset(
-    server: ObjectServer, tmp_path: Path, run: Run, write_file: WriteFile
+    sizes: tuple[str, str], server: ObjectServer, tmp_path: Path, run: Run, write_file: WriteFile
 ) -> None:
     file = write_file("".join(f"{k % 2},{k}.5,{k * k % 17}\n" for k in range(3000)))
     server.fault = lambda request: "held" if "X/c/7/0" in request.key and request.method == "PUT" else None
-    arguments = ("ingest", str(file), URL, "--label", "1", "--chunk-bytes", "2000")
+    arguments = ("ingest", str(file), URL, "--label", "1", "--chunk-bytes", sizes[0], "--shard-bytes", sizes[1])
     with subprocess.Popen([sys.executable, "-m", "streamsvm", *arguments]) as process:
         assert server.held.wait(60)
         process.send_signal(signal.SIGKILL)
@@ -153,10 +154,14 @@ def test_a_killed_ingest_leaves_no_dataset(
     assert ".writing" not in names(server)
 
 
-def test_ctrl_c_ends_a_slow_write_and_leaves_nothing(server: ObjectServer, write_file: WriteFile) -> None:
+@pytest.mark.parametrize("sizes", [("2000", "0"), ("500", "2000")], ids=["chunks", "shards"])
+def test_ctrl_c_ends_a_slow_write_and_leaves_nothing(
+    sizes: tuple[str, str], server: ObjectServer, write_file: WriteFile
+) -> None:
     file = write_file("".join(f"{k % 2},{k}.5,{k * k % 17}\n" for k in range(3000)))
     server.fault = lambda request: "held" if "X/c/7/0" in request.key and request.method == "PUT" else None
-    arguments = [sys.executable, "-m", "streamsvm", "ingest", str(file), URL, "--label", "1", "--chunk-bytes", "2000"]
+    words = ("ingest", str(file), URL, "--label", "1", "--chunk-bytes", sizes[0], "--shard-bytes", sizes[1])
+    arguments = [sys.executable, "-m", "streamsvm", *words]
     with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
         assert server.held.wait(60)
         process.send_signal(signal.SIGINT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,21 +22,25 @@ from streamsvm.errors import IntegrityError
 from streamsvm.methods.cutting_plane.segments import SegmentTotals, add_to_totals, combine_totals, start_totals
 from streamsvm.methods.decomposition.row_sums import RowSums, add_sums, combine_sums
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
-from streamsvm.numeric.rows import CsrRows, to_dense
-from streamsvm.requests import Scan, Take, Walk
+from streamsvm.numeric.rows import F64, CsrRows, to_dense
+from streamsvm.requests import Change, RowState, Scan, Take, Walk
 from tests.conftest import make_problem
 from tests.engines.conftest import PROBLEMS
 from tests.engines.scans import (
     Trace,
+    add_features,
     add_unless_unlucky,
     add_writable_flags,
+    begin_numbers,
     combine_traces,
     describe_chunks,
     describe_rows,
     join_lists,
+    list_numbers,
     neighbours_combined,
     note_rows,
     note_unless_unlucky,
+    square_numbers,
     start_flags,
     trace_scan,
 )
@@ -54,6 +59,14 @@ def solver_scan(source: RowSource) -> Scan:
 def assert_same_bits(left: SegmentTotals, right: SegmentTotals) -> None:
     for name in ("losses", "costs", "gradients"):
         assert getattr(left, name).tobytes() == getattr(right, name).tobytes(), name
+
+
+def list_scan(state: RowState, of_states: bool = False) -> Scan:
+    return Scan(list, list_numbers, operator.add, states=(state,), of_states=of_states)
+
+
+def join_numbers(found: list[tuple[int, int, F64]]) -> F64:
+    return np.concatenate([numbers for _, _, numbers in sorted(found, key=lambda part: part[0])], axis=1)
 
 
 def trace_of(engine: Engine, scan: Scan) -> object:
@@ -251,6 +264,28 @@ class Contract:
             with pytest.raises(ArithmeticError, match=f"row {unlucky} is unlucky"):
                 engine.scan(bad)
             assert trace_of(engine, trace_scan()) == expected
+
+    @pytest.mark.usefixtures("settled_groups")
+    def test_numbers_of_rows_stay_and_follow_from_their_changes(
+        self, open_engine: Opener, sources: dict[str, RowSource]
+    ) -> None:
+        """A pass over them alone reads nothing, and whoever has none makes all changes anew, with the same bits."""
+        source = sources["dense"]
+        engine, X = open_engine(source), source.take(np.arange(source.n_rows)).X
+        changes = [Change(begin_numbers, (0.5,)), Change(add_features, (np.array([2.0]),))]
+        assert {width for _, width, _ in engine.scan(list_scan(RowState("one", changes)))} == {source.n_features}
+        read = engine.costs.read_bytes
+        changes.append(Change(square_numbers, of_features=False))
+        found = engine.scan(list_scan(RowState("one", changes), of_states=True))
+        assert ({width for _, width, _ in found}, engine.costs.read_bytes) == ({0}, read)
+        size = X.sum(axis=1, dtype=float)
+        expected = np.stack(((np.arange(source.n_rows) + 0.5 + 2.0 * size) ** 2, size))
+        assert join_numbers(found).tobytes() == expected.tobytes()
+        changes.append(Change(add_features, (np.array([1.0]),)))
+        here = engine.scan(list_scan(RowState("one", changes), of_states=True))
+        late = engine.scan(list_scan(RowState("another", changes), of_states=True))
+        assert engine.costs.read_bytes > read
+        assert join_numbers(here).tobytes() == join_numbers(late).tobytes()
 
     @pytest.mark.parametrize("codec", ["crc32c", "lz4"])
     def test_a_damaged_chunk_is_named_by_a_walk(self, open_engine: Opener, codec: str, tmp_path: Path) -> None:

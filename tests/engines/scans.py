@@ -13,7 +13,7 @@ from distributed import Scheduler
 from streamsvm.data.source import RowSource
 from streamsvm.engines import pass_on_workers
 from streamsvm.engines.kept import _kept
-from streamsvm.numeric.rows import CsrRows, Rows, stack_rows
+from streamsvm.numeric.rows import F64, CsrRows, Rows, stack_rows
 from streamsvm.requests import Scan
 
 
@@ -111,3 +111,24 @@ def neighbours_combined(parts: Sequence[Any]) -> Any:
     while len(level) > 1:
         level = [list(level[at : at + 2]) if at + 1 < len(level) else level[at] for at in range(0, len(level), 2)]
     return level[0]
+
+
+def begin_numbers(_: None, rows: Rows, first: float) -> F64:
+    """Of each row its number, plus `first`, and the sum of its features."""
+    return np.stack((rows.list_numbers() + first, rows.X.sum(axis=1, dtype=float)))
+
+
+def add_features(numbers: F64, rows: Rows, factor: F64, *weights: F64) -> F64:
+    """Add a multiple of the sum of the features to the first number; rows of weight 0 count as zeros."""
+    size = rows.X.sum(axis=1, dtype=float) * (1.0 if not weights else weights[0])
+    return np.stack((numbers[0] + factor[0] * size, numbers[1]))
+
+
+def square_numbers(numbers: F64, rows: Rows) -> F64:
+    """Square the first number; no features are needed."""
+    return np.stack((numbers[0] ** 2, numbers[1]))
+
+
+def list_numbers(found: list[Any], rows: Rows, *numbers: F64) -> None:
+    """Note the numbers of the rows, and how many features the rows came with."""
+    found.append((rows.start, rows.X.shape[1], *(part.copy() for part in numbers)))

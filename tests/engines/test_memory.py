@@ -48,7 +48,7 @@ def test_a_plan_adds_up_or_is_refused(
 
 
 @given(base=BYTES, threads=st.integers(1, 64), stream=BYTES)
-def test_a_refusal_names_budget_need_and_knobs(base: int, threads: int, stream: int) -> None:
+def test_a_refusal_names_budget_and_need(base: int, threads: int, stream: int) -> None:
     """The size it asks for is enough, also for a process whose libraries take a little more, but not much more."""
     with pytest.raises(MemoryBudgetError) as refusal:
         plan_memory(1000, base, threads, stream, 0, 0, 0)
@@ -56,11 +56,18 @@ def test_a_refusal_names_budget_need_and_knobs(base: int, threads: int, stream: 
     needed = base + threads * stream + SLACK_BYTES
     assert message.startswith(f"{format_bytes(needed)} of memory are needed")
     assert f"the budget is {format_bytes(1000)}" in message
-    for knob in ("--memory", "--threads", "--chunk-bytes"):
-        assert knob in message
-    enough = parse_bytes(re.findall(r"to at least (\S+),", message)[0])
+    assert "--threads" not in message  # without any rows in memory the rest is too much
+    enough = parse_bytes(re.findall(r"to at least (\S+)", message)[0])
     assert needed + 500_000 <= enough <= 1.1 * needed + 20_000_000
     plan_memory(enough, base, threads, stream, 0, 0, 0)
+
+
+def test_a_refusal_names_what_helps() -> None:
+    """Fewer threads and smaller chunks are named where they can be enough."""
+    for budget, helps in ((500 * MIB, True), (200 * MIB, False)):
+        with pytest.raises(MemoryBudgetError, match="raise --memory to at least") as refusal:
+            plan_memory(budget, 150 * MIB, 4, 100 * MIB, 10 * MIB, 20 * MIB, 0)
+        assert ("use fewer --threads, or ingest with a smaller --chunk-bytes" in str(refusal.value)) == helps
 
 
 @pytest.mark.parametrize("where", ["threads", "workers"])

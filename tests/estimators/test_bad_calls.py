@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import streamsvm
 from streamsvm import SVC, SVR, LinearSVC, OneClassSVM
 from streamsvm.errors import InputError
 from tests.estimators.test_linear import X, Y
@@ -75,3 +78,22 @@ def test_solvers_of_linear_models_are_not_for_sums_of_kernels(estimator: Any, so
         InputError, match=f"solver '{solver}': {estimator.__name__} makes sums of kernels, and takes smo"
     ):
         estimator(solver=solver, kernel="linear").fit(X, np.sign(Y))
+
+
+def test_calls_that_newcomers_make(tmp_path: Path) -> None:
+    """The name of a column in place of its values, text among the features, frames without rows, lists of labels."""
+    frame = pd.DataFrame({"a": [1.0, 2.0], "colour": ["red", "white"], "grade": [0, 1]})
+    with pytest.raises(InputError, match=r"y is the text 'grade', and no labels: .*label='grade'"):
+        LinearSVC().fit(frame, "grade")
+    with pytest.raises(InputError, match=r"y is the text 'grade', and no labels: .*label='grade'"):
+        streamsvm.ingest(frame, tmp_path / "d.zarr", "grade")
+    with pytest.raises(InputError, match=r"X: column colour is not of numbers .*one_hot='auto'"):
+        LinearSVC().fit(frame[["a", "colour"]], frame["grade"])
+    with pytest.raises(InputError, match=r"y: its rows differ in length; .*MultiLabelBinarizer"):
+        LinearSVC().fit(X[:2], [["a", "b"], ["a"]])
+    with pytest.raises(InputError, match=r"not a dataset; .*streamsvm\.ingest in Python, makes one from files$"):
+        LinearSVC().fit(__file__)
+    polars = pytest.importorskip("polars")
+    for call in (LinearSVC().fit, lambda rows, y: streamsvm.ingest(rows, tmp_path / "d.zarr", y)):
+        with pytest.raises(InputError, match=r"a LazyFrame has no rows yet: give X\.collect\(\)"):
+            call(polars.LazyFrame({"a": [1.0, 2.0]}), [0, 1])

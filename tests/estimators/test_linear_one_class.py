@@ -8,11 +8,12 @@ from pathlib import Path
 import dask.array
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 from sklearn.linear_model import SGDOneClassSVM
 from sklearn.svm import OneClassSVM as Libsvm
 
 import streamsvm
-from streamsvm import LinearOneClassSVM
+from streamsvm import LinearOneClassSVM, OneClassSVM
 from streamsvm.cli.command import main
 from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
@@ -63,6 +64,30 @@ def test_features_of_a_kernel_find_a_ring() -> None:
     assert model.status_ == "converged"
     assert model.predict(np.array([[0.0, 0.0], [3.0, 0.0], [9.0, 9.0]], np.float32)).tolist() == [-1, 1, -1]
     assert LinearOneClassSVM(nu=0.05).fit(ring).status_ == "stalled"
+
+
+@pytest.mark.parametrize("nu", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("rows", ["zeros", "some zeros", "cross", "two", "around", "long", "short", "off"])
+def test_its_status_is_that_of_the_linear_kernel(rows: str, nu: float) -> None:
+    """It is "stalled" if the origin is in V, as a linear program tells, since no relative gap is proved there."""
+    normal = np.random.default_rng(1).normal(size=(40, 3))
+    given = {
+        "zeros": np.zeros((20, 2)),
+        "some zeros": np.concatenate((np.zeros((10, 2)), np.eye(2) + 2.0)),
+        "cross": np.concatenate((np.eye(2), -np.eye(2))),
+        "two": np.array([[1.0, 0.0], [-1.0, 0.0]]),
+        "around": normal,
+        "long": 1e3 * (normal + 0.8),
+        "short": 1e-3 * (normal + 0.8),
+        "off": normal + 5.0,
+    }[rows].astype(np.float32)
+    n = len(given)
+    sums = np.vstack((given.T.astype(np.float64), np.ones(n)))
+    in_hull = linprog(np.zeros(n), A_eq=sums, b_eq=[*np.zeros(given.shape[1]), nu * n], bounds=(0, 1)).status == 0
+    models = LinearOneClassSVM(nu=nu, tol=1e-4).fit(given), OneClassSVM(kernel="linear", nu=nu, tol=1e-4).fit(given)
+    for model in models:
+        assert model.status_ == ("stalled" if in_hull else "converged")
+        assert ("the origin lies among the rows" in model.result_.status_reason) == in_hull
 
 
 def test_saved_loaded_and_verified(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_passes_and_bytes_are_those_of_both_parts(
     temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every read of a chunk is counted where none is kept, and the parts of rows by number; the features pass away."""
-    monkeypatch.setattr(opening, "ThreadedEngine", lambda source, threads, _: ThreadedEngine(source, threads))
+    monkeypatch.setattr(opening, "ThreadedEngine", lambda source, threads, *_: ThreadedEngine(source, threads))
     dataset, reads = make_problem(6, n=400).store(tmp_path / "rows", chunk_bytes=2000), []
     tiles, take, taken = Dataset.tiles, Dataset.take, []
     monkeypatch.setattr(Dataset, "take", lambda self, rows: taken.append((self.path, rows)) or take(self, rows))

@@ -259,3 +259,16 @@ def test_longer_points_lose_nothing_where_scores_cancel() -> None:
     X, grades = ((rng.normal(size=(20, 20)) + 1e4) * 1e6).astype(np.float32), rng.integers(0, 3, 20)
     model = RankSVM(C=6e3, acceleration="none", n_jobs=1, max_passes=300).fit(X, grades)
     assert model.status_ == "converged"
+
+
+def test_queries_may_be_texts() -> None:
+    """They are the same queries as by their numbers, in fit and in score."""
+    random = np.random.default_rng(3)
+    X, query = random.normal(size=(60, 4)), np.repeat(np.arange(12), 5)
+    ranks = (X[:, 0] + random.normal(size=60) > 0).astype(int)
+    names = np.array([f"query {number}" for number in query])
+    by_number, by_name = RankSVM().fit(X, ranks, qid=query), RankSVM().fit(X, ranks, qid=names)
+    np.testing.assert_array_equal(by_number.coef_, by_name.coef_)
+    assert by_name.score(X, ranks, qid=names) == by_number.score(X, ranks, qid=query)
+    with pytest.raises(ValueError, match=r"qid: row 2 .*query id is no whole number: 1\.5"):
+        RankSVM().fit(X, ranks, qid=[1, 1.5, *query[2:]])

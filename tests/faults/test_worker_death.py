@@ -7,6 +7,7 @@ import select
 import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.numeric.rows import Rows
 from streamsvm.training.train import Event, Result, TrainOptions, train
 from tests.conftest import WORKER_BYTES, make_problem
+from tests.faults.instants import describe
 
 pytestmark = pytest.mark.usefixtures("spawned_workers", "many_groups")
 OPTIONS = TrainOptions(tol=1e-4, threads=2, options={"acceleration": "line-search"})
@@ -165,27 +167,42 @@ def refuse_to_open(dask_worker: Worker, load: Load) -> ReadyWorker:
     raise FileNotFoundError
 
 
+def kill_one(client: Client, killed: list[str], step: int, event: Event) -> None:
+    """Kill a worker after this step, and wait until it is dead."""
+    if event.line["step"] == step:
+        address, victim = next(iter(client.run(os.getpid).items()))
+        killed.append(address)
+        watched = os.pidfd_open(victim)
+        os.kill(victim, signal.SIGKILL)
+        assert select.select([watched], [], [], 30)[0]  # `waitpid` would take the news from its nanny
+        os.close(watched)
+
+
 @pytest.mark.once
 def test_a_worker_killed_between_passes(
     both_alive: Client, dataset: Dataset, undisturbed: Result, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The chunks that it kept are read again, by another. It is named once."""
-    killed = []
-
-    def kill_one(event: Event) -> None:
-        if event.line["step"] == 2:
-            address, victim = next(iter(both_alive.run(os.getpid).items()))
-            killed.append(address)
-            watched = os.pidfd_open(victim)
-            os.kill(victim, signal.SIGKILL)
-            assert select.select([watched], [], [], 30)[0]  # `waitpid` would take the news from its nanny
-            os.close(watched)
-
+    killed = list[str]()
     with log_to_stderr():
-        result = train(dataset, OPTIONS, client=both_alive, listener=kill_one)
+        result = train(dataset, OPTIONS, client=both_alive, listener=partial(kill_one, both_alive, killed, 2))
     assert result.model_sha256 == undisturbed.model_sha256
     # Each reads its half. Then one is left, which reads the other half; the new one reads half of all when it comes.
     assert dataset.nbytes * 0.9 < result.read_bytes <= 2.1 * dataset.nbytes
     assert undisturbed.read_bytes <= dataset.nbytes
     lost = [line.split()[1] for line in capsys.readouterr().err.splitlines() if " is lost" in line]
     assert [lost.count(address) for address in killed] == [1]
+
+
+@pytest.mark.once
+def test_numbers_of_rows_that_a_worker_takes_along_are_made_anew(
+    both_alive: Client, dataset: Dataset, tmp_path: Path
+) -> None:
+    """With the same bits; and so are those of a run that is gone on with, on threads."""
+    options, killed = TrainOptions(solver="interior-point", tol=1e-6, threads=1), list[str]()
+    train(dataset, options, tmp_path / "whole")
+    listener, few = partial(kill_one, both_alive, killed, 3), replace(options, max_passes=11)
+    train(dataset, few, tmp_path / "killed", client=both_alive, listener=listener)
+    assert len(killed) == 1
+    train(dataset, options, tmp_path / "killed", resume=True)
+    assert describe(tmp_path / "killed") == describe(tmp_path / "whole")

@@ -155,7 +155,7 @@ def test_all_are_read_at_once(
     name: str, dataset: Dataset, relabelled: list[Dataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No chunk is kept in memory; each problem asks for its own single rows, which are not counted here."""
-    monkeypatch.setattr(opening, "ThreadedEngine", lambda source, threads, _: ThreadedEngine(source, threads))
+    monkeypatch.setattr(opening, "ThreadedEngine", lambda source, threads, *_: ThreadedEngine(source, threads))
     if name != "smo, all active":  # which takes all rows, once
         monkeypatch.setattr(Dataset, "take_bytes", lambda *_: 0)
     alone = [train(rows, weigh(SOLVERS[name], code)).read_bytes for code, rows in enumerate(relabelled)]

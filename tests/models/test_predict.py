@@ -27,11 +27,11 @@ from sklearn.metrics import (
     roc_curve,
 )
 
-from streamsvm import ingest
+from streamsvm import LinearSVC, ingest
 from streamsvm.data.dataset import Dataset
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.models.evaluate import evaluate
-from streamsvm.models.model import LinearModel
+from streamsvm.models.model import LinearModel, load
 from streamsvm.models.predict import predict
 from streamsvm.models.scores import score, score_chunks
 from streamsvm.numeric.scaling import Scaling
@@ -267,6 +267,29 @@ def test_labels_that_a_model_does_not_know(tmp_path: Path) -> None:
     found = evaluate(model, tmp_path / "rows.svm")
     assert (found["unknown_labels"], found["accuracy"], found["roc_area"]) == (1, 0.5, 0.5)
     assert found["classes"]["1"] == {"rows": 2, "recall": 0.5, "precision": 0.5, "f1": 0.5}
+
+
+def test_rows_of_another_kind_are_refused(tmp_path: Path) -> None:
+    """Rows of which no label is known cannot be measured; svmlight text has no names, but is no wider than a table."""
+    model = LinearModel(np.array([1.0]), 0.0, np.array(["good", "poor"]))
+    (tmp_path / "rows.svm").write_text("1 1:1\n0 1:-1\n")
+    with pytest.raises(InputError, match=r"rows\.svm: no row has a label that the model knows, which are good, poor"):
+        evaluate(model, tmp_path / "rows.svm")
+    table = pd.DataFrame({"x": [1.0, 2.0] * 20, "work": ["a", "b"] * 20})
+    known = LinearSVC().fit(ingest(table, tmp_path / "d.zarr", [0, 1] * 20, one_hot="auto")).model_
+    assert evaluate(known, tmp_path / "rows.svm")["n_rows"] == 2
+    (tmp_path / "wide.svm").write_text("1 1:1 4:1\n0 1:-1\n")
+    for call in (evaluate, lambda *given: predict(*given, tmp_path / "p.csv")):
+        with pytest.raises(InputError, match=r"wide\.svm: rows of 4 features; .* on a table that became 3"):
+            call(known, tmp_path / "wide.svm")
+
+
+def test_rows_in_place_of_a_model(tmp_path: Path) -> None:
+    PROBLEM.store(tmp_path / "rows.zarr")
+    (tmp_path / "rows.csv").write_text("y,x\n-1,-2\n1,3\n")
+    for name in ("rows.zarr", "rows.csv"):
+        with pytest.raises(InputError, match=f"{name}: holds rows, and is no model: name the model first"):
+            load(tmp_path / name)
 
 
 def test_a_class_that_does_not_occur_has_no_recall(tmp_path: Path) -> None:

@@ -159,18 +159,19 @@ def test_rows_that_are_told_of_are_those_of_the_equations(name: str, load: Any) 
     problem = make_problem(7, n=120, d=4)
     settings = InteriorPoint((1.0, 1.0), 1e-11, Reduction(name))
     module = load("steps")
-    numbers = []
-    for step, chosen in module.follow_steps(problem.in_memory(), settings):
+    sizes = []
+    for step, numbers, chosen in module.follow_steps(problem.in_memory(), settings):
         state = step.state
-        weights = 1.0 / (state.s / state.t + state.xi / state.r)
+        _, s, t, xi, r = numbers[:5]
+        weights = 1.0 / (s / t + xi / r)
         X = problem.dense()[chosen]
         np.testing.assert_allclose(np.triu(state.gram), np.triu((weights[chosen, None] * X).T @ X), rtol=1e-5)
-        numbers.append(int(chosen.sum()))
+        sizes.append(int(chosen.sum()))
     assert step.status == "converged"
-    assert numbers[0] == 120
-    assert (numbers[-1] < 60) == (name == "adaptive-balanced")
+    assert sizes[0] == 120
+    assert (sizes[-1] < 60) == (name == "adaptive-balanced")
     exact = LIBSVM(kernel="linear", C=1.0, tol=1e-9).fit(problem.X, problem.y)
-    support, on_boundary = module.tell_support(state)
+    support, on_boundary = module.tell_support(numbers)
     np.testing.assert_array_equal(np.flatnonzero(support), np.sort(exact.support_))
     inside = np.abs(exact.dual_coef_[0]) < 1 - 1e-6
     np.testing.assert_array_equal(np.flatnonzero(on_boundary), np.sort(exact.support_[inside]))

@@ -7,6 +7,7 @@ import gzip
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from streamsvm.data.ingest import IngestOptions, write_dataset
 from streamsvm.data.readers import guess_bytes, ingest
 from streamsvm.data.tables import Columns
 from streamsvm.data.text import read_svmlight
+from streamsvm.data.upload import put_file
 from streamsvm.engines.errands import carry_out
-from streamsvm.errors import InputError, MemoryBudgetError
+from streamsvm.errors import InputError, MemoryBudgetError, WriteError
 from streamsvm.training import ingest_on_workers as module
 from streamsvm.training.ingest_on_workers import ingest_on_workers
 from tests.object_server import ObjectServer
@@ -171,6 +173,43 @@ def test_files_in_an_object_store(name: str, here: None, server: ObjectServer, t
     alone, shared = (read_bytes(tmp_path / f"{each}.zarr") for each in ("alone", "shared"))
     assert shared.pop("zarr.json") != alone.pop("zarr.json")  # which have the name of the source
     assert shared == alone
+
+
+@pytest.mark.parametrize("codec", ["crc32c", "zstd"])
+def test_a_dataset_in_an_object_store(codec: str, here: None, server: ObjectServer, tmp_path: Path) -> None:
+    """It has the objects that one process writes there; in shards, and in compressed chunks."""
+    paths, url = [tmp_path / f"{k}.svm" for k in range(3)], "s3://bucket/d.zarr"
+    for k, path in enumerate(paths):
+        path.write_text(make_svmlight(k, 90))
+    options = IngestOptions(chunk_bytes=700, codec=codec, shard_bytes=2000 if codec == "crc32c" else None)
+    write_alone(paths, tmp_path / "alone.zarr", options)
+    server.objects["bucket/d.zarr/X/c/99/0"] = b"of an ingest that was killed"
+    server.objects["bucket/d.zarr/.writing"] = b""
+    with pytest.raises(InputError, match="--overwrite"):
+        ingest_on_workers(paths, url, Columns(), options)
+    made = ingest_on_workers(paths, url, Columns(), replace(options, overwrite=True))
+    assert made.path == url
+    found = {key.removeprefix("bucket/d.zarr/"): content for key, content in server.objects.items()}
+    assert found == read_bytes(tmp_path / "alone.zarr")
+    puts = [request for request in server.requests if request.method == "PUT"]
+    assert puts[-1].key == "bucket/d.zarr/zarr.json"
+
+
+def test_a_fault_leaves_no_objects(here: None, server: ObjectServer, tmp_path: Path) -> None:
+    path = tmp_path / "a.svm"
+    path.write_text(make_svmlight(0, 90) + "\n1 3:oops")
+    with pytest.raises(InputError, match="value 'oops'"):
+        ingest_on_workers([path], "s3://bucket/d.zarr", Columns(), IngestOptions())
+    path.write_text(make_svmlight(0, 90))
+    server.fault = lambda request: "500" if request.key.endswith("y/c/0") else None
+    with pytest.raises(WriteError, match=r"^s3://bucket/d\.zarr/y/c/0: cannot be written: "):
+        ingest_on_workers([path], "s3://bucket/d.zarr", Columns(), IngestOptions())
+    assert not server.objects
+
+
+def test_workers_that_do_not_share_the_temporary_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder; all workers have to share the folder for temporary files"):
+        put_file("s3://bucket/d.zarr", tmp_path / "elsewhere", "X/c/0")
 
 
 def test_blocks_of_several_pieces(here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_models_share_their_reads(
     dataset: Dataset, family: list[TrainOptions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No chunk is kept in memory: what is read is what the slowest reads, and rows that are asked for by number."""
-    monkeypatch.setattr(opening, "ThreadedEngine", lambda source, threads, _: opening_engine(source, threads))
+    monkeypatch.setattr(opening, "ThreadedEngine", lambda source, threads, *_: opening_engine(source, threads))
     alone = [train(dataset, options).read_bytes for options in family]
     together = max(result.read_bytes for result in train_together(dataset, family))
     assert max(alone) <= together < 1.5 * max(alone) < sum(alone)

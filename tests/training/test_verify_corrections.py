@@ -120,11 +120,11 @@ def test_limited_corrections_are_feasible() -> None:
 
 def test_shares_above_one_keep_all_their_digits() -> None:
     random = np.random.default_rng(9)
-    state = replace(start_state(30, 2), t=1.7 * random.random(30), corrections=random.normal(size=(4, 2)))
+    shares, state = 1.7 * random.random(30), replace(start_state(30, 2), corrections=random.normal(size=(4, 2)))
     state = replace(state, corrected_rows=np.array([1, 5, 6, 29]))
-    point = read_point(state)
+    point = read_point(state, shares)
     assert point.share.max() == point.most < 1.0
-    np.testing.assert_array_equal(2 * point.share, state.t)
+    np.testing.assert_array_equal(2 * point.share, shares)
     np.testing.assert_array_equal(2 * point.corrections, state.corrections)
     np.testing.assert_array_equal(point.rows, state.corrected_rows)
 

@@ -31,6 +31,7 @@ from pipelines.papers.jung_oleary_tits_2008.toy import Toy, solve_toy
 from pipelines.story import make_out, make_paper_parser, run_story
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.methods.interior_point.constraint_reduction import RULES, Flags
+from streamsvm.methods.interior_point.row_numbers import Y
 from streamsvm.methods.interior_point.solver import InteriorPoint
 from streamsvm.numeric.rows import F64
 from streamsvm.training.train import TrainOptions, train
@@ -128,9 +129,9 @@ def count_support(found: Found, results: Results) -> None:
     """Fill in Table 5.1."""
     results.begin_support()
     for problem, rows in found:
-        *_, (last, _) = follow_steps(rows, InteriorPoint((1.0, 1.0), TOL))
-        support, on_boundary = tell_support(last.state)
-        y = last.state.y
+        *_, (_, numbers, _) = follow_steps(rows, InteriorPoint((1.0, 1.0), TOL))
+        support, on_boundary = tell_support(numbers)
+        y = numbers[Y]
         results.add_support(problem, rows.n_features, (count_sides(support, y), count_sides(on_boundary, y)))
 
 

@@ -11,15 +11,18 @@ from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.interior_point.constraint_reduction import Flags, find_keys
+from streamsvm.methods.interior_point.row_numbers import N_NUMBERS, Y, point_of
+from streamsvm.methods.interior_point.row_passes import gather, is_drawn, join_gathered
 from streamsvm.methods.interior_point.solver import InteriorPoint, solve
 from streamsvm.methods.interior_point.state import State, start_state
+from streamsvm.numeric.rows import F64
 from streamsvm.requests import Scan, Step
 
-LIMITS, ALLOWED = 4, -1  # Where the pass `assemble` has them, among its shared values and its values by row.
+LIMITS, DRAWN = 1, 3  # Where the pass `assemble` has them among its shared values.
 
 
-def follow_steps(rows: ArrayDataset, settings: InteriorPoint) -> Iterator[tuple[Step, Flags]]:
-    """Solve, and yield with each step the rows in the Q with which the next step begins."""
+def follow_steps(rows: ArrayDataset, settings: InteriorPoint) -> Iterator[tuple[Step, F64, Flags]]:
+    """Solve, and yield with each step the numbers of the rows, and the rows in the Q of the next step."""
     engine, solver = SerialEngine(rows), solve(settings, start_state(rows.n_rows, rows.n_features))
     assembled: Scan | None = None
     with threadpool_limits(1):
@@ -27,31 +30,38 @@ def follow_steps(rows: ArrayDataset, settings: InteriorPoint) -> Iterator[tuple[
         while True:
             if isinstance(request, Step):
                 assert assembled is not None
-                yield request, find_chosen(settings, request.state, assembled)
+                numbers = read_numbers(engine, request.state)
+                yield request, numbers, find_chosen(settings, request.state, numbers, assembled)
                 if request.status is not None:
                     return
                 request = solver.send(None)
-            elif isinstance(request, Scan):
-                assembled = request  # The last pass before a step is `assemble`.
-                request = solver.send(engine.scan(request))
-            else:  # The pass finds rows that bound the step, or it is an exact pass.
+            else:
+                if isinstance(request, Scan) and not request.of_states:
+                    assembled = request  # The last pass over rows before a step is `assemble`.
                 request = solver.send(answer(engine, request))
 
 
-def find_chosen(settings: InteriorPoint, state: State, assembled: Scan) -> Flags:
+def read_numbers(engine: SerialEngine, state: State) -> F64:
+    """Return the numbers of all rows at a state (row_numbers), (10, n)."""
+    held = state.hold("numbers")
+    return np.stack([join_gathered(engine.scan(gather(held, k))) for k in range(N_NUMBERS)])
+
+
+def find_chosen(settings: InteriorPoint, state: State, numbers: F64, assembled: Scan) -> Flags:
     """Return which rows are in Q; RuntimeError if their number is not the solver's."""
-    keys = find_keys(settings.reduction.rule, state.point, state.y, state.bias)
-    limits = assembled.shared[LIMITS]
-    chosen: Flags = assembled.by_row[ALLOWED] & (keys <= np.where(state.y > 0, limits[1], limits[0]))
+    y, limits = numbers[Y], assembled.shared[LIMITS]
+    keys = find_keys(settings.reduction.rule, point_of(numbers), y, state.bias)
+    chosen: Flags = is_drawn(0, len(y), *assembled.shared[DRAWN]) & (keys <= np.where(y > 0, limits[1], limits[0]))
     if int(chosen.sum()) != state.chosen_rows:
         raise RuntimeError(f"{chosen.sum()} rows were found in Q, and the solver has {state.chosen_rows}")
     return chosen
 
 
-def tell_support(state: State) -> tuple[Flags, Flags]:
+def tell_support(numbers: F64) -> tuple[Flags, Flags]:
     """Return which rows are support vectors, and which of them are on the boundary of their class.
 
     At the end either s or alpha is 0, and either xi or u (Table 2.1): the larger of the two is the one that is not 0.
     """
-    support: Flags = state.t > state.s
-    return support, support & (state.r > state.xi)
+    point = point_of(numbers)
+    support: Flags = point.t > point.s
+    return support, support & (point.r > point.xi)

@@ -64,8 +64,6 @@ def solve_toy(tol: float = 1e-8) -> Toy:
     """Solve the toy as in the paper: adaptive, balanced, omega, q_U = n, C = 1."""
     points, y = draw_points()
     rows = ArrayDataset(map_points(points).astype(np.float32), (y > 0).astype(np.int32), LABELS)
-    steps = []
-    for step, chosen in follow_steps(rows, InteriorPoint((1.0, 1.0), tol)):
-        state = step.state
-        steps.append(Snapshot(state.w, state.bias, step.figures["mu"], chosen))
-    return Toy(points, y, steps, tell_support(state)[1])
+    followed = list(follow_steps(rows, InteriorPoint((1.0, 1.0), tol)))
+    steps = [Snapshot(step.state.w, step.state.bias, step.figures["mu"], chosen) for step, _, chosen in followed]
+    return Toy(points, y, steps, tell_support(followed[-1][1])[1])

@@ -115,7 +115,14 @@ def solve(settings: LinearOneClass, d: int, state: State) -> Solver:
         totals = yield Scan(partial(start_lowest, d, len(state.edges)), add_lowest, add_up_lowest, (centre,))
         state = _learn(settings, state, totals, centre.unit)
         del totals
-        yield Step(state, state.progress, find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS))
+        yield Step(state, state.progress, _find_status(settings, state))
+
+
+def _find_status(settings: LinearOneClass, state: State) -> str | None:
+    """Return why the run ends after this step, or None if it goes on."""
+    if state.objective <= state.objective_rounding:
+        return "stalled"  # w is 0 but for rounding: the origin is among the rows
+    return find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
 
 
 def _start_at_sample(settings: LinearOneClass, state: State, taken: Rows) -> State:

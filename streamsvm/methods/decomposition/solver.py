@@ -106,7 +106,10 @@ def _find_status(settings: Decomposition, state: State) -> str | None:
         return "stalled" if state.stuck >= STUCK_STEPS else None
     if isinstance(state.hinges, SummedRows) and 0.0 <= state.objective <= state.rounding_bound:
         return "stalled"  # w is 0 but for rounding: the origin is among the rows, or the classes meet
-    return find_end(state, settings.tol, settings.kernel.is_definite)
+    end = find_end(state, settings.tol, settings.kernel.is_definite)
+    if end is None and takes_pairs_only(settings) and len(state.alpha) <= settings.resident_rows:
+        return "stalled" if state.stuck >= STUCK_STEPS else None  # there is no other solver for the rows, all active
+    return end
 
 
 def _is_escalated(state: State) -> bool:

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamsvm.methods.interior_point.row_passes import Measures
 from streamsvm.methods.interior_point.steps import unwarned
-from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.exact_losses import ExactLosses
 from streamsvm.numeric.exact_sums import ExactSums
 from streamsvm.numeric.rounding import UNIT, bound_rounding
@@ -81,40 +81,45 @@ def gamma(n_terms: int) -> float:
 
 
 @unwarned
-def find_primal(w: F64, f: F64, y: F64, costs: F64, magnitudes: Magnitudes) -> Primal:
-    """Return P at the bias that is best for w, and a bound of its rounding; f is X w as it was computed."""
-    bias = find_best_bias(y, costs, f)
-    slack = 1.0 - y * (f + bias)
-    losses, half_square = float(np.sum(costs * np.maximum(slack, 0.0))), float(w @ w) / 2
-    rounding = gamma(IN_PAIRS + FEW) * losses
-    if w.any():  # If w is 0, f is 0 too, and s has no rounding of its own.
-        rounding += _bound_slacks(w, abs(bias) + 1.0, slack, costs, magnitudes) + gamma(len(w) + FEW) * half_square
-        rounding += (len(f) + len(w)) * LEAST
-    return Primal(w, bias, half_square + losses, rounding)
-
-
-def _bound_slacks(w: F64, offset: float, slack: F64, costs: F64, magnitudes: Magnitudes) -> float:
-    """Return how far rounding of s can move sum C max(0, s); offset: |b| + 1."""
-    size, share = np.abs(w), gamma(len(w) + FEW)
-    of_a_row = share * (float(size @ magnitudes.largest) + offset)
-    of_all = share * (float(size @ magnitudes.sums) + offset * float(np.sum(costs)))
-    return min(of_all, of_a_row * float(np.sum(costs, where=slack > -of_a_row)))
+def bound_slack(w: F64, bias: float, magnitudes: Magnitudes) -> float:
+    """Return how far 1 - y (f + b) of a row can be off; f is X w as it was computed."""
+    return _slack_share(w) * (float(np.abs(w) @ magnitudes.largest) + abs(bias) + 1.0)
 
 
 @unwarned
-def find_lower_bound(sums: F64, y: F64, alpha: F64, most: float, magnitudes: Magnitudes, depth: int) -> Dual:
+def find_primal(
+    w: F64, bias: float, measures: Measures, total_cost: float, n_rows: int, magnitudes: Magnitudes
+) -> Primal:
+    """Return P at this bias, and a bound of its rounding. measures: found at this bias and `bound_slack`."""
+    losses, half_square = measures.losses, float(w @ w) / 2
+    rounding = gamma(IN_PAIRS + measures.additions + FEW) * losses
+    if w.any():  # If w is 0, f is 0 too, and s has no rounding of its own.
+        of_all = _slack_share(w) * (float(np.abs(w) @ magnitudes.sums) + (abs(bias) + 1.0) * total_cost)
+        rounding += min(of_all, bound_slack(w, bias, magnitudes) * measures.losing)
+        rounding += gamma(len(w) + FEW) * half_square + (n_rows + len(w)) * LEAST
+    return Primal(w, bias, half_square + losses, rounding)
+
+
+def _slack_share(w: F64) -> float:
+    return gamma(len(w) + FEW)
+
+
+@unwarned
+def find_lower_bound(sums: F64, ones: F64, most: float, magnitudes: Magnitudes, depth: int, additions: int = 0) -> Dual:
     """Return D at a feasible point made from alpha (n,), where 0 <= alpha <= most C.
 
-    sums (2, d): sum alpha_i x_i of the classes +1 and -1; every term went through `depth` additions. The multipliers of
-    the heavier class are scaled down until y'alpha = 0; then D is maximised over the multiples c alpha.
+    sums (2, d), ones (2,): sum alpha_i x_i and sum alpha_i of the classes +1 and -1. Every term of `sums` went through
+    `depth` additions; those of `ones` were added by np.sum, and its results `additions` times. The multipliers of the
+    heavier class are scaled down until y'alpha = 0; then D is maximised over the multiples c alpha.
     """
-    up, down = (float(np.sum(np.where(side, alpha, 0.0))) for side in (y > 0, y < 0))
+    up, down = ones.tolist()
     lighter = min(up, down)
     if lighter <= 0:
         return Dual(0.0, 0.0)
     v = lighter / up * sums[0] - lighter / down * sums[1]
-    missed = gamma(depth + 2 * IN_PAIRS + FEW) * _bound_sums(2 * lighter, most, magnitudes)
-    return _maximise(v, 2 * lighter, most, missed)
+    in_pairs = IN_PAIRS + additions
+    missed = gamma(depth + 2 * in_pairs + FEW) * _bound_sums(2 * lighter, most, magnitudes)
+    return _maximise(v, 2 * lighter, most, missed, in_pairs)
 
 
 @unwarned
@@ -134,9 +139,12 @@ def _bound_sums(total: float, most: float, magnitudes: Magnitudes) -> F64:
     return bounds
 
 
-def _maximise(v: F64, total: float, most: float, missed: F64) -> Dual:
-    """Return the largest D(c) for 0 <= c <= 1 / most, less its rounding; v (d,) is off by missed (d,) at most."""
-    peak, share = float(np.max(np.abs(v) + missed)), gamma(2 * IN_PAIRS + FEW)
+def _maximise(v: F64, total: float, most: float, missed: F64, in_pairs: int = IN_PAIRS) -> Dual:
+    """Return the largest D(c) for 0 <= c <= 1 / most, less its rounding; v (d,) is off by missed (d,) at most.
+
+    in_pairs: how many additions a term of `total` has gone through.
+    """
+    peak, share = float(np.max(np.abs(v) + missed)), gamma(2 * in_pairs + FEW)
     if peak == 0.0:
         return Dual((1.0 - share) * total / most, total / most)
     length, computed = (np.abs(v) + missed) / peak, v / peak  # |v|^2 itself may overflow.

@@ -64,11 +64,12 @@ def find_keys(rule: str, point: Point, y: F64, bias: float) -> F64:
 
 @unwarned
 def find_limits(
-    reduction: Reduction, point: Point, y: F64, costs: F64, bias: float, mu: float, growth: float, n_features: int
+    reduction: Reduction, point: Point, y: F64, costs: F64, bias: float, mu: float, growth: float, n_features: float
 ) -> F64:
     """Return the largest key in Q of each class, (2,), y = -1 first; it is infinite where all rows are in Q.
 
-    growth: the factor, at least 1, by which Q is larger than (3.18) says.
+    growth: the factor, at least 1, by which Q is larger than (3.18) says. Where the rows are a sample of a share p of
+    all rows, q_U and n_features are p times what they are for all.
     """
     counted = costs > 0
     n = int(np.count_nonzero(counted))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lstsq
 
-from streamsvm.methods.interior_point.steps import Point, find_omega, unwarned
+from streamsvm.methods.interior_point.steps import unwarned
 from streamsvm.numeric.exact_sums import (
     ExactSums,
     add_exact_sums,
@@ -24,7 +24,7 @@ from streamsvm.numeric.exact_sums import (
     start_exact_sums,
 )
 from streamsvm.numeric.rounding import add_pairs
-from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, to_dense
+from streamsvm.numeric.rows import F64, CsrRows, Rows, to_dense
 
 MOST_FREE_ROWS = 512  # Their matrix has 20 MB at most, where there are 5,000 features.
 MOST_CORRECTIONS = 20  # Each corrects what the last one has left, and goes half of the way to a bound at most.
@@ -41,12 +41,6 @@ class Corrected(NamedTuple):
     sums: ExactSums
     corrections: F64
     magnitude: float
-
-
-def choose_free_rows(point: Point, costs: F64) -> I64:
-    """Return the numbers of the rows with the largest C / omega: their multipliers are far from both bounds."""
-    number = min(len(costs), MOST_FREE_ROWS)
-    return np.sort(np.argsort(-costs / find_omega(point), kind="stable")[:number])
 
 
 @unwarned

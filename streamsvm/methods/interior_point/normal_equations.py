@@ -13,11 +13,14 @@ to choose it, 8,000 rows of Web with C = 100 take 46 instead of 35, and 8,000 ro
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.linalg.blas import dsyr
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from streamsvm.methods.interior_point.steps import Point, Targets, aim_at_zero, find_omega, find_right_side, unwarned
+from streamsvm.methods.interior_point.row_numbers import Course
+from streamsvm.methods.interior_point.steps import unwarned
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64
 
@@ -26,61 +29,48 @@ MOST_JITTER = 1e-4
 Solution = tuple[F64, float]  # dw (d,) and db
 
 
+class RightSide(NamedTuple):
+    """Sums of r_Omega over all rows, for some targets: h = X'Y W r_Omega (d,), and one = y'W r_Omega."""
+
+    h: F64
+    one: float
+
+
 class NormalEquations:
     """The equations at one point; M is factored: U'U = M + jitter I.
 
-    gram (d, d): the upper triangle of X_Q'W_Q X_Q. chosen_sum (d,): ybar_Q. chosen_weight: q_Q. FloatingPointError is
-    raised if M cannot be factored (`factor`).
+    gram (d, d): the upper triangle of X_Q'W_Q X_Q. chosen_sum (d,): ybar_Q. chosen_weight: q_Q. total: q. r_w and r_b:
+    w - X'Y alpha and y'alpha. FloatingPointError is raised if M cannot be factored (`factor`).
     """
 
     @unwarned
     def __init__(
-        self,
-        gram: F64,
-        chosen_sum: F64,
-        chosen_weight: float,
-        ybar: F64,
-        r_w: F64,
-        point: Point,
-        y: F64,
-        costs: F64,
-        bias: float,
+        self, gram: F64, chosen_sum: F64, chosen_weight: float, ybar: F64, total: float, r_w: F64, r_b: float
     ) -> None:
-        self.point, self.y, self.bias, self.ybar, self.r_w = point, y, bias, ybar, r_w
-        self.weight, self.r_b = costs / find_omega(point), float(y @ (costs * point.t))
-        self.total = float(np.sum(self.weight))
+        self.ybar, self.total, self.r_w, self.r_b = ybar, total, r_w, r_b
         M, share = np.array(gram, order="F"), 1.0
         if chosen_weight > 0:  # Otherwise Q is empty, and M = I.
-            share = self.total / chosen_weight
+            share = total / chosen_weight
             M = dsyr(-1.0 / chosen_weight, chosen_sum, a=M, overwrite_a=1)
             M *= share
         M[np.diag_indices_from(M)] += 1.0
         self.U, self.jitter = factor(M, share * float(np.mean(np.diag(gram))))
 
     @unwarned
-    def solve(self, h: F64, targets: Targets) -> Solution:
-        """Return dw and db; h (d,) is X'Y W r_Omega with the r_Omega of the targets."""
-        found: Solution = self._solve([self._reduce(self.r_w + h, self.r_b, self._side(targets))])[0]
+    def solve(self, side: RightSide, course: Course) -> Solution:  # noqa: ARG002
+        """Return dw and db of the corrector."""
+        found: Solution = self._solve([self._reduce(self.r_w + side.h, self.r_b - side.one)])[0]
         return found
 
     @unwarned
-    def predict(self, h: F64, center: F64, scales: F64) -> tuple[Solution, Solution]:
-        """Return the solution of the predictor, and the change of it that sigma mu = 1 makes.
-
-        h (d,) is X'Y W r_Omega of the predictor, and center (d,) is X'Y W (1/r - 1/t) scales.
-        """
-        zero = self._reduce(self.r_w + h, self.r_b, self._side(aim_at_zero(self.point)))
-        apart = scales * (1.0 / self.point.r - 1.0 / self.point.t)
-        predictor, centering = self._solve([zero, self._reduce(center, 0.0, apart)])
+    def predict(self, zero: RightSide, center: RightSide, mean: float) -> tuple[Solution, Solution]:  # noqa: ARG002
+        """Return the solution of the predictor, and the change of it that sigma mu = 1 makes."""
+        both = self._reduce(self.r_w + zero.h, self.r_b - zero.one), self._reduce(center.h, -center.one)
+        predictor, centering = self._solve([*both])
         return predictor, centering
 
-    def _side(self, targets: Targets) -> F64:
-        side: F64 = find_right_side(self.point, self.y, self.bias, targets)
-        return side
-
-    def _reduce(self, r_w: F64, r_b: float, right_side: F64) -> tuple[F64, float]:
+    def _reduce(self, r_w: F64, r_b: float) -> tuple[F64, float]:
         """Return the right-hand side of the equations for dw, and rbar_a."""
-        r_b -= float(self.y @ (self.weight * right_side))
         return -r_w - r_b / self.total * self.ybar, r_b
 
     def _solve(self, sides: list[tuple[F64, float]]) -> list[Solution]:

@@ -7,50 +7,53 @@ from functools import partial
 
 import numpy as np
 
-from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.interior_point import solver as interior_point
+from streamsvm.methods.interior_point.best_bias import add_bins
 from streamsvm.methods.interior_point.constraint_reduction import Reduction, find_limits
 from streamsvm.methods.interior_point.options import InteriorPointOptions
 from streamsvm.methods.interior_point.row_equations import count_bytes
+from streamsvm.methods.interior_point.row_numbers import (
+    COSTS,
+    N_NUMBERS,
+    N_VECTORS,
+    Course,
+    Y,
+    arrive,
+    begin,
+    correct,
+    move,
+    point_of,
+    predict,
+)
+from streamsvm.methods.interior_point.row_passes import SAMPLE_ROWS, Smallest, add_critical, add_free
 from streamsvm.methods.interior_point.solver import InteriorPoint
 from streamsvm.methods.interior_point.state import State, start_state
 from streamsvm.methods.interior_point.step_length import MOST_CRITICAL_ROWS
-from streamsvm.methods.interior_point.steps import (
-    Direction,
-    Point,
-    aim_at_center,
-    aim_at_zero,
-    find_direction,
-    find_ratios,
-    find_right_side,
-    measure_residual,
-    move,
-    move_inside,
-)
+from streamsvm.methods.interior_point.steps import aim_at_zero, find_right_side
 from streamsvm.methods.interior_point.sums import (
     N_MAGNITUDES,
     N_SUMS,
     add_assembled,
+    add_exact_multipliers,
     add_predicted,
     start_assembled,
     start_predicted,
 )
 from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.models.model import LinearModel
-from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.exact_losses import add_exact, start_exact
-from streamsvm.numeric.exact_sums import add_exact_sums, start_exact_sums
+from streamsvm.numeric.exact_sums import start_exact_sums
 from streamsvm.numeric.gram import BUFFER_ROWS, LIGHT_COLUMNS, LIGHT_ROWS
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.requests import MemoryNeed
 
 MOST_FEATURES = 5000  # Then a matrix takes 200 MB, and a task holds three.
-ROW_VECTORS = 32  # The driver holds at most so many vectors of 8 bytes a row at once.
-HELD_VECTORS = 18  # So many of these vectors belong to the state and the next state, and stay between two steps.
+PLANNED_STEPS = 200  # A step has four vectors of d entries, which are small beside a matrix unless there are few.
+MOST_TOLD_ROWS = 2 * SAMPLE_ROWS  # of which the driver is told numbers at a time
 MATRICES = 5  # d x d matrices of the driver: Gram matrices of this and the next state, M, its factor, a checkpoint
 
 
@@ -79,23 +82,24 @@ def set_up(source: RowSource, options: TrainOptions, own: InteriorPointOptions) 
 
 
 def _need_memory(source: RowSource, threads: int) -> MemoryNeed:  # noqa: ARG001
-    """Return the memory of the solver: matrices of d x d, and vectors with an entry for each row.
+    """Return the memory of the solver: matrices of d x d, and what it is told of some rows.
 
-    The totals of a task are a matrix with its buffer, sums of d entries, and 56 bytes for each row. A task is sent
-    vectors of d entries, and its part of the row vectors. Between two steps the driver holds HELD_VECTORS row vectors
-    and two matrices: those of this step and of the last. Few rows may be solved as they are (row_equations).
+    The totals of a task are a matrix with its buffer, sums of d entries, and some rows with their numbers. A task is
+    sent the vectors of all steps since the start. Between two steps the driver holds two matrices: those of this step
+    and of the last. Few rows may be solved as they are (row_equations).
     """
-    n, d, n_groups = source.n_rows, source.n_features, len(plan_groups(source))
+    n, d = source.n_rows, source.n_features
     buffered = BUFFER_ROWS + (LIGHT_ROWS + LIGHT_COLUMNS) // 2  # light rows and their products are float32
     critical = 2 * min(n, MOST_CRITICAL_ROWS) * source.nbytes // n
-    driver = 8 * ROW_VECTORS * n + 8 * MATRICES * d**2 + critical + count_bytes(n, d)
+    told = 8 * min(n, MOST_TOLD_ROWS) * (N_NUMBERS + 2)
+    steps = 8 * 2 * N_VECTORS * PLANNED_STEPS * d
+    driver = 8 * MATRICES * d**2 + 3 * told + 3 * steps + critical + count_bytes(n, d)
     return MemoryNeed(
         driver_bytes=driver,
-        turn_bytes=driver - (8 * HELD_VECTORS * n + 8 * 2 * d**2),
-        totals_bytes=8 * d * (d + buffered + N_SUMS + N_MAGNITUDES + 2) + 56 * n // n_groups,
-        shared_bytes=32 * d,
-        gathered_bytes=56 * n,
-        by_row_bytes=8 * 8 * n,
+        turn_bytes=driver - (8 * 2 * d**2 + 2 * steps),
+        totals_bytes=8 * d * (d + buffered + N_SUMS + N_MAGNITUDES + 2) + told,
+        shared_bytes=steps + 32 * d,
+        state_bytes=8 * N_NUMBERS * n,
     )
 
 
@@ -104,27 +108,17 @@ def _make_model(source: RowSource, state: State, take: TakeRows) -> LinearModel:
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
-    """Call every compiled function of both passes, and of the driver's work between two passes."""
-    costs, one, two, none = np.ones(2), np.ones(2), np.full(2, 2.0), np.zeros(2)
-    add_predicted(start_predicted(2), rows, costs, np.zeros((2, 2)), none, 1.0, 1.0, none, two, one, two, one)
-    allowed, limits = np.ones(2, dtype=bool), np.full(2, np.inf)
-    point = (none, two, one, two, one, none, none)
-    ends = np.zeros((2, 2))
-    add_assembled(start_assembled(2, 1.0), rows, costs, ends, none, 0.0, limits, "omega", True, *point, allowed)
-    add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), costs)
-    add_exact_sums(start_exact_sums(2), rows, one)
-    _run_driver_kernels()
-
-
-def _run_driver_kernels() -> None:
-    y, costs, ones = np.array([-1.0, 1.0]), np.ones(2), np.ones(2)
-    point, direction = Point(*[ones] * 5), Direction(*[ones] * 5)
-    measure_residual(point, y, costs, 0.0)
-    targets = aim_at_zero(point)
-    find_right_side(point, y, 0.0, targets)
-    aim_at_center(point, direction, 1.0, 0.5, point.s)
-    find_ratios(point, find_direction(point, y, costs, 0.0, targets, ones, 0.0))
-    move(point, direction, 0.5)
-    move_inside(point, direction, 0.5)
-    find_limits(Reduction(), point, y, costs, 0.0, 1.0, 1.0, 2)
-    find_best_bias(y, costs, ones)
+    """Call every compiled function of the passes, and of the driver's work between them."""
+    numbers, bits, ends = begin(None, rows, np.ones(2)), np.zeros((2, 1)), np.zeros((2, 2))
+    course = Course(0.0, 0.0, 1.0, 0.5, 1.0, 0.0, 0.5)
+    numbers = arrive(move(correct(predict(numbers, rows, ends), rows, ends), rows, *course), rows)
+    add_predicted(start_predicted(2), rows, 0.0, 0.0, 1.0, 1.0, numbers)
+    limits = np.full(2, np.inf)
+    add_assembled(start_assembled(2, 1.0), rows, course, limits, "omega", (1.0, 0), True, numbers)
+    add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), np.ones(2))
+    add_exact_multipliers(start_exact_sums(2), rows, numbers)
+    add_bins(bits, rows, 0, 0, numbers)
+    add_free(Smallest(1), rows, numbers)
+    add_critical(Smallest(1), rows, course, np.zeros(3), numbers)
+    find_right_side(point_of(numbers), numbers[Y], 0.0, aim_at_zero(point_of(numbers)))
+    find_limits(Reduction(), point_of(numbers), numbers[Y], numbers[COSTS], 0.0, 1.0, 1.0, 2)

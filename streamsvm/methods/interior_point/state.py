@@ -10,7 +10,7 @@ between their bounds are corrected (interior_point.free_multipliers).
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -18,23 +18,27 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamsvm.errors import CertificateError
+from streamsvm.methods.interior_point.best_bias import find_bias
 from streamsvm.methods.interior_point.bounds import (
     Dual,
     Magnitudes,
     Primal,
+    bound_slack,
     choose_exact,
     find_exact_lower_bound,
     find_lower_bound,
     find_primal,
     lengthen,
 )
-from streamsvm.methods.interior_point.free_multipliers import choose_free_rows, correct_sums
-from streamsvm.methods.interior_point.steps import Point, unwarned
-from streamsvm.methods.interior_point.sums import MAPPED, NEGATIVE, POSITIVE, AssembledSums, gather
+from streamsvm.methods.interior_point.free_multipliers import MOST_FREE_ROWS, correct_sums
+from streamsvm.methods.interior_point.row_numbers import COSTS, Course, T, check_changes, list_changes
+from streamsvm.methods.interior_point.row_passes import Measures, add_free, find_smallest, measure
+from streamsvm.methods.interior_point.steps import unwarned
+from streamsvm.methods.interior_point.sums import N_SUMS, NEGATIVE, POSITIVE, AssembledSums, add_exact_multipliers
 from streamsvm.numeric.exact_losses import add_exact, combine_exact, start_exact
-from streamsvm.numeric.exact_sums import add_exact_sums, combine_exact_sums, start_exact_sums
+from streamsvm.numeric.exact_sums import combine_exact_sums, start_exact_sums
 from streamsvm.numeric.rows import F64, I64
-from streamsvm.requests import All, Progress, Scan, Take
+from streamsvm.requests import All, Progress, RowState, Scan, Take
 
 # If the gap has not fallen in so many steps at the end of the path, alpha is not known well enough for a proof.
 LOST_STEPS = 3
@@ -43,30 +47,36 @@ FALLS = 0.99  # A run is stuck while its gap is above this share of what it was 
 
 @dataclass
 class State:
-    """All that changes from step to step; it is saved as it is.
+    """All that changes from step to step; it is saved as it is. It does not grow with the rows.
 
-    f, s, t, xi, r, y and costs are (n,). gram, sums, chosen_weight and chosen_rows are those of AssembledSums at this
-    point, and magnitudes those of the first pass. objective and lower_bound are the best P and D so far; rounding and
+    gram, sums, ones and chosen_rows are those of AssembledSums at this point; magnitudes, total_cost, positive_cost,
+    largest_cost and counted_rows those of the first pass. complementarity and residual: sum C (s t + xi r), and
+    the largest residual.
+    change_kinds (m,), change_numbers (m, 7), change_vectors (v, d): all changes of the rows' numbers since the start
+    (row_numbers), which a step adds to. objective and lower_bound are the best P and D so far; rounding and
     lower_rounding bound their rounding errors, and the latter is taken off lower_bound already. last_gap: P - D when it
     last fell. exact_step: the first step that may ask for an exact pass again. corrected_rows (k,) and corrections
     (k, 2): the rows whose multipliers were corrected for lower_bound, and their corrections (free_multipliers).
     """
 
-    f: F64
-    s: F64
-    t: F64
-    xi: F64
-    r: F64
     w: F64
     best_w: F64
     gram: F64
     sums: F64
-    y: F64 = field(default_factory=lambda: np.empty(0))
-    costs: F64 = field(default_factory=lambda: np.empty(0))
+    change_vectors: F64
+    n_rows: int = 0
+    change_kinds: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    change_numbers: F64 = field(default_factory=lambda: np.empty((0, len(Course._fields))))
+    ones: F64 = field(default_factory=lambda: np.zeros(N_SUMS))
     bias: float = 0.0
     best_bias: float = 0.0
     magnitudes: F64 = field(default_factory=lambda: np.empty((2, 0)))
-    chosen_weight: float = 0.0
+    total_cost: float = 0.0
+    positive_cost: float = 0.0
+    largest_cost: float = 0.0
+    counted_rows: int = 0
+    complementarity: float = 0.0
+    residual: float = 0.0
     chosen_rows: int = 0
     step_length: float = 0.0
     growth: float = 1.0
@@ -83,13 +93,13 @@ class State:
     corrected_rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     corrections: F64 = field(default_factory=lambda: np.empty((0, 2)))
     shapes: ClassVar = {
-        "f": ("n",),
-        "y": ("n",),
-        "costs": ("n",),
         "w": ("d",),
         "best_w": ("d",),
         "gram": ("d", "d"),
         "sums": ("6", "d"),
+        "change_kinds": ("m",),
+        "change_numbers": ("m", "7"),
+        "change_vectors": ("v", "d"),
         "magnitudes": ("2", "d"),
         "corrected_rows": ("k",),
         "corrections": ("k", "2"),
@@ -97,16 +107,46 @@ class State:
     row_numbers: ClassVar = ("corrected_rows",)
     added: ClassVar = ("corrected_rows", "corrections")
 
+    def check(self) -> None:
+        """Raise ValueError if there cannot be such changes."""
+        check_changes(self.change_kinds, self.change_vectors)
+
+    def hold(self, name: str) -> RowState:
+        """Return the numbers of the rows at this point, under a name that no other run has."""
+        return RowState(name, list_changes(self.change_kinds, self.change_numbers, self.change_vectors))
+
+    def change(self, kind: int, given: Sequence[float] = (), vectors: F64 | None = None) -> State:
+        """Return the state with one more change of the rows' numbers."""
+        numbers = np.zeros((1, len(Course._fields)))
+        numbers[0, : len(given)] = given
+        both = self.change_vectors if vectors is None else np.concatenate((self.change_vectors, vectors))
+        return replace(
+            self,
+            change_kinds=np.append(self.change_kinds, kind),
+            change_numbers=np.concatenate((self.change_numbers, numbers)),
+            change_vectors=both,
+        )
+
     @property
-    def point(self) -> Point:
-        """The variables of the rows."""
-        return Point(self.f, self.s, self.t, self.xi, self.r)
+    def mu(self) -> float:
+        """The complementarity measure."""
+        return self.complementarity / (2 * self.total_cost) if self.total_cost > 0 else 0.0
+
+    @property
+    def mean_cost(self) -> float:
+        """The mean of the positive costs."""
+        return self.total_cost / max(1, self.counted_rows)
 
     @property
     def r_w(self) -> F64:
         """The residual w - X'Y alpha."""
         missed: F64 = self.w - (self.sums[POSITIVE] - self.sums[NEGATIVE])
         return missed
+
+    @property
+    def r_b(self) -> float:
+        """The residual y'alpha."""
+        return float(self.ones[POSITIVE] - self.ones[NEGATIVE])
 
     @property
     def progress(self) -> Progress:
@@ -116,46 +156,64 @@ class State:
 
 
 def start_state(n_rows: int, n_features: int) -> State:
-    """Return w = 0 and s = xi = 2 as in the paper (section 5), and t = r = 1, which are multipliers within bounds."""
-    two, one, none = np.full(n_rows, 2.0), np.ones(n_rows), np.zeros(n_features)
-    return State(np.zeros(n_rows), two, one, two, one, none, none, np.zeros((0, 0)), np.zeros((0, 0)))
+    """Return w = 0. The rows begin at the numbers of row_numbers.begin."""
+    none, empty = np.zeros(n_features), np.zeros((0, 0))
+    return State(none, none, empty, empty, np.zeros((0, n_features)), n_rows)
 
 
-def settle(state: State, sums: AssembledSums, class_costs: F64, tol: float) -> Generator[All | Take, Any, State]:
-    """Return the state with the sums of its point and the P and D that they prove; ask for an exact pass if useful."""
+def settle(
+    state: State, name: str, sums: AssembledSums, class_costs: F64, tol: float
+) -> Generator[All | Scan | Take, Any, State]:
+    """Return the state with the sums of its point and the P and D that they prove; ask for an exact pass if useful.
+
+    name: of the numbers of the rows.
+    """
     state = replace(
         state,
-        f=gather(sums.tiles, MAPPED)[:, 1].copy(),
         gram=sums.gram.finish(),
         sums=sums.sums,
-        chosen_weight=sums.chosen_weight,
+        ones=sums.ones,
         chosen_rows=sums.chosen_rows,
         passes=state.passes + 1,
         steps=state.steps + 1,
     )
-    if not all(np.isfinite(part).all() for part in (state.f, state.sums, np.diag(state.gram))):
+    held, magnitudes = state.hold(name), Magnitudes(*state.magnitudes)
+    measured, found = yield from _measure(state, held)
+    state = replace(state, complementarity=measured.complementarity, residual=measured.residual)
+    if not (measured.is_finite and all(np.isfinite(part).all() for part in (state.sums, np.diag(state.gram)))):
         return replace(state, objective=float("nan"))
-    most, magnitudes = max(1.0, float(np.max(state.t))), Magnitudes(*state.magnitudes)
-    alpha = state.costs * state.t
-    found = find_primal(state.w, state.f, state.y, state.costs, magnitudes)
-    bound = find_lower_bound(state.sums[[POSITIVE, NEGATIVE]], state.y, alpha, most, magnitudes, sums.depth)
+    most = max(1.0, measured.most)
+    classes = [POSITIVE, NEGATIVE]
+    bound = find_lower_bound(sums.sums[classes], sums.ones[classes], most, magnitudes, sums.depth, sums.additions)
     state = _keep_best(state, found, bound)
     if not _needs_exact_pass(state, found, bound, tol):
         return _note_progress(state)
     W, biases = lengthen(found, tol)
     losses = Scan(partial(start_exact, len(W)), add_exact, combine_exact, (W, biases, class_costs))
     start = partial(start_exact_sums, len(state.w))
-    exact_losses, exact_sums = yield All([losses, Scan(start, add_exact_sums, combine_exact_sums, (), (alpha,))])
+    multipliers = Scan(start, add_exact_multipliers, combine_exact_sums, states=(held,))
+    exact_losses, exact_sums = yield All([losses, multipliers])
     again = state.steps + 2**state.exact_passes
     state = replace(state, passes=state.passes + 1, exact_passes=state.exact_passes + 1, exact_step=again)
     found, bound = choose_exact(W, biases, exact_losses), find_exact_lower_bound(exact_sums, most, magnitudes)
     state = _keep_best(state, found, bound)
     if not state.progress.is_proved(tol) and _is_at_end_of_path(state, tol):
-        free = choose_free_rows(state.point, state.costs)
-        corrected = correct_sums(exact_sums, (yield Take(free)), state.w, alpha[free], most * state.costs[free])
+        free, numbers = (yield find_smallest(held, MOST_FREE_ROWS, add_free)).by_row()
+        alpha, highest = numbers[COSTS] * numbers[T], most * numbers[COSTS]
+        corrected = correct_sums(exact_sums, (yield Take(free)), state.w, alpha, highest)
         bound = find_exact_lower_bound(corrected.sums, most, magnitudes, corrected.magnitude)
         state = _keep_best(state, found, bound, free, corrected.corrections)
     return _note_progress(state)
+
+
+@unwarned
+def _measure(state: State, held: RowState) -> Generator[Scan, Any, tuple[Measures, Primal]]:
+    """Return what the point is, and P at the bias that is best for its w."""
+    magnitudes, rounding = Magnitudes(*state.magnitudes), np.finfo(float).eps * state.n_rows * state.total_cost
+    bias = yield from find_bias(held, state.n_rows, -state.positive_cost, float(rounding))
+    below = bound_slack(state.w, bias, magnitudes)
+    measured = yield measure(held, state.bias, bias, below)
+    return measured, find_primal(state.w, bias, measured, state.total_cost, state.n_rows, magnitudes)
 
 
 def _needs_exact_pass(state: State, found: Primal, bound: Dual, tol: float) -> bool:
@@ -170,10 +228,9 @@ def _needs_exact_pass(state: State, found: Primal, bound: Dual, tol: float) -> b
     return useful and state.steps >= state.exact_step
 
 
-@unwarned
 def _is_at_end_of_path(state: State, tol: float) -> bool:
     """Return whether the gap of the central path itself is at most tol P, so that the rest of the gap is rounding."""
-    return float(state.costs @ (state.s * state.t + state.xi * state.r)) <= tol * state.objective
+    return state.complementarity <= tol * state.objective
 
 
 def _keep_best(

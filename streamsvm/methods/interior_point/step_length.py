@@ -20,18 +20,16 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.methods.interior_point.steps import BOUNDARY
-from streamsvm.numeric.rows import F64, I64
+from streamsvm.numeric.rows import F64
 
 CRITICAL_SHARE, LEAST_CRITICAL_ROWS, MOST_CRITICAL_ROWS = 100, 64, 2048  # One row in CRITICAL_SHARE is critical.
 PASSED_OVER_SHARE, MOST_BEYOND = 3000, 1.2  # One row in so many may be passed over.
 MOST_MISSED = 2.0  # A step more than so many times as long as the shortest ratio of all rows is made again.
 
 
-def find_smallest(ratios: F64) -> I64:
-    """Return the numbers of the critical rows, ascending: those with the smallest ratios (steps.find_ratios)."""
-    n_rows = len(ratios)
-    number = min(n_rows, max(LEAST_CRITICAL_ROWS, min(n_rows // CRITICAL_SHARE, MOST_CRITICAL_ROWS)))
-    return np.sort(np.argpartition(ratios, number - 1)[:number])
+def count_critical(n_rows: int) -> int:
+    """Return how many rows are critical: those with the smallest ratios (steps.find_ratios)."""
+    return min(n_rows, max(LEAST_CRITICAL_ROWS, min(n_rows // CRITICAL_SHARE, MOST_CRITICAL_ROWS)))
 
 
 def choose_length(ratios: F64, n_rows: int) -> float:
@@ -41,7 +39,6 @@ def choose_length(ratios: F64, n_rows: int) -> float:
     return min(1.0, BOUNDARY * float(min(ordered[passed_over], MOST_BEYOND * ordered[0])))
 
 
-def mend_length(length: float, ratios: F64) -> float:
-    """Return the chosen length if it is short enough for the ratios of all rows, else one that leaves all inside."""
-    longest = float(np.min(ratios))
+def mend_length(length: float, longest: float) -> float:
+    """Return the length if it is short enough for `longest`, the smallest ratio; else one that leaves all inside."""
     return length if length <= MOST_MISSED * longest else min(1.0, BOUNDARY * longest)

@@ -183,24 +183,3 @@ def move_inside(point: Point, direction: Direction, step: float) -> Point:
 def find_scales(costs: F64, mean: float) -> F64:
     """Return scale_i = mean / C_i, or 0 for rows of cost 0."""
     return np.divide(mean, costs, out=np.zeros(len(costs)), where=costs > 0)
-
-
-def find_mean(costs: F64) -> float:
-    """Return the mean of the positive costs."""
-    return float(np.sum(costs)) / max(1, int(np.count_nonzero(costs)))
-
-
-@unwarned
-def measure_complementarity(point: Point, costs: F64) -> float:
-    """Return mu = sum C (s t + xi r) / (2 sum C)."""
-    total = float(np.sum(costs))
-    return float(costs @ (point.s * point.t + point.xi * point.r)) / (2 * total) if total > 0 else 0.0
-
-
-@unwarned
-def measure_residual(point: Point, y: F64, costs: F64, bias: float) -> float:
-    """Return the largest residual of (3.2), (3.3) and (3.4)."""
-    r_s, r_u = find_residuals(point, y, bias)
-    counts = costs > 0
-    of_rows = np.maximum(np.abs(r_s), np.abs(costs * r_u))
-    return max(abs(float(y @ (costs * point.t))), float(np.max(of_rows, where=counts, initial=0.0)))

@@ -6,80 +6,75 @@ sums are float64. Only the rows in Q take part in the Gram matrix.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-from streamsvm.methods.interior_point.constraint_reduction import Flags
+from streamsvm.methods.interior_point.row_numbers import (
+    AFTER,
+    CORRECTED,
+    COSTS,
+    Course,
+    T,
+    Y,
+    find_corrected,
+    find_predicted,
+    point_of,
+)
+from streamsvm.methods.interior_point.row_passes import is_drawn, sum_complementarity
 from streamsvm.methods.interior_point.steps import (
     Point,
-    Targets,
-    aim_at_zero,
     compiled,
-    find_direction,
     find_omega,
+    find_ratios,
     find_scales,
     find_second_order,
     move_inside,
     unwarned,
 )
+from streamsvm.numeric.exact_sums import ExactSums, add_exact_sums
 from streamsvm.numeric.gram import GramSum
-from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import (
-    F32,
-    F64,
-    I32,
-    I64,
-    SUMS_MAY_BE_REORDERED,
-    CsrRows,
-    Matrix,
-    Rows,
-    add_rows,
-    scores_of,
-    split,
-)
+from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, add_rows, split
 
 WEIGHTS, PREDICTOR, CENTERING, POSITIVE, NEGATIVE, CHOSEN = range(6)  # rows of AssembledSums.sums
 N_SUMS = 6
-MAPPED, LABELS, SAMPLE_WEIGHTS = 1, 2, 3  # places in a Tile; place 0 is the number of its first row
 N_MAGNITUDES = 2
-
-Tile = tuple[int, F64, Any, Any]
-
-
-def gather(tiles: list[Tile], column: int) -> Any:
-    """Return MAPPED, LABELS or SAMPLE_WEIGHTS of all rows in the order of the rows, or None if tiles have none."""
-    parts = [tile[column] for tile in sorted(tiles, key=lambda tile: tile[0])]
-    return None if parts[0] is None else np.concatenate(parts)
 
 
 @dataclass
 class AssembledSums:
     """The totals of the pass `assemble`, at the new point.
 
-    gram, chosen_weight and chosen_rows are X'WX, e'We and e'e over Q. sums (6, d) has the rows WEIGHTS to CHOSEN:
-    X'We, X'YW r_Omega of the predictor, X'Y (1/r - 1/t) / omega, sum alpha_i x_i of the classes +1 and -1, and X'We
-    over Q. depth: the most additions that a term of `sums` has gone through. magnitudes (2, d): sum C_i |x_ij| and
-    the largest |x_ij| of the rows of positive cost. A tile is the number of its first row, X dw and X w at the new
-    point (n, 2), label codes, and sample weights. Magnitudes, labels and weights are found in the first pass only.
+    gram and chosen_rows are X'WX and e'e over Q. sums (6, d) has the rows WEIGHTS to CHOSEN: X'We, X'YW r_Omega of the
+    predictor, X'Y (1/r - 1/t) / omega, sum alpha_i x_i of the classes +1 and -1, and X'We over Q. ones (6,): the same
+    sums for a feature that is 1 in all rows. depth: the most additions that a term of `sums` has gone through;
+    additions: the most that the sum of a tile has in `ones`. shortest: the step at which the first variable of a row
+    becomes 0. complementarity: sum C (s t + xi r). The rest is found in the first pass only. magnitudes (2, d): sum C_i
+    |x_ij| and the largest |x_ij| of the rows of positive cost. total_cost, positive_cost, largest_cost,
+    counted_rows: sum C, the same of the class +1, the largest C, and the number of rows of positive cost.
     """
 
     gram: GramSum
     sums: F64
+    ones: F64
     magnitudes: F64
-    chosen_weight: float = 0.0
     chosen_rows: int = 0
     depth: int = 0
-    tiles: list[Tile] = field(default_factory=list)
+    additions: int = 0
+    shortest: float = float("inf")
+    complementarity: float = 0.0
+    total_cost: float = 0.0
+    positive_cost: float = 0.0
+    largest_cost: float = 0.0
+    counted_rows: int = 0
 
 
 def start_assembled(n_features: int, most_light: float = 0.0) -> AssembledSums:
     """Return the totals of no rows. most_light: which rows of the Gram matrix are light (numeric.gram)."""
-    return AssembledSums(
-        GramSum(n_features, most_light), np.zeros((N_SUMS, n_features)), np.zeros((N_MAGNITUDES, n_features))
-    )
+    sums, magnitudes = np.zeros((N_SUMS, n_features)), np.zeros((N_MAGNITUDES, n_features))
+    return AssembledSums(GramSum(n_features, most_light), sums, np.zeros(N_SUMS), magnitudes)
 
 
 @unwarned
@@ -88,81 +83,63 @@ def combine_assembled(left: AssembledSums, right: AssembledSums) -> AssembledSum
     return AssembledSums(
         left.gram + right.gram,
         left.sums + right.sums,
-        _combine_magnitudes(left.magnitudes, right.magnitudes),
-        left.chosen_weight + right.chosen_weight,
+        left.ones + right.ones,
+        np.stack((left.magnitudes[0] + right.magnitudes[0], np.maximum(left.magnitudes[1], right.magnitudes[1]))),
         left.chosen_rows + right.chosen_rows,
         max(left.depth, right.depth) + 1,
-        left.tiles + right.tiles,
+        max(left.additions, right.additions) + 1,
+        min(left.shortest, right.shortest),
+        left.complementarity + right.complementarity,
+        left.total_cost + right.total_cost,
+        left.positive_cost + right.positive_cost,
+        max(left.largest_cost, right.largest_cost),
+        left.counted_rows + right.counted_rows,
     )
-
-
-def _combine_magnitudes(left: F64, right: F64) -> F64:
-    return np.stack((left[0] + right[0], np.maximum(left[1], right[1])))
 
 
 @unwarned
 def add_assembled(
     totals: AssembledSums,
     rows: Rows,
-    class_costs: F64,
-    ends: F64,
-    biases: F64,
-    step: float,
+    course: Course,
     limits: F64,
     rule: str,
+    drawn: tuple[float, int],
     first: bool,
-    f: F64,
-    s: F64,
-    t: F64,
-    xi: F64,
-    r: F64,
-    sv: F64,
-    xu: F64,
-    allowed: Flags,
+    numbers: F64,
 ) -> None:
-    """Add a tile at the end of a step of length `step`. biases: b before the step, and its change.
+    """Add a tile at the end of a step; one of length 0 leaves the rows where they are.
 
-    ends (2, d): dw, and w after the step: the new f is one product, and its rounding does not grow from step to step.
+    limits (2,): the largest keys of Q by class. drawn: share and seed of the rows that may be in Q (row_passes).
     """
-    y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
-    products = _map(*split(rows.X), ends)
-    df, after = products[:, 0].copy(), products[:, 1].copy()
-    coefs = _weigh(f, s, t, xi, r, sv, xu, allowed, y, costs, df, after, biases, step, limits, rule == "omega")
+    course, before, costs = Course(*course), point_of(numbers), numbers[COSTS]
+    point = before
+    if course.length > 0.0:
+        direction = find_corrected(numbers, course, numbers[CORRECTED])
+        totals.shortest = min(totals.shortest, float(np.min(find_ratios(before, direction), initial=np.inf)))
+        point = move_inside(before, direction, course.length)
+    totals.complementarity += sum_complementarity(point, costs)
+    bias, allowed = course.bias + course.length * course.bias_change, is_drawn(rows.start, rows.n_rows, *drawn)
+    coefs = _weigh(point, numbers[AFTER], numbers[Y], costs, bias, limits, rule == "omega", allowed)
     chosen = np.flatnonzero(coefs[CHOSEN])
     totals.gram.add(rows.X, chosen, coefs[CHOSEN, chosen])
-    totals.chosen_weight += float(np.sum(coefs[CHOSEN]))
     totals.chosen_rows += len(chosen)
+    totals.ones += np.sum(coefs, axis=1)
     _add_products(*split(rows.X), coefs, totals.sums)
     totals.depth += rows.n_rows if isinstance(rows.X, CsrRows) else -(-rows.n_rows // 4) + 2  # see _add_products
-    sample_weight = None if rows.sample_weight is None or not first else rows.sample_weight.copy()
-    totals.tiles.append((rows.start, products, rows.y.copy() if first and rows.y is not None else None, sample_weight))
+    totals.additions += 1
     if first:
         _add_magnitudes(rows.X, costs, totals.magnitudes)
+        totals.total_cost += float(np.sum(costs))
+        totals.positive_cost += float(np.sum(costs, where=numbers[Y] > 0))
+        totals.largest_cost = max(totals.largest_cost, float(np.max(costs)))
+        totals.counted_rows += int(np.count_nonzero(costs))
 
 
 @compiled
-def _weigh(
-    f: F64,
-    s: F64,
-    t: F64,
-    xi: F64,
-    r: F64,
-    sv: F64,
-    xu: F64,
-    allowed: Flags,
-    y: F64,
-    costs: F64,
-    df: F64,
-    after: F64,
-    biases: F64,
-    step: float,
-    limits: F64,
-    by_omega: bool,
-) -> F64:
+def _weigh(point: Point, after: F64, y: F64, costs: F64, bias: float, limits: F64, by_omega: bool, allowed: Any) -> F64:
     """Return the factors (6, n) of the rows in `AssembledSums.sums`; after: f at the end of the step."""
-    before = Point(f, s, t, xi, r)
-    point = move_inside(before, find_direction(before, y, costs, biases[0], Targets(sv, xu), df, biases[1]), step)
-    coefs, bias = np.zeros((N_SUMS, y.size)), biases[0] + step * biases[1]
+    coefs = np.zeros((N_SUMS, y.size))
     for i in range(y.size):
         t_i, xi_i, r_i = point.t[i], point.xi[i], point.r[i]
         omega, distance = point.s[i] / t_i + xi_i / r_i, y[i] * (after[i] + bias) + xi_i - 1.0
@@ -175,26 +152,6 @@ def _weigh(
         if allowed[i] and key <= limits[1 if y[i] > 0 else 0]:
             coefs[CHOSEN, i] = weight
     return coefs
-
-
-@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
-def _map(values: F32, indices: I32, indptr: I64, dws: F64) -> F64:
-    """Return X dw, (n, k), for k = 1 or 2 vectors dw. Dense rows are read one at a time, in the order of memory.
-
-    This takes half the time of four rows at a time (rows.scores_of), because reading X is most of the work.
-    """
-    if values.ndim == 1:
-        products = np.empty((indptr.size - 1, len(dws)))
-        scores_of(values, indices, indptr, dws, products)
-        return products
-    products, u, v = np.empty((len(values), len(dws))), dws[0], dws[-1]
-    for i in range(len(values)):
-        x, by_u, by_v = values[i], 0.0, 0.0
-        for j in range(x.size):
-            by_u += x[j] * u[j]
-            by_v += x[j] * v[j]
-        products[i, 0], products[i, -1] = by_u, by_v
-    return products
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
@@ -237,12 +194,13 @@ def _add_magnitudes(X: Matrix, costs: F64, magnitudes: F64) -> None:
 class PredictedSums:
     """The totals of the pass `predict`.
 
-    second_order (1, d): X'YW (ds dt / t - dxi dr / r) with limited products (steps.find_products). A tile is the
-    number of its first row, and X dw of the predictor and of centering, (n, 2).
+    second_order (1, d): X'YW (ds dt / t - dxi dr / r) with limited products (steps.find_products); one: the same sum
+    for a feature that is 1 in all rows. shortest: the step at which the first variable of a row becomes 0.
     """
 
     second_order: F64
-    tiles: list[Tile] = field(default_factory=list)
+    one: float = 0.0
+    shortest: float = float("inf")
 
 
 def start_predicted(n_features: int) -> PredictedSums:
@@ -252,39 +210,25 @@ def start_predicted(n_features: int) -> PredictedSums:
 
 def combine_predicted(left: PredictedSums, right: PredictedSums) -> PredictedSums:
     """Return the totals of both groups of rows."""
-    return PredictedSums(left.second_order + right.second_order, left.tiles + right.tiles)
+    sums = left.second_order + right.second_order
+    return PredictedSums(sums, left.one + right.one, min(left.shortest, right.shortest))
 
 
 @unwarned
 def add_predicted(
-    totals: PredictedSums,
-    rows: Rows,
-    class_costs: F64,
-    dws: F64,
-    biases: F64,
-    mu: float,
-    mean_cost: float,
-    f: F64,
-    s: F64,
-    t: F64,
-    xi: F64,
-    r: F64,
+    totals: PredictedSums, rows: Rows, bias: float, change: float, mu: float, mean_cost: float, numbers: F64
 ) -> None:
-    """Add a tile. dws (2, d): dw of the predictor and of centering. biases: b, and its change by the predictor."""
-    y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
-    df = _map(*split(rows.X), dws)
+    """Add a tile. bias, change: b, and its change by the predictor."""
+    point, y, costs = point_of(numbers), numbers[Y], numbers[COSTS]
+    predicted = find_predicted(numbers, bias, change)
+    totals.shortest = min(totals.shortest, float(np.min(find_ratios(point, predicted), initial=np.inf)))
     scales = find_scales(costs, mean_cost)
-    coefs = _weigh_second_order(f, s, t, xi, r, y, costs, df[:, 0].copy(), biases, mu, scales)
+    coefs: F64 = y * costs / find_omega(point) * find_second_order(point, predicted, mu, scales)
     row = np.arange(rows.n_rows)
     add_rows(totals.second_order, rows.X, row, np.zeros_like(row), coefs)
-    totals.tiles.append((rows.start, df, None, None))
+    totals.one += float(np.sum(coefs))
 
 
-@compiled
-def _weigh_second_order(
-    f: F64, s: F64, t: F64, xi: F64, r: F64, y: F64, costs: F64, df: F64, biases: F64, mu: float, scales: F64
-) -> F64:
-    point = Point(f, s, t, xi, r)
-    predicted = find_direction(point, y, costs, biases[0], aim_at_zero(point), df, biases[1])
-    coefs: F64 = y * costs / find_omega(point) * find_second_order(point, predicted, mu, scales)
-    return coefs
+def add_exact_multipliers(totals: ExactSums, rows: Rows, numbers: F64) -> None:
+    """Add alpha_i x_i in twice the precision."""
+    add_exact_sums(totals, rows, numbers[COSTS] * numbers[T])

@@ -55,7 +55,7 @@ def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def nothing_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "ThreadedEngine", lambda source, threads, _: ThreadedEngine(source, threads))
+    monkeypatch.setattr(opening, "ThreadedEngine", lambda source, threads, *_: ThreadedEngine(source, threads))
 
 
 def scratch_options(folder: Path) -> TrainOptions:

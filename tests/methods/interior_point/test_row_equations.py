@@ -8,12 +8,22 @@ import pytest
 from scipy.sparse import csr_array
 
 from streamsvm import LinearSVC
-from streamsvm.methods.interior_point.normal_equations import NormalEquations
+from streamsvm.methods.interior_point.normal_equations import NormalEquations, RightSide
 from streamsvm.methods.interior_point.row_equations import RowEquations
-from streamsvm.methods.interior_point.steps import Point, aim_at_zero, find_omega, find_right_side
+from streamsvm.methods.interior_point.row_numbers import Course, Y, find_targets, point_of, predict
+from streamsvm.methods.interior_point.steps import (
+    Point,
+    Targets,
+    aim_at_zero,
+    find_omega,
+    find_right_side,
+    find_scales,
+)
 from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix, Rows
 from tests.methods.interior_point.test_interior_certificates import check
 from tests.numeric.test_row_qr import solve_squares
+
+COURSE = Course(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def draw_weighted(seed: int, n: int, distinct: int, scale: float) -> tuple[F32, npt.NDArray[np.int64], F64]:
@@ -57,18 +67,19 @@ def solve_exactly(X: F32, y: F64, weight: F64, side: F64, w: F64) -> F64:
 
 
 def make_equations(X: F32, costs: F64, w: F64, sparse: bool) -> tuple[NormalEquations, RowEquations, F64, F64]:
-    """Both kinds of equations at some point inside, r_Omega - t omega of the predictor, and y."""
-    random, n = np.random.default_rng(1), len(X)
+    """Both kinds of equations at some point inside, r_Omega - t omega of the predictor, and what the rows keep."""
+    random, n, bias = np.random.default_rng(1), len(X), 0.25
     y = np.where(random.random(n) < 0.5, -1.0, 1.0)
     point = Point(X @ w, *random.uniform(0.5, 2.0, (4, n)))
     weight, alpha = costs / find_omega(point), costs * point.t
-    gram, ybar = np.triu(X.T.astype(float) @ (weight[:, None] * X)), weight @ X
-    normal = NormalEquations(gram, ybar, float(weight.sum()), ybar, w - (y * alpha) @ X, point, y, costs, 0.25)
+    gram, ybar, total = np.triu(X.T.astype(float) @ (weight[:, None] * X)), weight @ X, float(weight.sum())
+    normal = NormalEquations(gram, ybar, total, ybar, total, w - (y * alpha) @ X, float(y @ alpha))
     counted = np.flatnonzero(costs)
     csr = csr_array(X[counted])
     taken: Matrix = CsrRows(csr.data, csr.indices, csr.indptr, X.shape[1]) if sparse else X[counted]
-    side = find_right_side(point, y, 0.25, aim_at_zero(point)) - point.t * find_omega(point)
-    return normal, RowEquations(normal, Rows(0, taken), counted, w), side, y
+    side = find_right_side(point, y, bias, aim_at_zero(point)) - point.t * find_omega(point)
+    numbers = np.stack((*point, y, costs, *np.zeros((3, n))))
+    return normal, RowEquations(normal, Rows(0, taken), numbers[:, counted].copy(), w, bias), side, numbers
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -78,12 +89,14 @@ def test_the_solution_is_that_of_fractions(heavy: float, sparse: bool) -> None:
     random = np.random.default_rng(0)
     X, w, costs = random.normal(size=(8, 3)).astype(np.float32), random.normal(size=3), np.ones(8)
     costs[[3, 7]], costs[5] = heavy, 0.0
-    normal, rows, side, y = make_equations(X, costs, w, sparse)
-    (dw, db), (centre, centre_bias) = rows.predict(np.empty(0), np.empty(0), np.ones(8))
-    exact = solve_exactly(X, y, normal.weight, side, w)
+    _, rows, side, numbers = make_equations(X, costs, w, sparse)
+    none, point, y = RightSide(np.empty(0), 0.0), point_of(numbers), numbers[Y]
+    (dw, db), (centre, centre_bias) = rows.predict(none, none, 2.0)
+    weight = costs / find_omega(point)
+    exact = solve_exactly(X, y, weight, side, w)
     np.testing.assert_allclose([*dw, db], exact, rtol=1e-12)
-    apart = 1.0 / rows.given.point.r - 1.0 / rows.given.point.t
-    exact = solve_exactly(X, y, normal.weight, apart, np.zeros(3))
+    apart = find_scales(costs, 2.0) * (1.0 / point.r - 1.0 / point.t)
+    exact = solve_exactly(X, y, weight, apart, np.zeros(3))
     np.testing.assert_allclose([*centre, centre_bias], exact, rtol=1e-12)
 
 
@@ -91,8 +104,17 @@ def test_the_solution_is_that_of_the_normal_equations() -> None:
     """Where the costs are alike, both are the same to rounding."""
     random = np.random.default_rng(0)
     X, w = random.normal(size=(8, 3)).astype(np.float32), random.normal(size=3)
-    normal, rows, _, y = make_equations(X, np.ones(8), w, sparse=False)
-    targets = aim_at_zero(normal.point)
-    h = (y * normal.weight * find_right_side(normal.point, y, 0.25, targets)) @ X
-    (dw, db), (own, own_bias) = normal.solve(h, targets), rows.solve(h, targets)
+    normal, rows, _, numbers = make_equations(X, np.ones(8), w, sparse=False)
+    point, y, none = point_of(numbers), numbers[Y], RightSide(np.empty(0), 0.0)
+
+    def sum_side(targets: Targets) -> RightSide:
+        weighted = y / find_omega(point) * find_right_side(point, y, 0.25, targets)
+        return RightSide(weighted @ X, float(weighted.sum()))
+
+    predictor, centering = rows.predict(none, none, 1.0)
+    np.testing.assert_allclose(predictor[0], normal.solve(sum_side(aim_at_zero(point)), COURSE)[0], rtol=1e-12)
+    course = Course(0.25, predictor[1], 0.8, 0.1, 1.0)
+    own_numbers = predict(numbers, Rows(0, X), np.stack((predictor[0], centering[0])))
+    side = sum_side(find_targets(own_numbers, course))
+    (dw, db), (own, own_bias) = normal.solve(side, course), rows.solve(none, course)
     np.testing.assert_allclose([*own, own_bias], [*dw, db], rtol=1e-12)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from streamsvm.methods.interior_point.constraint_reduction import Reduction, find_keys, find_limits
-from streamsvm.methods.interior_point.normal_equations import NormalEquations
+from streamsvm.methods.interior_point.normal_equations import NormalEquations, RightSide
+from streamsvm.methods.interior_point.row_numbers import Course
+from streamsvm.methods.interior_point.row_passes import Measures, add_measures
 from streamsvm.methods.interior_point.steps import (
     Direction,
     Point,
@@ -14,7 +16,6 @@ from streamsvm.methods.interior_point.steps import (
     aim_at_center,
     aim_at_zero,
     find_direction,
-    find_mean,
     find_omega,
     find_products,
     find_ratios,
@@ -22,14 +23,13 @@ from streamsvm.methods.interior_point.steps import (
     find_right_side,
     find_scales,
     find_second_order,
-    measure_complementarity,
-    measure_residual,
     move,
     move_inside,
 )
-from streamsvm.numeric.rows import F64
+from streamsvm.numeric.rows import F64, Rows
 
 N, D = 40, 5
+COURSE = Course(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class Example:
@@ -44,21 +44,30 @@ class Example:
         self.point = Point(self.X @ self.w, *random.uniform(0.1, 2.0, (4, N)))
 
     @property
+    def numbers(self) -> F64:
+        """What rows keep, without products."""
+        return np.stack((*self.point, self.y, self.costs, *np.zeros((3, N))))
+
+    @property
     def scales(self) -> F64:
-        return find_scales(self.costs, find_mean(self.costs))
+        return find_scales(self.costs, self.costs[self.costs > 0].mean())
 
     @property
     def alpha(self) -> F64:
         return self.costs * self.point.t
 
+    def sum_side(self, of_rows: F64) -> RightSide:
+        """X'YW and y'W times a number of each row."""
+        weighted = self.y * self.costs / find_omega(self.point) * of_rows
+        return RightSide(self.X.T @ weighted, float(weighted.sum()))
+
     def step(self, targets: Targets) -> tuple[F64, float, Direction]:
         """The whole Newton step, unreduced."""
         W = self.costs / find_omega(self.point)
         gram, ybar = self.X.T @ (W[:, None] * self.X), self.X.T @ W
-        r_w = self.w - self.X.T @ (self.y * self.alpha)
-        equations = NormalEquations(gram, ybar, float(W.sum()), ybar, r_w, self.point, self.y, self.costs, self.bias)
-        h = self.X.T @ (self.y * W * find_right_side(self.point, self.y, self.bias, targets))
-        dw, db = equations.solve(h, targets)
+        r_w, r_b = self.w - self.X.T @ (self.y * self.alpha), float(self.y @ self.alpha)
+        equations = NormalEquations(gram, ybar, float(W.sum()), ybar, float(W.sum()), r_w, r_b)
+        dw, db = equations.solve(self.sum_side(find_right_side(self.point, self.y, self.bias, targets)), COURSE)
         return dw, db, find_direction(self.point, self.y, self.costs, self.bias, targets, self.X @ dw, db)
 
 
@@ -107,18 +116,14 @@ def test_predictor_and_center_solve_separately() -> None:
     e = example.scales
     p, W = example.point, example.costs / find_omega(example.point)
     ybar = example.X.T @ W
-    r_w = example.w - example.X.T @ (example.y * example.alpha)
+    r_w, r_b = example.w - example.X.T @ (example.y * example.alpha), float(example.y @ example.alpha)
     gram = example.X.T @ (W[:, None] * example.X)
-    equations = NormalEquations(gram, ybar, float(W.sum()), ybar, r_w, p, example.y, example.costs, example.bias)
-
-    def h(of_rows: F64) -> F64:
-        found: F64 = example.X.T @ (example.y * W * of_rows)
-        return found
-
+    equations = NormalEquations(gram, ybar, float(W.sum()), ybar, float(W.sum()), r_w, r_b)
+    h = example.sum_side
     side = find_right_side(p, example.y, example.bias, aim_at_zero(p))
-    (dw, db), (dw_center, db_center) = equations.predict(h(side), h(e * (1 / p.r - 1 / p.t)), e)
+    (dw, db), (dw_center, db_center) = equations.predict(h(side), h(e * (1 / p.r - 1 / p.t)), 0.0)
     targets = Targets(p.s * p.t - 0.2 * e, p.xi * p.r - 0.2 * e)
-    together = equations.solve(h(find_right_side(p, example.y, example.bias, targets)), targets)
+    together = equations.solve(h(find_right_side(p, example.y, example.bias, targets)), COURSE)
     np.testing.assert_allclose(dw + 0.2 * dw_center, together[0], rtol=1e-10)
     assert db + 0.2 * db_center == pytest.approx(together[1])
 
@@ -127,8 +132,8 @@ def test_chosen_rows_stand_for_all_rows() -> None:
     """If each row is there twice, the matrix of one of the two is that of all rows."""
     e = Example()
     W = e.costs / find_omega(e.point)
-    gram, ybar, twice = e.X.T @ (W[:, None] * e.X), e.X.T @ W, Point(*(np.tile(part, 2) for part in e.point))
-    rows = (2 * ybar, e.w, twice, np.tile(e.y, 2), np.tile(e.costs, 2), e.bias)
+    gram, ybar = e.X.T @ (W[:, None] * e.X), e.X.T @ W
+    rows = (2 * ybar, 2 * float(W.sum()), e.w, 0.0)
     chosen = NormalEquations(gram, ybar, float(W.sum()), *rows)
     every = NormalEquations(2 * gram, 2 * ybar, 2 * float(W.sum()), *rows)
     np.testing.assert_allclose(chosen.U, every.U, rtol=1e-12)
@@ -176,11 +181,19 @@ def test_measures() -> None:
     example = Example()
     p, costs = example.point, example.costs
     u = costs * p.r
-    assert measure_complementarity(p, costs) == pytest.approx((p.s @ example.alpha + p.xi @ u) / 2 / costs.sum())
-    assert measure_complementarity(p, np.zeros(N)) == 0
+    found, slack = Measures(), 1 - example.y * (p.f + 0.1)
+    add_measures(found, Rows(0, np.empty((N, 0), np.float32)), example.bias, 0.1, 0.5, example.numbers)
+    assert found.complementarity == pytest.approx(p.s @ example.alpha + p.xi @ u)
+    assert found.losses == pytest.approx(costs @ np.maximum(0, slack))
+    assert found.losing == pytest.approx(costs[slack > -0.5].sum())
+    assert (found.most, found.is_finite) == (p.t.max(), True)
     r_s, r_u = find_residuals(p, example.y, example.bias)
     of_rows = max(np.abs(r_s[costs > 0]).max(), np.abs(costs * r_u).max())
-    assert measure_residual(p, example.y, costs, example.bias) == max(of_rows, abs(example.y @ example.alpha))
+    assert found.residual == of_rows
+    broken = example.numbers
+    broken[0, 5] = np.inf
+    add_measures(found, Rows(0, np.empty((N, 0), np.float32)), example.bias, 0.1, 0.5, broken)
+    assert not found.is_finite
 
 
 def choose(reduction: Reduction, mu: float, growth: float = 1.0, n_features: int = 1) -> tuple[F64, F64, F64]:

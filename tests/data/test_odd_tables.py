@@ -1,0 +1,124 @@
+"""Tables whose numbers, dates and names are written otherwise than the readers expect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import streamsvm
+from streamsvm.data.tables import Columns
+from streamsvm.errors import InputError
+from streamsvm.models.evaluate import evaluate
+from streamsvm.models.model import load
+
+
+def write_odd(path: Path, decimal: str, sep: str = ";") -> list[float]:
+    """Write 50 rows with a column of numbers, one of which is missing, and one of text; return the numbers."""
+    numbers = [-1.5 + i / 4 for i in range(50)]
+    shown = [str(number).replace(".", decimal) for number in numbers]
+    shown[7] = ""
+    lines = [sep.join([text, "red" if i % 3 else "white", f"{i}{decimal}5"]) for i, text in enumerate(shown)]
+    path.write_text("\n".join([sep.join(["x", "colour", "y"]), *lines]) + "\n")
+    return numbers
+
+
+def test_decimal_commas_are_the_numbers_that_they_stand_for(tmp_path: Path) -> None:
+    """Of features and labels, at ingest and in what a model reads; without the option they are refused."""
+    made = {}
+    for name, decimal in (("comma", ","), ("point", ".")):
+        numbers = write_odd(tmp_path / f"{name}.csv", decimal)
+        given = {"one_hot": "colour", "missing": "mean", "regression": True, "decimal": decimal}
+        made[name] = streamsvm.ingest(tmp_path / f"{name}.csv", tmp_path / f"{name}.zarr", **given)
+    commas, points = (made[name].read(0) for name in ("comma", "point"))
+    np.testing.assert_array_equal(commas.X, points.X)
+    np.testing.assert_array_equal(commas.target, points.target)
+    numbers[7] = np.mean(numbers[:7] + numbers[8:])
+    np.testing.assert_allclose(np.sort(commas.X[:, 0]), np.sort(numbers), rtol=1e-6)
+    model = streamsvm.LinearSVR().fit(made["point"]).model_
+    known = evaluate(model, tmp_path / "point.csv")
+    assert evaluate(model, tmp_path / "comma.csv", decimal=",") == known
+    with pytest.raises(InputError, match=r"comma\.csv:2:1: column x: not a number: '-1,5'; .*--decimal ,"):
+        evaluate(model, tmp_path / "comma.csv")
+    with pytest.raises(InputError, match=r"point\.csv:2:1: column x: not a number: '-1\.5'"):
+        streamsvm.ingest(tmp_path / "point.csv", tmp_path / "d.zarr", missing="mean", one_hot="colour", decimal=",")
+    with pytest.raises(InputError, match="decimal ';': choose the comma or the point"):
+        streamsvm.ingest(tmp_path / "point.csv", tmp_path / "d.zarr", decimal=";")
+
+
+@pytest.mark.parametrize("how", [{"one_hot": "auto"}, {"hash_bits": 4}, {}])
+@pytest.mark.parametrize(
+    ("cells", "seem"),
+    [
+        (("6,3", "7", "0,25"), "numbers with a comma: --decimal ,"),
+        (("29.08.2006", "1.1.06", "02.03.2020 10:15"), "dates, which are read in the form 2024-12-31"),
+        (("08/29/2006", "12/1/2006", "1/2/2020"), "dates, which are read in the form 2024-12-31"),
+        (("12.5%", "3%", "100 %"), "numbers with other signs"),
+        (("$1,000", "$2.50", "-$3"[1:]), "numbers with other signs"),
+        (("1,234,567", "12", "997,800"), "numbers with other signs"),
+    ],
+)
+def test_numbers_and_dates_in_other_forms_are_no_text(
+    tmp_path: Path, how: dict[str, Any], cells: tuple[str, ...], seem: str
+) -> None:
+    """They are not taken for categories, unless their column is named."""
+    path = tmp_path / "rows.csv"
+    path.write_text("".join(f"{x};{y};{z}\n" for x, y, z in zip(("x", *cells), "y010", "z123", strict=True)))
+    with pytest.raises(InputError, match=r"rows\.csv:\d:1: column x: .* seem to be " + seem):
+        streamsvm.ingest(path, tmp_path / "d.zarr", **how)
+    if how:
+        assert streamsvm.ingest(path, tmp_path / "d.zarr", one_hot="x").n_features == 4
+
+
+def test_texts_that_only_begin_like_numbers_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("x;y;z\n6,3;0;1\nNiepoort;1;2\n12.5%;0;3\n")
+    assert streamsvm.ingest(path, tmp_path / "d.zarr", one_hot="auto").n_features == 4
+
+
+def test_names_of_rows_among_the_categories_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And so are labels with nearly as many classes as rows; both are taken all the same."""
+    path = tmp_path / "rows.csv"
+    path.write_text("".join(["name,kind,x,label\n", *(f"p{i},{'ab'[i % 2]},{i},{i // 2}\n" for i in range(300))]))
+    with caplog.at_level("WARNING", "streamsvm"):
+        made = streamsvm.ingest(path, tmp_path / "d.zarr", one_hot="auto")
+    assert made.n_features == 303
+    told = [record.getMessage() for record in caplog.records]
+    assert any("column name has 300 categories in 300 rows" in each and "--index name" in each for each in told)
+    assert any("150 classes in 300 rows" in each and "--regression" in each for each in told)
+    assert not any("column kind" in each for each in told)
+
+
+def write_ranks(path: Path, seed: int, label: str = "relevance") -> None:
+    """Write 12 queries of 5 rows, with ranks that the first feature and the query decide."""
+    random = np.random.default_rng(seed)
+    query, x = np.repeat(np.arange(12), 5), random.normal(size=(60, 2))
+    rank = (x[:, 0] + random.normal(size=60) > 0) + query % 3
+    rows = (f"{r},query {q},{a},{b}\n" for r, q, (a, b) in zip(rank.tolist(), query.tolist(), x.tolist(), strict=True))
+    path.write_text("".join([f"{label},query,a,b\n", *rows]))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_columns_of_a_table_are_remembered(tmp_path: Path, kind: str) -> None:
+    """The pairs of a ranking are those within queries, in a new table as in the dataset of its rows."""
+    write_ranks(tmp_path / "new.csv", 1)
+    pd.read_csv(tmp_path / "new.csv").to_parquet(tmp_path / "new.parquet")
+    roles = Columns(label="relevance", qid="query")
+    rows = streamsvm.ingest(tmp_path / f"new.{kind}", tmp_path / "d.zarr", columns=roles)
+    model = streamsvm.RankSVM().fit(rows).model_
+    found = evaluate(model, tmp_path / f"new.{kind}")
+    assert (found["n_queries"], found) == (12, evaluate(model, rows))
+    model.save(tmp_path / "m.npz")
+    assert evaluate(load(tmp_path / "m.npz"), tmp_path / f"new.{kind}") == found
+    assert evaluate(model, tmp_path / "new.csv", qid="query") == found
+
+
+def test_the_column_of_the_labels_is_remembered_by_an_append(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "first.csv", 1, "kind")
+    write_ranks(tmp_path / "more.csv", 2, "kind")
+    streamsvm.ingest(tmp_path / "first.csv", tmp_path / "d.zarr", label="kind", one_hot="query")
+    assert streamsvm.ingest(tmp_path / "more.csv", tmp_path / "d.zarr", append=True).n_rows == 120
+    assert streamsvm.ingest(tmp_path / "more.csv", tmp_path / "o.zarr", like=tmp_path / "d.zarr").label_column == "kind"

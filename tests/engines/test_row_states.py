@@ -1,0 +1,106 @@
+"""The numbers that rows keep: what is let go of, what is made anew, and rows that are altered on their way."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+import pytest
+
+from streamsvm.data.view import Kept as HeldOut
+from streamsvm.engines.one_read import answer
+from streamsvm.engines.row_states import KeptStates
+from streamsvm.engines.serial import SerialEngine
+from streamsvm.methods.altered_rows import alter_rows
+from streamsvm.numeric.rows import F64, Rows
+from streamsvm.requests import All, Change, RowState, Scan, Solver, Step
+from tests.conftest import make_problem
+from tests.engines.contract import join_numbers, list_scan
+from tests.engines.scans import add_features, begin_numbers, list_numbers, square_numbers
+
+ROWS = [Rows(start, np.ones((10, 3), np.float32)) for start in (0, 10, 20)]
+BYTES = 2 * 10 * 8  # of a tile's numbers
+
+
+def make_state(name: str, *more: Change) -> RowState:
+    return RowState(name, [Change(begin_numbers, (0.0,)), *more])
+
+
+def bring_up(kept: KeptStates, state: RowState) -> None:
+    kept.begin([state])
+    for rows in ROWS:
+        kept.bring_up(state, rows, ())
+
+
+def test_what_was_used_last_is_kept() -> None:
+    """Where all have no room, those in use now stay; what has none of it is not kept at all."""
+    kept = KeptStates(6 * BYTES)
+    for name in ("first", "second", "first", "third"):
+        bring_up(kept, make_state(name))
+    assert {name: sorted(tiles) for name, tiles in kept.tiles.items()} == {"first": [0, 10, 20], "third": [0, 10, 20]}
+    assert kept.held_bytes == 6 * BYTES
+    few = KeptStates(2 * BYTES)
+    bring_up(few, make_state("first"))
+    assert (sorted(few.tiles["first"]), few.held_bytes) == ([0, 10], 2 * BYTES)
+    assert few.find_tiles([make_state("first")], 0, 20) is not None
+    assert few.find_tiles([make_state("first")], 0, 30) is None
+
+
+def test_rows_of_others_are_let_go_of() -> None:
+    kept = KeptStates()
+    bring_up(kept, make_state("first"))
+    kept.keep_only([(0, 10), (20, 30)])
+    assert (sorted(kept.tiles["first"]), kept.held_bytes) == ([0, 20], 2 * BYTES)
+
+
+def test_features_are_needed_by_changes_of_them_only() -> None:
+    """And by whoever is behind one of them, or ahead of what is asked for."""
+    kept, of_numbers, of_rows = KeptStates(), Change(square_numbers, (), False), Change(add_features, (np.ones(1),))
+    bring_up(kept, make_state("first", of_numbers))
+    assert kept.find_tiles([make_state("first", of_numbers, of_numbers)], 0, 30) is not None
+    assert kept.find_tiles([make_state("first", of_numbers, of_rows)], 0, 30) is None
+    assert kept.find_tiles([make_state("first")], 0, 30) is None
+    found = kept.bring_up(make_state("first"), ROWS[1], ())
+    np.testing.assert_array_equal(found[0], np.arange(10.0, 20.0))
+
+
+def solve_with(state: RowState) -> Solver:
+    """A solver that makes a pass over rows and one over their numbers."""
+    more = RowState(state.name, [*state.changes, Change(square_numbers, of_features=False)])
+    yield Step([(yield list_scan(state)), (yield list_scan(more, of_states=True))], None)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("many_groups")
+@pytest.mark.parametrize("limit_bytes", [None, 0])
+def test_problems_share_a_read_and_each_has_its_own_numbers(limit_bytes: int | None) -> None:
+    """Of rows altered by arrays by row; also where nothing is kept, and everything made anew in every pass."""
+    source = make_problem(3, n=200, d=4).in_memory()
+    engine, random = SerialEngine(source), np.random.default_rng(0)
+    engine.row_states = KeptStates(limit_bytes)
+    held_out = [random.random(200) < 0.5 for _ in range(2)]
+    states = [RowState(f"{k}", [Change(weigh_numbers, (np.array([k + 1.0]),))]) for k in range(2)]
+    pairs = list(zip(states, held_out, strict=True))
+    solvers = [alter_rows(solve_with(one), HeldOut(source, flags).alteration) for one, flags in pairs]
+    asked = [next(solver) for solver in solvers]
+    for _ in range(2):
+        found = answer(engine, All(asked))  # type: ignore[arg-type]
+        asked = [solver.send(one) for solver, one in zip(solvers, found, strict=True)]
+    X = source.take(np.arange(200)).X.astype(float)
+    for k, (step, flags) in enumerate(zip(asked, held_out, strict=True)):
+        assert isinstance(step, Step)
+        expected = (k + 1) * X.sum(axis=1) * flags
+        np.testing.assert_allclose(join_numbers(step.state[0])[0], expected, rtol=1e-12)
+        np.testing.assert_allclose(join_numbers(step.state[1])[0], expected**2, rtol=1e-12)
+
+
+def weigh_numbers(_: None, rows: Rows, factor: F64) -> F64:
+    """The sum of the features times the weight of the row, and 0."""
+    assert rows.sample_weight is not None
+    return np.stack((factor[0] * rows.X.sum(axis=1, dtype=float) * rows.sample_weight, np.zeros(rows.n_rows)))
+
+
+def test_a_pass_may_have_several_states() -> None:
+    source = make_problem(3, n=50, d=4).in_memory()
+    states = tuple(RowState(name, [Change(begin_numbers, (first,))]) for name, first in (("a", 0.0), ("b", 7.0)))
+    ((_, _, a, b),) = SerialEngine(source).scan(Scan(list, list_numbers, operator.add, states=states))
+    np.testing.assert_array_equal(b[0], a[0] + 7)
