@@ -33,7 +33,7 @@ LIMITS = {
     ("irwls", "sparse"): (14, 31_500),
     ("budgeted-sgd", "dense"): (6, 30_400),
     ("budgeted-sgd", "sparse"): (8, 32_300),
-    ("interior-point", "dense"): (17, 38_500),
+    ("interior-point", "dense"): (19, 30_500),
     ("interior-point", "sparse"): (19, 36_200),
     ("newton", "dense"): (6, 6_300),
     ("newton", "sparse"): (8, 5_600),
