@@ -20,12 +20,12 @@ import numpy as np
 from streamsvm.data.csv_parser import parse_table
 from streamsvm.data.csv_text import HEAD_BYTES, Block, read_blocks
 from streamsvm.data.csv_tokens import read_rows, read_tokens
-from streamsvm.data.odd_texts import swap_marks
+from streamsvm.data.odd_texts import POINT, explain_text, swap_marks
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_encoder import Codes, TableEncoder
 from streamsvm.data.table_values import find_kind, read_column
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, show_name
-from streamsvm.data.values import Place, Vector, find_label_fault, has_number_labels, to_source_rows
+from streamsvm.data.values import Place, Vector, find_label_fault, has_number_labels, show_text, to_source_rows
 from streamsvm.data.work_ahead import work_ahead
 from streamsvm.errors import InputError
 
@@ -73,14 +73,22 @@ class Cells:
         for role, column in self.vectors.items():
             place, coded = self._place(self.layout.vectors[role]), column.dictionary_encode()
             words, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy(zero_copy_only=False)
-            for k, word in enumerate(words if role == "label" else ()):
-                if fault := find_label_fault(word):
+            may_be_numbers = role in ("label", "sample_weight")
+            for k, word in enumerate(words if may_be_numbers else ()):
+                if fault := _find_fault(role, word, decimal):
                     raise InputError(f"{place(int(np.argmax(codes == k)))}: {fault}")
-            if decimal == "," and role in ("label", "sample_weight"):
+            if decimal == "," and may_be_numbers:
                 words = swap_marks(words)
             values = np.array(words, object) if role == "index" else read_tokens(role, words, numbers)
             found[role] = values[codes], place
         return found
+
+
+def _find_fault(role: str, word: str, decimal: str | None) -> str:
+    """Say why a text is no label or sample weight; return "" if it may be one."""
+    if decimal == "," and explain_text([word], decimal) == POINT:
+        return f"not a number: {show_text(word)!r}; these seem to be {POINT}"
+    return find_label_fault(word) if role == "label" else ""
 
 
 def _parse_fast(layout: TableLayout, block: Block, wanted: Sequence[int]) -> list[Any] | None:

@@ -105,8 +105,9 @@ class TableEncoder:
         if self.asked.one_hot != AUTO and self.asked.hash_bits is None:
             return
         words = array.unique().drop_null().to_pylist()
-        if odd := explain_text(words):
-            first = next(i for i, word in enumerate(array.to_pylist()) if word is not None and explain_text([word]))
+        if odd := explain_text(words, self.asked.decimal):
+            odd_words = [word for word in words if explain_text([word], self.asked.decimal)]
+            first = next(i for i, word in enumerate(array.to_pylist()) if word in odd_words)
             raise InputError(
                 f"{place(first)}: {show_text(array[first].as_py())!r} and all others seem to be {odd}; --one-hot "
                 f"{show_text(self.names[k])} takes the column as categories all the same"

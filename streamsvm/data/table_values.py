@@ -92,7 +92,7 @@ def read_numbers(column: Any, place: Place, decimal: str | None = None, is_known
         values, bad = _parse_numbers(column, decimal)
         if values is None:
             word = column[bad].as_py()
-            odd = explain_text([word])
+            odd = explain_text([word], decimal)
             remedy = f"these seem to be {odd}" if odd else KNOWN_NUMBERS if is_known else FOR_TEXT
             raise InputError(f"{place(bad)}: not a number: {show_text(word)!r}; {remedy}")
     elif is_number(column.type):

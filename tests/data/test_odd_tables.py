@@ -49,6 +49,19 @@ def test_decimal_commas_are_the_numbers_that_they_stand_for(tmp_path: Path) -> N
         streamsvm.ingest(tmp_path / "point.csv", tmp_path / "d.zarr", decimal=";")
 
 
+@pytest.mark.parametrize("column", ["x", "y", "weight"])
+def test_beside_decimal_commas_a_point_is_refused(tmp_path: Path, column: str) -> None:
+    """It may separate thousands, so it is no decimal mark in features, labels or sample weights."""
+    path = tmp_path / "rows.csv"
+    rows = [{"x": f"{i},5", "y": f"{i},25", "weight": "1"} for i in range(1, 5)]
+    rows[2][column] = "1.234"
+    path.write_text("\n".join(["x;y;weight", *(";".join(row.values()) for row in rows)]) + "\n")
+    options = {"label": "y", "sample_weight": "weight", "regression": True, "decimal": ","}
+    for how in {}, {"one_hot": "auto"}, {"hash_bits": 4}:
+        with pytest.raises(InputError, match=rf"rows\.csv:4:\d: column {column}: .*'1\.234'.*no.* as a decimal mark"):
+            streamsvm.ingest(path, tmp_path / "d.zarr", **options, **how)
+
+
 @pytest.mark.parametrize("how", [{"one_hot": "auto"}, {"hash_bits": 4}, {}])
 @pytest.mark.parametrize(
     ("cells", "seem"),
