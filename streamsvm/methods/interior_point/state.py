@@ -108,8 +108,12 @@ class State:
     added: ClassVar = ("corrected_rows", "corrections")
 
     def check(self) -> None:
-        """Raise ValueError if there cannot be such changes."""
+        """Raise ValueError if there cannot be such changes, or such a state after them."""
         check_changes(self.change_kinds, self.change_vectors)
+        if self.n_rows < 1 or (self.passes > 0 and not len(self.change_kinds)):
+            raise ValueError("n_rows, passes: a state with passes over rows has changes of their numbers")
+        if self.passes > 0 and self.total_cost <= 0 < self.objective:
+            raise ValueError("total_cost: rows without costs have no losses")
 
     def hold(self, name: str) -> RowState:
         """Return the numbers of the rows at this point, under a name that no other run has."""
