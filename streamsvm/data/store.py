@@ -1,9 +1,9 @@
 """Stored arrays. Each is a Zarr array in chunks of whole rows, which are compared with the manifest when they are read.
 
-A chunk's file ends with the CRC-32C of the bytes before (Zarr's `crc32c` codec). Zarr alone reads a deleted chunk as
-zeros and cannot tell two swapped chunks apart, so the manifest of the dataset lists the checksum of every chunk, too.
-Every read is compared with the manifest: whole chunks with their checksums, and a few rows with the checksums of the
-parts of chunks in which they lie (docs/storage.md). Raw chunks, which have no compression, are read without Zarr,
+A chunk ends with the CRC-32C of its bytes (Zarr's `crc32c` codec). Zarr alone reads a deleted chunk as zeros and cannot
+tell two swapped chunks apart, so the manifest of the dataset lists the checksum of every chunk, too. Every read is
+compared with the manifest: whole chunks with their checksums, and a few rows with the checksums of the parts of chunks
+in which they lie (docs/storage.md). Raw chunks, which have no compression, are read without Zarr,
 straight into buffers that are used again. Several of them may lie in one file, a shard (data.shards).
 """
 
