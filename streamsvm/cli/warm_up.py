@@ -24,6 +24,7 @@ def warm_up(options: argparse.Namespace) -> int:
     from streamsvm.methods.warm_up import FEATURE_MAPS, compile_all
     from streamsvm.models.compilation import compile_all_scores
     from streamsvm.numeric.cache_folder import CACHE_FOLDER, TEMPORARY
+    from streamsvm.numeric.narrow import load_widening
 
     if TEMPORARY in CACHE_FOLDER:
         raise InputError(
@@ -33,12 +34,13 @@ def warm_up(options: argparse.Namespace) -> int:
     began = time.monotonic()
     for parser in PARSERS:
         compile_parser(parser)
+    load_widening("float16")
     of_methods = [group for method in METHODS for group in method.compiled or (method.name,)]
     groups = list(dict.fromkeys((*of_methods, FEATURE_MAPS)))
     for group in groups:
         compile_all((group,))
     compile_all_scores()
-    n_groups, seconds = len(PARSERS) + len(groups) + 1, time.monotonic() - began
+    n_groups, seconds = len(PARSERS) + len(groups) + 2, time.monotonic() - began
     told = json.dumps({"groups": n_groups, "cache": str(CACHE_FOLDER), "seconds": seconds}) if options.json else None
     kept = f"{say_count(n_groups, 'group')} of kernels are compiled, and kept in {CACHE_FOLDER}"
     print(told or f"{kept} ({seconds:.0f} s)")

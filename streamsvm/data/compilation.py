@@ -7,7 +7,6 @@ from functools import lru_cache
 import numpy as np
 
 from streamsvm.numeric.compilation import load_or_compile_here
-from streamsvm.numeric.narrow import widen
 from streamsvm.numeric.nonzeros import count_nonzeros
 from streamsvm.numeric.permute import permute_rows, permute_to_dense
 from streamsvm.numeric.rows import CsrRows
@@ -36,7 +35,6 @@ def run_row_functions(_: str) -> None:
     permute_rows(dense, order)
     permute_to_dense(sparse, order, 1)
     count_nonzeros(dense)
-    widen(dense.astype(np.float16), dense)
 
 
 def run_parser(name: str) -> None:

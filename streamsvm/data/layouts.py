@@ -17,7 +17,7 @@ from streamsvm.data.chunk_file import ChunkFile
 from streamsvm.data.store import Array, StoredArray
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.canonical import make_canonical_rows
-from streamsvm.numeric.narrow import widen
+from streamsvm.numeric.narrow import load_widening, widen
 from streamsvm.numeric.rows import F32, I32, I64, CsrRows, Matrix
 
 TILE_BYTES = 1 << 19
@@ -63,6 +63,7 @@ class DenseLayout:
         stored = str(X.array.dtype)
         self.dtype = "bfloat16" if is_narrow and stored == "uint16" else stored
         self.arrays: tuple[StoredArray, ...] = (X,)
+        load_widening(self.dtype if is_narrow else "float32")
         self.n_features = X.row_items
         self.nbytes = X.length * X.row_items * 4
         self.streams = X.is_raw and (is_narrow or stored == "float32")

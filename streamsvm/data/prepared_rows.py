@@ -11,7 +11,7 @@ from streamsvm.data.spill import SpilledRows, to_sparse
 from streamsvm.data.survey import Survey
 from streamsvm.data.writer import Shape
 from streamsvm.errors import InputError
-from streamsvm.numeric.narrow import narrow, widen
+from streamsvm.numeric.narrow import load_widening, narrow, widen
 from streamsvm.numeric.permute import permute_rows, permute_to_dense
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows
 from streamsvm.numeric.scaling import Scaling
@@ -56,6 +56,7 @@ def _scale(X: Matrix, scaling: Scaling | None) -> Matrix:
 
 def _narrow(X: Any, dtype: str, name: str) -> Any:
     """Return rows as they are stored. Raises InputError, which shows a value, unless all are values of the type."""
+    load_widening(dtype)
     stored, wide = narrow(X, dtype), np.empty(X.shape, np.float32)
     widen(stored, wide)
     bad = wide != X

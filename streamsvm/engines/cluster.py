@@ -83,7 +83,7 @@ class DistributedEngine:
 
     def _hold(self, shared: Any) -> Future:
         """Return what tasks share as the result of a task: it is sent to each worker once, by the others."""
-        return self.client.submit(_hold, shared, pure=False)
+        return self.client.submit(_hold, shared, key=_name_task("data"))
 
     def list_slots(self) -> list[Slot]:
         """Return the threads of all workers that are there now. Raises ConnectionError if the scheduler is lost."""
@@ -127,7 +127,7 @@ class DistributedEngine:
         patience.look()
         with dask.config.set(MODELS_MAY_TRAVEL):
             data = self._send_data()
-        rows: Rows = patience.result(self.client.submit(_take, data, take.rows, pure=False))
+        rows: Rows = patience.result(self.client.submit(_take, data, take.rows, key=_name_task("rows")))
         self.costs.read_bytes += self.source.take_bytes(take.rows)
         return rows
 
@@ -141,7 +141,7 @@ class DistributedEngine:
                 for k, (carry, order) in enumerate(zip(walk.carries, walk.orders, strict=True)):
                     task = (_run_walk, data, walk.step, carry, order, self._terms)
                     preferred = _prefer_worker(workers, k, len(walk.carries))
-                    futures.append(self.client.submit(*task, pure=False, **preferred))
+                    futures.append(self.client.submit(*task, key=_name_task("walk"), **preferred))
                 parts = [patience.result(future) for future in futures]
         finally:  # after a failure or Ctrl-C the other tasks end early
             for future in futures:
@@ -180,6 +180,11 @@ def _is_small(work: Pass) -> bool:
     rest = dumps(work, buffer_callback=buffers.append)
     nbytes: int = len(rest) + sum(buffer.raw().nbytes for buffer in buffers)
     return nbytes <= SMALL_BYTES
+
+
+def _name_task(kind: str) -> str:
+    """Return a key that no other task has, of which the dashboard shows "streamsvm" and the kind."""
+    return f"streamsvm-{kind}-{uuid4().hex}"
 
 
 def _hold(shared: Any) -> Any:

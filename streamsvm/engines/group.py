@@ -20,21 +20,23 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm.data.dataset import split_rows
 from streamsvm.data.source import RowSource
-from streamsvm.engines.row_states import KeptStates, join_tiles, kept_bytes
+from streamsvm.engines.row_states import KeptStates, join_tiles, kept_bytes, make_writable
 from streamsvm.engines.subsets import Scratch, choose_again, read_aside, set_aside
+from streamsvm.engines.task_seconds import TaskSeconds
 from streamsvm.machine import peak_bytes
-from streamsvm.numeric.rows import F64, CsrRows, Rows
+from streamsvm.numeric.rows import F64, Rows
 from streamsvm.requests import Scan
 
 
 @dataclass
 class Partial:
-    """Totals of some groups and their costs: bytes read and written, and peak memory in bytes by process id."""
+    """Totals of some groups and their costs: bytes read and written, seconds, and peak memory in bytes by process."""
 
     totals: Any
     read_bytes: int = 0
     written_bytes: int = 0
     peaks: dict[int, int] = field(default_factory=dict)
+    seconds: TaskSeconds = field(default_factory=TaskSeconds)
 
 
 @dataclass
@@ -72,10 +74,12 @@ def run_group(
     Once `is_stopped` says so the reading ends, and the totals are those of the rows before. scratch: where rows are
     set aside, if they are to be. kept: the numbers of rows that this process keeps (None: it keeps none).
     """
-    scan = _make_writable(scan)
+    shared, by_row = (tuple(make_writable(value) for value in values) for values in (scan.shared, scan.by_row))
+    scan = replace(scan, shared=shared, by_row=by_row)
     partial, kept = Partial(scan.start()), KeptStates(0) if kept is None else kept
     first = int(source.chunk_starts[chunks[0]])
-    tiles = _bring_up(_find_tiles(source, chunks, scan, pins, scratch, kept, partial), scan, kept, first)
+    read = partial.seconds.watch(_find_tiles(source, chunks, scan, pins, scratch, kept, partial))
+    tiles = _bring_up(read, scan, kept, first)
     for rows, numbers in join_tiles(tiles) if scan.of_states else tiles:
         if is_stopped():
             break
@@ -135,7 +139,7 @@ def combine_partials(left: Partial, right: Partial, scan: Scan) -> Partial:
     """Return the combined totals and the added costs of two neighbours in the tree."""
     peaks = {pid: max(left.peaks.get(pid, 0), right.peaks.get(pid, 0)) for pid in left.peaks | right.peaks}
     read, written = left.read_bytes + right.read_bytes, left.written_bytes + right.written_bytes
-    return Partial(scan.combine(left.totals, right.totals), read, written, peaks)
+    return Partial(scan.combine(left.totals, right.totals), read, written, peaks, left.seconds + right.seconds)
 
 
 def slice_by_row(source: RowSource, chunks: range, scan: Scan) -> tuple[np.ndarray, ...]:
@@ -229,22 +233,3 @@ def _chunk_bytes(source: RowSource, index: int) -> int:
     """Return the bytes of a chunk in storage; 0 for rows in memory."""
     n_rows = int(source.chunk_starts[index + 1] - source.chunk_starts[index])
     return source.stored_bytes * n_rows // source.n_rows
-
-
-def _make_writable(scan: Scan) -> Scan:
-    """Return the scan with arrays that compiled kernels take."""
-    shared, by_row = (tuple(_writable(value) for value in values) for values in (scan.shared, scan.by_row))
-    states = []
-    for state in scan.states:
-        changes = [replace(change, given=tuple(_writable(value) for value in change.given)) for change in state.changes]
-        states.append(replace(state, changes=changes))
-    return replace(scan, shared=shared, by_row=by_row, states=tuple(states))
-
-
-def _writable(value: Any) -> Any:
-    """Copy an array that arrived read-only from another process, since compiled kernels take writable arrays only."""
-    if isinstance(value, CsrRows):
-        return CsrRows(_writable(value.data), _writable(value.indices), _writable(value.indptr), value.n_features)
-    if isinstance(value, np.ndarray) and not value.flags.writeable:
-        return value.copy(order="K")  # a product of matrices in another order may have other last bits
-    return value

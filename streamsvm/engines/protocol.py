@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Partial
+from streamsvm.engines.task_seconds import TaskSeconds
 from streamsvm.numeric.arithmetic import Arithmetic
 from streamsvm.numeric.rows import Rows
 from streamsvm.requests import Scan, Take, Walk
@@ -15,7 +16,7 @@ from streamsvm.requests import Scan, Take, Walk
 
 @dataclass
 class Costs:
-    """What an engine has spent: bytes read and written, and peak resident memory in bytes by process id.
+    """What an engine has spent: bytes read and written, seconds of tasks, and peak memory in bytes by process id.
 
     If `report` is set, it is told the number of rows of each group of chunks as soon as the group's task is done. An
     engine of worker processes tells it of the groups that were added since it last looked, every few seconds.
@@ -24,6 +25,7 @@ class Costs:
     read_bytes: int = 0
     written_bytes: int = 0
     peaks: dict[int, int] = field(default_factory=dict)
+    seconds: TaskSeconds = field(default_factory=TaskSeconds)
     report: Callable[[int], None] | None = None
 
     def note_rows(self, n_rows: int) -> None:
@@ -35,6 +37,7 @@ class Costs:
         """Add the costs of a task, and return its totals."""
         self.read_bytes += part.read_bytes
         self.written_bytes += part.written_bytes
+        self.seconds += part.seconds
         for pid, peak in part.peaks.items():
             self.peaks[pid] = max(peak, self.peaks.get(pid, 0))
         return part.totals

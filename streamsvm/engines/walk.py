@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Partial, Pins, bytes_to_read, load_or_pin
+from streamsvm.engines.task_seconds import TaskSeconds
 from streamsvm.machine import peak_bytes
 from streamsvm.numeric.rows import Rows, stack_rows
 
@@ -30,7 +32,9 @@ def run_walk(
     with ThreadPoolExecutor(1) as reader:
         following = [reader.submit(_read_chunks, source, chunks, pins) for chunks in order[:1]]
         for k in range(len(order)):
+            began = time.perf_counter()
             rows, read_bytes = following.pop().result()
+            came = time.perf_counter()
             if is_stopped():
                 break
             following = [reader.submit(_read_chunks, source, chunks, pins) for chunks in order[k + 1 : k + 2]]
@@ -39,6 +43,7 @@ def run_walk(
                 if is_stopped():
                     break
             del rows
+            partial.seconds += TaskSeconds(read=came - began, compute=time.perf_counter() - came)
     partial.peaks[os.getpid()] = peak_bytes()
     return partial
 

@@ -159,7 +159,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             decide = partial(_decide, model)
             width = model.score_shape
             shape = {"chunks": (rows.chunks[0], width)} if width else {"drop_axis": 1}
-            return rows.map_blocks(decide, **shape, dtype=np.float64, meta=np.empty((0, *width)))
+            return rows.map_blocks(decide, **shape, **show_as("score"), dtype=np.float64, meta=np.empty((0, *width)))
         X = to_numpy(X) if is_tensor(X) else X
         with caught():
             if is_stored(X):
@@ -267,6 +267,11 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def show_as(name: str) -> dict[str, str]:
+    """Return the argument of `map_blocks` by which Dask's dashboard shows its tasks as streamsvm-NAME."""
+    return {"token": f"streamsvm-{name}"}
 
 
 def _decide(model: Model, X: Any) -> F64:

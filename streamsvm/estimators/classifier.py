@@ -15,7 +15,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.estimators.base import BaseSVM
+from streamsvm.estimators.base import BaseSVM, show_as
 from streamsvm.estimators.inputs import is_dataset, refuse_columns
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import Model
@@ -98,7 +98,7 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         if isinstance(scores, np.ndarray):
             return name(scores)
         dropped = {"drop_axis": 1} if scores.ndim > 1 else {}
-        return scores.map_blocks(name, **dropped, dtype=self.classes_.dtype)
+        return scores.map_blocks(name, **dropped, **show_as("label"), dtype=self.classes_.dtype)
 
     @available_if(_asks_for_probabilities)
     def predict_proba(self, X: Any) -> Any:
@@ -134,7 +134,7 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         if isinstance(scores, np.ndarray):
             return find(scores)
         wider = {"new_axis": 1, "chunks": (scores.chunks[0], (2,))} if scores.ndim == 1 else {}
-        return scores.map_blocks(find, **wider, dtype=np.float64)
+        return scores.map_blocks(find, **wider, **show_as("odds"), dtype=np.float64)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the mean accuracy, a share of the weights; of sets of labels, the share of sets that are right.

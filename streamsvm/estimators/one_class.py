@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.estimators.base import BaseSVM
+from streamsvm.estimators.base import BaseSVM, show_as
 from streamsvm.estimators.libsvm_like import LibsvmLike
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.rows import F64
@@ -60,7 +60,9 @@ class BaseOneClass(OutlierMixin, BaseSVM):  # type: ignore[misc]
     def predict(self, X: Any) -> Any:
         """Return +1 for each row of the class and -1 for each novel one, (n,). X: as in `decision_function`."""
         scores = self.decision_function(X)
-        return name_sides(scores) if isinstance(scores, np.ndarray) else scores.map_blocks(name_sides, dtype=np.intp)
+        if isinstance(scores, np.ndarray):
+            return name_sides(scores)
+        return scores.map_blocks(name_sides, **show_as("label"), dtype=np.intp)
 
     def _take_model(self, model: Any, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)

@@ -12,7 +12,6 @@ import numpy as np
 from streamsvm.methods.registry import METHODS
 from streamsvm.numeric.canonical import make_canonical_rows
 from streamsvm.numeric.compilation import load_or_compile
-from streamsvm.numeric.narrow import widen
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, compute_scores, take_rows
 
 ALL_MODELS = ("cutting-plane", "ranking", "kernel-sums", "smo")  # what scores rows and measures models of any kind
@@ -43,9 +42,7 @@ def _compile(names: tuple[str, ...]) -> None:
 def run_kernels(name: str) -> None:
     """Call the functions of a group on two rows of a layout. name: both, such as "cutting-plane/dense"."""
     group, _, layout = name.partition("/")
-    dense = np.empty((2, 2), np.float32)
-    widen(np.eye(2, dtype=np.float16), dense)
-    X: Matrix = dense
+    X: Matrix = np.eye(2, dtype=np.float32)
     if layout == LAYOUTS[True]:
         X = CsrRows(np.ones(2, np.float32), np.arange(2, dtype=np.int32), np.arange(3), 2)
         make_canonical_rows(X)

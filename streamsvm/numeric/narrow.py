@@ -5,12 +5,14 @@ NumPy has no bfloat16, which is the upper half of a float32: its bits are stored
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from streamsvm.numeric.compilation import load_or_compile_here
 from streamsvm.numeric.rows import F32
 
 STORED_AS = {"float32": "float32", "float16": "float16", "bfloat16": "uint16", "int8": "int8"}
@@ -36,6 +38,13 @@ def widen(stored: Stored, wide: F32) -> None:
         np.left_shift(stored, 16, out=wide.view(np.uint32), dtype=np.uint32)
     else:
         wide[:] = stored
+
+
+@lru_cache
+def load_widening(dtype: str) -> None:
+    """Load what widens a type from numba's cache, or compile it, before a pass does; only float16 needs it."""
+    if dtype == "float16":
+        load_or_compile_here("float16", lambda _: widen(np.zeros(1, np.float16), np.zeros(1, np.float32)))
 
 
 @njit(cache=True, nogil=True)

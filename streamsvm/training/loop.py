@@ -217,6 +217,7 @@ class Training:
             seconds=self._seconds(),
             read_bytes=self.read_before + self.engine.costs.read_bytes,
             scratch_bytes=self.written_before + self.engine.costs.written_bytes,
+            task_seconds=self.engine.costs.seconds.tell(),
             peak_memory_bytes=max(peak_bytes(), *self.engine.costs.peaks.values(), 0),
             projected_memory_bytes=self.projected_bytes,
             file_page_bytes=file_page_bytes(),

@@ -39,6 +39,9 @@ class Result(Shown):
         Time of the run, the parts before it was resumed included, and the read for a ball that is kept.
     read_bytes, scratch_bytes : int
         Bytes read from storage, also for a ball, and written to files for rows that are set aside, by all processes.
+    task_seconds : dict of str to float
+        Seconds of the tasks of all passes, the sum of all threads and workers: read, verify and compute. Of a run that
+        was resumed, those of its last part.
     peak_memory_bytes, projected_memory_bytes : int
         Resident memory of the process that needed the most, as measured and as projected before the run.
     file_page_bytes : int or None
@@ -77,6 +80,7 @@ class Result(Shown):
     seconds: float
     read_bytes: int
     scratch_bytes: int
+    task_seconds: dict[str, float]
     peak_memory_bytes: int
     projected_memory_bytes: int
     file_page_bytes: int | None

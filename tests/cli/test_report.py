@@ -174,6 +174,20 @@ def test_the_time_of_a_run_is_told_apart(run: Path) -> None:
     assert len(list(bars.iter("rect"))) == 3
 
 
+def test_the_time_of_passes_is_divided_as_that_of_their_tasks(run: Path) -> None:
+    line = json.loads((run / "history.jsonl").read_text().splitlines()[-1])
+    result = json.loads((run / "result.json").read_text())
+    assert set(result["task_seconds"]) == {"read", "verify", "compute"}
+    assert result["task_seconds"]["compute"] > 0
+    result |= {"seconds": 8.0, "task_seconds": {"read": 6.0, "verify": 2.0, "compute": 8.0}}
+    page = make_page([Run("run", {}, [{**line, "seconds": 8.0, "pass_seconds": 4.0, "solver_seconds": 2.0}], result)])
+    (bars,) = (svg for svg in read_svg(page) if svg.get("aria-label") == "Where the time went")
+    shown = "".join(bars.itertext())
+    for told in ("passes: reading1.5 s, 19%", "passes: verifying0.5 s, 6%", "passes: computing2 s, 25%"):
+        assert told in "".join(shown.split("\n")), shown
+    assert len(list(bars.iter("rect"))) == 5
+
+
 def test_names_of_classes_and_features_stay_texts(tmp_path: Path) -> None:
     """Whatever a table calls its columns and classes is shown, and no element, attribute or control character."""
     names = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "a\u202eb", "]]>&amp;"]

@@ -16,6 +16,7 @@ from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.narrow import narrow, widen
 from streamsvm.train import TrainOptions, train
 from tests.commands import Run, run
+from tests.conftest import run_python
 
 __all__ = ["run"]
 
@@ -184,3 +185,11 @@ def test_bfloat16_of_ml_dtypes(tmp_path: Path) -> None:
     values = X.astype(ml_dtypes.bfloat16)
     dataset = ingest(values, tmp_path / "rows.zarr", Y, dtype="bfloat16", shuffle=None)
     np.testing.assert_array_equal(dataset.read(0).X, values.astype(np.float32))
+
+
+def test_what_widens_float16_is_loaded_when_a_dataset_is_opened(tmp_path: Path) -> None:
+    """A pass would compile it in the middle of its tasks otherwise."""
+    store(tmp_path, "float16", "float16")
+    text = "from streamsvm.data.dataset import open_dataset; from streamsvm.numeric import narrow; "
+    ended = run_python(f"{text}open_dataset({str(tmp_path / 'float16.zarr')!r}); print(len(narrow.look_up.signatures))")
+    assert (ended.returncode, ended.stdout) == (0, "1\n"), ended.stderr

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dask.base import tokenize
+from dask.utils import key_split
 from distributed import Client, Worker
 
 from streamsvm.data.groups import plan_groups
@@ -22,7 +23,7 @@ from streamsvm.engines.kept import Terms
 from streamsvm.engines.part import Part, Pass, give_away
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import Rows
-from streamsvm.requests import Scan
+from streamsvm.requests import Scan, Take, Walk
 from tests.engines.scans import Trace, add_to_trace, combine_traces, help_nobody, note_rows, pinned_chunks, trace_scan
 
 SECONDS = 60.0  # that a worker waits for what never comes if the test fails
@@ -218,6 +219,31 @@ def test_a_task_of_a_closed_engine_leaves_nothing_to_the_next(
     engine.scan(trace_scan())
     kept = client.run(pinned_chunks, source.fingerprint)
     assert sorted(index for chunks in kept.values() for index in chunks) == list(range(source.n_chunks))
+
+
+def test_the_dashboard_is_given_names_that_tell_what_tasks_do(
+    open_engine: Callable[..., DistributedEngine], client: Client, source: RowSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dashboard shows the beginning of a key as far as it is words."""
+    shown, submit, get = set[str](), client.submit, client.get
+
+    def note(*arguments: Any, **named: Any) -> Any:
+        future = submit(*arguments, **named)
+        shown.add(key_split(future.key))
+        return future
+
+    def note_all(graph: Any, *others: Any, **named: Any) -> Any:
+        shown.update(map(key_split, graph))
+        return get(graph, *others, **named)
+
+    monkeypatch.setattr(client, "submit", note)
+    monkeypatch.setattr(client, "get", note_all)
+    engine = open_engine()
+    engine.scan(trace_scan())
+    engine.take(Take(np.array([3, 1])))
+    engine.walk(Walk(note_rows, [[], []], [list(map(list, plan_groups(source)[k::2])) for k in (0, 1)]))
+    kinds = {f"streamsvm-{kind}" for kind in ("part", "join", "data", "rows", "walk")}
+    assert shown == kinds
 
 
 def add_once_told(folder: Path, slow: int, last: int, trace: Trace, rows: Rows) -> None:

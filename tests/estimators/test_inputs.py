@@ -13,11 +13,12 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from dask.utils import key_split
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import streamsvm
-from streamsvm import SVC, BudgetedSVC, LinearSVC, RankSVM
+from streamsvm import SVC, BudgetedSVC, LinearSVC, OneClassSVM, RankSVM
 from streamsvm.data import dask_pieces
 from streamsvm.errors import InputError
 from tests.conftest import make_problem
@@ -307,3 +308,15 @@ def test_rows_that_lead_out_of_their_arrays_are_refused(part: str) -> None:
     for use in (lambda: LinearSVC().fit(matrix, Y), lambda: LinearSVC().fit(X, Y).predict(matrix)):
         with pytest.raises(ValueError, match=r"X: (a column index is outside|is no CSR matrix)"):
             use()
+
+
+def test_the_dashboard_names_predictions() -> None:
+    """By the beginning of their keys; equal predictions of equal rows have equal keys."""
+    model = LinearSVC(probability=True).fit(X, Y)
+    rows = da.from_array(X, chunks=(50, -1))
+    for predict, name in ((model.decision_function, "score"), (model.predict, "label"), (model.predict_proba, "odds")):
+        assert key_split(predict(rows).name) == f"streamsvm-{name}"
+        assert predict(rows).name == predict(rows).name
+        assert predict(rows).name != predict(2 * rows).name
+    novel = OneClassSVM().fit(X)
+    assert key_split(novel.predict(rows).name) == "streamsvm-label"

@@ -70,11 +70,19 @@ def _draw_bounds(runs: Sequence[Run]) -> list[Series]:
 
 
 def _draw_time(run: Run, named: bool) -> str:
-    """Return bars of the seconds of a run: in passes over the data, and in the solver between them."""
+    """Return bars of the seconds of a run: in passes over the data, and in the solver between them.
+
+    The time of the passes is divided as that of their tasks was, if the run has ended and tells it.
+    """
     title = "Where the time went" + (f" ({run.name})" if named else "")
     last: dict[str, Any] = run.history[-1]
     whole = float((run.result or last)["seconds"])
-    parts = {"passes over the data": last["pass_seconds"], "solver between them": last["solver_seconds"]}
+    tasks = (run.result or {}).get("task_seconds", {})
+    parts = {"passes over the data": last["pass_seconds"]}
+    if all_tasks := sum(tasks.values()):
+        names = {"read": "passes: reading", "verify": "passes: verifying", "compute": "passes: computing"}
+        parts = {names[name]: last["pass_seconds"] * value / all_tasks for name, value in tasks.items()}
+    parts["solver between them"] = last["solver_seconds"]
     parts["all else"] = max(0.0, whole - sum(parts.values()))
     share = 100 / max(whole, 1e-9)
     return draw_bars(title, [(name, value, f"{value:.3g} s, {value * share:.0f}%") for name, value in parts.items()])

@@ -71,19 +71,12 @@ def _start_bins() -> F64:
 @unwarned
 def add_bins(totals: F64, rows: Rows, low: int, shift: int, numbers: F64) -> None:  # noqa: ARG001
     """Add the costs of the corners, and their number, to the bins, which begin at `low` and are 2^shift wide."""
-    places = order_bits(numbers[Y] - numbers[F])
-    _add_bins(places, numbers[COSTS], np.uint64(low), np.uint64(shift), totals)
-
-
-@njit(cache=True, nogil=True)
-def _add_bins(places: U64, costs: F64, low: np.uint64, shift: np.uint64, totals: F64) -> None:
-    n_bins = np.uint64(totals.shape[1])
-    for i in range(places.size):
-        if costs[i] > 0 and places[i] >= low:
-            k = (places[i] - low) >> shift
-            if k < n_bins:
-                totals[0, k] += costs[i]
-                totals[1, k] += 1
+    places, costs = order_bits(numbers[Y] - numbers[F]), numbers[COSTS]
+    bins = (places - np.uint64(low)) >> np.uint64(shift)
+    near = np.flatnonzero((costs > 0) & (places >= np.uint64(low)) & (bins < np.uint64(totals.shape[1])))
+    found = bins[near].astype(np.int64)
+    totals[0] += np.bincount(found, costs[near], totals.shape[1])
+    totals[1] += np.bincount(found, minlength=totals.shape[1])
 
 
 @unwarned
@@ -95,10 +88,14 @@ def add_corners(totals: list[F64], rows: Rows, low: int, high: int, numbers: F64
     totals.append(np.stack((corners[near], costs[near])))
 
 
+@njit(cache=True, nogil=True)
 def order_bits(values: F64) -> U64:
     """Return the bits of numbers as whole numbers in the same order."""
-    bits = values.view(np.uint64)
-    return np.where(bits >= SIGN, ~bits, bits | np.uint64(SIGN))
+    bits, sign = values.view(np.uint64), np.uint64(SIGN)
+    places = np.empty(bits.size, np.uint64)
+    for i in range(bits.size):
+        places[i] = ~bits[i] if bits[i] >= sign else bits[i] | sign
+    return places
 
 
 def _number(bits: int) -> float:

@@ -90,6 +90,9 @@ class Smallest:
         if len(self.keys) == self.number:
             few = np.flatnonzero(keys < self.keys[-1])
             keys, rows, numbers = keys[few], rows[few], numbers[:, few]
+        elif len(keys) > self.number:
+            few = np.flatnonzero(~(keys > np.partition(keys, self.number - 1)[self.number - 1]))
+            keys, rows, numbers = keys[few], rows[few], numbers[:, few]
         keys, rows = np.concatenate((self.keys, keys)), np.concatenate((self.rows, rows))
         order = np.argsort(keys, kind="stable")[: self.number]
         self.numbers = np.concatenate((self.numbers, numbers), axis=1)[:, order]

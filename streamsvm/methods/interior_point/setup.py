@@ -114,7 +114,8 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
     numbers = arrive(move(correct(predict(numbers, rows, ends), rows, ends), rows, *course), rows)
     add_predicted(start_predicted(2), rows, 0.0, 0.0, 1.0, 1.0, numbers)
     limits = np.full(2, np.inf)
-    add_assembled(start_assembled(2, 1.0), rows, course, limits, "omega", (1.0, 0), True, numbers)
+    for most_light in (0.0, 1.0):
+        add_assembled(start_assembled(2, most_light), rows, course, limits, "omega", (1.0, 0), True, numbers)
     add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), np.ones(2))
     add_exact_multipliers(start_exact_sums(2), rows, numbers)
     add_bins(bits, rows, 0, 0, numbers)

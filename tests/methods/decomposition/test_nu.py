@@ -15,9 +15,14 @@ from streamsvm.errors import InputError
 from streamsvm.methods.decomposition.fixed_sums import SummedRows
 from streamsvm.methods.decomposition.nu_tube import cut_step
 from streamsvm.methods.decomposition.pair_updates import solve_by_pairs
+from streamsvm.methods.decomposition.proved_state import STUCK_STEPS
+from streamsvm.methods.decomposition.settings import Decomposition
+from streamsvm.methods.decomposition.solver import _find_status
+from streamsvm.methods.decomposition.state import start_state
 from streamsvm.methods.decomposition.working_set import WorkingSet
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.fixed_sum_certificates import FixedSum, prove_sums
+from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.nu_tube_certificates import find_tube, prove_nu_tube
 from streamsvm.options import TrainOptions
 from streamsvm.training.train import train
@@ -228,6 +233,31 @@ def test_weights_count_rows() -> None:
         other = train(replace(problem, **again).in_memory(), options)
         assert weighted.objective == pytest.approx(other.objective, rel=2e-8)
         np.testing.assert_allclose(weighted.model.decide(ROWS), other.model.decide(ROWS), atol=1e-3)
+
+
+@pytest.mark.parametrize(("resident", "status"), [(2, "stalled"), (1, None)])
+def test_all_rows_that_are_stuck_are_given_up_soon(resident: int, status: str | None) -> None:
+    """The gap is larger than rounding. Where rows are drawn, others may do better."""
+    settings = Decomposition((1.0, 1.0), Kernel("linear"), nu=0.5, tube=0.0, resident_rows=resident)
+    targets = {"targets": np.array([1.0, -1.0]), "width": 0.0, "total": 1.0}
+    state = replace(start_state(2), objective=1.0, dual=0.5, lower_bound=0.5, **targets)
+    assert _find_status(settings, replace(state, stuck=STUCK_STEPS - 1)) is None
+    assert _find_status(settings, replace(state, stuck=STUCK_STEPS)) == status
+
+
+@pytest.mark.slow
+@pytest.mark.once
+def test_rows_of_very_different_weights_end_soon() -> None:
+    """Multipliers would grow to 1e8, and pairs move them by 1e-20: a step that changed nothing is not made for long."""
+    lengths = [3407.9, -596.8, 5052.3, -5088.7, 6683.6, -5825.8, -7950.8, 11270.7, -5500.9, -1854.2]
+    target = np.array([-1.7, 2.1, -1.2, 1.7, -0.3, 1.3, 0.2, -1.6, -0.3, 1.1])
+    weight = np.array([0.6, 296.0, 486.0, 5e-4, 1e5, 7e-6, 76.0, 1e-4, 3e-2, 8770.0])
+    problem = NuProblem(np.array(lengths)[:, None], 0.127, target=target, C=1005.0, weight=weight)
+    asked = replace(OPTIONS, task="nu-regress", C=1005.0, kernel="poly", degree=3, coef0=0.0, gamma=0.33, nu=0.127)
+    result = train(problem.in_memory(), replace(asked, max_passes=300, tol=1e-6))
+    assert result.status == "stalled"
+    assert result.passes <= 2 * STUCK_STEPS
+    assert result.objective <= float(problem.total) * np.ptp(target)  # w = 0 and a tube that holds all targets
 
 
 def test_classes_that_meet_end_as_stalled() -> None:
