@@ -20,7 +20,7 @@ import numpy as np
 from streamsvm.data.csv_parser import parse_table
 from streamsvm.data.csv_text import HEAD_BYTES, Block, read_blocks
 from streamsvm.data.csv_tokens import read_rows, read_tokens
-from streamsvm.data.odd_texts import POINT, explain_text, swap_marks
+from streamsvm.data.odd_texts import POINT, explain_text
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_encoder import Codes, TableEncoder
 from streamsvm.data.table_values import find_kind, read_column
@@ -73,13 +73,10 @@ class Cells:
         for role, column in self.vectors.items():
             place, coded = self._place(self.layout.vectors[role]), column.dictionary_encode()
             words, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy(zero_copy_only=False)
-            may_be_numbers = role in ("label", "sample_weight")
-            for k, word in enumerate(words if may_be_numbers else ()):
+            for k, word in enumerate(words if role in ("label", "sample_weight") else ()):
                 if fault := _find_fault(role, word, decimal):
                     raise InputError(f"{place(int(np.argmax(codes == k)))}: {fault}")
-            if decimal == "," and may_be_numbers:
-                words = swap_marks(words)
-            values = np.array(words, object) if role == "index" else read_tokens(role, words, numbers)
+            values = np.array(words, object) if role == "index" else read_tokens(role, words, numbers, decimal)
             found[role] = values[codes], place
         return found
 

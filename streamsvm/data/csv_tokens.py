@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from streamsvm.data.odd_texts import explain_text
+from streamsvm.data.odd_texts import MARKS, explain_text
 from streamsvm.data.tables import TableLayout
 from streamsvm.data.values import (
     FOR_MISSING,
@@ -68,8 +68,11 @@ def explain_csv(error: csv.Error) -> str:
     return OPEN_CELL if said == "unexpected end of data" else said
 
 
-def read_tokens(role: str, tokens: list[str], numbers: bool | None) -> Vector:
-    """Return the values of a column of labels, query ids, weights or groups; what is no number stays text."""
+def read_tokens(role: str, tokens: list[str], numbers: bool | None, decimal: str | None = None) -> Vector:
+    """Return the values of a column of labels, query ids, weights or groups; what is no number stays text as it is.
+
+    decimal: see Columns.
+    """
     words = [token.strip() for token in tokens]
     if role == "qid":
         ids = [int(word) if _WHOLE_NUMBER.fullmatch(word) else word for word in words]
@@ -77,7 +80,7 @@ def read_tokens(role: str, tokens: list[str], numbers: bool | None) -> Vector:
         return np.array(ids, dtype=np.int64 if fitting else object)
     if role == "groups":  # tables of text have no types, so that 007 is the number 7, as pandas and pyarrow read it
         return np.array([int(word) if _WHOLE_NUMBER.fullmatch(word) else word for word in words], dtype=object)
-    values = [parse_number(word) for word in words]
+    values = [parse_number(word.translate(MARKS) if decimal == "," else word) for word in words]
     if None not in values and (role != "label" or numbers is not False):
         return np.array(values, dtype=np.float64)
     if role == "label" and not numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from streamsvm.data.values import MISSING_WORDS, parse_number
 
@@ -30,9 +30,3 @@ def explain_text(words: Iterable[str], decimal: str | None = None) -> str:
     read = {word: word.translate(MARKS) if decimal == "," else word for word in words if word not in MISSING_WORDS}
     texts = [word for word, plain in read.items() if parse_number(plain) is None]
     return next((why for look, why in _ODD if texts and all(look.fullmatch(text) for text in texts)), "")
-
-
-def swap_marks(words: Sequence[str]) -> Sequence[str]:
-    """Return texts with points for commas and commas for points, if all of them are numbers then."""
-    swapped = [word.translate(MARKS) for word in words]
-    return words if None in map(parse_number, swapped) else swapped

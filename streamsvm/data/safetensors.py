@@ -19,7 +19,7 @@ from streamsvm.data.arrays import Stream, count_label_axes, join_streams, open_s
 from streamsvm.data.pieces import ITEM_BYTES
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
-from streamsvm.data.values import Vector
+from streamsvm.data.values import Vector, show_text
 from streamsvm.errors import InputError
 from streamsvm.numeric.narrow import widen
 
@@ -89,7 +89,7 @@ def _find_rows(path: str, tensors: dict[str, tuple[Vector, bool]]) -> str:
         return "X"
     names = [name for name, (values, _) in tensors.items() if values.ndim == 2 and name not in _VECTORS.values()]
     if len(names) != 1:
-        there = ", ".join(sorted(tensors)[:12]) or "none of numbers"
+        there = ", ".join(map(show_text, sorted(tensors)[:12])) or "none of numbers"
         raise InputError(f"{path}: which tensor has the rows? Name it X; there are {there}")
     return names[0]
 

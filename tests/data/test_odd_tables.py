@@ -62,6 +62,17 @@ def test_beside_decimal_commas_a_point_is_refused(tmp_path: Path, column: str) -
             streamsvm.ingest(path, tmp_path / "d.zarr", **options, **how)
 
 
+@pytest.mark.parametrize("block_bytes", [8, 1 << 20])
+def test_labels_of_text_stay_as_they_are(block_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where some of them look like numbers, and all labels of a later block do."""
+    monkeypatch.setattr("streamsvm.data.csv_table.BLOCK_BYTES", block_bytes)
+    path = tmp_path / "rows.csv"
+    path.write_text("a;y\n1,5;abc\n2,5;1,5\n3,5;1,5\n4,5;7\n5,5;7\n")
+    made = streamsvm.ingest(path, tmp_path / "d.zarr", decimal=",", label="y", shuffle=None)
+    np.testing.assert_array_equal(made.classes, ["1,5", "7", "abc"])
+    np.testing.assert_array_equal(made.read(0).y, [2, 0, 0, 1, 1])
+
+
 @pytest.mark.parametrize("how", [{"one_hot": "auto"}, {"hash_bits": 4}, {}])
 @pytest.mark.parametrize(
     ("cells", "seem"),

@@ -104,3 +104,10 @@ def test_more_rows_than_labels_and_two_files(tmp_path: Path) -> None:
         ingest(file, tmp_path / "rows.zarr")
     with pytest.raises(InputError, match=r"expected one \.safetensors file"):
         ingest([file, file], tmp_path / "rows.zarr")
+
+
+def test_names_of_tensors_do_not_steer_a_terminal(tmp_path: Path) -> None:
+    path = write(tmp_path / "two.safetensors", **{"\x1b[31mX\n": X, "b": X})
+    with pytest.raises(InputError, match="which tensor has the rows") as caught:
+        ingest(path, tmp_path / "d.zarr")
+    assert str(caught.value).isprintable()
