@@ -39,7 +39,7 @@ from streamsvm.errors import InputError
 N_DONORS, N_NEW = 9, 3  # donors of the reference, and donors whose cells are to be labelled
 COSTS, FOLDS = (1e-4, 1e-3, 1e-2), 3
 LEAST_CELLS = 200
-N_SHOWN, N_TYPES_SHOWN = 4, 3  # genes of a type, and types, in the table of markers
+N_SHOWN, N_TYPES_SHOWN = 4, 2  # genes of a type, and types, in the table of markers
 
 
 @dataclass(frozen=True)

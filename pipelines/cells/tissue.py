@@ -30,12 +30,16 @@ F64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Tissue:
-    """What all donors share. base: (genes,), effects: (types, genes), markers: (types, N_MARKERS), genes by number."""
+    """What all donors share.
+
+    base (genes,), effects (types, genes): see above; an effect is that of the lineage and of the markers together.
+    markers (types, N_MARKERS): the numbers of the marker genes. shares (types,): of the cells, which add up to 1.
+    """
 
     base: F64
     effects: F64
     markers: npt.NDArray[np.int64]
-    shares: F64  # of the types
+    shares: F64
 
 
 def make_tissue(seed: int) -> Tissue:

@@ -39,7 +39,7 @@ LEAST_ROWS, LEAST_LABELS = 2000, 2
 
 @dataclass(frozen=True)
 class Outcome:
-    """The log loss on other rows, a label in the mean, and the weights (labels, features)."""
+    """The mean log loss of a label on other rows, the weights (labels, features), and the largest gap of a label."""
 
     loss: float
     weights: npt.NDArray[np.float64]

@@ -28,7 +28,7 @@ class Embeddings:
 
 
 def make_embeddings(seed: int, n_rows: int, n_features: int, n_labels: int) -> Embeddings:
-    """Draw rows of unit length about, and labels."""
+    """Draw rows, whose lengths are about 1, and their labels."""
     random = np.random.default_rng(seed)
     scales = np.arange(1, n_features + 1) ** -SPREAD
     rotation = np.linalg.qr(random.normal(size=(n_features, n_features)))[0]

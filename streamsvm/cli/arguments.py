@@ -91,8 +91,8 @@ def _add_ingest(commands: Any) -> None:
     layout.add_argument("--dense", dest="layout", action="store_const", const="dense", help="(default: by density)")
     layout.add_argument("--sparse", dest="layout", action="store_const", const="sparse")
     ingest.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
-    together = "size of the files in which several raw chunks lie; 0: each is a file (default: 256MB from 1GB on, or 0)"
-    ingest.add_argument("--shard-bytes", metavar="SIZE", help=together)
+    shards = "size of files of several raw chunks; 0: a file each (default: 256MB if features take 1GB or more)"
+    ingest.add_argument("--shard-bytes", metavar="SIZE", help=shards)
     ingest.add_argument("--codec", choices=("crc32c", "lz4", "zstd"), default="crc32c", help="crc32c: raw (default)")
     narrow = "the type in which dense rows are stored, if all values are of it (default: float32)"
     ingest.add_argument("--dtype", choices=("float32", "float16", "bfloat16", "int8"), default="float32", help=narrow)
@@ -297,5 +297,4 @@ def _add_report(commands: Any) -> None:
 
 def how_to_read(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `add_reading`, which say how a file is read, under the names that the readers take."""
-    given = {name: getattr(options, name) for name in ("label", "header", "sep", "decimal")}
-    return {"file_format": options.format, **given}
+    return {"file_format": options.format, **{k: getattr(options, k) for k in ("label", "header", "sep", "decimal")}}

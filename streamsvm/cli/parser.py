@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
         """Return the arguments. An argument that the command does not have ends the process as other errors do."""
         options, left = self.parse_known_args(args, namespace)
         if left:
-            parser = self.commands.get(getattr(options, "command", ""), self)
+            parser = self.commands.get(options.command, self)
             parser.error(self._explain(left[0].partition("=")[0], options.command))
         return options
 

@@ -17,8 +17,8 @@ def add_header(command: argparse.ArgumentParser) -> None:
     command.add_argument("--header", choices=("auto", "yes", "no"), default="auto", help=what)
     mark = "the character that separates the columns of CSV, such as ; or | (default: by the file's name and first row)"
     command.add_argument("--sep", metavar="CHARACTER", help=mark)
-    point = "the decimal mark of numbers in CSV (default: the point)"
-    command.add_argument("--decimal", choices=(",", "."), help=point)
+    point = "the decimal mark of numbers in CSV, a comma or a point (default: the point)"
+    command.add_argument("--decimal", choices=(",", "."), metavar="MARK", help=point)
 
 
 def add_table(command: argparse.ArgumentParser) -> None:

@@ -55,7 +55,7 @@ class ArrayWriter:
             name,
             shape=shape,
             chunks=chunks,
-            shards=None if shards.together == 1 else (shards.together * chunks[0], *shape[1:]),
+            shards=None if shards.chunks_per_shard == 1 else (shards.chunks_per_shard * chunks[0], *shape[1:]),
             dtype=dtype,
             compressors=CODECS[codec],
             fill_value=0,
@@ -67,13 +67,16 @@ class ArrayWriter:
         self._is_raw, self._pool = codec == "crc32c", pool
         self._writing: Future[None] | None = None
         self.part_rows = max(1, part_bytes // self._buffer[:1].nbytes)
-        self._parts: ArrayWriter | None = None
-        if part_bytes and self._is_raw and self.part_rows < chunks[0]:
-            parts = -(-shape[0] // chunks[0]), -(-chunks[0] // self.part_rows)
-            together = max(1, TABLE_BYTES // (4 * parts[1]))
-            self._parts = ArrayWriter(place, PARTS + name, parts, together, "uint32", codec, shard_bytes=shard_bytes)
+        has_parts = part_bytes > 0 and self._is_raw and self.part_rows < chunks[0]
+        self._parts = self._open_parts(place, shards.n_chunks, shard_bytes) if has_parts else None
         in_parts = 0 if self._parts is None else self.part_rows * self._buffer[:1].nbytes
         self.placed = PlacedArray(place, name, shape, chunks, dtype, codec, in_parts, shards)
+
+    def _open_parts(self, place: LocalFolder | Upload, n_chunks: int, shard_bytes: int) -> ArrayWriter:
+        """Return the writer of the checksums of parts: an array with a row for each chunk."""
+        shape = n_chunks, -(-len(self._buffer) // self.part_rows)
+        n_rows = max(1, TABLE_BYTES // (4 * shape[1]))
+        return ArrayWriter(place, PARTS + self.name, shape, n_rows, "uint32", "crc32c", shard_bytes=shard_bytes)
 
     def append(self, values: npt.NDArray[Any]) -> None:
         """Append values along the first axis."""
@@ -138,5 +141,5 @@ class ArrayWriter:
 def _plan_shards(shape: tuple[int, ...], chunk: npt.NDArray[Any], shard_bytes: int) -> Shards:
     """Return where the chunks of an array lie, if its shards have about so many bytes."""
     n_chunks = -(-shape[0] // len(chunk))
-    together = max(1, min(n_chunks, shard_bytes // chunk.nbytes))
-    return Shards(n_chunks, chunk.nbytes + CRC_BYTES, len(shape), together)
+    per_shard = max(1, min(n_chunks, shard_bytes // chunk.nbytes))
+    return Shards(n_chunks, chunk.nbytes + CRC_BYTES, len(shape), per_shard)

@@ -143,7 +143,7 @@ def write_dataset(
         statistics = None if options.scale == "none" else FeatureStatistics.start()
         survey = Survey(MOST_CLASSES, statistics, options.regression)
         spill = set_aside(pieces, Path(spill_folder), survey, name, expected_bytes, options, report)
-        check_survey(survey, name, options)
+        check_survey(survey, name, options.regression, options.needs_two_classes)
         scaling = None
         if survey.statistics is not None:
             scaling = survey.statistics.scaling(options.scale, survey.n_rows)

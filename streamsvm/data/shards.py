@@ -69,37 +69,38 @@ class Shards:
         Bytes of a chunk with its checksum.
     n_axes : int
         The number of axes of the array. Chunks are cut along the first one.
-    together : int
-        The number of chunks in a shard. If it is 1, each chunk is a file, and there is no index.
+    chunks_per_shard : int
+        The number of chunks in a shard; the last shard may have fewer. If it is 1, each chunk is a file, and there is
+        no index.
     """
 
     n_chunks: int
     chunk_bytes: int
     n_axes: int
-    together: int = 1
+    chunks_per_shard: int = 1
 
     @property
     def n_files(self) -> int:
         """The number of files."""
-        return -(-self.n_chunks // self.together)
+        return -(-self.n_chunks // self.chunks_per_shard)
 
     def find(self, index: int) -> Span:
         """Return the place of a chunk."""
-        shard, at = divmod(index, self.together)
+        shard, at = divmod(index, self.chunks_per_shard)
         key, own_key = (f"c/{number}{'/0' * (self.n_axes - 1)}" for number in (shard, index))
-        name = key if self.together == 1 else f"{key}, chunk {index}"
+        name = key if self.chunks_per_shard == 1 else f"{key}, chunk {index}"
         return Span(key, self._count_bytes(shard), at * self.chunk_bytes, self.chunk_bytes, own_key, name)
 
     def find_index(self, shard: int) -> Span:
         """Return the place of the index of a shard, of which no copies are kept."""
-        n_bytes, index_bytes = self._count_bytes(shard), 16 * self.together + CRC_BYTES
-        key = self.find(shard * self.together).key
-        return Span(key, n_bytes, n_bytes - index_bytes, index_bytes, f"index/{shard}", f"{key}, its index")
+        n_bytes, key = self._count_bytes(shard), self.find(shard * self.chunks_per_shard).key
+        begin = n_bytes - self._index_bytes
+        return Span(key, n_bytes, begin, self._index_bytes, f"index/{shard}", f"{key}, its index")
 
     def make_index(self, shard: int) -> bytes:
         """Return the index of a shard with its checksum."""
-        index = np.full((self.together, 2), ABSENT, "<u8")
-        n_chunks = self._count(shard)
+        index = np.full((self.chunks_per_shard, 2), ABSENT, "<u8")
+        n_chunks = self._count_chunks(shard)
         index[:n_chunks, 0] = self.chunk_bytes * np.arange(n_chunks, dtype=np.uint64)
         index[:n_chunks, 1] = self.chunk_bytes
         content = index.tobytes()
@@ -108,17 +109,22 @@ class Shards:
 
     def end_with(self, index: int) -> bytes:
         """Return what follows a chunk and its checksum: the index if the chunk is the last one of a shard."""
-        shard, at = divmod(index, self.together)
-        is_last = self.together > 1 and at == self._count(shard) - 1
+        shard, at = divmod(index, self.chunks_per_shard)
+        is_last = self.chunks_per_shard > 1 and at == self._count_chunks(shard) - 1
         return self.make_index(shard) if is_last else b""
 
     def _count_bytes(self, shard: int) -> int:
         """Return the size of a file."""
-        return self._count(shard) * self.chunk_bytes + (self.together > 1) * (16 * self.together + CRC_BYTES)
+        return self._count_chunks(shard) * self.chunk_bytes + self._index_bytes
 
-    def _count(self, shard: int) -> int:
+    @property
+    def _index_bytes(self) -> int:
+        """Bytes of the index of a shard with its checksum; 0 if there is none."""
+        return 16 * self.chunks_per_shard + CRC_BYTES if self.chunks_per_shard > 1 else 0
+
+    def _count_chunks(self, shard: int) -> int:
         """Return the number of chunks in a shard, which may be fewer in the last one."""
-        return min(self.together, self.n_chunks - shard * self.together)
+        return min(self.chunks_per_shard, self.n_chunks - shard * self.chunks_per_shard)
 
 
 def are_raw(codecs: Sequence[dict[str, Any]]) -> bool:

@@ -1,9 +1,9 @@
 """Stored arrays. Each is a Zarr array in chunks of whole rows, which are compared with the manifest when they are read.
 
-A chunk's file ends with the CRC-32C of the bytes before (Zarr's `crc32c` codec). Zarr alone reads a deleted chunk as
-zeros and cannot tell two swapped chunks apart, so the manifest of the dataset lists the checksum of every chunk, too.
-Every read is compared with the manifest: whole chunks with their checksums, and a few rows with the checksums of the
-parts of chunks in which they lie (docs/storage.md). Raw chunks, which have no compression, are read without Zarr,
+A chunk ends with the CRC-32C of its bytes (Zarr's `crc32c` codec). Zarr alone reads a deleted chunk as zeros and cannot
+tell two swapped chunks apart, so the manifest of the dataset lists the checksum of every chunk, too. Every read is
+compared with the manifest: whole chunks with their checksums, and a few rows with the checksums of the parts of chunks
+in which they lie (docs/storage.md). Raw chunks, which have no compression, are read without Zarr,
 straight into buffers that are used again. Several of them may lie in one file, a shard (data.shards).
 """
 
@@ -58,8 +58,8 @@ class StoredArray:
         self.row_items = int(np.prod(array.shape[1:], dtype=np.int64))
         self.row_bytes = self.row_items * array.dtype.itemsize
         self.chunk_place = _find_place(array, cache) if checksums is not None else None
-        together = array.shards[0] // self.chunk_rows if array.shards else 1
-        self.shards = Shards(self.n_chunks, self._payload_bytes + CRC_BYTES, array.ndim, together)
+        per_shard = array.shards[0] // self.chunk_rows if array.shards else 1
+        self.shards = Shards(self.n_chunks, self._payload_bytes + CRC_BYTES, array.ndim, per_shard)
         one_chunk_wide = array.ndim == 1 or array.chunks[1] == array.shape[1]
         self.is_raw = self.chunk_place is not None and one_chunk_wide and _has_raw_codecs(array)
         self.place = f"{array.store}/{array.path}".removeprefix("file://")
@@ -143,7 +143,7 @@ class StoredArray:
 
         Raises IntegrityError for the first that differs. Other programs read the indices, and no reader here.
         """
-        for shard in range(self.shards.n_files if self.shards.together > 1 else 0):
+        for shard in range(self.shards.n_files if self.shards.chunks_per_shard > 1 else 0):
             assert self.chunk_place is not None
             check_index(self.chunk_place, self.shards, shard)
         if self.parts is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.nonzeros import count_nonzeros
 from streamsvm.numeric.rows import CsrRows, Matrix
 from streamsvm.numeric.scaling import FeatureStatistics
-
-if TYPE_CHECKING:
-    from streamsvm.data.ingest import IngestOptions
 
 LOGGER = logging.getLogger("streamsvm")
 MANY_CLASSES, FEW_ROWS = 100, 10  # more classes, of fewer rows each, are rather numbers or names
@@ -152,13 +149,13 @@ class Survey:
         return np.searchsorted(np.array(sorted(self.labels)), labels).astype(np.int32)
 
 
-def check_survey(survey: Survey, name: str, options: IngestOptions) -> None:
-    """Raise InputError for rows that are of no use."""
+def check_survey(survey: Survey, name: str, regression: bool, needs_two_classes: bool) -> None:
+    """Raise InputError for rows that are of no use, and warn of labels that seem to be numbers or names of rows."""
     classes = survey.classes()
     if "label_sets" in survey.fields:
         if classes is None or len(classes) < 2:
             raise InputError(f"{name}: at least two labels are needed, of which rows may have any number")
-    elif options.needs_two_classes and classes is not None and len(classes) < 2:
+    elif needs_two_classes and classes is not None and len(classes) < 2:
         raise InputError(
             f"{name}: one class only: every row has the label {classes[0]}; rows of one class, for --task "
             "one-class, are stored without labels (--drop the column, and --unlabelled)"
@@ -168,7 +165,7 @@ def check_survey(survey: Survey, name: str, options: IngestOptions) -> None:
             f"{name}: {len(classes):,} classes in {survey.n_rows:,} rows: if the labels are numbers to be "
             "predicted, say --regression; if this is another column, name that of the labels by --label"
         )
-    if options.regression and "target" not in survey.fields:
+    if regression and "target" not in survey.fields:
         raise InputError(f"{name}: a regression needs a label in each row, which is a number")
     if not survey.n_items:
         raise InputError(f"{name}: every feature of every row is zero")

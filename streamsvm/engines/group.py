@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm.data.dataset import split_rows
 from streamsvm.data.source import RowSource
-from streamsvm.engines.row_states import KeptStates, join_tiles, make_writable
+from streamsvm.engines.row_states import KeptStates, join_tiles, kept_bytes, make_writable
 from streamsvm.engines.subsets import Scratch, choose_again, read_aside, set_aside
 from streamsvm.engines.task_seconds import TaskSeconds
 from streamsvm.machine import peak_bytes
@@ -57,7 +57,7 @@ class Pins:
         with self.lock:
             self.allowed = allowed
             for index in self.chunks.keys() - allowed:
-                self.held_bytes -= _kept_bytes(self.chunks.pop(index).nbytes)
+                self.held_bytes -= kept_bytes(self.chunks.pop(index).nbytes)
 
 
 def run_group(
@@ -204,7 +204,7 @@ def _load(source: RowSource, index: int, pins: Pins, held: dict[int, Rows]) -> R
 
 def load_or_pin(source: RowSource, index: int, pins: Pins) -> Rows | None:
     """Return chunk `index` in memory, and keep it if there is room; None if the chunk is to be streamed."""
-    size = _kept_bytes(source.chunk_bytes(index))
+    size = kept_bytes(source.chunk_bytes(index))
     with pins.lock:
         if index in pins.chunks:
             return pins.chunks[index]
@@ -217,16 +217,11 @@ def load_or_pin(source: RowSource, index: int, pins: Pins) -> Rows | None:
     try:
         rows = source.read(index)
         if room and pins.chunks.setdefault(index, rows) is rows:
-            unused -= _kept_bytes(rows.nbytes)
+            unused -= kept_bytes(rows.nbytes)
         return rows
     finally:  # all of the room is given back if the chunk is damaged, or a task of an abandoned pass has just kept it
         with pins.lock:
             pins.held_bytes -= unused
-
-
-def _kept_bytes(nbytes: int) -> int:
-    """Return the memory of rows of so many bytes that are kept, with the objects that hold them."""
-    return nbytes * 105 // 100
 
 
 def bytes_to_read(source: RowSource, chunks: Sequence[int], pins: Pins) -> int:

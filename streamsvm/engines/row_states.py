@@ -98,7 +98,7 @@ def _needs_no_features(kept: Kept, state: RowState) -> bool:
 
 
 def kept_bytes(nbytes: int) -> int:
-    """Return the memory of numbers of so many bytes that are kept, with the objects that hold them."""
+    """Return the memory of arrays of so many bytes that are kept, with the objects that hold them."""
     return nbytes * 105 // 100
 
 

@@ -72,16 +72,16 @@ def evaluate(
     parts = score(model, data, model.problem.needs_labels, file_format, label, qid, header, sep, decimal=decimal)
     problem = model.problem
     if problem.has_label_sets or not (problem.predicts_labels and has_probabilities(model)):
-        measured, reliability = problem.evaluate(parts, model.classes), {}
+        measured = problem.evaluate(parts, model.classes)
     else:
-        watching = Reliability()
-        measured = problem.evaluate(watching.watch(model, parts), model.classes)
-        reliability = watching.as_json()
+        reliability = Reliability()
+        measured = problem.evaluate(reliability.watch(model, parts), model.classes)
+        measured = {**measured, **reliability.as_json()}
     if problem.needs_labels and 0 < measured["n_rows"] == measured.get("unknown_labels"):
         name = data if isinstance(data, str | Path) else data.name
         known = ", ".join(map(str, model.classes[:5].tolist())) + (", ..." if len(model.classes) > 5 else "")
         raise InputError(
-            f"{name}: no row has a label that the model knows, which are {known}: is this the "
-            "column of the labels (--label), and are these rows of the same kind?"
+            f"{name}: no row has one of the labels that the model knows ({known}): is this the column of the "
+            "labels (--label), and are these rows of the same kind?"
         )
-    return {**measured, **reliability}
+    return measured

@@ -128,18 +128,10 @@ def ingest_on_workers(
         opened() as client,
     ):
         n_runs = max(1, -(-guess_bytes(paths) // RUN_BYTES))
-        source = Source(
-            name,
-            kind,
-            first,
-            options,
-            seed,
-            n_runs,
-            Path(scratch),
-        )
+        source = Source(name, kind, first, options, seed, n_runs, Path(scratch))
         survey = Survey(MOST_CLASSES, FeatureStatistics.start(), options.regression)
         aside = _set_aside(client, source, _cut(client, paths, kind, columns), survey, report)
-        check_survey(survey, name, options)
+        check_survey(survey, name, options.regression, options.needs_two_classes)
         _write(client, source, survey, aside, folder)
         if upload is not None:
             tasks = [(upload.url, folder, key) for key in upload.take_metadata(folder, Path(scratch))]

@@ -97,7 +97,8 @@ def test_warm_up_compiles_everything(run: Run, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("streamsvm.data.compilation.compile_parser", compiled.append)
     monkeypatch.setattr("streamsvm.methods.warm_up.compile_all", compiled.extend)
     monkeypatch.setattr("streamsvm.models.compilation.compile_all_scores", lambda: compiled.append("scores"))
+    monkeypatch.setattr("streamsvm.numeric.narrow.load_widening", compiled.append)
     ran = run("warm-up")
     wanted = {group for method in METHODS for group in (*(method.compiled or (method.name,)),)}
-    assert set(compiled) == {*wanted, *PARSERS, FEATURE_MAPS, "scores"}
+    assert set(compiled) == {*wanted, *PARSERS, FEATURE_MAPS, "scores", "float16"}
     assert (ran.code, f"{len(compiled)} groups of kernels are compiled, and kept in" in ran.out) == (0, True)

@@ -55,12 +55,12 @@ def list_arrays(dataset: Dataset) -> dict[str, StoredArray]:
     """The arrays in shards, with the checksums of their parts."""
     arrays = (*dataset.layout.arrays, *dataset.vectors.values())
     found = {array.name: array for array in arrays} | {f"parts/{array.name}": array.parts for array in arrays}
-    return {name: array for name, array in found.items() if array is not None and array.shards.together > 1}
+    return {name: array for name, array in found.items() if array is not None and array.shards.chunks_per_shard > 1}
 
 
 def find_last(array: StoredArray) -> tuple[Path, int]:
     """The file of the last shard, and the first chunk in it."""
-    last = (array.shards.n_files - 1) * array.shards.together
+    last = (array.shards.n_files - 1) * array.shards.chunks_per_shard
     return array.path_of(last), last
 
 

@@ -144,7 +144,8 @@ def test_an_estimator_goes_on_with_its_features(
     scan = ThreadedEngine.scan
 
     def count(self: ThreadedEngine, request: Any) -> Any:
-        passes.append(request)
+        if not request.of_states:  # numbers of rows are not read
+            passes.append(request)
         if len(passes) == 5:
             raise KeyboardInterrupt
         return scan(self, request)

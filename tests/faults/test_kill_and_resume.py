@@ -257,5 +257,5 @@ def forbid_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def costs_aside(result: Result) -> dict[str, Any]:
-    costs = {*ANY_COST, "peak_memory_bytes", "projected_memory_bytes", "file_page_bytes"}
+    costs = {*ANY_COST, "task_seconds", "peak_memory_bytes", "projected_memory_bytes", "file_page_bytes"}
     return {name: value for name, value in result.as_json().items() if name not in costs}

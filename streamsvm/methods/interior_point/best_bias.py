@@ -8,6 +8,7 @@ bins may be as narrow as two neighbouring numbers. As soon as few corners are le
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Generator
 from typing import Any
 
@@ -47,7 +48,7 @@ def find_bias(state: RowState, n_rows: int, lowest: float, size: float) -> Gener
         if last > first and not few:  # the sum is flat from the end of one bin to the beginning of the other
             return (_number(low + (1 << shift)) + _number(low + ((last - first) << shift))) / 2
     shared = (low, min(low + (1 << n_bits) - 1, ALL_BITS))
-    found = yield Scan(list, add_corners, _join_lists, shared, states=(state,), of_states=True)
+    found = yield Scan(list, add_corners, operator.add, shared, states=(state,), of_states=True)
     corners, costs = np.concatenate(found, axis=1)
     return _choose_corner(corners, costs, before, size)
 
@@ -85,10 +86,6 @@ def add_corners(totals: list[F64], rows: Rows, low: int, high: int, numbers: F64
     places = order_bits(corners)
     near = (costs > 0) & (places >= np.uint64(low)) & (places <= np.uint64(high))
     totals.append(np.stack((corners[near], costs[near])))
-
-
-def _join_lists(left: list[F64], right: list[F64]) -> list[F64]:
-    return left + right
 
 
 @njit(cache=True, nogil=True)

@@ -7,6 +7,7 @@ below a limit. So what it holds does not grow with the rows.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -65,7 +66,7 @@ def aim(state: RowState, bias: float, change: float, length: float) -> Scan:
 
 @unwarned
 def add_aim(totals: F64, rows: Rows, bias: float, change: float, length: float, numbers: F64) -> None:  # noqa: ARG001
-    """Add rows."""
+    """Add the complementarity of the rows after the step."""
     after = move(point_of(numbers), find_predicted(numbers, bias, change), length)
     totals[0] += sum_complementarity(after, numbers[COSTS])
 
@@ -74,8 +75,8 @@ def add_aim(totals: F64, rows: Rows, bias: float, change: float, length: float, 
 class Smallest:
     """The rows with the smallest keys, at most `number` of them, in the order of their keys.
 
-    keys, rows (m,): the keys, and the numbers of the rows. numbers (10, m): theirs. is_finite: whether all guesses of
-    X dw were.
+    keys, rows (m,): the keys, and which rows they are of. numbers (10, m): the numbers of these rows (row_numbers).
+    is_finite: whether all guesses of X dw were finite.
     """
 
     number: int
@@ -98,13 +99,13 @@ class Smallest:
         self.keys, self.rows = keys[order], rows[order]
 
     def by_row(self) -> tuple[I64, F64]:
-        """Return the rows ascending, and their numbers in this order."""
+        """Return which rows they are, ascending, and their numbers (10, m) in this order."""
         order = np.argsort(self.rows)
         return self.rows[order], np.ascontiguousarray(self.numbers[:, order])
 
 
 def combine_smallest(left: Smallest, right: Smallest) -> Smallest:
-    """Return the smallest of both."""
+    """Return the rows with the smallest keys of both groups, `left` being the one that comes first."""
     both = Smallest(left.number, left.keys, left.rows, left.numbers, left.is_finite and right.is_finite)
     both.add(right.keys, right.rows, right.numbers)
     return both
@@ -154,7 +155,7 @@ class Sample:
 
 
 def combine_samples(left: Sample, right: Sample) -> Sample:
-    """Return both."""
+    """Return the rows drawn from both groups."""
     return Sample(left.complementarity + right.complementarity, left.parts + right.parts)
 
 
@@ -171,7 +172,7 @@ def draw(state: RowState, n_rows: int, course: Course, coefs: F64, critical: I64
 def add_drawn(
     totals: Sample, rows: Rows, share: float, course: Course, coefs: F64, critical: I64, known: F64, numbers: F64
 ) -> None:
-    """Add rows."""
+    """Add the complementarity of the rows at the end of the course, and those of them that are drawn."""
     course, point, n_rows = Course(*course), point_of(numbers), numbers.shape[1]
     if course.length > 0.0:
         df, inside = guess(numbers, coefs), slice(*np.searchsorted(critical, (rows.start, rows.start + n_rows)))
@@ -201,7 +202,7 @@ class Measures:
 
 
 def combine_measures(left: Measures, right: Measures) -> Measures:
-    """Return those of both."""
+    """Return the measures of the rows of both groups."""
     return Measures(
         left.losses + right.losses,
         left.losing + right.losing,
@@ -231,7 +232,7 @@ def add_measures(
     below: float,
     numbers: F64,
 ) -> None:
-    """Add rows."""
+    """Add the measures of the rows, whose numbers are at the point."""
     y, costs, point = numbers[Y], numbers[COSTS], point_of(numbers)
     slack = 1.0 - y * (point.f + best_bias)
     totals.losses += float(np.sum(costs * np.maximum(slack, 0.0)))
@@ -247,16 +248,12 @@ def add_measures(
 
 def gather(state: RowState, number: int) -> Scan:
     """Return the pass that brings one number of all rows to the driver, for those who ask for all of them."""
-    return Scan(list, add_number, _join_lists, (number,), states=(state,), of_states=True)
+    return Scan(list, add_number, operator.add, (number,), states=(state,), of_states=True)
 
 
 def add_number(totals: list[tuple[int, F64]], rows: Rows, number: int, numbers: F64) -> None:
-    """Add rows."""
+    """Add the number of the rows of a tile, with the first of these rows."""
     totals.append((rows.start, numbers[number].copy()))
-
-
-def _join_lists(left: list[Any], right: list[Any]) -> list[Any]:
-    return left + right
 
 
 def join_gathered(tiles: list[tuple[int, F64]]) -> F64:

@@ -106,12 +106,12 @@ ALL_ROWS, NO_GUESS = np.full(2, np.inf), np.zeros(3)
 
 def solve(settings: InteriorPoint, state: State) -> Solver:
     """Go on from a state; every `Step` carries the whole state, and a run that goes on from it has the same bits."""
-    name = uuid4().hex
+    name = uuid4().hex  # of the numbers of the rows: a process may keep those of several runs
     if state.passes == 0:
         state = state.change(BEGIN, settings.class_costs)
         state, sums = yield from _assemble(settings, state, name, _stay(state, ALL_ROWS))
-        names = ("magnitudes", "total_cost", "positive_cost", "largest_cost", "counted_rows")
-        state = replace(state, **{name: getattr(sums, name) for name in names}).change(ARRIVE)
+        of_rows = ("magnitudes", "total_cost", "positive_cost", "largest_cost", "counted_rows")
+        state = replace(state, **{each: getattr(sums, each) for each in of_rows}).change(ARRIVE)
         state = yield from settle(state, name, sums, np.array(settings.class_costs), settings.tol)
         yield _make_step(settings, state)
     while True:
@@ -158,7 +158,7 @@ def _assemble(
 ) -> Generator[Scan, Any, tuple[State, AssembledSums]]:
     """Make the pass for the sums at the end of a step; in the first one, Q is q_U rows drawn at random.
 
-    Returns the state with the products of the pass among the rows' numbers.
+    name: of the numbers of the rows. Returns the state with the products of the pass among these numbers.
     """
     state = state.change(CORRECT, vectors=np.stack((plan.dw, plan.w)))
     first, reduction, share = state.passes == 0, settings.reduction, 1.0

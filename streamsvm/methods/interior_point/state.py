@@ -33,7 +33,6 @@ from streamsvm.methods.interior_point.bounds import (
 from streamsvm.methods.interior_point.free_multipliers import MOST_FREE_ROWS, correct_sums
 from streamsvm.methods.interior_point.row_numbers import COSTS, Course, T, check_changes, list_changes
 from streamsvm.methods.interior_point.row_passes import Measures, add_free, find_smallest, measure
-from streamsvm.methods.interior_point.steps import unwarned
 from streamsvm.methods.interior_point.sums import N_SUMS, NEGATIVE, POSITIVE, AssembledSums, add_exact_multipliers
 from streamsvm.numeric.exact_losses import add_exact, combine_exact, start_exact
 from streamsvm.numeric.exact_sums import combine_exact_sums, start_exact_sums
@@ -192,7 +191,14 @@ def settle(
     state = _keep_best(state, found, bound)
     if not _needs_exact_pass(state, found, bound, tol):
         return _note_progress(state)
-    W, biases = lengthen(found, tol)
+    return _note_progress((yield from _prove_exactly(state, held, found, most, class_costs, tol)))
+
+
+def _prove_exactly(
+    state: State, held: RowState, found: Primal, most: float, class_costs: F64, tol: float
+) -> Generator[All | Scan | Take, Any, State]:
+    """Return the state with the P and D that an exact pass proves. found: P of this point; most: the largest t."""
+    magnitudes, (W, biases) = Magnitudes(*state.magnitudes), lengthen(found, tol)
     losses = Scan(partial(start_exact, len(W)), add_exact, combine_exact, (W, biases, class_costs))
     start = partial(start_exact_sums, len(state.w))
     multipliers = Scan(start, add_exact_multipliers, combine_exact_sums, states=(held,))
@@ -207,10 +213,9 @@ def settle(
         corrected = correct_sums(exact_sums, (yield Take(free)), state.w, alpha, highest)
         bound = find_exact_lower_bound(corrected.sums, most, magnitudes, corrected.magnitude)
         state = _keep_best(state, found, bound, free, corrected.corrections)
-    return _note_progress(state)
+    return state
 
 
-@unwarned
 def _measure(state: State, held: RowState) -> Generator[Scan, Any, tuple[Measures, Primal]]:
     """Return what the point is, and P at the bias that is best for its w."""
     magnitudes, rounding = Magnitudes(*state.magnitudes), np.finfo(float).eps * state.n_rows * state.total_cost
