@@ -76,7 +76,7 @@ def proved(result: Result) -> float:
 def train_serially(source: Any, options: TrainOptions) -> Result:
     """By the reference engine."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "ThreadedEngine", lambda rows, threads, pin_bytes: SerialEngine(rows, pin_bytes))
+        patch.setattr(opening, "ThreadedEngine", lambda rows, threads, pin_bytes, *_: SerialEngine(rows, pin_bytes))
         return train(source, options)
 
 
