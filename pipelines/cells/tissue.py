@@ -5,8 +5,8 @@ The rate of gene g in cell i, of type t, lineage l and donor k, is
     log rate = base_g + lineage_lg + marker_tg + donor_kg + state_ktg
     count ~ Poisson(depth_i * Gamma * rate / sum of the cell's rates)
 
-so counts are negative binomial, as those of single cells are. donor_kg is what the donor, or the way in which the cells
-were handled, does to a gene in all cells, and state_ktg what it does in the cells of one type.
+so counts are negative binomial, as the counts of real single cells are. donor_kg is what the donor, or the way in which
+the cells were handled, does to a gene in all cells, and state_ktg what it does in the cells of one type.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Result(Shown):
         Bytes read from storage, also for a ball, and written to files for rows that are set aside, by all processes.
     task_seconds : dict of str to float
         Seconds of the tasks of all passes, the sum of all threads and workers: read, verify and compute. Of a run that
-        was resumed, those of its last part.
+        was resumed, the seconds of its last part.
     peak_memory_bytes, projected_memory_bytes : int
         Resident memory of the process that needed the most, as measured and as projected before the run.
     file_page_bytes : int or None
