@@ -10,7 +10,7 @@ down and e_i < -tol. A row is free if 0 < a_i < C_i.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -50,6 +50,15 @@ class Conditions:
     def find_violators(self, tol: float) -> tuple[Mask, Mask]:
         """Return which rows violate their condition by more than tol: those that can move up, and down."""
         return self.up & (self.errors > tol), self.down & (self.errors < -tol)
+
+    def about(self, bias: float) -> Conditions:
+        """Return the conditions with errors about another bias."""
+        return replace(self, errors=self.errors + (self.bias - bias), bias=bias)
+
+    def of_rows(self, rows: I64) -> Conditions:
+        """Return the conditions of these rows alone, with the extremes of all rows."""
+        arrays = ("errors", "up", "down", "free", "is_used")
+        return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
 
 
 def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None = None) -> Conditions:

@@ -17,7 +17,7 @@ from streamsvm.methods.decomposition.settings import Decomposition
 from streamsvm.methods.decomposition.solver import STUCK_STEPS
 from streamsvm.methods.decomposition.state import start_state
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.requests import MORE_PATIENCE, Step
+from streamsvm.requests import MORE_PATIENCE, Step, Take
 from tests.conftest import Problem, make_problem
 from tests.kernel_problems import KINDS, Bracket, bracket_by_libsvm, bracket_by_qp, drive, matrix_of, measure
 
@@ -320,8 +320,9 @@ def test_a_linear_kernel_sends_one_vector_to_the_pass() -> None:
     for name in ("linear", "rbf"):
         plane = Decomposition((1.0, 1.0), KINDS[name], resident_rows=50)
         solver = decomposition.solve(plane, start_state(source.n_rows))
-        take = next(solver)
-        scan = solver.send(source.take(take.rows))  # type: ignore[union-attr]
+        scan = next(solver)
+        while isinstance(scan, Take):
+            scan = solver.send(source.take(scan.rows))
         sent.append([np.shape(value) for value in scan.shared[1:4]])  # type: ignore[union-attr]
     assert sent[0] == [(0, 6), (0,), (6,)]
     assert sent[1][0][0] == sent[1][1][0] > 0

@@ -1,0 +1,220 @@
+"""Which rows are active: a step draws them, and rows that do not move give their places to others.
+
+A step improves the active rows in several turns, and then makes one pass. After a turn, the rows whose multipliers have
+changed stay, because the pass needs them, and the other rows leave. As many rows that have not been active in this step
+are drawn in their places and taken, and their f is brought up to date by the rows that stay. So the rows of a pass are
+nearly all rows that change f: without turns, a third of the rows of a step did not move (splice and Covertype).
+
+Rows violate their condition about the bias at which P is least. Half-way between the extremes, which is the bias of the
+pairs, some far rows decide, and thousands of rows of one side seem to violate their condition that do not.
+
+Damping multiplies kernel values while a step lasts, as if each active row stood for the violators that were not active
+in this step and will move like it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamsvm.methods.decomposition.active_set import ActiveSet
+from streamsvm.methods.decomposition.all_active import bounds_by_terms
+from streamsvm.methods.decomposition.fixed_sums import SummedRows, Totals, find_part, split_total
+from streamsvm.methods.decomposition.row_sums import read_y
+from streamsvm.methods.decomposition.selection import Conditions, Mask, draw_active_rows
+from streamsvm.methods.decomposition.settings import (
+    Decomposition,
+    is_small,
+    read_hinges,
+    require_kernel_range,
+    suits_float32,
+    takes_pairs_only,
+)
+from streamsvm.methods.decomposition.state import State, require_range
+from streamsvm.methods.decomposition.tube import Hinges
+from streamsvm.numeric.certificates import find_best_bias
+from streamsvm.numeric.kernels import add_kernel_sums, compute_squares, to_float64
+from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
+
+VIOLATION_SHARE = 0.01  # rows that violate by less than this share of the largest violation need not be active
+DAMPING_POWER = 0.25  # of the share of violators that an active row stands for
+MOST_TURNS = 6  # of a step
+LEAST_CHANGED = 0.05  # a turn in which fewer rows of an active set would change is not made
+# After so many such steps, or after so many steps on few rows, the inner solvers alternate on ESCALATION_ROWS or more.
+ESCALATION_STEPS, SLOW_STEPS, ESCALATION_ROWS = 2, 4, 256
+
+
+def is_escalated(state: State) -> bool:
+    """Whether other inner solvers and rules are tried: nothing has moved, or few rows have taken many steps."""
+    return state.stuck >= ESCALATION_STEPS or (state.passes >= SLOW_STEPS and len(state.alpha) <= ESCALATION_ROWS)
+
+
+@dataclass
+class Turn:
+    """The active rows in a turn of a step.
+
+    before, f: (m,), y_i a_i and the sums of the active rows before the step. damping: the factor of kernel values, so
+    that the sums of the active set are f + damping times what the step has changed.
+    """
+
+    active: ActiveSet
+    before: F64
+    f: F64
+    damping: float
+
+    @property
+    def moves(self) -> F64:
+        """By how much y_i a_i have changed in the step, (m,)."""
+        return self.active.y * self.active.alpha - self.before
+
+    @property
+    def expected(self) -> F64:
+        """The sums after the step, (m,), as the kernel values of the active set tell them."""
+        return self.f + (self.active.f - self.f) / self.damping
+
+
+class Draw:
+    """The draws of a step: its first rows, and those that take the places of others."""
+
+    def __init__(self, settings: Decomposition, state: State) -> None:
+        self.state, self.n_rows = state, len(state.alpha)
+        self.rng = np.random.default_rng((settings.seed, state.passes))
+        self.size = settings.resident_rows
+        if settings.precise_rows is not None and (state.is_precise or is_escalated(state)):
+            self.size = settings.precise_rows
+        self.was_active: Mask = np.zeros(self.n_rows, np.bool_)
+        self.turns, self.n_violators, self.tol = 0, self.n_rows, 0.0
+        self.conditions: Conditions | None = None
+        self.is_lacking = settings.nu is not None and state.passes == 0
+        if state.passes:
+            hinges = state.hinges
+            self.is_lacking = isinstance(hinges, SummedRows) and not hinges.is_full
+            self.conditions = find_best_conditions(state)
+            self.tol = VIOLATION_SHARE * self.conditions.violation
+            too_high, too_low = self.conditions.find_violators(self.tol)
+            self.n_violators = int(np.count_nonzero((too_high | too_low) & ~self.conditions.free))
+
+    def first(self) -> I64:
+        """Return the rows of the first turn, ascending: any rows at first, later violators and free rows."""
+        if self.n_rows <= self.size:
+            return np.arange(self.n_rows)
+        hinges = self.state.hinges
+        if self.state.passes and self.is_lacking and isinstance(hinges, SummedRows):
+            return hinges.choose_lowest(self.size)
+        return self._draw(self.size)
+
+    def next(self, turn: Turn) -> I64:
+        """Return the rows, ascending, that take the places of rows that have not moved; none after the last turn."""
+        places = len(turn.active.rows) - np.count_nonzero(turn.moves)
+        if self.conditions is None:
+            candidates = self.n_rows - np.count_nonzero(self.was_active)
+        else:
+            too_high, too_low = self.conditions.find_violators(self.tol)
+            candidates = np.count_nonzero((too_high | too_low | self.conditions.free) & ~self.was_active)
+        n_new = int(min(places, candidates))
+        if self.is_lacking or self.turns == MOST_TURNS or n_new < LEAST_CHANGED * self.size:
+            return np.empty(0, np.int64)
+        return self._draw(n_new)
+
+    def _draw(self, size: int) -> I64:
+        """Draw rows that have not been active in this step."""
+        others = np.flatnonzero(~self.was_active)
+        if self.conditions is None:
+            drawn = np.sort(self.rng.choice(others, size, replace=False))
+        else:
+            drawn = others[draw_active_rows(self.conditions.of_rows(others), size, self.tol, self.rng)]
+        self.was_active[drawn] = True
+        self.turns += 1
+        return drawn
+
+    def choose_damping(self, n_moved: int) -> float:
+        """Return (1 + v / m)^DAMPING_POWER for m active rows and v violators at a bound that the step has not moved.
+
+        About as many rows as violate before a step will move after it as the active rows do now, even if all violators
+        are active. Free rows are not counted, since nearly all of them are active, and move no others. CoCoA+ takes
+        v / m itself; measurements favour much less.
+        """
+        if self.size >= self.n_rows or is_escalated(self.state):
+            return 1.0
+        return math.pow(1.0 + max(self.n_violators - n_moved, 0) / self.size, DAMPING_POWER)
+
+
+def find_best_conditions(state: State) -> Conditions:
+    """Return the conditions of all rows about the best bias, or of fixed sums about the middle of each sum."""
+    hinges = state.hinges
+    found = hinges.find_conditions()
+    if not isinstance(hinges, Hinges):
+        return found
+    both = hinges.list_both()
+    return found.about(find_best_bias(both.y, both.costs, both.f, both.corners))
+
+
+def start_turn(draw: Draw, active: ActiveSet) -> Turn:
+    """Return the first turn of a step."""
+    return Turn(active, active.y * active.alpha, active.f.copy(), draw.choose_damping(0))
+
+
+def exchange_rows(settings: Decomposition, state: State, draw: Draw, turn: Turn, fresh: ActiveSet) -> Turn:
+    """Return the next turn: rows that have moved in this step, and the fresh rows in the places of the others."""
+    kept, active = np.flatnonzero(turn.moves), turn.active
+    damping = draw.choose_damping(len(kept))
+    moves, X = turn.moves[kept], take_rows(active.X, kept)
+    f_kept = turn.f[kept] + (active.f - turn.f)[kept] * (damping / turn.damping)
+    f_fresh = fresh.f.copy()
+    add_kernel_sums(settings.kernel, fresh.X, X, damping * moves, f_fresh, settings.threads)
+
+    def join(old: F64, new: F64) -> F64:
+        return np.concatenate((old[kept], new))
+
+    rows, costs = np.concatenate((active.rows[kept], fresh.rows)), join(active.costs, fresh.costs)
+    y = join(active.y, fresh.y)
+    tube = active.tube
+    if tube is not None and fresh.tube is not None:
+        tube = tube._replace(targets=join(tube.targets, fresh.tube.targets))
+    joined = replace(
+        active,
+        X=stack_rows([X, fresh.X]),
+        y=y,
+        costs=costs,
+        alpha=join(active.alpha, fresh.alpha),
+        f=np.concatenate((f_kept, f_fresh)),
+        rows=rows,
+        errors=join(active.errors, fresh.errors),
+        tube=tube,
+        totals=None if settings.nu is None else find_totals(settings, state, rows, y, costs),
+    )
+    return Turn(joined, join(turn.before, fresh.y * fresh.alpha), join(turn.f, fresh.f), damping)
+
+
+def make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows) -> ActiveSet:
+    """Return the active set of the chosen rows, in float32 or, if that is too coarse, in float64."""
+    y, costs, tube = read_hinges(settings, taken.n_rows, read_y(taken), taken.sample_weight)
+    require_range(costs, "the costs")
+    longest = max(state.longest, float(np.max(compute_squares(taken.X, np.float64), initial=0.0)))
+    require_kernel_range(settings.kernel, longest)
+    precise = is_small(settings, len(state.alpha)) or state.is_precise or not suits_float32(settings.kernel, longest)
+    X = to_float64(taken.X) if precise else taken.X
+    return ActiveSet(
+        X=X,
+        y=y if tube is None else state.y[chosen],
+        costs=costs,
+        alpha=state.alpha[chosen],
+        f=state.f[chosen],
+        rows=chosen,
+        errors=state.errors[chosen],
+        terms=np.zeros(len(chosen) if len(chosen) == len(state.alpha) and bounds_by_terms(settings.kernel, X) else 0),
+        largest=settings.kernel.bound_values(longest),
+        tube=tube,
+        totals=None if settings.nu is None else find_totals(settings, state, chosen, y, costs),
+    )
+
+
+def find_totals(settings: Decomposition, state: State, chosen: I64, y: F64, costs: F64) -> Totals:
+    """Return the fixed sums of an active set. In the first step its costs are all that is known, and make its share."""
+    assert settings.nu is not None
+    total = state.total if state.passes else settings.nu * math.fsum(costs.tolist())
+    totals = split_total(total, takes_pairs_only(settings))
+    others = np.delete(state.y * state.alpha, chosen)
+    return find_part(y if settings.tube is None else None, costs, totals, others)
