@@ -21,9 +21,10 @@ import numpy.typing as npt
 
 from streamsvm import interrupts
 from streamsvm.data.array_writer import CODECS
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.destination import new_folder
 from streamsvm.data.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.prepared_rows import prepare_rows
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows

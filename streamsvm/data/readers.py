@@ -18,10 +18,11 @@ from streamsvm.data.append import append_rows
 from streamsvm.data.arrays import read_arrays
 from streamsvm.data.blocks import read_blocks, refuse_beside
 from streamsvm.data.compilation import compile_parser
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.formats import COMPRESSED, ENCODED, FORMATS, find_format, guess_format, name_option
 from streamsvm.data.frames import has_columns, is_frame, refuse_lazy
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.pieces import comes_from
 from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
