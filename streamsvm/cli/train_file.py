@@ -45,7 +45,7 @@ def _ingest_once(file: Path, wanted: dict[str, Any], options: argparse.Namespace
     """Return the dataset beside a file, which is made, or made anew if the file or the wishes have changed."""
     from streamsvm.cli.progress import Line, RowCounter
     from streamsvm.data.edits import list_edits
-    from streamsvm.data.ingest import IngestOptions
+    from streamsvm.data.ingest_options import IngestOptions
     from streamsvm.data.open_dataset import open_dataset
     from streamsvm.data.readers import ingest
     from streamsvm.data.tables import Columns

@@ -21,7 +21,7 @@ from streamsvm.data.checks import check_targets
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.frames import list_texts, refuse_lazy
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.ingest import IngestOptions
+from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.pieces import comes_from, is_stored, is_tensor, to_numpy
 from streamsvm.data.readers import ingest
