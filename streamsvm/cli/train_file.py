@@ -21,7 +21,7 @@ def open_data(options: argparse.Namespace, *, regression: bool, needs_labels: bo
 
     regression, needs_labels: whether the labels are numbers to be predicted, and whether there must be labels.
     """
-    from streamsvm.data.dataset import open_dataset
+    from streamsvm.data.open_dataset import open_dataset
     from streamsvm.data.sources import is_folder_of_files
 
     groups = getattr(options, "groups", None)
@@ -44,10 +44,10 @@ def _tell_commands(options: argparse.Namespace) -> str:
 def _ingest_once(file: Path, wanted: dict[str, Any], options: argparse.Namespace) -> Dataset:
     """Return the dataset beside a file, which is made, or made anew if the file or the wishes have changed."""
     from streamsvm.cli.progress import Line, RowCounter
-    from streamsvm.data.dataset import open_dataset
     from streamsvm.data.edits import list_edits
     from streamsvm.data.formats import guess_format
-    from streamsvm.data.ingest import IngestOptions
+    from streamsvm.data.ingest_options import IngestOptions
+    from streamsvm.data.open_dataset import open_dataset
     from streamsvm.data.readers import ingest
     from streamsvm.data.tables import Columns
 

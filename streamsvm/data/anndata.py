@@ -16,8 +16,10 @@ import zarr
 from streamsvm.data.anndata_arrays import read_indptr, read_shape
 from streamsvm.data.anndata_labels import OBSM, read_groups, read_label_sets, read_labels
 from streamsvm.data.codecs import exists, open_array, open_node
+from streamsvm.data.csr_layout import CsrLayout
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout
+from streamsvm.data.dense_layout import DenseLayout
+from streamsvm.data.layouts import Layout
 from streamsvm.data.store import StoredArray
 from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.rows import I64

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.destination import new_folder
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.writer import DatasetWriter, Shape
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Matrix, Rows, compute_scores

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.dataset import Dataset, split_rows
-from streamsvm.data.layouts import TILE_BYTES
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.row_tiles import TILE_BYTES, split_rows
 from streamsvm.errors import InputError, IntegrityError, say_count
 from streamsvm.numeric.rows import I64, CsrRows, Rows, stack_rows
 

@@ -18,10 +18,11 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.data.arrays import count_label_axes, place_rows
 from streamsvm.data.checks import check_targets
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.frames import list_texts, refuse_lazy
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.ingest import IngestOptions
+from streamsvm.data.ingest_options import IngestOptions
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.pieces import comes_from, is_stored, is_tensor, to_numpy
 from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamsvm.data.compilation import PARSERS
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.methods.registry import METHODS
 from streamsvm.methods.warm_up import FEATURE_MAPS
 from streamsvm.numeric import cache_folder

@@ -15,7 +15,8 @@ import pytest
 from zarr.core.sync import _get_loop
 
 from streamsvm.data import array_writer
-from streamsvm.data.ingest import IngestOptions, write_dataset
+from streamsvm.data.ingest import write_dataset
+from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.errors import InputError
 from tests.data.conftest import RunPython, Write, file_hashes, numbered_rows, small_files
@@ -127,7 +128,8 @@ KILLED = """
     import signal, sys
     import numpy as np
     from streamsvm.data import writer
-    from streamsvm.data.ingest import IngestOptions, write_dataset
+    from streamsvm.data.ingest import write_dataset
+    from streamsvm.data.ingest_options import IngestOptions
     from streamsvm.data.source_rows import SourceRows
 
     X = np.arange(400, dtype=np.float32).reshape(200, 2)

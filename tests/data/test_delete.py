@@ -18,9 +18,11 @@ from scipy.sparse import csr_array
 import streamsvm
 from streamsvm.cli.info import describe, verify
 from streamsvm.data import delete
-from streamsvm.data.dataset import Dataset, open_dataset, split_rows
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.delete import delete_rows
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
+from streamsvm.data.row_tiles import split_rows
 from streamsvm.data.writer import DatasetWriter
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.rows import CsrRows, Rows

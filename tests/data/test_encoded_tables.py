@@ -19,7 +19,8 @@ from sklearn.preprocessing import OneHotEncoder
 import streamsvm
 from streamsvm import LinearSVC
 from streamsvm.data import csv_table
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import load

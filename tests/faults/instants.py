@@ -23,7 +23,7 @@ import streamsvm.files
 import streamsvm.locks
 import streamsvm.training.loop
 import streamsvm.training.train
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.training import run_folder
 from streamsvm.training.run_folder import RunFolder
