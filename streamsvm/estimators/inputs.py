@@ -225,13 +225,17 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
     except ValueError as error:
         if comes_from(X, "pandas") and (texts := list_texts(X)):
             raise InputError(
-                f"X: column {texts[0]} is not of numbers ({error}); streamsvm.ingest makes a dataset of such a frame, "
-                "with one_hot='auto' for text, and `fit` takes the dataset"
+                f"X: {_list_columns(texts)} not of numbers ({error}); streamsvm.ingest makes a dataset of such a "
+                "frame, with one_hot='auto' for text, and `fit` takes the dataset"
             ) from error
         raise
     rows, *rest = checked if isinstance(checked, tuple) else (checked,)
     rows = csr_array(rows) if is_sparse(rows) else rows
     return (rows, *rest) if rest else rows
+
+
+def _list_columns(names: list[str]) -> str:
+    return f"column {names[0]} is" if len(names) == 1 else f"columns {', '.join(names)} are"
 
 
 def is_dataset(X: Any) -> bool:
