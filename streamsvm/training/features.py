@@ -34,9 +34,9 @@ from streamsvm.numeric.feature_maps import FeatureMap
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Step, Take
+from streamsvm.training.drive import Requests, drive
 from streamsvm.training.feature_checkpoint import FeatureCheckpoint, name_checkpoint
 from streamsvm.training.feature_dataset import write_mapped
-from streamsvm.training.loop import Requests, drive
 from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gamma
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,15 +14,15 @@ import numpy as np
 from streamsvm import __version__, interrupts
 from streamsvm.data.source import RowSource
 from streamsvm.engines.memory import MemoryPlan
-from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.protocol import Engine
 from streamsvm.machine import file_page_bytes, peak_bytes, resident_bytes
 from streamsvm.methods.fit import Fit, Report
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.numeric.arithmetic import MIXED, Arithmetic, list_kinds, name_differences
 from streamsvm.options import TrainOptions
-from streamsvm.requests import Question, Step, Take
+from streamsvm.requests import Step, Take
 from streamsvm.training.clock import Clock
+from streamsvm.training.drive import Requests, drive
 from streamsvm.training.eval_set import EvalSet
 from streamsvm.training.gaps import name_problems
 from streamsvm.training.result import Event, Listener, Result
@@ -35,7 +35,6 @@ from streamsvm.training.statuses import DONE, FINAL, explain, require_finite, re
 TOLD = ("class_costs", "bias_feature", "pair_cost", "loss", "row_cost", "tube", "nu")
 LOGGER = logging.getLogger("streamsvm")
 
-Requests = Generator[Question, Any, None]
 BeginOthers = Callable[["Training"], "list[Training]"]
 Complete = Callable[["Training", Sequence["Training"]], Result]
 
@@ -281,26 +280,3 @@ def save_all(group: Sequence[Training]) -> None:
     """Write a checkpoint of the last step of each run."""
     for one in group:
         one.save()
-
-
-def drive(engine: Engine, runs: Sequence[Requests]) -> None:
-    """Drive several runs to their ends. In each round one read of the data answers the requests of all of them.
-
-    Rows by their numbers are taken first, while passes wait, so that the passes of all runs come together.
-    """
-    waiting = {k: request for k, run in enumerate(runs) if (request := next(run, None)) is not None}
-    while waiting:
-        takes = [k for k, request in waiting.items() if isinstance(request, Take)]
-        asked = {k: waiting[k] for k in takes or list(waiting)}
-        answers = answer_all(engine, list(asked.values()))
-        for k, one in zip(asked, answers, strict=True):
-            request = _send(runs[k], one)
-            waiting.pop(k) if request is None else waiting.update({k: request})
-
-
-def _send(run: Requests, found: Any) -> Question | None:
-    """Send a run its answer, and return its next request, or None if the run has ended."""
-    try:
-        return run.send(found)
-    except StopIteration:
-        return None
