@@ -45,6 +45,7 @@ def _ingest_once(file: Path, wanted: dict[str, Any], options: argparse.Namespace
     """Return the dataset beside a file, which is made, or made anew if the file or the wishes have changed."""
     from streamsvm.cli.progress import Line, RowCounter
     from streamsvm.data.edits import list_edits
+    from streamsvm.data.formats import guess_format
     from streamsvm.data.ingest_options import IngestOptions
     from streamsvm.data.open_dataset import open_dataset
     from streamsvm.data.readers import ingest
@@ -61,6 +62,7 @@ def _ingest_once(file: Path, wanted: dict[str, Any], options: argparse.Namespace
             return found
         if "source_state" not in found.meta:
             raise InputError(f"{cache}: is a dataset that another command wrote: train on it, or remove it")
+    guess_format(file)  # raises InputError for files that are not read
     print(f"{file}: its rows are written to {cache}, which later trainings use, too", file=sys.stderr)
     line = Line()
     columns = Columns(label=wanted["label"], groups=wanted["groups"], require_label=wanted["needs_labels"])

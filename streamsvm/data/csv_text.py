@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.csv_header import HEADERS, choose_delimiter, read_header, skip_blank_lines
+from streamsvm.data.csv_header import HEADERS, choose_delimiter, read_header, skip_comments
 from streamsvm.data.csv_parser import MOST_CELL_BYTES, count_line_ends, parse_table
 from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
 from streamsvm.data.csv_tokens import LONG_CELL, OPEN_CELL, explain_token, read_rows, read_tokens
@@ -152,7 +152,7 @@ def read_head(file: io.BufferedIOBase) -> tuple[bytes, bool]:
     while True:
         head = bytes(_read_on(file, bytearray(head), wanted - len(head)))
         text, ended = head.removeprefix(BOM_UTF8), len(head) < wanted
-        if ended or wanted > MAX_LINE_BYTES or count_lines(text[skip_blank_lines(text) :]) > 2:
+        if ended or wanted > MAX_LINE_BYTES or count_lines(text[skip_comments(text)[0] :]) > 2:
             return text, ended
         wanted *= 2
 

@@ -113,8 +113,10 @@ class TrimmedDataset(Dataset):
         return self.stored.take_bytes(find_stored(rows, self.deleted))
 
     def check_parts(self) -> None:
-        """See Dataset. Copies of deleted rows are read, which nobody reads who reads the dataset."""
+        """See Dataset. Also read are what no reader of the dataset reads: copies of rows, and chunks without rows."""
         self.stored.check_parts()
+        for index in set(range(self.stored.n_chunks)) - set(self.chunks.tolist()):
+            deque(self.stored.tiles(index), maxlen=0)
         for rows, _ in self.deletions:
             rows.check_parts()
             for index in range(rows.n_chunks):

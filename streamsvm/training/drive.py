@@ -1,4 +1,4 @@
-"""Drives the solvers of several runs side by side, so that they share their reads of the data."""
+"""Several runs driven side by side: each round, one read of the data answers the requests of all of them."""
 
 from __future__ import annotations
 

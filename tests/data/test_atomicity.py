@@ -105,11 +105,10 @@ def test_a_folder_that_cannot_be_written_to_is_named(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = numbered_rows(10)
-    with pytest.raises(InputError, match="nowhere: no such folder"):
-        write(*rows, to=tmp_path / "nowhere" / "d.zarr")
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="file: no such folder"):
-        write(*rows, to=tmp_path / "file" / "d.zarr")
+    for to in ("file/d.zarr", "file/deeper/d.zarr"):
+        with pytest.raises(InputError, match="file: is a file, and no folder for"):
+            write(*rows, to=tmp_path / to)
 
     def refuse(path: Path, *_: Any, **__: Any) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
@@ -117,6 +116,12 @@ def test_a_folder_that_cannot_be_written_to_is_named(
     monkeypatch.setattr(Path, "mkdir", refuse)  # tests may run as root, who may write anywhere
     with pytest.raises(InputError, match=r"d\.zarr: cannot be written: Permission denied"):
         write(*rows, to=tmp_path / "d.zarr")
+    with pytest.raises(InputError, match=r"new: cannot be made: Permission denied"):
+        write(*rows, to=tmp_path / "new" / "d.zarr")
+
+
+def test_folders_above_a_dataset_are_made(write: Write, tmp_path: Path) -> None:
+    assert write(*numbered_rows(10), to=tmp_path / "new" / "deeper" / "d.zarr").n_rows == 10
 
 
 KILLED = """

@@ -168,3 +168,9 @@ def test_columns_of_text_of_a_frame_are_told_at_once() -> None:
     frame = pd.DataFrame({"a": [1.0, 2], "job": ["clerk", "smith"], "town": ["x", "z"]})
     with pytest.raises(InputError, match="columns job, town are not of numbers"):
         streamsvm.LinearSVC().fit(frame, [0, 1])
+
+
+def test_a_missing_label_has_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("y,a\n0,1\n,2\n")
+    with pytest.raises(InputError, match=r"3:1: column y: label missing; .* take this row out"):
+        streamsvm.ingest(tmp_path / "rows.csv", tmp_path / "d.zarr")
