@@ -103,6 +103,8 @@ class Plan:
 
 
 ALL_ROWS, NO_GUESS = np.full(2, np.inf), np.zeros(3)
+for constant in (ALL_ROWS, NO_GUESS):
+    constant.flags.writeable = False  # engines copy what they give to compiled code
 
 
 def solve(settings: InteriorPoint, state: State) -> Solver:
