@@ -21,11 +21,11 @@ def score_held_out(
     engine: Engine, source: RowSource, models: list[Model], fold: Folds, folds: int, problem: Problem
 ) -> F64:
     """Return the measure of each model on the rows that it has not seen, (n_models,), in one pass."""
-    if problem.count_right is not None:
-        add = partial(_count_right, models, folds, source)
-        right, sizes = engine.scan(Scan(partial(np.zeros, (2, len(models))), add, np.add, by_row=(fold,)))
-        shares: F64 = np.divide(right, sizes, out=np.zeros(len(models)), where=sizes > 0)
-        return shares
+    if problem.measure_tile is not None:
+        add = partial(_measure_tile, models, folds, source)
+        sums, sizes = engine.scan(Scan(partial(np.zeros, (2, len(models))), add, np.add, by_row=(fold,)))
+        measures: F64 = np.divide(sums, sizes, out=np.zeros(len(models)), where=sizes > 0)
+        return measures
     tiles = engine.scan(Scan(list, partial(_note_scores, models, folds, source), operator.add, by_row=(fold,)))
     scores = np.concatenate([part for _, part in sorted(tiles, key=lambda tile: tile[0])])
     labels, qid = source.column("y"), source.column("qid") if problem.reads_queries else None
@@ -33,7 +33,7 @@ def score_held_out(
     found = []
     for k in range(len(models)):
         mine = fold == k % folds
-        found.append(problem.share_right(scores[mine, k // folds], labels[mine], None if qid is None else qid[mine]))
+        found.append(problem.measure_scores(scores[mine, k // folds], labels[mine], None if qid is None else qid[mine]))
     return np.array(found)
 
 
@@ -49,13 +49,13 @@ def _list_scores(models: list[Model], folds: int, source: RowSource, rows: Rows,
             yield at, mine, scorer(X)
 
 
-def _count_right(models: list[Model], folds: int, source: RowSource, totals: F64, rows: Rows, fold: Folds) -> None:
-    count_right = models[0].problem.count_right
-    assert count_right is not None
+def _measure_tile(models: list[Model], folds: int, source: RowSource, totals: F64, rows: Rows, fold: Folds) -> None:
+    measure_tile = models[0].problem.measure_tile
+    assert measure_tile is not None
     numbers = np.empty(0) if source.classes is None else models[0].problem.code_labels(source.classes, source.classes)
     truth = read_truth(rows, numbers)
     for at, mine, scores in _list_scores(models, folds, source, rows, fold):
-        totals[:, at] += count_right(scores, truth[mine])
+        totals[:, at] += measure_tile(scores, truth[mine])
 
 
 def _note_scores(models: list[Model], folds: int, source: RowSource, tiles: list[Any], rows: Rows, fold: Folds) -> None:
