@@ -14,7 +14,7 @@ from streamsvm.engines.kept import Load
 from streamsvm.engines.memory import REMEDY, MemoryPlan, plan_memory
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.row_states import kept_bytes
-from streamsvm.engines.subtrees import JOIN_BYTES, count_levels, count_waiting, find_fan_in
+from streamsvm.engines.subtrees import JOIN_BYTES, count_handed, count_levels, count_waiting, find_fan_in
 from streamsvm.engines.workers import connect, prepare_workers, start_workers
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import default_budget_bytes, default_threads, resident_bytes
@@ -58,6 +58,7 @@ def open_engine(
     else:
         need = memory(threads or 1)
         held = need.driver_bytes + 2 * need.shared_bytes + need.gathered_bytes + need.by_row_bytes
+        held += count_handed(len(plan_groups(source)), need.totals_bytes) * need.totals_bytes
         driver = plan_memory(budget, resident_bytes(), 1, 0, 2 * need.totals_bytes, held, 0, remedy)
         cluster: AbstractContextManager[Client] = nullcontext(client)
         if client is None and scheduler is not None:
@@ -114,7 +115,7 @@ def _open_cluster(
         limit = min([driver.budget_bytes, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])
         need = memory(threads)
         n_groups, fan_in = len(plan_groups(source)), find_fan_in(len(plan_groups(source)), need.totals_bytes)
-        waiting = count_waiting(n_groups, threads) + IN_MESSAGES
+        waiting = count_waiting(n_groups, threads, need.totals_bytes) + IN_MESSAGES
         held = waiting * need.totals_bytes + (JOIN_BYTES if need.totals_bytes and fan_in > 2 else 0)
         held += (2 + threads) * need.shared_bytes + need.walk_bytes + 2 * need.gathered_bytes
         held += PARTS_BY_ROW * need.by_row_bytes // len(ready)
@@ -122,7 +123,8 @@ def _open_cluster(
         held += kept_bytes(states)
         plan = plan_memory(limit, base, threads, source.stream_bytes(), need.totals_bytes, held, source.nbytes, remedy)
         arithmetic = [worker.arithmetic for worker in ready]
-        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic, limit, load, states)
+        most_handed = count_handed(n_groups, need.totals_bytes)
+        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic, limit, load, states, most_handed)
         try:
             yield engine, max(plan, driver, key=lambda each: each.projected_bytes)
         finally:
