@@ -15,7 +15,7 @@ from streamsvm.engines.kept import Load
 from streamsvm.engines.memory import REMEDY, VARYING_BYTES, MemoryPlan, plan_memory
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.row_states import kept_bytes
-from streamsvm.engines.subtrees import JOIN_BYTES, count_levels, count_waiting, find_fan_in
+from streamsvm.engines.subtrees import JOIN_BYTES, count_handed, count_levels, count_waiting, find_fan_in
 from streamsvm.engines.workers import connect, prepare_workers, start_workers
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import default_budget_bytes, default_threads, resident_bytes
@@ -60,6 +60,7 @@ def open_engine(
     else:
         need = memory(threads or 1)
         held = need.driver_bytes + 2 * need.shared_bytes + need.gathered_bytes + need.by_row_bytes
+        held += count_handed(len(plan_groups(source)), need.totals_bytes) * need.totals_bytes
         plan_driver = partial(plan_memory, budget, resident_bytes(), 1, 0, 2 * need.totals_bytes, held, 0, remedy)
         plans = [plan_driver]
         if client is None and scheduler is None:
@@ -136,7 +137,8 @@ def _open_cluster(
         plan = _plan_worker(source, len(ready), limit, base, threads, need, remedy)
         fan_in, states = _find_fan_in(source, need), _share_states(need, len(ready))
         arithmetic = [worker.arithmetic for worker in ready]
-        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic, limit, load, states)
+        most_handed = count_handed(len(plan_groups(source)), need.totals_bytes)
+        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic, limit, load, states, most_handed)
         try:
             yield engine, max(plan, driver, key=lambda each: each.projected_bytes)
         finally:
@@ -154,7 +156,7 @@ def _plan_worker(
     varying_bytes: int = VARYING_BYTES,
 ) -> MemoryPlan:
     """Plan one of some workers."""
-    waiting = count_waiting(len(plan_groups(source)), threads) + IN_MESSAGES
+    waiting = count_waiting(len(plan_groups(source)), threads, need.totals_bytes) + IN_MESSAGES
     held = waiting * need.totals_bytes + (JOIN_BYTES if need.totals_bytes and _find_fan_in(source, need) > 2 else 0)
     held += (2 + threads) * need.shared_bytes + need.walk_bytes + 2 * need.gathered_bytes
     held += PARTS_BY_ROW * need.by_row_bytes // n_workers
