@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm import interrupts
-from streamsvm.data.dataset import open_dataset
 from streamsvm.data.formats import find_format, guess_format, has_known_ending
 from streamsvm.data.label_lists import LabelLists
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import open_files, open_frame
 from streamsvm.data.source import RowSource
 from streamsvm.data.source_rows import SourceRows

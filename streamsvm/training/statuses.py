@@ -55,15 +55,21 @@ FINAL = tuple(name for name, status in STATUSES.items() if status.is_final)
 DONE = tuple(name for name, status in STATUSES.items() if status.exit_code == 0)
 
 
-def explain(status: str, progress: Progress, options: TrainOptions, finished: bool = False) -> str:
-    """Return why a run ended with this status, and its figures; an empty text if it has converged."""
+def explain(
+    status: str, progress: Progress, options: TrainOptions, finished: bool = False, is_resumed: bool = False
+) -> str:
+    """Return why a run ended with this status, and its figures; an empty text if it has converged.
+
+    finished: whether the solver has made all passes that it makes. is_resumed: whether earlier parts of the run count.
+    """
     gap, passes = progress.relative_gap, say_count(progress.passes, "pass")
     proved = "" if gap is None else f" at a gap of {gap:.1e} (tol {options.tol:g})"
     match status:
         case "pass_limit" if finished:
             return "the passes that were asked for are made; this solver proves no gap"
         case "pass_limit":
-            return f"the limit of {passes} was reached{proved}"
+            before = "; it counts the passes before --resume, too, and a larger --max-passes goes on" * is_resumed
+            return f"the limit of {passes} was reached{proved}{before}"
         case "pair_limit":
             return f"the limit of {say_count(int(options.options['max_pairs']), 'pair step')} was reached{proved}"
         case "time_limit":
