@@ -105,7 +105,7 @@ class SVC(LibsvmLike, KernelSVC):
         The numbers of the support vectors among the rows (of a dataset, in its order). Not for "interior-point".
     n_support_ : ndarray of shape (K,), int64
         The support vectors of each class; of one or K problems, only if the rows of `fit` were arrays in memory.
-    dual_coef_ : ndarray of shape (1, m) or (K - 1, m), float64
+    dual_coef_ : ndarray of shape (1, m) or (K - 1, m), float64, or a sparse array if the rows are sparse
         y_j a_j. For K > 2 classes the support vectors are in the order of their classes, and each has its coefficients
         in the pairs with the K - 1 other classes, as in LIBSVM; (K, m) with another multi_class.
     intercept_ : ndarray of shape (1,) or (K (K - 1) / 2,), float64

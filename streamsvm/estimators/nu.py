@@ -50,7 +50,7 @@ class NuSVC(SVC):
     ----------
     support_vectors_, support_, n_support_, intercept_, coef_, n_iter_, fit_status_, shape_fit_, class_weight_
         As in SVC.
-    dual_coef_ : ndarray of shape (1, m) or (K - 1, m), float64
+    dual_coef_ : ndarray of shape (1, m) or (K - 1, m), float64, or a sparse array if the rows are sparse
         y_j a_j / rho, as in scikit-learn; in the form of SVC.
     classes_, n_features_in_, feature_names_in_, history_, result_, model_ : as in LinearSVC
     objective_, lower_bound_, rounding_bound_, gap_, status_, n_passes_ : as in LinearSVC

@@ -104,7 +104,7 @@ class OneClassSVM(BaseOneClass, LibsvmLike):  # type: ignore[misc]
         On a scaled dataset they are scaled rows.
     support_, n_support_ : ndarray of shape (m,), ndarray of shape (1,), int64
         The numbers of the support vectors among the rows (of a dataset, in its order), and how many they are.
-    dual_coef_ : ndarray of shape (1, m), float64
+    dual_coef_ : ndarray of shape (1, m), float64, or a sparse array if the rows are sparse
         a_i, which sum to nu times the sum of the weights.
     coef_ : ndarray of shape (1, d), float64
         Only for kernel="linear".
