@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamsvm.data.dataset import open_dataset as open  # noqa: A004
     from streamsvm.data.delete import delete_rows as delete
+    from streamsvm.data.open_dataset import open_dataset as open  # noqa: A004
     from streamsvm.data.readers import ingest
     from streamsvm.estimators import (
         SVC,
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 _PLACES = {
-    "open": ("streamsvm.data.dataset", "open_dataset"),
+    "open": ("streamsvm.data.open_dataset", "open_dataset"),
     "delete": ("streamsvm.data.delete", "delete_rows"),
     "ingest": ("streamsvm.data.readers", "ingest"),
     "LinearSVC": ("streamsvm.estimators", "LinearSVC"),

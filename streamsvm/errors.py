@@ -16,7 +16,11 @@ class CertificateError(RuntimeError):
 
 
 class MemoryBudgetError(InputError):
-    """The projected memory exceeds the budget. The message names the options to change."""
+    """The projected memory, which is `needed_bytes`, exceeds the budget. The message names the options to change."""
+
+    def __init__(self, message: str, needed_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.needed_bytes = needed_bytes
 
 
 class ReadError(InputError, OSError):

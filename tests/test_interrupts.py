@@ -197,7 +197,7 @@ def test_stopped_before_the_first_pass_is_complete(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("streamsvm.training.loop.answer_all", interrupt)
+        patch.setattr("streamsvm.training.drive.answer_all", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(data, TrainOptions(), tmp_path / "run")
     assert train(data, TrainOptions(), tmp_path / "run").status == "converged"

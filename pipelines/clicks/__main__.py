@@ -30,7 +30,7 @@ import streamsvm
 from pipelines.clicks.log import CATEGORIES, write_log
 from pipelines.report import Report
 from pipelines.story import add_work_argument, open_work, run_story
-from streamsvm.data.ingest import IngestOptions
+from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.errors import InputError
 
 HASH_BITS, COST = 16, 0.1

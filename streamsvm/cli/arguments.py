@@ -24,7 +24,7 @@ from streamsvm.cli.shared_arguments import (
     add_settings,
 )
 from streamsvm.cli.table_arguments import add_table
-from streamsvm.cli.values import parse_numbers, read_count, read_local_path, read_place
+from streamsvm.cli.values import parse_gammas, parse_numbers, read_count, read_local_path, read_place
 from streamsvm.cli.warm_up import add_warm_up
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
@@ -225,7 +225,7 @@ def _add_tune(commands: Any) -> None:
     costs = "costs of a row to try; tasks in which nu takes the place of C have none"
     tune.add_argument("--C", metavar="C,C,..", type=parse_numbers, default=(), help=costs)
     gammas = "to try, of the kernels rbf, poly and sigmoid (default: scale)"
-    tune.add_argument("--gamma", metavar="GAMMA,..", type=parse_numbers, default=(), help=gammas)
+    tune.add_argument("--gamma", metavar="scale|auto|GAMMA,..", type=parse_gammas, default=(), help=gammas)
     tune.add_argument("--folds", type=read_count, default=5, help="parts of the rows for cross-validation (default: 5)")
     columns = "column of obs in an AnnData file that tells which rows are held out together; others store their groups"
     tune.add_argument("--groups", metavar="COLUMN", help=columns)

@@ -136,7 +136,7 @@ def _ingest_on_workers(given: argparse.Namespace, **how: Any) -> Dataset:
 def _info(options: argparse.Namespace) -> int:
     from streamsvm.cli.info import describe, format_description, verify
     from streamsvm.cli.model_info import is_model, tell_model
-    from streamsvm.data.dataset import open_dataset
+    from streamsvm.data.open_dataset import open_dataset
 
     if is_model(options.data):
         print(tell_model(options))
@@ -193,7 +193,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     from streamsvm.cli.info import format_verification
-    from streamsvm.data.dataset import open_dataset
+    from streamsvm.data.open_dataset import open_dataset
     from streamsvm.machine import parse_bytes
     from streamsvm.models.model import load
     from streamsvm.training.dual_file import find_dual_file

@@ -20,8 +20,8 @@ def delete(options: argparse.Namespace) -> int:
     """Delete the rows, and say how many are left."""
     import numpy as np
 
-    from streamsvm.data.dataset import open_dataset
     from streamsvm.data.delete import delete_rows
+    from streamsvm.data.open_dataset import open_dataset
 
     before = open_dataset(options.data).n_rows
     rows = None if options.rows is None else np.concatenate([parse_rows(text, before) for text in options.rows])

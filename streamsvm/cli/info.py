@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm import interrupts
+from streamsvm.data.csr_layout import CsrLayout
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.layouts import CsrLayout
 from streamsvm.data.trimmed import TrimmedDataset
 from streamsvm.errors import IntegrityError, say_count
 from streamsvm.machine import format_bytes

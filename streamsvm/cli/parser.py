@@ -11,10 +11,30 @@ from typing import Any, NoReturn
 class Parser(argparse.ArgumentParser):
     """A parser that tells an error without the usage, which takes a screen for commands with many options.
 
-    commands: the parsers of the commands by their names, of the parser of the whole command line.
+    commands: the parsers of the commands by their names, of the parser of the whole command line. options: the options
+    of a command, such as --out.
     """
 
-    commands: Mapping[str, argparse.ArgumentParser] = {}
+    commands: Mapping[str, Parser] = {}
+
+    def __init__(self, *args: Any, **about: Any) -> None:
+        self.options: list[str] = []
+        super().__init__(*args, **about)
+
+    def add_argument(self, *names: Any, **about: Any) -> argparse.Action:
+        """Add an argument, and note its names if it is an option."""
+        return self._note(super().add_argument(*names, **about))
+
+    def add_mutually_exclusive_group(self, **about: Any) -> Any:
+        """Return a group of arguments, whose names are noted, too."""
+        group = super().add_mutually_exclusive_group(**about)
+        add = group.add_argument
+        group.add_argument = lambda *names, **about: self._note(add(*names, **about))  # type: ignore[method-assign]
+        return group
+
+    def _note(self, action: argparse.Action) -> argparse.Action:
+        self.options += action.option_strings
+        return action
 
     def error(self, message: str) -> NoReturn:
         """Print the message, and end the process with the exit status 2."""
@@ -34,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         """Say what to do about an argument that the command does not have."""
         if not argument.startswith("-"):
             return f"{argument!r} belongs to no option; several values of an option have commas between them: a,b"
-        owners = [name for name, parser in self.commands.items() if argument in parser._option_string_actions]
-        near = get_close_matches(argument, self.commands[command]._option_string_actions, 1)
+        owners = [name for name, parser in self.commands.items() if argument in parser.options]
+        near = get_close_matches(argument, self.commands[command].options, 1)
         remedy = f": it is one of {', '.join(owners)}" if owners else f": is {near[0]} meant?" if near else ""
         return f"{argument} is no option of {command}{remedy}"

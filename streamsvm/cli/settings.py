@@ -12,7 +12,7 @@ from streamsvm.methods.registry import find_method
 from streamsvm.problems.registry import find_kinds, settle_multi_class
 
 if TYPE_CHECKING:
-    from streamsvm.data.ingest import IngestOptions
+    from streamsvm.data.ingest_options import IngestOptions
     from streamsvm.options import TrainOptions
 
 
@@ -21,7 +21,7 @@ MAPPED_KERNEL = "rbf"  # the default of feature maps
 
 def read_ingest_options(options: argparse.Namespace) -> IngestOptions:
     """Return how `ingest` writes a dataset."""
-    from streamsvm.data.ingest import IngestOptions
+    from streamsvm.data.ingest_options import IngestOptions
     from streamsvm.machine import parse_bytes
 
     return IngestOptions(

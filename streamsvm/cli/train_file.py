@@ -21,12 +21,13 @@ def open_data(options: argparse.Namespace, *, regression: bool, needs_labels: bo
 
     regression, needs_labels: whether the labels are numbers to be predicted, and whether there must be labels.
     """
-    from streamsvm.data.dataset import open_dataset
+    from streamsvm.data.hdf5 import is_h5ad
+    from streamsvm.data.open_dataset import open_dataset
     from streamsvm.data.sources import is_folder_of_files
 
     groups = getattr(options, "groups", None)
     local = None if is_remote(options.data) else Path(options.data)
-    if local is None or not (local.is_file() or is_folder_of_files(local)):
+    if local is None or (is_h5ad(local) and not regression) or not (local.is_file() or is_folder_of_files(local)):
         return open_dataset(options.data, options.label, groups, options.cache)
     if not local.is_file() or getattr(options, "plan", False):
         raise InputError(f"{local}: holds rows, and is no dataset: {_tell_commands(options)}")
@@ -44,9 +45,10 @@ def _tell_commands(options: argparse.Namespace) -> str:
 def _ingest_once(file: Path, wanted: dict[str, Any], options: argparse.Namespace) -> Dataset:
     """Return the dataset beside a file, which is made, or made anew if the file or the wishes have changed."""
     from streamsvm.cli.progress import Line, RowCounter
-    from streamsvm.data.dataset import open_dataset
     from streamsvm.data.edits import list_edits
-    from streamsvm.data.ingest import IngestOptions
+    from streamsvm.data.formats import guess_format
+    from streamsvm.data.ingest_options import IngestOptions
+    from streamsvm.data.open_dataset import open_dataset
     from streamsvm.data.readers import ingest
     from streamsvm.data.tables import Columns
 
@@ -61,6 +63,7 @@ def _ingest_once(file: Path, wanted: dict[str, Any], options: argparse.Namespace
             return found
         if "source_state" not in found.meta:
             raise InputError(f"{cache}: is a dataset that another command wrote: train on it, or remove it")
+    guess_format(file)  # raises InputError for files that are not read
     print(f"{file}: its rows are written to {cache}, which later trainings use, too", file=sys.stderr)
     line = Line()
     columns = Columns(label=wanted["label"], groups=wanted["groups"], require_label=wanted["needs_labels"])

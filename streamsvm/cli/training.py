@@ -30,7 +30,7 @@ def features(options: argparse.Namespace) -> int:
     from streamsvm.cli.effects import refuse_for_features
     from streamsvm.cli.info import describe_features, format_features
     from streamsvm.cli.progress import Line, RowCounter
-    from streamsvm.data.dataset import open_dataset
+    from streamsvm.data.open_dataset import open_dataset
     from streamsvm.machine import parse_bytes
     from streamsvm.options import TrainOptions
     from streamsvm.training.features import FeatureOptions, make_features
@@ -96,7 +96,7 @@ def _print_plan(dataset: Dataset, train_options: TrainOptions, options: argparse
 def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:
     from streamsvm.cli.feature_map import read_map
     from streamsvm.cli.progress import Display, Line, RowCounter
-    from streamsvm.data.dataset import open_dataset
+    from streamsvm.data.open_dataset import open_dataset
     from streamsvm.training.calibrate import calibrate, require_folds
     from streamsvm.training.eval_set import EvalSet
     from streamsvm.training.on_the_fly import open_rows

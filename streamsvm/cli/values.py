@@ -47,6 +47,14 @@ def parse_gamma(text: str) -> float | str:
     return text if text in ("scale", "auto") else float(text)
 
 
+def parse_gammas(text: str) -> tuple[float | str, ...]:
+    """Return the values of gamma in a text like "scale,0.1,1"."""
+    try:
+        return tuple(map(parse_gamma, text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: write numbers, scale or auto, with commas between them") from None
+
+
 def parse_shuffle(text: str) -> int | None:
     """Return the seed that --shuffle gives, or None for "no"."""
     if text == "no":

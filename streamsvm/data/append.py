@@ -13,18 +13,13 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.destination import new_folder
 from streamsvm.data.edits import commit, find_chunk_bytes, name_next, require_editable
-from streamsvm.data.ingest import (
-    MOST_CLASSES,
-    IngestOptions,
-    Report,
-    check_options,
-    set_aside,
-    write_rows,
-)
+from streamsvm.data.ingest import MOST_CLASSES, Report, set_aside, write_rows
+from streamsvm.data.ingest_options import IngestOptions, check_options
 from streamsvm.data.manifest import APPENDED, APPENDS_TO
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.survey import Survey
 from streamsvm.errors import InputError

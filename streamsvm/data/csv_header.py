@@ -3,6 +3,8 @@
 A first row is a header if none of its cells is a number, if a word stands over a column of numbers, if it has the
 names that were asked for, or if it counts six columns or more. It is a row of data if its words, or its label, occur
 again below. Any other first row with words may be either, as may 0, 1, 2, ...: then the user has to say which it is.
+
+Lines above it that begin with # are comments, unless they have as many cells as the first line that does not.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ DELIMITERS = ",\t;|"
 NO_DELIMITERS = "\"'\r\n.+-_\0"  # which have a meaning in values
 
 _BLANK_LINES = re.compile(rb"([ \t]*(\r\n|\r|\n))*")
+_LINE = re.compile(rb"[^\r\n]*(\r\n|\r|\n)")
 
 
 def choose_delimiter(head: bytes, path: str, sep: str | None = None) -> str:
@@ -43,15 +46,35 @@ def choose_delimiter(head: bytes, path: str, sep: str | None = None) -> str:
         return mark
     stem = Path(path).stem if Path(path).suffix.lower() in OPENERS else path
     told = {".csv": ",", ".tsv": "\t"}.get(Path(stem).suffix.lower(), "")
-    start = skip_blank_lines(head)
+    start = skip_comments(head)[0]
     counts = {mark: _count_cells(head[start : find_first_end(head, start, mark)], mark) for mark in DELIMITERS}
     return told if counts.get(told, 0) > 1 else max(dict.fromkeys(told + DELIMITERS), key=lambda mark: counts[mark])
 
 
-def skip_blank_lines(head: bytes) -> int:
-    """Return where the first row begins."""
-    blank = _BLANK_LINES.match(head)
-    return blank.end() if blank else 0
+def skip_comments(head: bytes) -> tuple[int, list[int]]:
+    """Return where the first line begins that is neither blank nor begins with #, and where the lines above it begin.
+
+    A text of which all lines begin with # has no comments.
+    """
+    first = start = _skip_blank_lines(head, 0)
+    above: list[int] = []
+    while head.startswith(b"#", start):
+        line = _LINE.match(head, start)
+        above.append(start)
+        start = len(head) if line is None else _skip_blank_lines(head, line.end())
+    return (start, above) if start < len(head) else (first, [])
+
+
+def _skip_blank_lines(head: bytes, start: int) -> int:
+    blank = _BLANK_LINES.match(head, start)
+    return blank.end() if blank else start
+
+
+def _find_first_row(head: bytes, delimiter: str) -> int:
+    """Return where the first row begins, of which comments have not the number of cells."""
+    start, above = skip_comments(head)
+    counts = {at: _count_cells(head[at : find_first_end(head, at, delimiter)], delimiter) for at in (*above, start)}
+    return next(at for at in (*above, start) if counts[at] == counts[start])
 
 
 def read_header(head: bytes, ended: bool, path: str, columns: Columns, delimiter: str) -> tuple[tuple[str, ...], int]:
@@ -59,7 +82,7 @@ def read_header(head: bytes, ended: bool, path: str, columns: Columns, delimiter
 
     `head` is the beginning of the text, and all of it if `ended`. Raises InputError if the first row may be either.
     """
-    start = skip_blank_lines(head)
+    start = _find_first_row(head, delimiter)
     end = find_first_end(head, start, delimiter)
     place = f"{show_name(path)}:{1 + count_lines(head[:start])}"
     try:

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.csv_header import HEADERS, choose_delimiter, read_header, skip_blank_lines
+from streamsvm.data.csv_header import HEADERS, choose_delimiter, read_header, skip_comments
 from streamsvm.data.csv_parser import MOST_CELL_BYTES, count_line_ends, parse_table
 from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
 from streamsvm.data.csv_tokens import LONG_CELL, OPEN_CELL, explain_token, read_rows, read_tokens
+from streamsvm.data.odd_texts import is_text
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, lay_out, show_name
 from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
@@ -151,7 +152,7 @@ def read_head(file: io.BufferedIOBase) -> tuple[bytes, bool]:
     while True:
         head = bytes(_read_on(file, bytearray(head), wanted - len(head)))
         text, ended = head.removeprefix(BOM_UTF8), len(head) < wanted
-        if ended or wanted > MAX_LINE_BYTES or count_lines(text[skip_blank_lines(text) :]) > 2:
+        if ended or wanted > MAX_LINE_BYTES or count_lines(text[skip_comments(text)[0] :]) > 2:
             return text, ended
         wanted *= 2
 
@@ -259,7 +260,8 @@ def _parse_slowly(text: bytes, line: int, layout: TableLayout, numbers: bool | N
         features = round_to_float32([parse_number(row[j]) for j in layout.features])
         if not np.isfinite(features).all():
             j = layout.features[int(np.argmin(np.isfinite(features)))]
-            raise InputError(f"{layout.place(at, j)}: {explain_token(row[j])}")
+            texts = [layout.names[k] for k in layout.features if is_text(row[k])]
+            raise InputError(f"{layout.place(at, j)}: {explain_token(row[j], texts)}")
         X.append(features)
         lines.append(at)
         for role, j in layout.vectors.items():

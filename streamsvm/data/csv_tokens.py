@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from streamsvm.data.odd_texts import MARKS, explain_text
+from streamsvm.data.odd_texts import MARKS, advise_on_text, explain_text
 from streamsvm.data.tables import TableLayout
 from streamsvm.data.values import (
     FOR_MISSING,
-    FOR_TEXT,
     MISSING_WORDS,
     NOT_UTF8,
     Vector,
@@ -88,8 +87,8 @@ def read_tokens(role: str, tokens: list[str], numbers: bool | None, decimal: str
     return np.array([w if v is None else v for w, v in zip(words, values, strict=True)], dtype=object)
 
 
-def explain_token(token: str) -> str:
-    """Say why a token is no finite float32."""
+def explain_token(token: str, texts: Sequence[str]) -> str:
+    """Say why a token is no finite float32. texts: the names of the columns that are of text in its row."""
     number = parse_number(token)
     if not token.strip():
         return f"empty (missing value); {FOR_MISSING}"
@@ -97,7 +96,7 @@ def explain_token(token: str) -> str:
         fault = "nan" if number is not None else f"not a number: {token[:40]!r}"
         if odd := explain_text([token.strip()]):
             return f"{fault}; these seem to be {odd}"
-        return f"{fault}; {FOR_MISSING if token.strip() in MISSING_WORDS else FOR_TEXT}"
+        return f"{fault}; {FOR_MISSING if token.strip() in MISSING_WORDS else advise_on_text(texts)}"
     if abs(number) == np.inf and "inf" not in token.lower():
         return f"overflows float32: {token.strip()}"
     return find_feature_fault(number)

@@ -1,45 +1,29 @@
-"""A dataset on disk: a Zarr group that is opened by its path, read chunk by chunk, and pickled as path and checksum."""
+"""A dataset on disk, which is read chunk by chunk, and pickled as its path and its checksum."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import zarr
 
-from streamsvm.data.checks import VECTORS, check_vector
-from streamsvm.data.disk_cache import open_cache
-from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout, split
-from streamsvm.data.manifest import (
-    APPENDS_TO,
-    ATTRIBUTE,
-    DELETES_FROM,
-    EDITED_FORMAT,
-    ENCODING,
-    JOINED_FORMAT,
-    LABEL_COLUMN,
-    QID_COLUMN,
-    check_manifest,
-    open_stored,
-)
-from streamsvm.data.object_store import open_store
+from streamsvm.data.checks import check_vector
+from streamsvm.data.csr_layout import CsrLayout
+from streamsvm.data.layouts import Layout
+from streamsvm.data.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
+from streamsvm.data.row_tiles import join_vectors
 from streamsvm.data.store import StoredArray
-from streamsvm.data.stored_features import read_features, read_scaling
-from streamsvm.errors import InputError, IntegrityError, ReadError, say_count
+from streamsvm.errors import InputError, say_count
 from streamsvm.machine import format_bytes
 from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.label_sets import sum_labels
-from streamsvm.numeric.rows import F64, I32, I64, Matrix, Rows, take_rows
+from streamsvm.numeric.rows import F64, I32, I64, Rows, take_rows
 from streamsvm.numeric.scaling import Scaling
 from streamsvm.shown import Shown
-from streamsvm.urls import is_remote
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,7 +76,9 @@ class Dataset(Shown):
     on_disk = True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, self.label, self.fingerprint, self.reads_groups, self.cache)
+        from streamsvm.data.open_dataset import reopen_dataset
+
+        return reopen_dataset, (self.path, self.label, self.fingerprint, self.reads_groups, self.cache)
 
     def _list_facts(self) -> dict[str, str | None]:
         labels = None if self.classes is None else f"{len(self.classes):,}"
@@ -230,7 +216,7 @@ class Dataset(Shown):
     def tiles(self, index: int) -> Iterator[Rows]:
         """Yield chunk `index` in tiles, each valid until the next one. Raises IntegrityError if it is damaged."""
         with self._reading(index) as (start, stop, vectors):
-            yield from _with_vectors(self.layout.tiles(index, start, stop), start, vectors)
+            yield from join_vectors(self.layout.tiles(index, start, stop), start, vectors)
 
     def read(self, index: int) -> Rows:
         """Return chunk `index` in memory of its own. Raises IntegrityError if it is damaged."""
@@ -308,146 +294,3 @@ class Dataset(Shown):
 
     def _limits(self, index: int) -> tuple[int, int]:
         return int(self.chunk_starts[index]), int(self.chunk_starts[index + 1])
-
-
-def _with_vectors(tiles: Iterator[Matrix], start: int, vectors: dict[str, Any]) -> Iterator[Rows]:
-    """Join the tiles of consecutive rows, the first of which is row `start`, with their part of the vectors."""
-    at = 0
-    for X in tiles:
-        end = at + X.shape[0]
-        yield Rows(start + at, X, **{name: values[at:end] for name, values in vectors.items()})
-        at = end
-
-
-def split_rows(rows: Rows) -> Iterator[Rows]:
-    """Cut rows in memory into the tiles in which they would be streamed from disk."""
-    return _with_vectors(split(rows.X), rows.start, rows.vectors)
-
-
-@lru_cache(maxsize=8)
-def _reopen(path: str, label: str | None, fingerprint: str, reads_groups: bool, cache: str | None) -> Dataset:
-    """Open a pickled dataset, once in each process. Raises IntegrityError if another one has its place."""
-    dataset = open_dataset(path, label, cache=cache)
-    if dataset.fingerprint != fingerprint:  # rows were appended or deleted meanwhile
-        known = dataset.meta.get("fingerprints", [])
-        if fingerprint not in known:
-            raise IntegrityError(f"{path}: the dataset was replaced while it was in use")
-        from streamsvm.data.edits import open_edited
-
-        dataset = open_edited(path, open_group(path)[1], cache, most=known.index(fingerprint))
-    return dataset.read_groups() if reads_groups else dataset
-
-
-def open_dataset(
-    path: str | Path, label: str | None = None, groups: str | None = None, cache: str | None = None
-) -> Dataset:
-    """Open a dataset that `ingest` wrote, or an AnnData `.zarr` file as it is.
-
-    Parameters
-    ----------
-    path : str or Path
-        Path of the dataset. A URL such as `file:///data/rows.zarr` is taken, too.
-    label : str, optional
-        The column of `obs` that holds the labels of an AnnData file. Other datasets store their labels.
-    groups : str, optional
-        The column of `obs` that tells which rows of an AnnData file cross-validation holds out together.
-    cache : str, optional
-        A folder on a local disk and the most bytes in it, such as "/scratch/cache:200GB", for a dataset in an object
-        store: chunks that were read once are kept and read there. Each worker of a cluster uses the folder on its own
-        machine.
-
-    Returns
-    -------
-    Dataset
-        The opened dataset. Only its metadata have been read and checked so far; every chunk is verified when it is
-        read.
-
-    Raises
-    ------
-    InputError
-        If there is no dataset at `path`, or none that this version can read, or if `label` or `groups` are given for a
-        dataset that stores them, or `cache` for one on a local disk or with compressed chunks.
-    IntegrityError
-        If its metadata are damaged.
-    """
-    from streamsvm.data.anndata import open_anndata
-    from streamsvm.data.edits import open_edited
-
-    text = str(path).removeprefix("file://")
-    if cache is not None and not is_remote(text):
-        raise InputError(f"{path}: --cache keeps copies of what is read from an object store, and this is a local path")
-    group, meta = open_group(text)
-    if not meta:
-        if cache is not None:
-            raise InputError(f"{path}: --cache is for datasets that ingest wrote, whose chunks have checksums")
-        return open_anndata(text, group, label, groups)
-    for option, given in (("label", label), ("groups", groups)):
-        if given is not None:
-            raise InputError(
-                f"{path}: --{option} has no effect on a dataset that ingest wrote, which stores its "
-                f"{option.removesuffix('s')}s: leave it out; it is for AnnData files"
-            )
-    if APPENDS_TO in meta:
-        raise InputError(f"{path}: holds rows that were appended to a dataset, which is the folder above: open that")
-    if DELETES_FROM in meta:
-        raise InputError(f"{path}: holds rows that were deleted from a dataset, which is the folder above: open that")
-    is_edited = meta.get("format") in (JOINED_FORMAT, EDITED_FORMAT)
-    return open_edited(text, meta, cache) if is_edited else read_manifest(text, group, meta, cache)
-
-
-def read_manifest(text: str, group: zarr.Group, meta: dict[str, Any], cache: str | None = None) -> Dataset:
-    """Return the dataset that a manifest describes, once it is checked. Raises as `open_dataset`."""
-    fingerprint = check_manifest(text, meta)
-    copies = None if cache is None else open_cache(cache, fingerprint)
-    stored = partial(open_stored, text, group, meta["arrays"], copies)
-    classes = meta["classes"]
-    dataset = Dataset(
-        path=text,
-        features=read_features(text, meta, stored),
-        layout=_open_layout(meta, stored),
-        vectors={name: stored(name) for name in VECTORS if name in meta["arrays"]},
-        n_rows=meta["n_rows"],
-        chunk_starts=np.asarray(meta["chunk_starts"], np.int64),
-        classes=None if classes is None else np.asarray(classes),
-        class_counts=None if classes is None else np.asarray(meta["class_counts"], np.int64),
-        fingerprint=fingerprint,
-        scaling=read_scaling(text, meta, stored),
-        feature_names=None if meta["feature_names"] is None else tuple(meta["feature_names"]),
-        meta=meta,
-        cache=cache,
-    )
-    if copies is not None:
-        if not all(array.is_raw for array in dataset.layout.arrays):
-            raise InputError(f"{text}: --cache keeps raw chunks, and those of this dataset are compressed")
-        copies.make_room(dataset.nbytes)
-    return dataset
-
-
-def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
-    """Return the Zarr group at a path, and its manifest, which is empty for files that are not of streamsvm."""
-    if "://" not in path and not Path(path).exists():
-        raise InputError(f"{path}: no such dataset")
-    store = open_store(path.rstrip("/")) if is_remote(path) else path
-    try:
-        group = zarr.open_group(store, mode="r", use_consolidated=False)
-        stored_meta: Any = group.attrs.asdict().get(ATTRIBUTE, {})
-        meta: dict[str, Any] = dict(stored_meta)
-    except ReadError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        if is_remote(path) and isinstance(error, FileNotFoundError):
-            raise InputError(f"{path}: no such dataset") from error
-        if Path(path, "zarr.json").is_file():
-            raise IntegrityError(f"{path}/zarr.json: damaged ({error})") from error
-        why = "" if Path(path).is_file() else f" ({error})"
-        raise InputError(
-            f"{path}: not a dataset; `streamsvm ingest`, or streamsvm.ingest in Python, makes one from files{why}"
-        ) from error
-    return group, meta
-
-
-def _open_layout(meta: dict[str, Any], stored: Callable[[str], StoredArray]) -> Layout:
-    if not meta["sparse"]:
-        return DenseLayout(stored("X"), is_narrow=meta["arrays"]["X"]["dtype"] != "float32")
-    data, indices, indptr = (stored(f"X/{name}") for name in ("data", "indices", "indptr"))
-    return CsrLayout(data, indices, indptr, meta["n_features"], meta["longest_row"])

@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm import interrupts
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.destination import new_folder
 from streamsvm.data.edits import commit, find_chunk_bytes, name_next, require_editable
 from streamsvm.data.manifest import DELETED, DELETES_FROM, NUMBERS
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.trimmed import TrimmedDataset, find_stored
 from streamsvm.data.values import show_text, to_groups
 from streamsvm.data.writer import DatasetWriter, Shape

@@ -27,8 +27,7 @@ REPLACE = "remove it or choose another name, or replace it by --overwrite (overw
 
 def check_destination(destination: Path, overwrite: bool = False) -> None:
     """Raise InputError if nothing can be written to `destination`. With `overwrite` a dataset may be replaced."""
-    if not destination.parent.is_dir():
-        raise InputError(f"{destination.parent}: no such folder")
+    check_parents(destination)
     if not destination.exists():
         return
     if not _is_our_group(destination):
@@ -39,12 +38,30 @@ def check_destination(destination: Path, overwrite: bool = False) -> None:
 
 def check_file(destination: Path, overwrite: bool) -> None:
     """Raise InputError if no file can be written to `destination`. With `overwrite` a file may be replaced."""
-    if not destination.parent.is_dir():
-        raise InputError(f"{destination.parent}: no such folder")
+    check_parents(destination)
     if destination.is_dir():
         raise InputError(f"{destination}: exists already and is a folder; remove it or choose another name")
     if destination.exists() and not overwrite:
         raise InputError(f"{destination}: exists already; {REPLACE}")
+
+
+def check_parents(destination: Path) -> None:
+    """Raise InputError if a folder above `destination` is a file. Folders that are not there are made when needed."""
+    for folder in destination.parents:
+        if folder.exists():
+            if not folder.is_dir():
+                raise InputError(f"{folder}: is a file, and no folder for {destination}")
+            return
+
+
+def make_parents(destination: Path) -> None:
+    """Make the folders above `destination` that are not there. Raises WriteError if they cannot be made."""
+    if destination.parent.is_dir():
+        return
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError(f"{destination.parent}: cannot be made: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -54,6 +71,8 @@ def new_file(destination: Path, overwrite: bool = True) -> Iterator[BinaryIO]:
     Raises InputError if the file exists and is not to be replaced, or another process is writing it, and WriteError if
     it cannot be written.
     """
+    check_parents(destination)
+    make_parents(destination)
     with Lock(destination):
         remove_partials(destination.parent, destination.name)
         check_file(destination, overwrite)  # with the lock, since another process may have finished it
@@ -70,6 +89,7 @@ def new_folder(destination: Path, overwrite: bool = False) -> Iterator[Path]:
     written.
     """
     check_destination(destination, overwrite)
+    make_parents(destination)
     with Lock(destination):
         partial = name_partial(destination)
         try:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.data.dataset import Dataset, open_group, read_manifest
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.joined import join
 from streamsvm.data.manifest import (
     APPENDED,
@@ -30,6 +30,7 @@ from streamsvm.data.manifest import (
     make_fingerprint,
     open_stored,
 )
+from streamsvm.data.stored_dataset import open_group, read_manifest
 from streamsvm.data.trimmed import Deletion, trim
 from streamsvm.errors import InputError, IntegrityError, WriteError
 from streamsvm.files import sync_folder, write_atomically

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from streamsvm.data.arrays import make_canonical
 from streamsvm.data.checks import VECTORS
-from streamsvm.data.dataset import split_rows
+from streamsvm.data.row_tiles import split_rows
 from streamsvm.errors import InputError
 from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.feature_maps import Features

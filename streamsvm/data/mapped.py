@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from streamsvm.data.layouts import count_tile_rows
+from streamsvm.data.row_tiles import count_tile_rows
 from streamsvm.data.source import RowSource
 from streamsvm.data.view import Alteration, View, leave
 from streamsvm.numeric.feature_maps import Features, count_rows_at_a_time

@@ -1,11 +1,14 @@
-"""Texts in tables that seem to be numbers or dates, in forms that are not read as such."""
+"""Texts in tables: what to do about columns of them, and texts that seem to be numbers or dates in other forms."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from streamsvm.data.values import MISSING_WORDS, parse_number
+from streamsvm.data.values import FOR_TEXT, MISSING_WORDS, parse_number, show_text
+from streamsvm.errors import say_count
+
+MOST_NAMED = 12  # columns of text in a message
 
 KNOWN_NUMBERS = "the column is of numbers in the rows that the encoding was made for"
 MARKS = str.maketrans({",": ".", ".": ","})
@@ -20,6 +23,23 @@ _ODD = (  # what texts look like that are to be numbers or dates by all likeliho
     ),
     (re.compile(r"[+-]?[$€£]? ?[0-9][0-9.,' ]*[%$€£]?"), "numbers with other signs: write plain ones"),
 )
+
+
+def is_text(word: str) -> bool:
+    """Tell whether a cell is neither a number nor a missing value."""
+    return word.strip() not in MISSING_WORDS and parse_number(word) is None
+
+
+def advise_on_text(columns: Sequence[str]) -> str:
+    """Say what to do about the columns of a table that are of text: all of them at once, as an option names them."""
+    if len(columns) < 2:
+        return FOR_TEXT
+    named, is_long = ",".join(map(show_text, columns[:MOST_NAMED])), len(columns) > MOST_NAMED
+    return (
+        f"{say_count(len(columns), 'column')} are of text: {named}{',..' * is_long}; ingest --one-hot "
+        f"{'auto' if is_long else named} takes them as categories, --hash BITS as hashed features, --drop "
+        f"{named}{',..' * is_long} leaves them out (one_hot, hash_bits, drop in Python)"
+    )
 
 
 def explain_text(words: Iterable[str], decimal: str | None = None) -> str:

@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.checks import are_finite
+from streamsvm.data.odd_texts import advise_on_text
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
+from streamsvm.data.table_values import is_number, is_text
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
 from streamsvm.data.values import (
-    FOR_TEXT,
     Place,
     Vector,
     find_feature_fault,
@@ -157,7 +158,13 @@ def _check_count(path: str, n_rows: int, told: int) -> None:
 
 def _fill_features(layout: TableLayout, batch: Any) -> npt.NDArray[np.float32]:
     """Return the features of a piece side by side, with nan for missing ones."""
-    return fill_float32([_read_numbers(batch.column(name), layout.where, name) for name in layout.feature_names])
+    columns = {name: batch.column(name) for name in layout.feature_names}
+    for name, column in columns.items():
+        if not is_number(column.type):
+            texts = [other for other, each in columns.items() if is_text(getattr(each, "dictionary", each))]
+            fault = f"{column.type} is not a number; {advise_on_text(texts)}"
+            raise InputError(f"{layout.where}: column {name}: {fault}")
+    return fill_float32([_read_numbers(column) for column in columns.values()])
 
 
 def _read_batch(
@@ -180,23 +187,15 @@ def _read_batch(
         name = layout.names[j]
         column = batch.column(name)
         if role == "label":
-            column = column.cast("float64" if _is_number(column.type) else "string")
+            column = column.cast("float64" if is_number(column.type) else "string")
         vectors[role] = (column.to_numpy(zero_copy_only=False), place(name))
     return to_source_rows(X, vectors, names, numbers)
 
 
-def _read_numbers(column: Any, where: str, name: str) -> Vector:
+def _read_numbers(column: Any) -> Vector:
     """Return the values of a column, with nan for missing ones: as float64, or as they are if these become the same."""
-    if not _is_number(column.type):
-        raise InputError(f"{where}: column {name}: {column.type} is not a number; {FOR_TEXT}")
     if str(column.type) in _ROUNDED_ONCE and not column.null_count:
         values = np.asarray(column.to_numpy(zero_copy_only=False))
         if values.dtype != np.int64 or -_MOST_EXACT <= values.min(initial=0) <= values.max(initial=0) <= _MOST_EXACT:
             return values
     return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False))
-
-
-def _is_number(arrow_type: Any) -> bool:
-    types = import_pyarrow("pyarrow").types
-    kinds = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal, types.is_null)
-    return any(is_kind(arrow_type) for is_kind in kinds)

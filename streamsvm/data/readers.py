@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -17,11 +17,14 @@ from streamsvm.data.anndata_objects import is_anndata, read_anndata
 from streamsvm.data.append import append_rows
 from streamsvm.data.arrays import read_arrays
 from streamsvm.data.blocks import read_blocks, refuse_beside
+from streamsvm.data.column_roles import encode_as, name_columns, recall_label, refuse_unread
 from streamsvm.data.compilation import compile_parser
-from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.formats import COMPRESSED, ENCODED, FORMATS, find_format, guess_format, name_option
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.formats import COMPRESSED, find_format, guess_format
 from streamsvm.data.frames import has_columns, is_frame, refuse_lazy
-from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
+from streamsvm.data.ingest import Report, join_names, write_dataset
+from streamsvm.data.ingest_options import IngestOptions
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.pieces import comes_from
 from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
@@ -145,7 +148,7 @@ def ingest(
         hash_bits=hash_bits,
     )
     before = destination if chosen.append and not is_remote(destination) and Path(destination).exists() else like
-    columns, vectors = _name_columns(columns, {"sample_weight": sample_weight, "qid": qid, "groups": groups})
+    columns, vectors = name_columns(columns, {"sample_weight": sample_weight, "qid": qid, "groups": groups})
     vectors = {"label": y, **vectors}
     named = [source] if _is_path(source) else source
     if isinstance(named, list | tuple) and named and all(map(_is_path, named)):
@@ -154,8 +157,8 @@ def ingest(
         if not is_remote(destination):
             refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
         scratch = None if is_remote(destination) else Path(destination).parent
-        columns = _recall_label(columns, paths, file_format, before)
-        pieces = open_files(paths, file_format, _encode_as(columns, before), scratch)
+        columns = recall_label(columns, paths, file_format, before)
+        pieces = open_files(paths, file_format, encode_as(columns, before), scratch)
         name, expected_bytes = join_names(named), guess_bytes(paths)
     else:
         pieces = _open_rows(source, vectors, columns, before)
@@ -164,12 +167,6 @@ def ingest(
     with caught():
         write = append_rows if chosen.append else write_dataset
         return write(pieces, destination, name, expected_bytes, chosen, report)
-
-
-def _name_columns(columns: Columns, vectors: Mapping[str, Any]) -> tuple[Columns, dict[str, Any]]:
-    """Return the roles with those that were given as names of columns, and the values of the others."""
-    named: dict[str, Any] = {role: values for role, values in vectors.items() if isinstance(values, str)}
-    return replace(columns, **named), {role: None if role in named else values for role, values in vectors.items()}
 
 
 def _refuse_values(vectors: Mapping[str, Any]) -> None:
@@ -201,40 +198,18 @@ def _open_rows(
         source = iter(()) if first is None else chain([first], source)
         if columns == Columns() and before is None and not hasattr(first, "__arrow_c_stream__"):
             return read_blocks(source)
-        return open_frame(source, {}, _encode_as(columns, before))
+        return open_frame(source, {}, encode_as(columns, before))
     if is_frame(source, columns):
-        return open_frame(source, vectors, _encode_as(columns, before))
+        return open_frame(source, vectors, encode_as(columns, before))
     encoding = None if before is None else open_dataset(before).encoding
     if encoding is not None and has_columns(source, encoding.column_names):
-        return open_frame(source, vectors, _encode_as(columns, before))
+        return open_frame(source, vectors, encode_as(columns, before))
     if columns != Columns():
         raise InputError(
             "label, header, columns and the like are for files and frames: give the labels of rows in memory as y"
         )
     given = {"y" if role == "label" else role: values for role, values in vectors.items()}
     return read_arrays(source, **given)
-
-
-def _recall_label(
-    columns: Columns, paths: Sequence[str | Path], file_format: str | None, dataset: str | Path | None
-) -> Columns:
-    """Return the roles of columns with the label in the column of a dataset, if it is known and no other is named."""
-    known = None if dataset is None or columns.label is not None else open_dataset(dataset).label_column
-    tables = all("label" in find_format(file_format or guess_format(path)).reads for path in paths)
-    return replace(columns, label=known) if known is not None and tables else columns
-
-
-def _encode_as(columns: Columns, dataset: str | Path | None) -> Columns:
-    """Return the roles of columns that are encoded as the table of a dataset was, if there is one."""
-    encoding = None if dataset is None else open_dataset(dataset).encoding
-    if encoding is None:
-        return columns
-    for name in ENCODED[1:]:
-        if getattr(columns, name) not in (None, ()):
-            raise InputError(
-                f"{name_option(name)} has no effect on rows that are encoded as those of {dataset}: leave it out"
-            )
-    return replace(columns, drop=(), encoding=encoding, features=encoding.column_names, index=encoding.index)
 
 
 def open_files(
@@ -255,7 +230,7 @@ def open_files(
     if columns.encoding is not None and about.read_codes is None:  # the rows are features already
         index = None if columns.index == columns.encoding.index else columns.index
         columns = replace(columns, encoding=None, index=index)
-    _refuse_unread(join_names(paths), kind, columns)
+    refuse_unread(join_names(paths), kind, columns)
     compile_parser(kind)
     if columns.hash_bits is not None or (columns.encoding is not None and columns.encoding.bits is not None):
         compile_parser("hash")
@@ -281,21 +256,6 @@ def open_frame(
     encoder = TableEncoder(roles)
     opened = partial(open_pieces, frame, {f"({role})": values for role, values in given.items()})
     return encode_rows(read_arrow(["X"], roles, encoder, opened), encoder, scratch, ["X"])
-
-
-def _join(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-
-
-def _refuse_unread(name: str, kind: str, columns: Columns) -> None:
-    """Raise InputError for a column, or a kind of header, that was named although files of this kind have none."""
-    for field in fields(Columns):
-        readers = [other for other, each in FORMATS.items() if field.name in each.reads]
-        if readers and kind not in readers and getattr(columns, field.name) != field.default:
-            raise InputError(
-                f"{name}: {name_option(field.name)} has no effect on {kind} files: leave it out; it is for "
-                f"{_join(readers)}"
-            )
 
 
 def guess_bytes(paths: Sequence[str | Path]) -> int:

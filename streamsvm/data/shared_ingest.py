@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.data.ingest import MOST_CLASSES, IngestOptions, count_part_rows
+from streamsvm.data.ingest import MOST_CLASSES, count_part_rows
+from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.placed_array import PlacedArray
 from streamsvm.data.placed_rows import RangeWriter, RangeWritten
 from streamsvm.data.prepared_rows import prepare_rows

@@ -17,12 +17,12 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from streamsvm import interrupts
-from streamsvm.data.odd_texts import explain_text
+from streamsvm.data.odd_texts import KNOWN_NUMBERS, advise_on_text, explain_text
 from streamsvm.data.scratch_rows import ScratchRows
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_values import find_kind, read_dates, read_hashes, read_numbers, read_words
 from streamsvm.data.tables import AUTO, Columns, TableLayout, find_column, list_near, show_name
-from streamsvm.data.values import FOR_MISSING, Place, show_text
+from streamsvm.data.values import FOR_MISSING, FOR_TEXT, Place, show_text
 from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.encoding import MOST_CATEGORIES, UNKNOWN, Column, Encoding
 from streamsvm.numeric.rows import F32, F64, I64, CsrRows
@@ -84,6 +84,10 @@ class TableEncoder:
                 )
             chosen.add(layout.features.index(j))
         found = [self._choose(k, array, k in chosen, places(k)) for k, array in enumerate(arrays)]
+        if "text" in found:
+            advice = advise_on_text([name for name, kind in zip(self.names, found, strict=True) if kind == "text"])
+            k = found.index("text")
+            read_numbers(arrays[k], places(k), self.asked.decimal, advice)  # raises the error, with its place
         self.kinds, self.known = tuple(found), {k: {} for k, kind in enumerate(found) if kind == "one_hot"}
 
     def _choose(self, k: int, array: Any, is_chosen: bool, place: Place) -> str:
@@ -95,10 +99,7 @@ class TableEncoder:
         self._refuse_odd(k, array, place)
         if self.asked.one_hot == AUTO:
             return "one_hot"
-        if self.asked.hash_bits is not None:
-            return "hash"
-        read_numbers(array, place, self.asked.decimal)  # raises the error, with its place and remedies
-        raise AssertionError(self.names[k])
+        return "text" if self.asked.hash_bits is None else "hash"
 
     def _refuse_odd(self, k: int, array: Any, place: Place) -> None:
         """Raise InputError for a column that would become categories, but whose texts seem to be numbers or dates."""
@@ -127,7 +128,8 @@ class TableEncoder:
             elif kind == "date":
                 X[:, k] = read_dates(array, places(k))
             else:
-                X[:, k] = read_numbers(array, places(k), self.asked.decimal, self.asked.encoding is not None)
+                remedy = FOR_TEXT if self.asked.encoding is None else KNOWN_NUMBERS
+                X[:, k] = read_numbers(array, places(k), self.asked.decimal, remedy)
         encoding = self.asked.encoding
         if (self.asked.missing if encoding is None else encoding.missing) is None:
             missing = np.isnan(X)

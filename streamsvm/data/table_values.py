@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.odd_texts import KNOWN_NUMBERS, explain_text
+from streamsvm.data.odd_texts import explain_text
 from streamsvm.data.tables import import_pyarrow
 from streamsvm.data.values import (
     FOR_TEXT,
@@ -83,18 +83,18 @@ def find_kind(column: Any, decimal: str | None = None) -> str:
     return "date" if _parse_dates(column) is not None else "text"
 
 
-def read_numbers(column: Any, place: Place, decimal: str | None = None, is_known: bool = False) -> F32:
+def read_numbers(column: Any, place: Place, decimal: str | None = None, remedy: str = FOR_TEXT) -> F32:
     """Return a column of numbers, nan where they are missing. Raises InputError for other values.
 
-    decimal: see Columns. is_known: whether the encoding was made for other rows, so that it cannot be chosen.
+    decimal: see Columns. remedy: what to do about a column of text.
     """
     if is_text(column):
         values, bad = _parse_numbers(column, decimal)
         if values is None:
             word = column[bad].as_py()
             odd = explain_text([word], decimal)
-            remedy = f"these seem to be {odd}" if odd else KNOWN_NUMBERS if is_known else FOR_TEXT
-            raise InputError(f"{place(bad)}: not a number: {show_text(word)!r}; {remedy}")
+            why = f"these seem to be {odd}" if odd else remedy
+            raise InputError(f"{place(bad)}: not a number: {show_text(word)!r}; {why}")
     elif is_number(column.type):
         values = _to_numpy(column.cast("float64", safe=False))
     else:

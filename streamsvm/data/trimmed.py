@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.dataset import Dataset, split_rows
-from streamsvm.data.layouts import TILE_BYTES
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.row_tiles import TILE_BYTES, split_rows
 from streamsvm.errors import InputError, IntegrityError, say_count
 from streamsvm.numeric.rows import I64, CsrRows, Rows, stack_rows
 
@@ -113,8 +113,10 @@ class TrimmedDataset(Dataset):
         return self.stored.take_bytes(find_stored(rows, self.deleted))
 
     def check_parts(self) -> None:
-        """See Dataset. Copies of deleted rows are read, which nobody reads who reads the dataset."""
+        """See Dataset. Also read are what no reader of the dataset reads: copies of rows, and chunks without rows."""
         self.stored.check_parts()
+        for index in set(range(self.stored.n_chunks)) - set(self.chunks.tolist()):
+            deque(self.stored.tiles(index), maxlen=0)
         for rows, _ in self.deletions:
             rows.check_parts()
             for index in range(rows.n_chunks):

@@ -43,6 +43,7 @@ MISSING_WORDS = (
     "-NaN",
 )
 FOR_MISSING = "ingest --missing mean|zero|indicator fills missing values in (missing=... in Python)"
+FOR_LABEL = "; training rows need labels: take this row out, and let `predict` give it one"
 FOR_TEXT = (
     "ingest --one-hot takes a column of text as categories, --hash as hashed features, --drop leaves it out "
     "(one_hot, hash_bits, drop in Python)"
@@ -148,10 +149,10 @@ def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:
         raise InputError(f"{place(0)}: labels were {before} so far, this is {now}: {show_text(values[0])}")
     if values.dtype.kind in NUMBER_KINDS:
         coded = values.astype(np.float64)
-        _refuse(~np.isfinite(coded), values, place, "label missing or not finite")
+        _refuse(~np.isfinite(coded), values, place, "label missing or not finite", FOR_LABEL)
         return coded
     named = _decode(values, place)
-    _refuse(named == "", values, place, "label missing")
+    _refuse(named == "", values, place, "label missing", FOR_LABEL)
     return named
 
 
@@ -184,7 +185,7 @@ def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:
 
 def _settle_type(labels: Vector, place: Place, numbers: bool | None) -> Vector:
     """Return objects as numbers if all of them are numbers, else as text."""
-    _refuse(np.array([_is_missing(label) for label in labels]), labels, place, "label missing")
+    _refuse(np.array([_is_missing(label) for label in labels]), labels, place, "label missing", FOR_LABEL)
     text = np.array([not isinstance(label, Real | np.bool_) for label in labels])
     for i in np.flatnonzero(text).tolist():
         if fault := find_label_fault(str(labels[i])):
@@ -289,9 +290,9 @@ def _is_missing(value: object) -> bool:
     return value is None or str(value) in ("nan", "<NA>", "NaT")
 
 
-def _refuse(bad: npt.NDArray[np.bool_], values: Vector, place: Place, reason: str) -> None:
+def _refuse(bad: npt.NDArray[np.bool_], values: Vector, place: Place, reason: str, remedy: str = "") -> None:
     """Raise InputError, which shows the first bad value and its place, if there is one."""
     if bad.any():
         first = int(np.argmax(bad))
         shown = show_text(values[first])
-        raise InputError(f"{place(first)}: {reason}" + (f": {shown}" if shown else ""))
+        raise InputError(f"{place(first)}: {reason}" + (f": {shown}" if shown else "") + remedy)

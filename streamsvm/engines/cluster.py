@@ -47,6 +47,7 @@ class DistributedEngine:
     pin_bytes: for decoded chunks, in a worker that may use budget_bytes in all; one with less keeps less. fan_in: how
     many tasks' totals one task joins at most. arithmetic: the kinds that the workers have (numeric.arithmetic). load:
     loads the kernels of the tasks. state_bytes: for the numbers of rows that a worker keeps (None: without a limit).
+    most_handed: how many totals of a pass under way this process keeps, so that they are not lost with a worker.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class DistributedEngine:
         budget_bytes: int = 0,
         load: Load = load_nothing,
         state_bytes: int | None = None,
+        most_handed: int = 0,
     ) -> None:
         self.source, self.client, self.pin_bytes, self.costs = source, client, pin_bytes, Costs()
-        self.fan_in = fan_in
+        self.fan_in, self.most_handed = fan_in, most_handed
         self.scratch: str | None = None
         self.arithmetic = list_kinds([describe_arithmetic(), *arithmetic])
         self._address: str = client.scheduler.address
@@ -116,7 +118,8 @@ class DistributedEngine:
         with dask.config.set(MODELS_MAY_TRAVEL):
             data, shared = self._send_data(), work if _is_small(work) else self._hold(work)
             self._shares = share_out(len(groups), slots, self._shares) if slots else {}
-            under_way = PassOnWorkers(name, self.source, groups, scan, data, shared, patience, self.costs, self.fan_in)
+            sizes = self.fan_in, self.most_handed
+            under_way = PassOnWorkers(name, self.source, groups, scan, data, shared, patience, self.costs, *sizes)
             total = under_way.carry_out(self._shares)
         self._answered = patience
         return self.costs.count(total)

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from streamsvm.data.dataset import split_rows
+from streamsvm.data.row_tiles import split_rows
 from streamsvm.data.source import RowSource
-from streamsvm.engines.row_states import KeptStates, join_tiles, kept_bytes, make_writable
+from streamsvm.engines.row_states import KeptStates, join_tiles, kept_bytes
 from streamsvm.engines.subsets import Scratch, choose_again, read_aside, set_aside
 from streamsvm.engines.task_seconds import TaskSeconds
 from streamsvm.machine import peak_bytes
 from streamsvm.numeric.rows import F64, Rows
+from streamsvm.numeric.writable import make_writable
 from streamsvm.requests import Scan
 
 

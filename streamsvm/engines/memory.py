@@ -39,11 +39,13 @@ def plan_memory(
     solver_bytes: int,
     data_bytes: int,
     remedy: str = REMEDY,
+    varying_bytes: int = VARYING_BYTES,
 ) -> MemoryPlan:
     """Plan a process of base + threads * (stream + 3 totals) + solver + slack bytes; what is left may hold chunks.
 
     A task that combines two totals holds three of them, since their sum is the third. Raises MemoryBudgetError, which
-    names the options to change as `remedy` says, if the plan exceeds the budget without a single pinned chunk.
+    names the options to change as `remedy` says, if the plan exceeds the budget without a single pinned chunk. The
+    budget that it asks for is larger by varying_bytes, which the process may need beside what is known of it.
     """
     parts = {
         "interpreter and libraries": base_bytes,
@@ -59,6 +61,7 @@ def plan_memory(
         listed = ", ".join(f"{name} {format_bytes(value)}" for name, value in parts.items())
         raise MemoryBudgetError(
             f"{format_bytes(needed)} of memory are needed ({listed}) but the budget is {format_bytes(budget_bytes)}: "
-            f"raise --memory to at least {format_bytes(needed + VARYING_BYTES, up=True)}{ways}"
+            f"raise --memory to at least {format_bytes(needed + varying_bytes, up=True)}{ways}",
+            needed + varying_bytes,
         )
     return MemoryPlan(budget_bytes, parts, min(budget_bytes - needed, int(data_bytes * 1.05) + (1 << 20)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from streamsvm.data.groups import plan_groups
@@ -11,10 +12,10 @@ from streamsvm.data.source import RowSource
 from streamsvm.engines.cluster import DistributedEngine
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.kept import Load
-from streamsvm.engines.memory import REMEDY, MemoryPlan, plan_memory
+from streamsvm.engines.memory import REMEDY, VARYING_BYTES, MemoryPlan, plan_memory
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.row_states import kept_bytes
-from streamsvm.engines.subtrees import JOIN_BYTES, count_levels, count_waiting, find_fan_in
+from streamsvm.engines.subtrees import JOIN_BYTES, count_handed, count_levels, count_waiting, find_fan_in
 from streamsvm.engines.workers import connect, prepare_workers, start_workers
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import default_budget_bytes, default_threads, resident_bytes
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 PARTS_BY_ROW = 3  # of the arrays by row: of a worker's own rows, packed and unpacked, and of the rows of a lost worker
 SHARES_OF_STATES = 2  # of the numbers that rows keep: of a worker's own rows, and of as many of workers that are lost
+UNKNOWN_BYTES = 32 << 20  # the most that the libraries of a worker, which has not started, take beyond the driver's
 IN_MESSAGES = 4  # totals on their way to a worker and from it, packed and unpacked
 Opened = tuple[Engine, MemoryPlan]
 
@@ -58,7 +60,13 @@ def open_engine(
     else:
         need = memory(threads or 1)
         held = need.driver_bytes + 2 * need.shared_bytes + need.gathered_bytes + need.by_row_bytes
-        driver = plan_memory(budget, resident_bytes(), 1, 0, 2 * need.totals_bytes, held, 0, remedy)
+        held += count_handed(len(plan_groups(source)), need.totals_bytes) * need.totals_bytes
+        plan_driver = partial(plan_memory, budget, resident_bytes(), 1, 0, 2 * need.totals_bytes, held, 0, remedy)
+        plans = [plan_driver]
+        if client is None and scheduler is None:
+            n_workers, asked = workers or default_threads(), (budget, resident_bytes(), threads or 1)
+            plans.append(partial(_plan_worker, source, n_workers, *asked, need, remedy, UNKNOWN_BYTES))
+        driver = _require_all(plans)[0]
         cluster: AbstractContextManager[Client] = nullcontext(client)
         if client is None and scheduler is not None:
             cluster = connect(scheduler)
@@ -67,6 +75,19 @@ def open_engine(
         opened = _open_cluster(source, cluster, driver, memory, load, remedy)
     with opened as engine_and_plan:
         yield engine_and_plan
+
+
+def _require_all(plans: Sequence[Callable[[], MemoryPlan]]) -> list[MemoryPlan]:
+    """Return the plans of several processes, or raise the error of the one that needs the most."""
+    made, errors = list[MemoryPlan](), list[MemoryBudgetError]()
+    for plan in plans:
+        try:
+            made.append(plan())
+        except MemoryBudgetError as error:
+            errors.append(error)
+    if errors:
+        raise max(errors, key=lambda error: error.needed_bytes)
+    return made
 
 
 def _fit_threads(source: RowSource, budget_bytes: int, memory: Callable[[int], MemoryNeed]) -> int:
@@ -113,20 +134,44 @@ def _open_cluster(
         threads = max(worker.threads for worker in ready)
         limit = min([driver.budget_bytes, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])
         need = memory(threads)
-        n_groups, fan_in = len(plan_groups(source)), find_fan_in(len(plan_groups(source)), need.totals_bytes)
-        waiting = count_waiting(n_groups, threads) + IN_MESSAGES
-        held = waiting * need.totals_bytes + (JOIN_BYTES if need.totals_bytes and fan_in > 2 else 0)
-        held += (2 + threads) * need.shared_bytes + need.walk_bytes + 2 * need.gathered_bytes
-        held += PARTS_BY_ROW * need.by_row_bytes // len(ready)
-        states = min(need.state_bytes, SHARES_OF_STATES * need.state_bytes // len(ready))
-        held += kept_bytes(states)
-        plan = plan_memory(limit, base, threads, source.stream_bytes(), need.totals_bytes, held, source.nbytes, remedy)
+        plan = _plan_worker(source, len(ready), limit, base, threads, need, remedy)
+        fan_in, states = _find_fan_in(source, need), _share_states(need, len(ready))
         arithmetic = [worker.arithmetic for worker in ready]
-        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic, limit, load, states)
+        most_handed = count_handed(len(plan_groups(source)), need.totals_bytes)
+        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic, limit, load, states, most_handed)
         try:
             yield engine, max(plan, driver, key=lambda each: each.projected_bytes)
         finally:
             engine.close()
+
+
+def _plan_worker(
+    source: RowSource,
+    n_workers: int,
+    budget_bytes: int,
+    base_bytes: int,
+    threads: int,
+    need: MemoryNeed,
+    remedy: str,
+    varying_bytes: int = VARYING_BYTES,
+) -> MemoryPlan:
+    """Plan one of some workers."""
+    waiting = count_waiting(len(plan_groups(source)), threads, need.totals_bytes) + IN_MESSAGES
+    held = waiting * need.totals_bytes + (JOIN_BYTES if need.totals_bytes and _find_fan_in(source, need) > 2 else 0)
+    held += (2 + threads) * need.shared_bytes + need.walk_bytes + 2 * need.gathered_bytes
+    held += PARTS_BY_ROW * need.by_row_bytes // n_workers
+    held += kept_bytes(_share_states(need, n_workers))
+    chunks = source.stream_bytes(), need.totals_bytes
+    return plan_memory(budget_bytes, base_bytes, threads, *chunks, held, source.nbytes, remedy, varying_bytes)
+
+
+def _find_fan_in(source: RowSource, need: MemoryNeed) -> int:
+    return find_fan_in(len(plan_groups(source)), need.totals_bytes)
+
+
+def _share_states(need: MemoryNeed, n_workers: int) -> int:
+    """Return the bytes of the numbers that rows keep with one of some workers."""
+    return min(need.state_bytes, SHARES_OF_STATES * need.state_bytes // n_workers)
 
 
 def _waiting_bytes(source: RowSource, totals_bytes: int) -> int:

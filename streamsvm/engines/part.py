@@ -1,8 +1,8 @@
 """The task of a worker in a pass: it adds its own groups of chunks and returns the sums of whole subtrees.
 
 While a task is under way, the driver may ask for the last of the groups that it has not begun, for a worker that has
-nothing left to do. The task ends early when nobody waits for it any more: after an error elsewhere, after Ctrl-C, and
-when the driver has died.
+nothing left to do; or for all but the next one, so that what the task has added is handed over. The task ends early
+when nobody waits for it any more: after an error elsewhere, after Ctrl-C, and when the driver has died.
 """
 
 from __future__ import annotations
@@ -104,6 +104,14 @@ class UnderWay:
                 self.waiting.pop()
             return range(start, stop)
 
+    def leave(self) -> list[int]:
+        """Return the groups that are not begun, without the next one: the task ends after that one."""
+        with self.lock:
+            left = list(self.waiting)[1:]
+            for _ in left:
+                self.waiting.pop()
+            return left
+
 
 _under_way: dict[str, UnderWay] = {}
 _done_rows: dict[str, tuple[str, int]] = {}  # by worker: its latest pass, and the rows that it has added in it
@@ -178,6 +186,12 @@ def give_away(name: str, n_groups: int, dask_worker: Worker) -> range | None:
     """Return groups of the pass with this name that this worker has not begun and leaves to another one."""
     tasks = [task for task in list(_under_way.values()) if (task.name, task.worker) == (name, dask_worker.address)]
     return max(tasks, key=lambda task: len(task.waiting)).give_away(n_groups) if tasks else None
+
+
+def leave_groups(name: str, dask_worker: Worker) -> dict[str, list[int]]:
+    """Return the groups that the tasks of this worker in the pass with this name leave to other tasks, by task."""
+    tasks = list(_under_way.items())
+    return {key: task.leave() for key, task in tasks if (task.name, task.worker) == (name, dask_worker.address)}
 
 
 def _note_rows(task: UnderWay, n_rows: int) -> None:

@@ -2,8 +2,11 @@
 
 Each worker is given its groups as one task (engines.part), and all tasks travel in one message, so that the scheduler's
 work grows with the workers and not with the groups. Workers that have nothing left to do are given groups that others
-have not begun. The groups of a lost worker are given to another one by Dask, and from there to all that are idle. A
-task that was lost with four workers is cut in two: where workers die every few seconds, only short tasks end. Then
+have not begun. The groups of a lost worker are given to another one by Dask, and from there to all that are idle.
+
+What a task has added is lost with its worker. So in a long pass all tasks end every HAND_OVER_SECONDS: they leave the
+groups that they have not begun to new tasks of the same workers, and the driver fetches and keeps what they have added.
+A task that was lost with four workers is cut in two: where workers die every few seconds, only short tasks end. Then
 workers join the subtrees of all tasks, until one is left. Groups that are in none of the subtrees are added last: a
 worker gave them away, and its answer was lost.
 """
@@ -12,26 +15,28 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dask
+import numpy as np
 
 from streamsvm.data.source import RowSource
-from streamsvm.engines.group import Partial
-from streamsvm.engines.part import DONE_ROWS, Addition, Part, Pass, add_part, give_away, join_parts
+from streamsvm.engines.group import Partial, combine_partials
+from streamsvm.engines.part import DONE_ROWS, Addition, Part, Pass, add_part, give_away, join_parts, leave_groups
 from streamsvm.engines.patience import Patience
 from streamsvm.engines.protocol import Costs
 from streamsvm.engines.shares import Slot
-from streamsvm.engines.subtrees import MOST_STOLEN, Subtree, find_gaps
+from streamsvm.engines.subtrees import MOST_STOLEN, Subtree, find_gaps, join_subtrees
 from streamsvm.requests import Scan
 
 if TYPE_CHECKING:
     from distributed import Future
 
 SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_SHARE = 0.2, 1.0, 0.125  # seconds between two looks at who is idle; of the pass
+HAND_OVER_SECONDS = 15.0  # the most work that is lost with a worker, where its totals are small
 MOST_ASKED = 16  # workers that are asked for groups at a time
 ASKED_SECONDS = 2.0  # until a worker that is asked for groups is left alone for the rest of the pass
 
@@ -41,7 +46,8 @@ class PassOnWorkers:
     """A pass under way.
 
     name: unlike that of any other pass. data: the source and its groups, as a result on the workers. work: if it is
-    large, the same of the pass. fan_in: how many tasks' totals one task joins at most.
+    large, the same of the pass. fan_in: how many tasks' totals one task joins at most. most_handed: how many totals
+    are kept here, at most, that tasks have handed over.
     """
 
     name: str
@@ -53,23 +59,22 @@ class PassOnWorkers:
     patience: Patience
     costs: Costs
     fan_in: int
+    most_handed: int
     _futures: dict[str, Future] = field(default_factory=dict)
     _ranges: dict[str, tuple[range, ...]] = field(default_factory=dict)  # by task: its groups
+    _owners: dict[str, str] = field(default_factory=dict)  # by task: the worker whose groups these are, if it is one's
+    _kept: dict[str, tuple[range, ...]] = field(default_factory=dict)  # by worker: all of its groups
+    _handed: list[Subtree] = field(default_factory=list)  # what tasks have handed over
     _stolen: Counter[str] = field(default_factory=Counter)  # by worker: how often it took groups from others
     _mute: set[str] = field(default_factory=set)  # workers that did not answer
     _told_rows: int = 0
 
     def carry_out(self, shares: Mapping[Slot, Sequence[range]]) -> Partial:
         """Return the totals of all groups. Raises what a task raises, and ConnectionError if the scheduler is lost."""
-        by_worker: dict[str, tuple[range, ...]] = {}
         for (address, _), ranges in shares.items():
-            by_worker[address] = (*by_worker.get(address, ()), *ranges)
+            self._kept[address] = (*self._kept.get(address, ()), *ranges)
         try:
-            parts = [
-                (address, self._make_part(ranges, address, by_worker[address]))
-                for (address, _), ranges in shares.items()
-                if ranges
-            ]
+            parts = [(address, self._make_part(ranges, address)) for (address, _), ranges in shares.items() if ranges]
             self._submit(parts or self._free([range(len(self.groups))]))
             while True:
                 self._await_parts()
@@ -83,12 +88,12 @@ class PassOnWorkers:
             for future in self._futures.values():
                 future.release()
 
-    def _make_part(self, ranges: Sequence[range], owner: str = "", kept: tuple[range, ...] = ()) -> Part:
+    def _make_part(self, ranges: Sequence[range], owner: str = "") -> Part:
         starts, by_row = self.source.chunk_starts, []
         for one in ranges:
             rows = slice(starts[self.groups[one[0]][0]], starts[self.groups[one[-1]][-1] + 1])
             by_row.append(tuple(vector[rows] for vector in self.scan.by_row))
-        return Part(tuple(ranges), tuple(by_row), owner, kept)
+        return Part(tuple(ranges), tuple(by_row), owner, self._kept.get(owner, ()))
 
     def _free(self, ranges: Sequence[range]) -> list[tuple[str, Part]]:
         """Return a part for each range, for a worker that the scheduler chooses."""
@@ -102,18 +107,23 @@ class PassOnWorkers:
         where: dict[str, list[str]] = {}
         for address, part in parts:
             key = f"streamsvm-part-{self.name}-{len(self._ranges)}"
-            graph[key], where[key], self._ranges[key] = (add_part, self.data, self.work, part), [address], part.ranges
+            graph[key], where[key] = (add_part, self.data, self.work, part), [address]
+            self._ranges[key], self._owners[key] = part.ranges, part.owner
         is_free = parts[0][0] == ""
         with dask.annotate(**({} if is_free else {"workers": where.get, "allow_other_workers": True})):
             self._futures.update(zip(graph, self.patience.client.get(graph, list(graph), sync=False), strict=True))
 
     def _await_parts(self) -> None:
         """Return when all tasks are done, with the help of those workers that are idle meanwhile."""
-        began = time.monotonic()
+        began = handed = time.monotonic()
         while pending := self._list_pending():
-            pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, PAUSE_SHARE * (time.monotonic() - began)))
+            now = time.monotonic()
+            pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, PAUSE_SHARE * (now - began)))
             if not self.patience.wait(list(pending.values()), pause):
                 self._report(self.patience.look_again())
+                if now - began >= HAND_OVER_SECONDS and self._fetch() and now - handed >= HAND_OVER_SECONDS:
+                    self._submit(self._renew(pending))
+                    handed = now
                 self._submit([(thief, self._make_part([one])) for thief, one in self._steal(pending)])
 
     def _list_pending(self) -> dict[str, Future]:
@@ -158,10 +168,44 @@ class PassOnWorkers:
         self._stolen.update(address for address, _ in found)
         return found
 
+    def _fetch(self) -> bool:
+        """Fetch what tasks have added that are done; return whether all of it came, and there is room for more."""
+        for key, future in list(self._futures.items()):
+            if future.status == "finished":
+                room = self.most_handed - len(self._handed)
+                fetched = room > 0 and self.patience.ask(self.patience.client._gather, [future], errors="skip")
+                if not fetched:
+                    return False
+                self._handed = self._join_here(fetched[0])
+                self._futures.pop(key).release()
+        return len(self._handed) < self.most_handed
+
+    def _renew(self, pending: Mapping[str, Future]) -> list[tuple[str, Part]]:
+        """Let tasks end after the group that they are at; return tasks for the groups that they leave."""
+        question = partial(self.patience.client._run, leave_groups, self.name, on_error="ignore")
+        answers: dict[str, dict[str, list[int]]] = self.patience.ask(question, seconds=ASKED_SECONDS) or {}
+        new = []
+        for address, tasks in answers.items():
+            for key in tasks.keys() & pending.keys():
+                mine = {k for one in self._ranges[key] for k in one}
+                left = mine.intersection(tasks[key])
+                if left:
+                    self._ranges[key] = _find_ranges(mine - left)
+                    new.append((address, self._make_part(_find_ranges(left), self._owners[key])))
+        return new
+
+    def _join_here(self, more: Sequence[Subtree]) -> list[Subtree]:
+        """Return the fewest subtrees that others and those that were handed over add up to."""
+        combine = partial(combine_partials, scan=self._bare_scan())
+        return join_subtrees([*self._handed, *more], len(self.groups), combine)
+
+    def _bare_scan(self) -> Scan:
+        """Return the scan without arrays, with which totals are added."""
+        return replace(self.scan, shared=(), by_row=(), states=(), held=None, apart=None, among=None, rest=None)
+
     def _join(self) -> list[Subtree]:
         """Return the fewest subtrees that all tasks have found, which workers have joined, some parts at a time."""
-        scan = replace(self.scan, shared=(), by_row=(), states=(), held=None, apart=None, among=None, rest=None)
-        addition = Addition(self.name, scan)
+        addition = Addition(self.name, self._bare_scan())
         keys = sorted(self._futures, key=lambda key: self._ranges[key][0].start)
         parts: list[Any] = [self._futures[key] for key in keys]
         graph: dict[str, Any] = {}
@@ -171,13 +215,15 @@ class PassOnWorkers:
             graph |= {
                 k: (join_parts, addition, len(self.groups), some) for k, some in zip(parts, together, strict=True)
             }
+        if not parts:
+            return self._handed
         root = self.patience.client.get(graph, parts[0], sync=False) if graph else parts[0]
         try:
             found: list[Subtree] = self.patience.result(root)
         finally:
             if graph:
                 root.release()
-        return found
+        return self._join_here(found) if self._handed else found
 
 
 def _halve(ranges: Sequence[range]) -> list[range]:
@@ -187,3 +233,10 @@ def _halve(ranges: Sequence[range]) -> list[range]:
     (one,) = ranges
     middle = len(one) // 2
     return [one[:middle], one[middle:]] if middle else []
+
+
+def _find_ranges(groups: Set[int]) -> tuple[range, ...]:
+    """Return the ranges that the numbers of groups make up, in order."""
+    ordered = np.array(sorted(groups))
+    parts = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
+    return tuple(range(int(part[0]), int(part[-1]) + 1) for part in parts)

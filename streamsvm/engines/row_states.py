@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.numeric.rows import F64, CsrRows, Rows
+from streamsvm.numeric.rows import F64, Rows
+from streamsvm.numeric.writable import make_writable
 from streamsvm.requests import RowState
 
 BLOCK_ROWS = 1 << 14  # Tiles are put together to so many rows where a pass needs no features: calls cost time, too.
@@ -121,14 +122,3 @@ def _join(waiting: list[tuple[Rows, list[F64]]], n_rows: int) -> tuple[Rows, lis
     if len(waiting) == 1:
         return rows, waiting[0][1]
     return rows, [np.concatenate(parts, axis=1) for parts in zip(*(numbers for _, numbers in waiting), strict=True)]
-
-
-def make_writable(value: Any) -> Any:
-    """Copy an array that arrived read-only from another process, since compiled kernels take writable arrays only."""
-    if isinstance(value, CsrRows):
-        return CsrRows(
-            make_writable(value.data), make_writable(value.indices), make_writable(value.indptr), value.n_features
-        )
-    if isinstance(value, np.ndarray) and not value.flags.writeable:
-        return value.copy(order="K")  # a product of matrices in another order may have other last bits
-    return value

@@ -19,6 +19,7 @@ from streamsvm.engines.group import Partial
 MOST_STOLEN = 4  # how often in a pass a thread may take groups that were given to another one
 STOLEN_SUBTREES = 2  # how many whole subtrees it takes at a time, at most
 FAN_IN = 16  # how many tasks' subtrees one task joins, at most
+HANDED_BYTES = 64 << 20  # of totals that the driver holds while a pass goes on
 JOIN_BYTES = 16 << 20  # of totals that one task joins, if they are those of more than two tasks
 
 Combine = Callable[[Partial, Partial], Partial]
@@ -87,12 +88,26 @@ def find_fan_in(n_groups: int, totals_bytes: int) -> int:
     return max(2, min(FAN_IN, JOIN_BYTES // part_bytes))
 
 
-def count_waiting(n_groups: int, threads: int) -> int:
+def hands_over(n_groups: int, totals_bytes: int) -> bool:
+    """Return whether tasks hand what they have added to the driver while a pass goes on: totals must be small."""
+    return 8 * count_levels(n_groups) * totals_bytes <= HANDED_BYTES
+
+
+def count_handed(n_groups: int, totals_bytes: int) -> int:
+    """Return how many totals the driver may hold that tasks have handed over."""
+    if not hands_over(n_groups, totals_bytes):
+        return 0
+    return min(n_groups, HANDED_BYTES // max(1, totals_bytes))
+
+
+def count_waiting(n_groups: int, threads: int, totals_bytes: int) -> int:
     """Return how many totals may wait on a worker, beside those that its threads are computing.
 
     Each thread may hold the totals of its own groups and of the groups of a lost worker, two nodes a level at most for
-    either, and of the groups that it took from others; but no more than there are groups. A task that joins two parts
-    has fetched totals of other groups, and holds one sum a level.
+    either, and of the groups that it took from others; but no more than there are groups. Where totals are handed over,
+    the nodes of a task that has ended and those of the task that goes on wait at the same time. A task that joins two
+    parts has fetched totals of other groups, and holds one sum a level.
     """
     levels = count_levels(n_groups)
-    return min(n_groups, threads * (4 * levels + MOST_STOLEN * STOLEN_SUBTREES)) + levels
+    nodes = (8 if hands_over(n_groups, totals_bytes) else 4) * levels
+    return min(n_groups, threads * (nodes + MOST_STOLEN * STOLEN_SUBTREES)) + levels

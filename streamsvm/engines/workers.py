@@ -52,9 +52,13 @@ class ReadyWorker:
     arithmetic: Arithmetic
 
 
-def prepare_worker(dask_worker: Worker, load: Load) -> ReadyWorker:
-    """Load the kernels in a worker, so that its memory can be projected."""
-    load()
+async def prepare_worker(dask_worker: Worker, load: Load) -> ReadyWorker:
+    """Load the kernels in a worker, so that its memory can be projected.
+
+    A thread loads them: where they are compiled first, on a busy machine, this takes minutes, and a worker whose event
+    loop stood still for so long would be given up by the scheduler, since no heartbeat comes.
+    """
+    await asyncio.to_thread(load)
     limit_bytes = int(dask_worker.memory_manager.memory_limit or 0)
     return ReadyWorker(resident_bytes(), dask_worker.state.nthreads, limit_bytes, describe_arithmetic())
 

@@ -18,10 +18,11 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.data.arrays import count_label_axes, place_rows
 from streamsvm.data.checks import check_targets
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.frames import list_texts, refuse_lazy
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.ingest import IngestOptions
+from streamsvm.data.ingest_options import IngestOptions
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.pieces import comes_from, is_stored, is_tensor, to_numpy
 from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
@@ -224,13 +225,17 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
     except ValueError as error:
         if comes_from(X, "pandas") and (texts := list_texts(X)):
             raise InputError(
-                f"X: column {texts[0]} is not of numbers ({error}); streamsvm.ingest makes a dataset of such a frame, "
-                "with one_hot='auto' for text, and `fit` takes the dataset"
+                f"X: {_list_columns(texts)} not of numbers ({error}); streamsvm.ingest makes a dataset of such a "
+                "frame, with one_hot='auto' for text, and `fit` takes the dataset"
             ) from error
         raise
     rows, *rest = checked if isinstance(checked, tuple) else (checked,)
     rows = csr_array(rows) if is_sparse(rows) else rows
     return (rows, *rest) if rest else rows
+
+
+def _list_columns(names: list[str]) -> str:
+    return f"column {names[0]} is" if len(names) == 1 else f"columns {', '.join(names)} are"
 
 
 def is_dataset(X: Any) -> bool:

@@ -50,7 +50,8 @@ class KernelSVM(BaseSVM):  # type: ignore[misc]
         super()._take_model(model, label_dtype)
         X = model.support_vectors
         self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape) if isinstance(X, CsrRows) else X
-        self.dual_coef_ = np.atleast_2d(model.dual_coef)  # dense, of sparse rows too
+        coef = np.atleast_2d(model.dual_coef)
+        self.dual_coef_ = csr_array(coef) if isinstance(X, CsrRows) else coef
         self._gamma = model.kernel.gamma
         for name in ("support_", "n_support_"):
             self.__dict__.pop(name, None)

@@ -34,7 +34,8 @@ class SVR(LibsvmLike, BaseSVR):
     selection : {"second-order", "largest", "smallest", "random", "chunking"}, default="second-order"
         How the rows of working sets are chosen.
     inner, working_rows, tol, memory, resident_rows : as in SVC
-    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, max_iter, verbose : as in LinearSVC
+    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, verbose : as in LinearSVC
+    max_iter : as in SVC
 
     Attributes
     ----------
@@ -42,7 +43,7 @@ class SVR(LibsvmLike, BaseSVR):
         On a scaled dataset they are scaled rows.
     support_, n_support_ : ndarray of shape (m,), ndarray of shape (1,), int64
         The numbers of the support vectors among the rows (of a dataset, in its order), and how many they are.
-    dual_coef_ : ndarray of shape (1, m), float64
+    dual_coef_ : ndarray of shape (1, m), float64, or a sparse array if the rows are sparse
         The multipliers of rows above the tube, and with a minus those of rows below it.
     intercept_ : ndarray of shape (1,), float64
     coef_ : ndarray of shape (1, d), float64

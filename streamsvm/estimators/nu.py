@@ -40,7 +40,8 @@ class NuSVC(SVC):
     selection : {"second-order", "largest", "smallest", "random", "chunking"}, default="second-order"
         How the rows of working sets are chosen. SMO solves them; pairs of rows are of one class.
     working_rows, tol, class_weight, memory, resident_rows : as in SVC
-    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, max_iter, verbose : as in LinearSVC
+    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, verbose : as in LinearSVC
+    max_iter : as in SVC
     probability : bool or {"sigmoid", "isotonic", "temperature"}, default=False
         As in LinearSVC.
     decision_function_shape, break_ties, multi_class : as in SVC
@@ -49,7 +50,7 @@ class NuSVC(SVC):
     ----------
     support_vectors_, support_, n_support_, intercept_, coef_, n_iter_, fit_status_, shape_fit_, class_weight_
         As in SVC.
-    dual_coef_ : ndarray of shape (1, m) or (K - 1, m), float64
+    dual_coef_ : ndarray of shape (1, m) or (K - 1, m), float64, or a sparse array if the rows are sparse
         y_j a_j / rho, as in scikit-learn; in the form of SVC.
     classes_, n_features_in_, feature_names_in_, history_, result_, model_ : as in LinearSVC
     objective_, lower_bound_, rounding_bound_, gap_, status_, n_passes_ : as in LinearSVC
@@ -147,7 +148,8 @@ class NuSVR(LibsvmLike, BaseSVR):
     selection : {"second-order", "largest", "smallest", "random", "chunking"}, default="second-order"
         How the rows of working sets are chosen. SMO solves them.
     working_rows, tol, memory, resident_rows : as in SVC
-    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, max_iter, verbose : as in LinearSVC
+    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, verbose : as in LinearSVC
+    max_iter : as in SVC
 
     Attributes
     ----------

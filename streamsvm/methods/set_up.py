@@ -29,7 +29,10 @@ from streamsvm.problems.registry import MULTI_LABEL, find_kinds, find_problem
 from streamsvm.requests import MemoryNeed
 
 MANY_PROBLEMS = 50  # classes for which one method for all is faster than a method for each
-MANY_FEATURES = 1500  # with more, Hessians of several classes are too large
+# With so many features of dense rows one method for all is faster from three classes on: the Hessian of each class over
+# all rows takes d^2 n steps, and float32 curvatures from a share of the rows take a fraction of the time
+# (tests/benchmarks/classes_and_features.py). Of sparse rows Hessians of several classes are too large from 1,500 on.
+MANY_DENSE_FEATURES, MANY_FEATURES = 400, 1500
 MOST_FEATURES = 5000  # of dense rows of two classes; of sparse ones, whose products take less time, it is MANY_FEATURES
 
 
@@ -50,7 +53,8 @@ def choose_for_many(method: Method, options: TrainOptions, n_problems: int, sour
         is_wide = source.n_features > most and find_problem(options.task).has_classes
         is_smooth = "smooth" in find_kinds(options.task, options.loss)
         return find_method(method.name, ("labels",)) if is_wide and is_smooth else method
-    if n_problems < MANY_PROBLEMS and source.n_features < MANY_FEATURES:
+    most = MANY_FEATURES if source.is_sparse else MANY_DENSE_FEATURES
+    if n_problems < MANY_PROBLEMS and source.n_features < most:
         return method
     return find_method(method.name, ("labels",))
 

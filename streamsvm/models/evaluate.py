@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.data.source import RowSource
+from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
 from streamsvm.models.model import Model
 from streamsvm.models.probabilities import has_probabilities
@@ -69,7 +70,8 @@ def evaluate(
     """
     label = label or recall_label(model, data, file_format)
     qid = qid or recall_queries(model, data, file_format)
-    parts = score(model, data, model.problem.needs_labels, file_format, label, qid, header, sep, decimal=decimal)
+    read_as = Columns(label=label, qid=qid, header=header, sep=sep, decimal=decimal)
+    parts = score(model, data, model.problem.needs_labels, file_format, read_as)
     problem = model.problem
     if problem.has_label_sets or not (problem.predicts_labels and has_probabilities(model)):
         measured = problem.evaluate(parts, model.classes)

@@ -10,43 +10,20 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.formats import is_table
 from streamsvm.errors import InputError, say_count
-from streamsvm.files import unpack_arrays
-from streamsvm.models.saved_model import (
-    ENCODED_FORMAT,
-    FORMAT,
-    Intercept,
-    SavedModel,
-    Scorer,
-    describe,
-    pack_features,
-    pack_scaling,
-)
+from streamsvm.models.model_file import check_encoding, find_saved_problem, read_about, read_features, unpack_model
+from streamsvm.models.saved_model import Intercept, SavedModel, Scorer, describe, pack_features, pack_scaling
 from streamsvm.numeric import known_values
 from streamsvm.numeric import saved_parts as saved
 from streamsvm.numeric.calibration import check_calibration
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
-from streamsvm.numeric.encoding import read_encoding
-from streamsvm.numeric.feature_maps import Features, unpack_features
+from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.many_kernel_sums import compute_kernel_sums
 from streamsvm.numeric.pairs_of_classes import count_pairs, expand, sum_by_class, vote
-from streamsvm.numeric.rows import (
-    F64,
-    I64,
-    CsrRows,
-    Matrix,
-    compute_scores,
-    keep_features,
-    pack_rows,
-    slice_rows,
-    to_dense,
-)
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, keep_features, pack_rows, slice_rows, to_dense
 from streamsvm.numeric.scaling import Scaling, make_rescaling, same_scaling
-from streamsvm.problems.problem import Problem
-from streamsvm.problems.registry import PROBLEMS, find_problem
-from streamsvm.urls import is_remote
 
 
 @dataclass(frozen=True, repr=False)
@@ -236,21 +213,7 @@ def load(path: str | Path) -> Model:
 
     The path may be the URL of an object store. Then it is the model's file if it ends in .npz, and else a run's folder.
     """
-    if is_remote(path):
-        from streamsvm.data.remote_files import copied
-
-        url = str(path) if str(path).endswith(".npz") else f"{str(path).rstrip('/')}/model.npz"
-        try:
-            with copied(url) as copy:
-                return from_arrays(unpack_arrays(copy, url), url)
-        except OSError as error:
-            raise InputError(f"{url}: {error.strerror or error}") from error
-    file = Path(path)
-    if (file / "zarr.json").is_file() or (file.is_file() and is_table(file)):
-        raise InputError(f"{file}: holds rows, and is no model: name the model first, and then the rows")
-    if file.is_dir():
-        file = file / "model.npz"
-    return from_arrays(unpack_arrays(file), file)
+    return from_arrays(*unpack_model(path))
 
 
 def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
@@ -263,14 +226,14 @@ def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
 
 def _read_model(arrays: dict[str, Any]) -> Model:
     """Return the model of a file's contents after checking every part; ValueError for an unsuitable part."""
-    about, kind = _read_about(arrays)
+    about, kind = read_about(arrays)
     d = saved.read_count(about, "n_features", saved.MOST_FEATURES)
-    features = _read_features(arrays, about.get("features"))
+    features = read_features(arrays, about.get("features"))
     if features is not None and features.map.n_features != d:
         raise ValueError(f"n_features is {d}, but the map of the features has {features.map.n_features}")
     info = saved.read_info(about)
-    _check_encoding(about, info, d if features is None else features.map.d)
-    problem = _find_problem(kind, info)
+    check_encoding(about, info, d if features is None else features.map.d)
+    problem = find_saved_problem(kind, info, (RankModel if kind == RankModel.kind else LinearModel).default_task)
     classes = saved.read_classes(arrays, 2 if problem.has_classes else 0)
     n_scores = problem.count_scores(len(classes))
     check_calibration(info, n_scores)
@@ -286,20 +249,6 @@ def _read_model(arrays: dict[str, Any]) -> Model:
         return (RankModel if kind == "rank" else LinearModel)(saved.read_floats(arrays, "coef", (*lead, d)), *shared)
     lead = lead if by_class is None else (len(classes) - 1,)
     return _read_kernel_model(arrays, about, d, lead, shared, by_class)
-
-
-def _read_about(arrays: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return what a file tells of its model, and the kind of the model. ValueError for another format."""
-    about = json.loads(str(saved.read_part(arrays, "about")))
-    if not isinstance(about, dict) or about.get("format") not in (FORMAT, ENCODED_FORMAT):
-        found = about.get("format") if isinstance(about, dict) else about
-        raise ValueError(
-            f"model format {str(found)[:40]}; this version of streamsvm reads {FORMAT} and {ENCODED_FORMAT}"
-        )
-    kind = saved.read_part(about, "kind")
-    if kind not in ("linear", "rank", "kernel"):
-        raise ValueError(f"kind is {str(kind)[:40]!r}; linear, rank or kernel is expected")
-    return about, kind
 
 
 def _read_kernel_model(
@@ -322,28 +271,3 @@ def _read_kernel_model(
     if kernel.name == known_values.NAME and support is not None and support.max(initial=-1) >= d:
         raise ValueError(f"support names row {support.max()}, but a row has {d} kernel values")
     return KernelModel(kernel, vectors, saved.read_floats(arrays, "dual_coef", (*lead, m)), *shared, support, by_class)
-
-
-def _check_encoding(about: dict[str, Any], info: dict[str, Any], n_features: int) -> None:
-    """Raise ValueError unless the encoding of a saved model, if it has one, makes so many features."""
-    if ("encoding" in info) != (about["format"] == ENCODED_FORMAT):
-        raise ValueError(f"model format {about['format']} is not that of its encoding")
-    if "encoding" in info and read_encoding(info["encoding"]).n_features != n_features:
-        raise ValueError("encoding: it makes another number of features than the model takes")
-
-
-def _find_problem(kind: str, info: dict[str, Any]) -> Problem:
-    """Return the problem of a saved model; ValueError for one that is unknown, or has no such models."""
-    task = info.get("task", RankModel.default_task if kind == RankModel.kind else "classify")
-    if task not in PROBLEMS or kind not in find_problem(task).models:
-        raise ValueError(f"a model of the kind {kind} for the task {str(task)[:40]!r}")
-    if "loss" in info and info["loss"] not in list(PROBLEMS[task].losses):
-        raise ValueError(f"a model of the task {task} with the loss {str(info['loss'])[:40]!r}")
-    return find_problem(task)
-
-
-def _read_features(arrays: dict[str, Any], about: dict[str, Any] | None) -> Features | None:
-    """Return the map that `_pack_features` packed, or None."""
-    prefix = "features_"
-    parts = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
-    return None if about is None else unpack_features(about, parts)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamsvm.data.source import RowSource
+from streamsvm.data.tables import Columns
 from streamsvm.files import refuse_inputs
 from streamsvm.models.model import Model
 from streamsvm.models.prediction_files import STANDARD_OUTPUT, choose_writer
@@ -84,5 +85,6 @@ def predict(
         refuse_inputs(out, [data])
     check_wanted(model, wanted)
     write = choose_writer(model, out, wanted, overwrite)
-    scored = score(model, data, False, file_format, label, None, header, sep, index, decimal)
+    read_as = Columns(label=label, header=header, sep=sep, index=index, decimal=decimal)
+    scored = score(model, data, False, file_format, read_as)
     return write(predict_parts(model, scored, wanted))

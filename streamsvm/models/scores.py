@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm import interrupts
-from streamsvm.data.dataset import open_dataset
 from streamsvm.data.formats import find_format, guess_format, has_known_ending
 from streamsvm.data.label_lists import LabelLists
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import open_files, open_frame
 from streamsvm.data.source import RowSource
 from streamsvm.data.source_rows import SourceRows
@@ -33,6 +33,8 @@ from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix
 from streamsvm.problems.problem import Scored, read_truth
 from streamsvm.urls import is_remote
 
+READ_AS_IT_IS = Columns()
+OF_FILES = ("qid", "header", "sep", "index", "decimal")  # what has no effect on a dataset
 TEXT_OF_LISTS = "svmlight"  # the format whose labels are lists if the model was trained on such
 
 
@@ -41,24 +43,17 @@ def score(
     data: str | Path | RowSource,
     need_labels: bool = False,
     file_format: str | None = None,
-    label: str | None = None,
-    qid: str | None = None,
-    header: str = "auto",
-    sep: str | None = None,
-    index: str | None = None,
-    decimal: str | None = None,
+    columns: Columns = READ_AS_IT_IS,
 ) -> Iterator[Scored]:
     """Yield the scores of all rows of a dataset or a file in their order, with labels and query ids if there are any.
 
-    need_labels: whether rows without labels are an InputError. See `evaluate` for the other parameters.
+    need_labels: whether rows without labels are an InputError. columns: how the columns of a file are read.
     """
     if isinstance(data, str | Path) and is_file_of_rows(data, file_format):
-        columns = Columns(label=label, qid=qid, header=header, sep=sep, index=index, decimal=decimal)
         return _score_file(model, data, need_labels, file_format, columns)
-    source: RowSource = open_dataset(data, label) if isinstance(data, str | Path) else data
-    given = {"format": file_format, "qid": qid, "header": None if header == "auto" else header}
-    given |= {"sep": sep, "index": index, "decimal": decimal}
-    if useless := [name for name, value in given.items() if value is not None]:
+    source: RowSource = open_dataset(data, columns.label) if isinstance(data, str | Path) else data
+    useless = [name for name in OF_FILES if getattr(columns, name) != getattr(READ_AS_IT_IS, name)]
+    if useless := (["format"] if file_format is not None else []) + useless:
         raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset: leave it out; it is for files")
     if need_labels and source.classes is None and not source.has_targets:
         raise InputError(f"{source.name}: there are no labels to compare the predictions with")

@@ -95,14 +95,14 @@ def count_scores(n_classes: int) -> int:
     return n_classes if n_classes > 2 else 1
 
 
-def count_right(scores: F64, y: npt.NDArray[Any]) -> tuple[float, float]:
+def measure_tile(scores: F64, y: npt.NDArray[Any]) -> tuple[float, float]:
     """Return the number of rows whose scores stand for their true class, and the number of rows."""
     return int(np.count_nonzero(choose(scores) == y)), len(y)
 
 
-def share_right(scores: F64, y: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG001
+def measure_scores(scores: F64, y: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG001
     """Return the accuracy: the share of rows whose scores stand for their true class."""
-    right, rows = count_right(scores, y)
+    right, rows = measure_tile(scores, y)
     return right / rows
 
 
@@ -180,8 +180,8 @@ CLASSIFY = Problem(
     code_labels=code_as_classes,
     evaluate=evaluate,
     draw_folds=draw_folds,
-    share_right=share_right,
-    count_right=count_right,
+    measure_scores=measure_scores,
+    measure_tile=measure_tile,
     make_loss=make_loss,
     tell_loss=tell_loss,
     read_losses=read_losses,

@@ -85,15 +85,15 @@ def _describe_label(rows: int, right: int, chosen: int, f1: float) -> dict[str, 
     return {"rows": rows, "recall": recall, "precision": precision, "f1": f1}
 
 
-def count_right(scores: F64, truth: npt.NDArray[Any]) -> tuple[float, float]:
+def measure_tile(scores: F64, truth: npt.NDArray[Any]) -> tuple[float, float]:
     """Return twice the number of labels that are given rightly, and the labels that are given and that there are."""
     given = choose_labels(scores)
     return 2.0 * np.count_nonzero(given & truth), float(np.count_nonzero(given) + np.count_nonzero(truth))
 
 
-def share_right(scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG001
+def measure_scores(scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG001
     """Return F1 over all decisions (scikit-learn's "f1_micro"); 0 where no label is given and there is none."""
-    right, sizes = count_right(scores, truth)
+    right, sizes = measure_tile(scores, truth)
     return right / sizes if sizes else 0.0
 
 
@@ -107,8 +107,8 @@ MULTI_LABEL = replace(
     code_labels=code_labels,
     evaluate=evaluate,
     draw_folds=draw_folds,
-    share_right=share_right,
-    count_right=count_right,
+    measure_scores=measure_scores,
+    measure_tile=measure_tile,
     measure="F1 of held-out rows",
     error="1 - F1 of held-out rows",
 )

@@ -93,7 +93,7 @@ def draw_folds(source: RowSource, folds: int, rng: np.random.Generator) -> npt.N
     raise InputError(f"{source.name}: {NOT_CHOSEN}")
 
 
-def share_right(scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG001
+def measure_scores(scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG001
     """Raise InputError: nothing tells which scores are better."""
     raise InputError(NOT_CHOSEN)
 
@@ -112,6 +112,6 @@ ONE_CLASS = Problem(
     code_labels=code_as_classes,
     evaluate=evaluate,
     draw_folds=draw_folds,
-    share_right=share_right,
+    measure_scores=measure_scores,
     tell_loss=tell_loss,
 )

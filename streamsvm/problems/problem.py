@@ -70,24 +70,27 @@ class Problem:
     score_name
         The name of a score in the tables that `predict` writes.
     measure, error, best_score
-        What `share_right` is, and what it is short of its best value, in the outcome of `tune`; and this best value.
+        What `measure_scores` returns, and what it is short of its best value, in the outcome of `tune`; and this best
+        value.
     count_problems
         Returns the number of binary problems that the labels of a source make: 1, or K for one class against the rest.
     count_scores
         Returns the number of scores that a model gives a row, from the number of its classes.
     code_labels
-        Returns the values that `evaluate` and `share_right` compare scores with, from labels and the model's classes.
+        Returns the values that `evaluate` and `measure_scores` compare scores with, from labels and the model's
+        classes.
     evaluate
         Returns measures by name, from the scores of labelled rows and the classes.
     draw_folds
         Returns the fold of each row for cross-validation, (n,) uint8, from a source, the number of folds and a random
         generator.
-    share_right
+    measure_scores
         Returns how good scores of held-out rows are (more is better), from the scores, what `read_truth` returns, and
         query ids.
-    count_right
-        Returns two sums over the rows of a tile, from scores and what `read_truth` returns: `share_right` is the ratio
-        of these sums over all rows. It is None where there are no such sums, so that all scores are needed at once.
+    measure_tile
+        Returns two sums over the rows of a tile, from scores and what `read_truth` returns. The ratio of these sums
+        over all rows is what `measure_scores` returns of them. It is None where there are no such sums, so that all
+        scores are needed at once.
     make_loss
         Returns the loss as a function of a row's score, which belongs to the kinds that the registry says, from a
         source and the options; None if the loss is not such a function.
@@ -108,8 +111,8 @@ class Problem:
     code_labels: Callable[[Labels, Labels], npt.NDArray[Any]]
     evaluate: Callable[[Iterable[Scored], Labels], dict[str, Any]]
     draw_folds: Callable[[RowSource, int, np.random.Generator], npt.NDArray[np.uint8]]
-    share_right: Callable[[F64, npt.NDArray[Any], I64 | None], float]
-    count_right: Callable[[F64, npt.NDArray[Any]], tuple[float, float]] | None = None
+    measure_scores: Callable[[F64, npt.NDArray[Any], I64 | None], float]
+    measure_tile: Callable[[F64, npt.NDArray[Any]], tuple[float, float]] | None = None
     has_classes: bool = True
     has_label_sets: bool = False
     has_epsilon: bool = False

@@ -130,7 +130,7 @@ def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any
     }
 
 
-def share_right(scores: F64, ranks: npt.NDArray[Any], qid: I64 | None) -> float:
+def measure_scores(scores: F64, ranks: npt.NDArray[Any], qid: I64 | None) -> float:
     """Return the share of pairs in the right order; a tie counts one half, and the share is 1 without any pair.
 
     Pairs are within queries, and the rows of a query follow one another.
@@ -166,6 +166,6 @@ RANK = Problem(
     code_labels=code_labels,
     evaluate=evaluate,
     draw_folds=draw_folds,
-    share_right=share_right,
+    measure_scores=measure_scores,
 )
 ROC_AREA = replace(RANK, name="roc-area", reads_queries=False, draw_folds=_draw_without_queries)

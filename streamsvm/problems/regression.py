@@ -214,14 +214,14 @@ def draw_folds(source: RowSource, folds: int, rng: np.random.Generator) -> npt.N
     return (rng.permutation(source.n_rows) % folds).astype(np.uint8)
 
 
-def count_right(scores: F64, truth: npt.NDArray[Any]) -> tuple[float, float]:
+def measure_tile(scores: F64, truth: npt.NDArray[Any]) -> tuple[float, float]:
     """Return the sum of the absolute errors, with a minus, and the number of rows."""
     return -float(np.sum(np.abs(scores - truth))), len(truth)
 
 
-def share_right(scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG001
+def measure_scores(scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG001
     """Return the mean absolute error, with a minus: more is better."""
-    errors, rows = count_right(scores, truth)
+    errors, rows = measure_tile(scores, truth)
     return errors / rows
 
 
@@ -242,8 +242,8 @@ REGRESS = Problem(
     code_labels=code_labels,
     evaluate=evaluate,
     draw_folds=draw_folds,
-    share_right=share_right,
-    count_right=count_right,
+    measure_scores=measure_scores,
+    measure_tile=measure_tile,
     make_loss=make_loss,
     tell_loss=tell_loss,
     read_losses=read_losses,

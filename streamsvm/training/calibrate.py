@@ -25,10 +25,11 @@ from streamsvm.models.model import Model
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
+from streamsvm.training.drive import drive
 from streamsvm.training.fold_fits import FOLDS, FoldFits, put_calibration
 from streamsvm.training.folder_checks import LOCK, compare_settings
 from streamsvm.training.folds import draw_folds
-from streamsvm.training.loop import drive, save_all
+from streamsvm.training.loop import save_all
 from streamsvm.training.result import Result
 from streamsvm.training.run_folder import MODEL_FILE, RESULT_FILE, pack_result
 from streamsvm.training.statistics import needs_scale, put_stand_in

@@ -1,7 +1,7 @@
 """Rows that a training does not learn from, on which its model is measured after each step.
 
-The measure is that by which `tune` compares models (problems.problem, `share_right`): the share of rows whose class is
-right, or F1 of sets of labels, or minus the mean absolute error, or the share of pairs in the right order. More is
+The measure is that by which `tune` compares models (problems.problem, `measure_scores`): the share of rows whose class
+is right, or F1 of sets of labels, or minus the mean absolute error, or the share of pairs in the right order. More is
 better. The rows of the training are not read for it, but for the support vectors of a kernel.
 """
 
@@ -55,7 +55,7 @@ class EvalSet:
         found = join_scored(score(model, self.source, need_labels=model.problem.needs_labels))
         if found.truth is None:  # rows of one class need no labels to be trained on, but to be measured by
             raise InputError(f"{self.source.name}: there are no labels to measure the model by")
-        return model.problem.share_right(found.scores, found.truth, found.qid)
+        return model.problem.measure_scores(found.scores, found.truth, found.qid)
 
     def add_memory(self, fit: Fit, problem: Problem, classes: Labels | None) -> Fit:
         """Return the fit, whose memory has room for the scores of the rows and the chunks that are read for them."""

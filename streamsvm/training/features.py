@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamsvm import interrupts
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.destination import check_destination, new_folder
 from streamsvm.data.groups import plan_groups
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.source import RowSource
 from streamsvm.engines.opening import Opened, open_engine
 from streamsvm.engines.protocol import Engine
@@ -33,9 +34,9 @@ from streamsvm.numeric.feature_maps import FeatureMap
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Step, Take
+from streamsvm.training.drive import Requests, drive
 from streamsvm.training.feature_checkpoint import FeatureCheckpoint, name_checkpoint
 from streamsvm.training.feature_dataset import write_mapped
-from streamsvm.training.loop import Requests, drive
 from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gamma
 
 if TYPE_CHECKING:

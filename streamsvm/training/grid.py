@@ -6,7 +6,6 @@ The fits of a fold are in chains (training.chains). One read a round answers the
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -20,23 +19,20 @@ import numpy as np
 
 from streamsvm.data.source import RowSource
 from streamsvm.data.view import Kept
-from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.interrupts import caught
 from streamsvm.locks import Lock
 from streamsvm.methods.set_up import choose_method, settle_task
-from streamsvm.models.model import Model
 from streamsvm.numeric.kernel_codes import has_gamma
 from streamsvm.numeric.one_blas_thread import one_blas_thread
-from streamsvm.numeric.rows import F64, Rows, take_rows
+from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_numbers, make_kernel
-from streamsvm.problems.problem import Problem, read_truth
 from streamsvm.problems.registry import find_problem
-from streamsvm.requests import Scan
 from streamsvm.training.calibrate import train_with_probabilities
 from streamsvm.training.chains import make_chains
 from streamsvm.training.folds import Folds, draw_folds, keep
 from streamsvm.training.grid_folder import GridFolder
+from streamsvm.training.held_out_scores import score_held_out
 from streamsvm.training.result import Event, Listener, Result
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gammas
@@ -144,7 +140,7 @@ def _carry_out(
         results = _list_by_setting(found, folds)
         models = [result.model for by_fold in results for result in by_fold]
         problem = find_problem(grid[0].task)
-        scores = _score(opened[0], source, models, fold, folds, problem).reshape(len(grid), folds)
+        scores = score_held_out(opened[0], source, models, fold, folds, problem).reshape(len(grid), folds)
         read_bytes = opened[0].costs.read_bytes
     trials = tuple(map(partial(_describe_trial, axes), grid, scores, results))
     passes = n_measured + max(sum(result.passes for result in chain) for chain in found) + 1
@@ -276,49 +272,3 @@ def _sort(grid: list[TrainOptions], axes: Axes) -> list[TrainOptions]:
 def _describe(value: Any) -> Any:
     """Return a value of an axis as JSON has it."""
     return {str(label): float(weight) for label, weight in value.items()} if isinstance(value, Mapping) else value
-
-
-def _score(engine: Engine, source: RowSource, models: list[Model], fold: Folds, folds: int, problem: Problem) -> F64:
-    """Return the measure of each model on the rows that it has not seen, (n_models,), in one pass."""
-    if problem.count_right is not None:
-        add = partial(_count_right, models, folds, source)
-        right, sizes = engine.scan(Scan(partial(np.zeros, (2, len(models))), add, np.add, by_row=(fold,)))
-        shares: F64 = np.divide(right, sizes, out=np.zeros(len(models)), where=sizes > 0)
-        return shares
-    tiles = engine.scan(Scan(list, partial(_note_scores, models, folds, source), operator.add, by_row=(fold,)))
-    scores = np.concatenate([part for _, part in sorted(tiles, key=lambda tile: tile[0])])
-    labels, qid = source.column("y"), source.column("qid") if problem.reads_queries else None
-    assert labels is not None
-    found = []
-    for k in range(len(models)):
-        mine = fold == k % folds
-        found.append(problem.share_right(scores[mine, k // folds], labels[mine], None if qid is None else qid[mine]))
-    return np.array(found)
-
-
-def _score_held_out(models: list[Model], folds: int, source: RowSource, rows: Rows, fold: Folds) -> Any:
-    """Yield the number of each model, the places of its held-out rows in the tile, and its scores of them."""
-    for k in range(folds):
-        mine = np.flatnonzero(fold == k)
-        if len(mine) == 0:
-            continue
-        X = take_rows(rows.X, mine)
-        for at in range(k, len(models), folds):
-            scorer = models[at].scorer(source.n_features, source.scaling, source.is_sparse, source.features)
-            yield at, mine, scorer(X)
-
-
-def _count_right(models: list[Model], folds: int, source: RowSource, totals: F64, rows: Rows, fold: Folds) -> None:
-    count_right = models[0].problem.count_right
-    assert count_right is not None
-    numbers = np.empty(0) if source.classes is None else models[0].problem.code_labels(source.classes, source.classes)
-    truth = read_truth(rows, numbers)
-    for at, mine, scores in _score_held_out(models, folds, source, rows, fold):
-        totals[:, at] += count_right(scores, truth[mine])
-
-
-def _note_scores(models: list[Model], folds: int, source: RowSource, tiles: list[Any], rows: Rows, fold: Folds) -> None:
-    scores = np.empty((rows.n_rows, len(models) // folds))
-    for at, mine, found in _score_held_out(models, folds, source, rows, fold):
-        scores[mine, at // folds] = found
-    tiles.append((rows.start, scores))

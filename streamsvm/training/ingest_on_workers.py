@@ -20,18 +20,12 @@ import numpy as np
 
 from streamsvm.data import arrow_tables, csv_table
 from streamsvm.data.compilation import compile_ingest
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.destination import new_folder
 from streamsvm.data.formats import guess_format
-from streamsvm.data.ingest import (
-    MOST_CLASSES,
-    IngestOptions,
-    Report,
-    check_options,
-    describe_rows,
-    find_shape,
-    join_names,
-)
+from streamsvm.data.ingest import MOST_CLASSES, Report, describe_rows, find_shape, join_names
+from streamsvm.data.ingest_options import IngestOptions, check_options
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.placed_rows import Stored, find_chunk_starts, note_written, seal
 from streamsvm.data.readers import guess_bytes, open_files
 from streamsvm.data.segments import Run, SegmentWriter, count_parts, split_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,15 +14,16 @@ import numpy as np
 from streamsvm import __version__, interrupts
 from streamsvm.data.source import RowSource
 from streamsvm.engines.memory import MemoryPlan
-from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.protocol import Engine
+from streamsvm.engines.task_seconds import TaskSeconds
 from streamsvm.machine import file_page_bytes, peak_bytes, resident_bytes
 from streamsvm.methods.fit import Fit, Report
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.numeric.arithmetic import MIXED, Arithmetic, list_kinds, name_differences
 from streamsvm.options import TrainOptions
-from streamsvm.requests import Question, Step, Take
+from streamsvm.requests import Step, Take
 from streamsvm.training.clock import Clock
+from streamsvm.training.drive import Requests, drive
 from streamsvm.training.eval_set import EvalSet
 from streamsvm.training.gaps import name_problems
 from streamsvm.training.result import Event, Listener, Result
@@ -35,7 +36,6 @@ from streamsvm.training.statuses import DONE, FINAL, explain, require_finite, re
 TOLD = ("class_costs", "bias_feature", "pair_cost", "loss", "row_cost", "tube", "nu")
 LOGGER = logging.getLogger("streamsvm")
 
-Requests = Generator[Question, Any, None]
 BeginOthers = Callable[["Training"], "list[Training]"]
 Complete = Callable[["Training", Sequence["Training"]], Result]
 
@@ -67,6 +67,7 @@ class Training:
         self.history: list[dict[str, Any]] = []
         self.state, self.status = fit.start(), ""
         self.seconds_before, self.read_before, self.written_before = spent.seconds, spent.read_bytes, 0
+        self.tasks_before, self.steps_before = TaskSeconds(), 0
         self.projected_bytes = max(plan.projected_bytes, spent.projected_bytes)
         self.began, self.clock = time.monotonic(), Clock()
 
@@ -108,6 +109,7 @@ class Training:
         if saved is not None:
             self.state, self.history = saved.state, saved.history
             self.status, self.seconds_before = saved.status, self.seconds_before + saved.seconds
+            self.tasks_before, self.steps_before = TaskSeconds(**saved.task_seconds), len(self.history)
             last = self.history[-1] if self.history else {}
             self.read_before += last.get("read_bytes", 0)
             self.written_before = last.get("scratch_bytes", 0)
@@ -131,7 +133,7 @@ class Training:
     def save(self) -> None:
         """Write a checkpoint of the last step, if there is a folder."""
         if self.run:
-            self.run.save(self.state, len(self.history), self.status, self._seconds(), now=True)
+            self.run.save(self.state, len(self.history), self.status, self._seconds(), self._task_seconds(), now=True)
 
     def requests(self) -> Requests:
         """Yield the solver's requests until it is done or a limit is reached. The caller sends the answers."""
@@ -175,7 +177,7 @@ class Training:
         status = step.status or self._limit(line)
         self.state, self.history, self.status = step.state, [*self.history, line], status
         if self.run:
-            self.run.save(self.state, len(self.history), self.status, self._seconds())
+            self.run.save(self.state, len(self.history), self.status, self._seconds(), self._task_seconds())
         self.listener(Event(line, self.plan))
         interrupts.check()
 
@@ -199,6 +201,9 @@ class Training:
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.began
 
+    def _task_seconds(self) -> dict[str, float]:
+        return (self.tasks_before + self.engine.costs.seconds).tell()
+
     def make_result(self) -> Result:
         """Return the result of the run so far. Support vectors are taken from the source."""
         report, model = self.fit.report(self.state), self._describe_model(self._make_model(self.state))
@@ -217,7 +222,7 @@ class Training:
             seconds=self._seconds(),
             read_bytes=self.read_before + self.engine.costs.read_bytes,
             scratch_bytes=self.written_before + self.engine.costs.written_bytes,
-            task_seconds=self.engine.costs.seconds.tell(),
+            task_seconds=self._task_seconds(),
             peak_memory_bytes=max(peak_bytes(), *self.engine.costs.peaks.values(), 0),
             projected_memory_bytes=self.projected_bytes,
             file_page_bytes=file_page_bytes(),
@@ -236,7 +241,7 @@ class Training:
         scores = self._list_eval_scores()
         if self.status == "early_stop" and self.eval_set is not None and self.eval_set.has_waited(scores):
             return self.eval_set.explain(scores)
-        return explain(self.status, report, self.options, report.finished)
+        return explain(self.status, report, self.options, report.finished, is_resumed=self.steps_before > 0)
 
     def _tell_of_interrupt(self, result: Result) -> Result:
         """Return the result of this run as that of a group which a signal has ended."""
@@ -281,26 +286,3 @@ def save_all(group: Sequence[Training]) -> None:
     """Write a checkpoint of the last step of each run."""
     for one in group:
         one.save()
-
-
-def drive(engine: Engine, runs: Sequence[Requests]) -> None:
-    """Drive several runs to their ends. In each round one read of the data answers the requests of all of them.
-
-    Rows by their numbers are taken first, while passes wait, so that the passes of all runs come together.
-    """
-    waiting = {k: request for k, run in enumerate(runs) if (request := next(run, None)) is not None}
-    while waiting:
-        takes = [k for k, request in waiting.items() if isinstance(request, Take)]
-        asked = {k: waiting[k] for k in takes or list(waiting)}
-        answers = answer_all(engine, list(asked.values()))
-        for k, one in zip(asked, answers, strict=True):
-            request = _send(runs[k], one)
-            waiting.pop(k) if request is None else waiting.update({k: request})
-
-
-def _send(run: Requests, found: Any) -> Question | None:
-    """Send a run its answer, and return its next request, or None if the run has ended."""
-    try:
-        return run.send(found)
-    except StopIteration:
-        return None

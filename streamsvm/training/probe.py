@@ -31,7 +31,8 @@ from streamsvm.methods.set_up import set_up
 from streamsvm.numeric.rows import I64, CsrRows, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Scan, Take, Walk
-from streamsvm.training.loop import Training, drive
+from streamsvm.training.drive import drive
+from streamsvm.training.loop import Training
 from streamsvm.training.statistics import settle_gamma
 
 T = TypeVar("T")

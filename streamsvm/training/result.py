@@ -40,8 +40,8 @@ class Result(Shown):
     read_bytes, scratch_bytes : int
         Bytes read from storage, also for a ball, and written to files for rows that are set aside, by all processes.
     task_seconds : dict of str to float
-        Seconds of the tasks of all passes, the sum of all threads and workers: read, verify and compute. Of a run that
-        was resumed, the seconds of its last part.
+        Seconds of the tasks of all passes, the sum of all threads and workers: read, verify and compute, also
+        before the run was resumed.
     peak_memory_bytes, projected_memory_bytes : int
         Resident memory of the process that needed the most, as measured and as projected before the run.
     file_page_bytes : int or None

@@ -22,9 +22,10 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from streamsvm.errors import InputError, WriteError, say_count
@@ -46,6 +47,7 @@ S = TypeVar("S")
 
 CHECKPOINT_SECONDS = 10.0
 MOST_CHECKPOINT_SHARE = 0.05  # largest share of the time that goes into checkpoints, since the state may be large
+TASKS = {"read", "verify", "compute"}  # whose seconds a checkpoint has (engines.task_seconds)
 NO_LINES = ""  # the digest of an empty history
 MODEL_FILE, RESULT_FILE, MAP_FILE = "model.npz", "result.json", "map.npz"
 # In the order in which they are removed: a model is never left beside the checkpoint or the settings of another run.
@@ -66,12 +68,16 @@ RUN_FILES = (
 
 @dataclass(frozen=True)
 class Saved(Generic[S]):
-    """What a resumed run goes on from: the state after the last step, the history, and status and seconds so far."""
+    """What a resumed run goes on from: the state after the last step, the history, and status and seconds so far.
+
+    task_seconds: those of the tasks of all passes, by the names of engines.task_seconds; none in older checkpoints.
+    """
 
     state: S
     history: list[dict[str, Any]]
     status: str
     seconds: float
+    task_seconds: dict[str, float]
 
 
 class RunFolder:
@@ -152,7 +158,8 @@ class RunFolder:
             raise InputError(f"{path}: damaged, or not of this run ({error})") from error
         lines = self._read_history(extra["steps"], extra.get("history"))
         write_atomically(self.path / "history.jsonl", b"".join(lines))
-        return Saved(state, [json.loads(line) for line in lines], extra["status"] or "", extra["seconds"])
+        told = extra["status"] or "", extra["seconds"], extra.get("task_seconds", {})
+        return Saved(state, [json.loads(line) for line in lines], *told)
 
     def record(self, line: dict[str, Any]) -> None:
         """Add a line to the history."""
@@ -165,7 +172,15 @@ class RunFolder:
             raise WriteError(f"{path}: cannot be written: {error.strerror}") from error
         self._digests.append(_digest(self._digests[-1], content))
 
-    def save(self, state: Any, steps: int, status: str, seconds: float, now: bool = False) -> None:
+    def save(
+        self,
+        state: Any,
+        steps: int,
+        status: str,
+        seconds: float,
+        task_seconds: Mapping[str, float] = MappingProxyType({}),
+        now: bool = False,
+    ) -> None:
         """Write a checkpoint of the state after so many steps, if `now` is set or if it is time for one.
 
         The lines of the history that it counts are brought to the disk before.
@@ -177,6 +192,7 @@ class RunFolder:
         with (self.path / "history.jsonl").open("rb") as file:
             os.fsync(file.fileno())
         about = {"status": status, "seconds": seconds, "steps": steps, "history": self._digests[steps]}
+        about["task_seconds"] = dict(task_seconds)
         write_arrays(self.path / "checkpoint.npz", {**flatten(state), "run": json.dumps(about)})
         self._on_written(("settings.json", "history.jsonl", "checkpoint.npz"))
         self._last_save = time.monotonic()
@@ -266,8 +282,10 @@ def _read_about(text: Any) -> dict[str, Any]:
     steps, seconds = about.get("steps"), about.get("seconds")
     if type(steps) is not int or steps < 0:
         raise ValueError(f"run: steps are {str(steps)[:40]}")
-    if not isinstance(seconds, int | float) or not 0 <= seconds < 1e300:
-        raise ValueError(f"run: seconds are {str(seconds)[:40]}")
+    tasks = about.get("task_seconds", {})
+    counts = [seconds, *(tasks.values() if isinstance(tasks, dict) and set(tasks) <= TASKS else [None])]
+    if not all(isinstance(count, int | float) and 0 <= count < 1e300 for count in counts):
+        raise ValueError(f"run: seconds are {str(seconds)[:40]}, of its tasks {str(tasks)[:40]}")
     return about
 
 

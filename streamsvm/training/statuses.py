@@ -47,6 +47,7 @@ STATUSES = {
         3, False, "As many passes as were allowed are made. After budgeted-sgd's epochs the exit status is 0."
     ),
     "time_limit": Status(3, False, "As many seconds as were allowed have passed."),
+    "pair_limit": Status(3, False, "As many pair steps as were allowed (`max_pairs`) are made."),
     "stalled": Status(3, True, "Further steps no longer change what is proved: rounding is the limit."),
     "interrupted": Status(1, False, "A signal ended the run; the checkpoint of its last finished step is written."),
 }
@@ -54,15 +55,23 @@ FINAL = tuple(name for name, status in STATUSES.items() if status.is_final)
 DONE = tuple(name for name, status in STATUSES.items() if status.exit_code == 0)
 
 
-def explain(status: str, progress: Progress, options: TrainOptions, finished: bool = False) -> str:
-    """Return why a run ended with this status, and its figures; an empty text if it has converged."""
+def explain(
+    status: str, progress: Progress, options: TrainOptions, finished: bool = False, is_resumed: bool = False
+) -> str:
+    """Return why a run ended with this status, and its figures; an empty text if it has converged.
+
+    finished: whether the solver has made all passes that it makes. is_resumed: whether earlier parts of the run count.
+    """
     gap, passes = progress.relative_gap, say_count(progress.passes, "pass")
     proved = "" if gap is None else f" at a gap of {gap:.1e} (tol {options.tol:g})"
     match status:
         case "pass_limit" if finished:
             return "the passes that were asked for are made; this solver proves no gap"
         case "pass_limit":
-            return f"the limit of {passes} was reached{proved}"
+            before = "; it counts the passes before --resume, too, and a larger --max-passes goes on" * is_resumed
+            return f"the limit of {passes} was reached{proved}{before}"
+        case "pair_limit":
+            return f"the limit of {say_count(int(options.options['max_pairs']), 'pair step')} was reached{proved}"
         case "time_limit":
             return f"the seconds that were allowed were over after {passes}{proved}"
         case "interrupted":

@@ -15,7 +15,8 @@ from streamsvm.methods.fit import Fit, share_memory
 from streamsvm.methods.set_up import choose_method, set_up, settle_task
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
-from streamsvm.training.loop import Requests, Training, drive
+from streamsvm.training.drive import Requests, drive
+from streamsvm.training.loop import Training
 from streamsvm.training.result import Event, Listener, Result
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.statistics import put_stand_in, settle_gammas

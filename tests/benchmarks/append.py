@@ -30,8 +30,9 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.delete import delete_rows
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.training.train import TrainOptions, train
 from streamsvm.training.update import train_from

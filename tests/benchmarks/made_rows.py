@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.dataset import split_rows
+from streamsvm.data.row_tiles import split_rows
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.rows import F32, F64, I64, Rows
 from streamsvm.numeric.scaling import Scaling

@@ -29,7 +29,8 @@ import numpy.typing as npt
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC as Liblinear
 
-from streamsvm.data.ingest import IngestOptions, write_dataset
+from streamsvm.data.ingest import write_dataset
+from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.label_lists import list_columns
 from streamsvm.data.source_rows import SourceRows
 

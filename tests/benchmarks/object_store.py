@@ -21,9 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm.data import object_file, object_store
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.disk_cache import open_cache
 from streamsvm.data.generated import Truth, write_generated
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.numeric.rows import Rows
 from streamsvm.requests import Scan

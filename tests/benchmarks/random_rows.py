@@ -25,7 +25,7 @@ from tests.benchmarks.reading import generate
 SERVER = """
 import sys, time
 import numpy as np
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 dataset = open_dataset(sys.argv[1])
 for line in sys.stdin:
     seed, number = map(int, line.split())

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.writer import DatasetWriter, Shape
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.one_read import answer

@@ -24,7 +24,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.engines import opening
 from streamsvm.engines.cluster import DistributedEngine

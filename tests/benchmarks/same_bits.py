@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import random_array
 
 import streamsvm
-from streamsvm.data.ingest import IngestOptions
+from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.training.train import TrainOptions, train
 
 RUNS = [TrainOptions(C=1e-3, threads=n) for n in (1, 2, 4)] + [TrainOptions(C=1e-3, workers=n) for n in (1, 2, 4)]

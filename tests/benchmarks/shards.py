@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data import object_store
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
 from tests.benchmarks.object_store import measure
 from tests.object_server import ObjectServer, make_tag

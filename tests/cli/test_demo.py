@@ -16,7 +16,7 @@ import pytest
 
 from streamsvm.cli import demo
 from streamsvm.cli.demo import BUDGET_BYTES, run_demo, show_larger_than_memory
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import InputError
 from tests.conftest import ROOT
 

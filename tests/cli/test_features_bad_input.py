@@ -56,7 +56,7 @@ def test_more_bad_input(run: Run, data: Path, tmp_path: Path, monkeypatch: pytes
     for source, destination, message in (
         (data, made, "f.zarr: exists already"),
         (made, tmp_path / "g.zarr", "f.zarr: holds features already"),
-        (data, tmp_path / "no" / "g.zarr", "no: no such folder"),
+        (data, data / "zarr.json" / "g.zarr", "zarr.json: is a file, and no folder for"),
     ):
         ran = run("features", source, destination)
         assert (ran.code, message in ran.err) == (2, True), ran.err

@@ -16,7 +16,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import streamsvm
 from streamsvm import LinearSVC
 from streamsvm.cli.progress import RowCounter
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.methods.feature_map import solver
 from streamsvm.models.model import LinearModel, load
 from streamsvm.models.scores import score

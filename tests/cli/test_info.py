@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from streamsvm import ingest
 from streamsvm.cli.evaluation_text import format_evaluation
 from streamsvm.cli.info import describe, format_description, verify
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import IntegrityError
 from tests.conftest import make_problem
 

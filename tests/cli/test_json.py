@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamsvm.cli.arguments import make_parser
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from tests.commands import Run, data, run, text, trained  # noqa: F401
 
 WITHOUT = {"demo"}  # whose output is a story

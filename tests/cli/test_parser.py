@@ -13,6 +13,8 @@ from tests.commands import Run, run  # noqa: F401
     [
         (["train", "d.zarr", "--one-hot", "auto"], "train: --one-hot is no option of train: it is one of ingest"),
         (["train", "d.zarr", "--kernell=rbf"], "train: --kernell is no option of train: is --kernel meant?"),
+        (["train", "d.zarr", "--row-numbers"], "train: --row-numbers is no option of train: it is one of predict"),
+        (["train", "d.zarr", "--overwritten"], "train: --overwritten is no option of train: is --overwrite meant?"),
         (["train", "d.zarr", "--zzz", "1"], "train: --zzz is no option of train"),
         (
             ["predict", "run", "a.csv", "b.csv", "--out", "p.csv"],

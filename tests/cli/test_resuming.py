@@ -42,3 +42,18 @@ def test_nothing_is_told_of_what_goes_on(run: Run, data: Path, tmp_path: Path) -
         (tmp_path / "run" / name).unlink()
     ran = run(*command, "--resume", "--max-passes", 3)
     assert f"--resume: there is no checkpoint in {tmp_path / 'run'}; all begins anew" in ran.err
+
+
+def test_a_limit_counts_the_passes_before(run: Run, data: Path, tmp_path: Path) -> None:
+    """So the same limit is reached at once, which is told with the way on."""
+    out, hard = tmp_path / "run", ("--tol", "1e-12", "--C", "1000")
+    first = run("train", data, "--out", out, *hard, "--max-passes", "2", "--json").result
+    assert "--resume" not in first["status_reason"]
+    again = run("train", data, "--out", out, *hard, "--max-passes", "2", "--resume", "--json").result
+    assert (again["status"], again["passes"]) == ("pass_limit", first["passes"])
+    assert "a larger --max-passes goes on" in again["status_reason"]
+    assert again["task_seconds"] == first["task_seconds"]
+    more = run("train", data, "--out", out, *hard, "--max-passes", "3", "--resume", "--json").result
+    assert more["passes"] > first["passes"]
+    assert all(seconds >= first["task_seconds"][name] for name, seconds in more["task_seconds"].items())
+    assert sum(more["task_seconds"].values()) > sum(first["task_seconds"].values())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamsvm.data.compilation import PARSERS
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.methods.registry import METHODS
 from streamsvm.methods.warm_up import FEATURE_MAPS
 from streamsvm.numeric import cache_folder
@@ -102,3 +102,11 @@ def test_warm_up_compiles_everything(run: Run, monkeypatch: pytest.MonkeyPatch) 
     wanted = {group for method in METHODS for group in (*(method.compiled or (method.name,)),)}
     assert set(compiled) == {*wanted, *PARSERS, FEATURE_MAPS, "scores", "float16"}
     assert (ran.code, f"{len(compiled)} groups of kernels are compiled, and kept in" in ran.out) == (0, True)
+
+
+def test_a_file_that_is_not_read_is_refused_at_once(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    """Before it is told that its rows are written."""
+    (tmp_path / "t.xlsx").touch()
+    ran = run("train", tmp_path / "t.xlsx", "--out", tmp_path / "run")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "t.xlsx: .xlsx files are not read: save the table as CSV or Parquet" in ran.err

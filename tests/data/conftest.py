@@ -21,7 +21,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.ingest import IngestOptions, write_dataset
+from streamsvm.data.ingest import write_dataset
+from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows
 

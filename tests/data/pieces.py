@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def fault(source: Iterator[SourceRows]) -> str:
     """What reading says, without the options that would help."""
     with pytest.raises(InputError) as caught:
         list(source)
-    return str(caught.value).partition("; ingest --")[0]
+    return re.split("; (?:ingest --|training rows need)", str(caught.value))[0]
 
 
 def fault_in(source: Iterator[SourceRows], path: Path | str) -> str:

@@ -15,8 +15,10 @@ from sklearn.svm import LinearSVC
 
 from streamsvm.cli.info import describe, format_description, verify
 from streamsvm.data import anndata as anndata_module
-from streamsvm.data.dataset import Dataset, open_dataset, split_rows
-from streamsvm.data.layouts import CsrLayout
+from streamsvm.data.csr_layout import CsrLayout
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
+from streamsvm.data.row_tiles import split_rows
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.rows import to_dense
 from streamsvm.training.train import TrainOptions, train

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import InputError
 from streamsvm.training.train import TrainOptions, train
 from tests.data.test_anndata import CELLS, FORMATS, Make, add_array, make, make_rows  # noqa: F401

@@ -15,8 +15,9 @@ from scipy.sparse import csr_array
 
 from streamsvm.cli.command import main
 from streamsvm.cli.info import verify
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.delete import delete_rows
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.training.train import TrainOptions, train

@@ -15,7 +15,8 @@ import pytest
 from zarr.core.sync import _get_loop
 
 from streamsvm.data import array_writer
-from streamsvm.data.ingest import IngestOptions, write_dataset
+from streamsvm.data.ingest import write_dataset
+from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.errors import InputError
 from tests.data.conftest import RunPython, Write, file_hashes, numbered_rows, small_files
@@ -104,11 +105,10 @@ def test_a_folder_that_cannot_be_written_to_is_named(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = numbered_rows(10)
-    with pytest.raises(InputError, match="nowhere: no such folder"):
-        write(*rows, to=tmp_path / "nowhere" / "d.zarr")
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="file: no such folder"):
-        write(*rows, to=tmp_path / "file" / "d.zarr")
+    for to in ("file/d.zarr", "file/deeper/d.zarr"):
+        with pytest.raises(InputError, match="file: is a file, and no folder for"):
+            write(*rows, to=tmp_path / to)
 
     def refuse(path: Path, *_: Any, **__: Any) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
@@ -116,13 +116,20 @@ def test_a_folder_that_cannot_be_written_to_is_named(
     monkeypatch.setattr(Path, "mkdir", refuse)  # tests may run as root, who may write anywhere
     with pytest.raises(InputError, match=r"d\.zarr: cannot be written: Permission denied"):
         write(*rows, to=tmp_path / "d.zarr")
+    with pytest.raises(InputError, match=r"new: cannot be made: Permission denied"):
+        write(*rows, to=tmp_path / "new" / "d.zarr")
+
+
+def test_folders_above_a_dataset_are_made(write: Write, tmp_path: Path) -> None:
+    assert write(*numbered_rows(10), to=tmp_path / "new" / "deeper" / "d.zarr").n_rows == 10
 
 
 KILLED = """
     import signal, sys
     import numpy as np
     from streamsvm.data import writer
-    from streamsvm.data.ingest import IngestOptions, write_dataset
+    from streamsvm.data.ingest import write_dataset
+    from streamsvm.data.ingest_options import IngestOptions
     from streamsvm.data.source_rows import SourceRows
 
     X = np.arange(400, dtype=np.float32).reshape(200, 2)

@@ -15,7 +15,7 @@ import zarr
 
 from streamsvm.cli import command as cli
 from streamsvm.data import codecs
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import InputError, IntegrityError
 from tests.data.conftest import Write
 from tests.data.forging import edit_manifest

@@ -265,3 +265,29 @@ def test_messages_are_of_one_line(write_file: WriteFile) -> None:
     path = write_file('y,a\n1,2\n"x\ny",3\n')
     found = fault_in(read_csv([path], Columns(), 8), path)
     assert found == "3:1: column y: labels were numbers so far, this is text: x\\ny"
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "rows"),
+    [
+        ("# wine\n# of 2009, red\na,b,y\n1,2,3\n4,5,6\n", ["a", "b"], [[1, 2], [4, 5]]),
+        ("# wine\r\n\r\n#a;b;y\r\n1;2;3\r\n", ["#a", "b"], [[1, 2]]),
+        ('# "quoted, and open\n\n# more\na,b,y\n1,2,3\n', ["a", "b"], [[1, 2]]),
+        ("# of tabs, here\na\tb\ty\n1\t2\t3\n", ["a", "b"], [[1, 2]]),
+    ],
+)
+def test_comments_above_the_header_are_no_rows(
+    write_file: WriteFile, text: str, names: list[str], rows: list[list[float]]
+) -> None:
+    """A header may begin with # itself."""
+    read = listed(read_csv([write_file(text)], Columns(label="y")))
+    assert (list(read["names"]), read["X"]) == (names, rows)
+
+
+def test_a_row_that_begins_like_a_comment_is_not_lost(write_file: WriteFile) -> None:
+    """Rows have as many cells as the rows below; a fault below comments has its line."""
+    path = write_file("#1,1,2\n#2,3,4\n3,5,6\n")
+    read = listed(read_csv([path], Columns(label="1", header="no")))
+    assert (read["labels"], read["X"]) == (["#1", "#2", "3"], [[1, 2], [3, 4], [5, 6]])
+    path = write_file("# made by hand\n# today\ny,a\n1,2\n3,x\n")
+    assert fault_in(read_csv([path], Columns()), path) == "5:2: column a: not a number: 'x'"

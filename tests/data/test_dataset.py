@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streamsvm.data import layouts
-from streamsvm.data.dataset import Dataset, split_rows
+from streamsvm.data import csr_layout, row_tiles
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.row_tiles import split_rows
 from streamsvm.engines.group import Pins, run_group
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.requests import Scan
@@ -112,7 +113,11 @@ def assert_same(found: dict[str, Any], case: Case, dataset: Dataset, rows: Any =
 @settings(max_examples=choose_examples(20, 60, 60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_chunks_and_pieces_change_nothing(case: Case, write: Write, collect: Collect) -> None:
-    with patch.multiple(layouts, TILE_BYTES=8 * case.tile_items, TILE_ITEMS=case.tile_items):
+    tile_items = {"TILE_ITEMS": case.tile_items}
+    with (
+        patch.multiple(row_tiles, TILE_BYTES=8 * case.tile_items, **tile_items),
+        patch.multiple(csr_layout, **tile_items),
+    ):
         dataset = write(case.source, case.labels, case.sample_weight, case.qid, borders=case.borders, **case.options)
         assert (dataset.n_rows, dataset.n_features) == case.X.shape
         assert dataset.is_sparse == (case.options["layout"] == "sparse")

@@ -18,9 +18,11 @@ from scipy.sparse import csr_array
 import streamsvm
 from streamsvm.cli.info import describe, verify
 from streamsvm.data import delete
-from streamsvm.data.dataset import Dataset, open_dataset, split_rows
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.delete import delete_rows
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
+from streamsvm.data.row_tiles import split_rows
 from streamsvm.data.writer import DatasetWriter
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.rows import CsrRows, Rows
@@ -399,3 +401,17 @@ def test_the_command(run: Run, tmp_path: Path) -> None:  # noqa: F811
     told = run("info", tmp_path / "d.zarr", "--verify")
     assert (told.code, f"; {N - n_rows} more were deleted, and stay in its files" in told.out) == (0, True)
     assert streamsvm.delete(tmp_path / "d.zarr", [0]).n_rows == n_rows - 1
+
+
+@pytest.mark.parametrize("codec", ["crc32c", "lz4"])
+def test_damage_to_a_chunk_without_rows_is_told(codec: str, tmp_path: Path) -> None:
+    """No reader reads it, and `info --verify` does."""
+    before = make(tmp_path / "d.zarr", "dense", 3000, codec=codec, chunk_bytes=700_000)
+    dataset = delete_rows(tmp_path / "d.zarr", np.arange(*before.chunk_starts[1:3]))
+    file = tmp_path / "d.zarr" / "X" / "c" / "1" / "0"
+    content = bytearray(file.read_bytes())
+    content[1000] ^= 1
+    file.write_bytes(content)
+    read_all(dataset)
+    with pytest.raises(IntegrityError, match="X/c/1/0"):
+        verify(dataset)

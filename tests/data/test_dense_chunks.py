@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm.data.dataset import open_dataset
 from streamsvm.data.dense_chunks import RowBuffer
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.writer import DatasetWriter, Shape
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import Rows

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm.data.dataset import open_dataset
 from streamsvm.data.destination import new_folder
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import InputError, WriteError
 from streamsvm.files import open_atomically
 from streamsvm.locks import Lock

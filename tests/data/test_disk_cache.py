@@ -14,8 +14,9 @@ import pytest
 
 from streamsvm.cli.command import main
 from streamsvm.data import disk_cache
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.disk_cache import DiskCache, open_cache
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.errors import InputError, IntegrityError, WriteError
 from streamsvm.training.train import TrainOptions, train

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from streamsvm.cli.info import verify
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.manifest import FEATURES
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.training.features import FeatureOptions, make_features

@@ -13,7 +13,7 @@ import zarr
 from scipy.sparse import csr_array
 
 from streamsvm.cli.info import verify
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import InputError
 from streamsvm.models.model import LinearModel
 from streamsvm.models.scores import score

@@ -14,7 +14,8 @@ import pytest
 import streamsvm
 from streamsvm import LinearSVC
 from streamsvm.cli.info import verify
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.data.tables import Columns
 from streamsvm.data.values import to_groups

@@ -18,8 +18,10 @@ from sklearn.datasets import load_svmlight_file
 import streamsvm
 from streamsvm.data import formats, spill
 from streamsvm.data import ingest as ingest_module
-from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.ingest import IngestOptions, write_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.ingest import write_dataset
+from streamsvm.data.ingest_options import IngestOptions
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.text import read_svmlight

@@ -12,7 +12,8 @@ PEAK = """
     import sys
     import numpy as np
     from scipy.sparse import csr_array
-    from streamsvm.data.ingest import IngestOptions, write_dataset
+    from streamsvm.data.ingest import write_dataset
+    from streamsvm.data.ingest_options import IngestOptions
     from streamsvm.data.source_rows import SourceRows
     from streamsvm.machine import peak_bytes, reset_peak, resident_bytes
 

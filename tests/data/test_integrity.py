@@ -15,8 +15,9 @@ import zarr
 from streamsvm.cli import command as cli
 from streamsvm.cli.info import verify
 from streamsvm.data.chunk_file import read_checksum
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.manifest import ATTRIBUTE, make_fingerprint
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import IntegrityError
 from streamsvm.numeric.rows import CsrRows
 from tests.data.conftest import KINDS, Write, chunk_files, flip, make_rows, replaced

@@ -14,7 +14,8 @@ from scipy.sparse import csr_array, csr_matrix, save_npz
 
 import streamsvm
 from streamsvm.cli.info import describe, format_description, verify
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.label_sets import find_label, pack_sets, pick_labels, sum_labels, unpack_sets
 from tests.data.test_anndata import Make, add_array, make  # noqa: F401

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from streamsvm.data import mapped as mapped_module
-from streamsvm.data.dataset import Dataset, split_rows
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.mapped import Mapped, regroup
+from streamsvm.data.row_tiles import split_rows
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.feature_maps import Features, KernelMap, PolynomialMap, make_nystrom_map
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.one_blas_thread import one_blas_thread
-from streamsvm.numeric.rows import Rows, add_rows, to_dense
+from streamsvm.numeric.row_products import add_rows
+from streamsvm.numeric.rows import Rows, to_dense
 from streamsvm.requests import Scan
 from tests.conftest import make_problem
 

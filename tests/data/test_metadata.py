@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from streamsvm.cli.info import verify
-from streamsvm.data.dataset import open_dataset
 from streamsvm.data.manifest import ATTRIBUTE
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import InputError, IntegrityError
 from tests.data.conftest import Collect, flip, replaced
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from streamsvm import LinearSVC, delete, ingest
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.manifest import make_fingerprint
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.narrow import narrow, widen
 from streamsvm.train import TrainOptions, train
@@ -190,6 +191,6 @@ def test_bfloat16_of_ml_dtypes(tmp_path: Path) -> None:
 def test_what_widens_float16_is_loaded_when_a_dataset_is_opened(tmp_path: Path) -> None:
     """A pass would compile it in the middle of its tasks otherwise."""
     store(tmp_path, "float16", "float16")
-    text = "from streamsvm.data.dataset import open_dataset; from streamsvm.numeric import narrow; "
+    text = "from streamsvm.data.open_dataset import open_dataset; from streamsvm.numeric import narrow; "
     ended = run_python(f"{text}open_dataset({str(tmp_path / 'float16.zarr')!r}); print(len(narrow.look_up.signatures))")
     assert (ended.returncode, ended.stdout) == (0, "1\n"), ended.stderr

@@ -15,7 +15,8 @@ import pytest
 
 from streamsvm.cli.info import verify
 from streamsvm.data import array_writer, object_file, object_store, writer
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.engines.group import Pins, _read_tiles
 from streamsvm.engines.serial import SerialEngine

@@ -146,3 +146,31 @@ def test_the_column_of_the_labels_is_remembered_by_an_append(tmp_path: Path) -> 
     streamsvm.ingest(tmp_path / "first.csv", tmp_path / "d.zarr", label="kind", one_hot="query")
     assert streamsvm.ingest(tmp_path / "more.csv", tmp_path / "d.zarr", append=True).n_rows == 120
     assert streamsvm.ingest(tmp_path / "more.csv", tmp_path / "o.zarr", like=tmp_path / "d.zarr").label_column == "kind"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
+@pytest.mark.parametrize("others", [{}, {"missing": "zero"}])
+def test_all_columns_of_text_are_told_at_once(kind: str, others: dict[str, Any], tmp_path: Path) -> None:
+    """And the options that are told take the table."""
+    texts = {"job": ["clerk", "smith", "clerk"], "town": ["x", "z", "z"]}
+    frame, path = pd.DataFrame({"a": [1.0, 2, 3], **texts, "y": [0, 1, 0]}), tmp_path / f"rows.{kind}"
+    frame.to_csv(path, index=False) if kind == "csv" else getattr(frame, f"to_{kind}")(path)
+    with pytest.raises(InputError, match=r"column job: .*not a number.*2 columns are of text: job,town; ") as told:
+        streamsvm.ingest(path, tmp_path / "d.zarr", **others)
+    assert "--one-hot job,town" in str(told.value)
+    assert "--drop job,town" in str(told.value)
+    for k, how in enumerate([{"one_hot": "auto"}, {"one_hot": ["job", "town"]}, {"hash_bits": 3}]):
+        streamsvm.ingest(path, tmp_path / f"{k}.zarr", **how, **others)
+    assert streamsvm.ingest(path, tmp_path / "less.zarr", drop=["job", "town"], **others).n_features == 1
+
+
+def test_columns_of_text_of_a_frame_are_told_at_once() -> None:
+    frame = pd.DataFrame({"a": [1.0, 2], "job": ["clerk", "smith"], "town": ["x", "z"]})
+    with pytest.raises(InputError, match="columns job, town are not of numbers"):
+        streamsvm.LinearSVC().fit(frame, [0, 1])
+
+
+def test_a_missing_label_has_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("y,a\n0,1\n,2\n")
+    with pytest.raises(InputError, match=r"3:1: column y: label missing; .* take this row out"):
+        streamsvm.ingest(tmp_path / "rows.csv", tmp_path / "d.zarr")

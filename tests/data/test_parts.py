@@ -15,7 +15,8 @@ from scipy.sparse import csr_array
 from streamsvm.cli.info import verify
 from streamsvm.data import array_writer, writer
 from streamsvm.data.chunk_file import CRC_BYTES, ChunkFile
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import InputError, IntegrityError
 from tests.conftest import make_problem
 from tests.data.conftest import Collect, Write, chunk_files, flip, make_rows, replaced

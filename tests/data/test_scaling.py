@@ -12,10 +12,12 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import InputError
 from streamsvm.models.model import LinearModel
-from streamsvm.numeric.rows import CsrRows, compute_scores
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import CsrRows
 from streamsvm.numeric.scaling import FeatureStatistics, Scaling
 from tests.data.conftest import Collect, Write
 

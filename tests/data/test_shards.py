@@ -11,7 +11,8 @@ import zarr
 from zarr.codecs import Crc32cCodec
 
 from streamsvm.cli.info import verify
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.data.shards import Shards
 from streamsvm.data.store import StoredArray

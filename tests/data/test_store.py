@@ -21,8 +21,10 @@ from streamsvm.cli.info import verify
 from streamsvm.data.array_writer import CODECS
 from streamsvm.data.chunk_file import CRC_BYTES, ChunkFile, read_checksum
 from streamsvm.data.chunk_places import LocalFile
-from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.layouts import CsrLayout, DenseLayout
+from streamsvm.data.csr_layout import CsrLayout
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.dense_layout import DenseLayout
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.shards import Span
 from streamsvm.data.store import StoredArray
 from streamsvm.errors import IntegrityError

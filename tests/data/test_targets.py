@@ -9,8 +9,9 @@ import pytest
 
 from streamsvm.cli.info import describe, verify
 from streamsvm.data.chunk_range import ChunkRange
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.ingest import MOST_CLASSES
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.data.view import Kept
 from streamsvm.errors import InputError, IntegrityError

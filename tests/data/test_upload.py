@@ -14,7 +14,7 @@ import pytest
 
 from streamsvm.cli.info import verify
 from streamsvm.data import array_writer, upload
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, WriteError
 from tests.commands import Run, run

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from streamsvm.data import anndata
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.engines.memory import SLACK_BYTES, plan_memory
 from streamsvm.errors import MemoryBudgetError
@@ -147,7 +148,7 @@ LARGER_THAN_MEMORY = """
 import json, re, sys
 from contextlib import nullcontext
 import streamsvm.engines.opening, streamsvm.training.train
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.engines.workers import start_workers
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak

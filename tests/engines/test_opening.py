@@ -70,3 +70,20 @@ def test_what_is_sent_between_driver_and_workers(
         ) as (_, plan):
             found.append(plan.parts["solver"])
     assert found[1] - found[0] == times * (50 << 20)
+
+
+@pytest.mark.parametrize(("what", "times"), [("driver_bytes", 1), ("shared_bytes", 3)])
+def test_before_workers_start_the_larger_need_is_told(what: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is that of the driver, or of a worker, so that a budget is not refused a second time."""
+    base = 200 << 20
+    monkeypatch.setattr(opening, "resident_bytes", lambda: base)
+    monkeypatch.setattr(opening, "start_workers", lambda *_: pytest.fail("workers were started"))
+    need = replace(MemoryNeed(0, 0, TOTALS_BYTES, 0), **{what: 2 << 30})
+    arguments: dict[str, Any] = {"load": lambda: None, "memory": lambda _: need, "budget_bytes": 100 << 20}
+    source = make_problem(1).in_memory()
+    with pytest.raises(MemoryBudgetError) as told, open_engine(source, workers=2, **arguments):
+        pass
+    enough = told.value.needed_bytes
+    assert times << 31 < enough < (times + 1) << 31
+    worker = opening._plan_worker(source, 2, enough, base + opening.UNKNOWN_BYTES, 1, need, "")
+    assert worker.projected_bytes <= enough

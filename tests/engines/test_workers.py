@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import os
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.numeric.arithmetic import describe_arithmetic
 from streamsvm.training.train import TrainOptions, train
 from tests.conftest import WORKER_BYTES, make_problem
+from tests.engines.test_pass_on_workers import await_file
 
 pytestmark = pytest.mark.usefixtures("spawned_workers")
 
@@ -88,6 +92,22 @@ def test_one_worker_of_each_host_compiles_before_the_others(client: Client, monk
     assert [worker.threads for worker in ready] == [1, 1]
     assert [len(workers) for workers in calls] == [1, 1]
     assert {address for workers in calls for address in workers} == set(client.scheduler_info(-1)["workers"])
+
+
+def load_until_told(folder: Path) -> None:
+    """Load nothing, for as long as it takes until the test has told that all workers have answered."""
+    (folder / "loading").touch()
+    await_file(folder / "answered")
+
+
+def test_a_worker_answers_while_it_loads_its_kernels(client: Client, tmp_path: Path) -> None:
+    """It may compile them for minutes, and the scheduler restarts a worker whose heart has not beaten for so long."""
+    with ThreadPoolExecutor(1) as pool:
+        preparing = pool.submit(prepare_workers, client, partial(load_until_told, tmp_path))
+        await_file(tmp_path / "loading")
+        assert len(client.run(os.getpid)) == 2
+        (tmp_path / "answered").touch()
+        assert len(preparing.result()) == 2
 
 
 class TwoHosts:

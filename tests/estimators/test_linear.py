@@ -297,7 +297,7 @@ def test_ctrl_c_passes_through_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     settings = {"acceleration": "line-search"}
     model = LinearSVC(checkpoint=tmp_path / "run" if with_checkpoint else None, **settings)
     with monkeypatch.context() as patch:
-        patch.setattr("streamsvm.training.loop.answer_all", answer_twice)
+        patch.setattr("streamsvm.training.drive.answer_all", answer_twice)
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, Y)
     assert not hasattr(model, "coef_")

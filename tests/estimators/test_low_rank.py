@@ -146,7 +146,7 @@ import os, signal, sys
 import numpy as np
 from streamsvm.training import run_folder
 from streamsvm import SVC
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.engines.dask import ThreadedEngine
 
 run_folder.CHECKPOINT_SECONDS, run_folder.MOST_CHECKPOINT_SHARE = 0.0, float("inf")

@@ -21,9 +21,10 @@ from typing import Any
 
 import streamsvm.files
 import streamsvm.locks
+import streamsvm.training.drive
 import streamsvm.training.loop
 import streamsvm.training.train
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.training import run_folder
 from streamsvm.training.run_folder import RunFolder
@@ -37,6 +38,7 @@ WATCHED = {
         streamsvm.files,
         streamsvm.training.train,
         streamsvm.training.loop,
+        streamsvm.training.drive,
     )
 }
 ANY_COST = ("seconds", "pass_seconds", "solver_seconds", "memory_bytes", "read_bytes")

@@ -27,7 +27,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads do not survive a fork
 
 from distributed import Client
 
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.engines.workers import start_workers
 from streamsvm.estimators import LinearSVC  # noqa: F401  (forks begin with everything imported)
 from streamsvm.training.train import TrainOptions, train

@@ -19,6 +19,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,8 @@ def fork(source: MadeRows, options: TrainOptions, told: Path) -> int:
             about = {name: getattr(result, name) for name in names}
             about |= {"reads": result.read_bytes / source.nbytes, "model": hashlib.sha256(bits).hexdigest()}
             told.write_text(json.dumps(about))
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(0)
     return pid

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.errors import InputError
 from streamsvm.estimators import SVC

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from streamsvm.data.ingest import IngestOptions
+from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.placed_rows import RangeWritten
 from streamsvm.data.readers import ingest
 from streamsvm.data.shared_ingest import SetAside, set_stretch_aside, write_range

@@ -29,7 +29,7 @@ INSTANTS = "import sys; from tests.faults.instants import main; main(*sys.argv[1
 LISTENING = """
 import json, sys
 from streamsvm.training import run_folder
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.training.train import TrainOptions, train
 
 def tell(event):

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from streamsvm.cli.info import verify
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
 from streamsvm.models.model import load

@@ -134,12 +134,12 @@ def test_a_task_that_kills_every_worker_ends_the_run(
     assert not Path(markers[20]).exists()
 
 
-def die_as_it_is_prepared(marker: str, dask_worker: Worker, load: Load) -> ReadyWorker:
+async def die_as_it_is_prepared(marker: str, dask_worker: Worker, load: Load) -> ReadyWorker:
     """Prepare a worker; the first process that comes to make the marker file is killed."""
     try:
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
-        return prepare_worker(dask_worker, load)
+        return await prepare_worker(dask_worker, load)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("it is dead")
 

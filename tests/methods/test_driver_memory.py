@@ -12,7 +12,8 @@ from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays
-from streamsvm.methods.cutting_plane.cuts import add_cuts, minimise_master
+from streamsvm.methods.cutting_plane.cuts import add_cuts
+from streamsvm.methods.cutting_plane.master_problem import minimise_master
 from streamsvm.methods.cutting_plane.one_read_state import MOST_OWN
 from streamsvm.methods.cutting_plane.origins import Origin
 from streamsvm.methods.cutting_plane.segments import start_totals

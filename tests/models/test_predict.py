@@ -151,9 +151,10 @@ def test_outputs_are_whole_or_absent(tmp_path: Path, out: str, monkeypatch: pyte
 def test_outputs_that_cannot_be_written_are_refused_before_anything_is_read(tmp_path: Path) -> None:
     (tmp_path / "old.zarr").mkdir()
     (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "file").touch()
     for out, message in (
         ("p", "the name must end in .csv, .parquet, .npy or .zarr"),
-        ("none/p.csv", "none: no such folder"),
+        ("file/p.csv", "file: is a file, and no folder for"),
         ("old.zarr", "old.zarr: exists already"),
         ("folder.csv", "folder.csv: exists already"),
     ):

@@ -15,6 +15,7 @@ from scipy.stats import ttest_ind
 from pipelines.cells.markers import count_found, rank_by_t, rank_by_weight
 from pipelines.cells.tissue import draw_donor, make_tissue, normalise
 from pipelines.embeddings.vectors import make_embeddings
+from pipelines.land_cover.terrain import AREAS, read_terrain, split_by_area, split_by_row
 from pipelines.peptides.matches import find_q_values, make_matches
 from pipelines.peptides.percolator import count_accepted, rescore
 from tests.pipelines.test_scripts import read_table
@@ -78,6 +79,7 @@ def test_no_match_is_scored_by_a_model_that_has_seen_its_spectrum() -> None:
         ("clicks", ["--rows", "10"]),
         ("cells", ["--cells", "10"]),
         ("embeddings", ["--rows", "10"]),
+        ("land_cover", ["--rows", "10"]),
     ],
 )
 def test_too_little_data(
@@ -147,3 +149,48 @@ def test_embeddings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_labels_of_embeddings_are_as_frequent_as_their_probabilities() -> None:
     drawn = make_embeddings(0, 20_000, 8, 5)
     np.testing.assert_allclose(drawn.Y.mean(axis=0), drawn.probabilities.mean(axis=0), atol=0.015)
+
+
+def write_cover(path: Path, n: int) -> np.ndarray:
+    """Write rows as Covertype has them, and return them."""
+    random = np.random.default_rng(0)
+    terrain, area, soil = random.integers(0, 3000, (n, 10)), random.integers(0, 4, n), random.integers(0, 40, n)
+    table = np.column_stack([terrain, np.eye(4)[area], np.eye(40)[soil], random.integers(1, 8, n)])
+    np.savetxt(path, table, fmt="%d", delimiter=",", header=",".join(f"c{j}" for j in range(55)), comments="")
+    return table
+
+
+def test_areas_are_held_out_whole_and_are_no_features(tmp_path: Path) -> None:
+    table = write_cover(tmp_path / "covtype.csv", 300)
+    terrain = read_terrain(tmp_path / "covtype.csv", 200, 0)
+    assert terrain.X.shape == (200, 50)
+    np.testing.assert_allclose(terrain.X[:, :10].mean(axis=0), 0, atol=1e-5)
+    drawn = np.random.default_rng(0).permutation(300)[:200]
+    np.testing.assert_array_equal(terrain.y, table[drawn, -1] == 2)
+    np.testing.assert_array_equal(terrain.X[:, 10:], table[drawn, 14:54])
+    by_area, by_row = list(split_by_area(terrain)), list(split_by_row(terrain))
+    for area, (train, held_out) in enumerate(by_area):
+        assert set(terrain.area[held_out]) == {area} == {0, 1, 2, 3} - set(terrain.area[train])
+    for splits in (by_area, by_row):
+        assert sorted(np.concatenate([held_out for _, held_out in splits])) == list(range(200))
+        assert all(len(np.intersect1d(*split)) == 0 for split in splits)
+    assert [len(held_out) for _, held_out in by_row] == [len(held_out) for _, held_out in by_area]
+    assert all(len(set(terrain.area[held_out])) == len(AREAS) for _, held_out in by_row)
+
+
+def test_land_cover_needs_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tell("land_cover", monkeypatch, "--data", str(tmp_path)) == 2
+    assert "covtype.csv" in capsys.readouterr().err
+    (tmp_path / "covtype.csv").write_text("a,b\n1,2\n")
+    assert tell("land_cover", monkeypatch, "--data", str(tmp_path)) == 2
+    assert "2 columns, but Covertype has 55" in capsys.readouterr().err
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_land_cover(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The story's exit status says that gaps are certified and that areas are harder than rows, of each model."""
+    assert tell("land_cover", monkeypatch, "--rows", "4000") == 0
+    assert len(read_table(capsys.readouterr().out)) >= 5

@@ -16,7 +16,7 @@ from streamsvm.problems.regression import (
     draw_folds,
     evaluate,
     make_loss,
-    share_right,
+    measure_scores,
 )
 from tests.conftest import make_problem
 from tests.regression_problems import make_regression
@@ -112,7 +112,7 @@ def test_measures_of_parts_are_those_of_scikit_learn() -> None:
     assert found["mean_absolute_error"] == pytest.approx(mean_absolute_error(truth, scores), rel=1e-12)
     assert found["root_mean_squared_error"] == pytest.approx(mean_squared_error(truth, scores) ** 0.5, rel=1e-12)
     assert found["r2"] == pytest.approx(r2_score(truth, scores), rel=1e-9)
-    assert share_right(scores, truth, None) == pytest.approx(-mean_absolute_error(truth, scores), rel=1e-12)
+    assert measure_scores(scores, truth, None) == pytest.approx(-mean_absolute_error(truth, scores), rel=1e-12)
     assert evaluate([Scored(np.ones(3), np.full(3, 2.0))], NONE)["r2"] is None
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.training import cluster_cost
 from streamsvm.training.cluster_cost import Cluster, count_requests

@@ -12,7 +12,8 @@ import pytest
 from distributed import Client
 
 from streamsvm.data import groups
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.protocol import Costs
 from streamsvm.errors import IntegrityError

@@ -11,7 +11,7 @@ from tests.conftest import make_problem, run_python
 
 PEAK = """
 import re, sys
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
 from streamsvm.methods.warm_up import FEATURE_MAPS, compile_kernels

@@ -176,6 +176,15 @@ def test_from_python(form: str, dataset: Dataset) -> None:
         streamsvm.tune(*rows[form], C=COSTS, cost=1)
 
 
+def test_gamma_scale_is_a_value_among_others(dataset: Dataset, tmp_path: Path) -> None:
+    command = ["tune", str(dataset.path), "--kernel", "rbf", "--C", "0.1", "--folds", "2", "--gamma", "0.3,scale"]
+    assert main([*command, "--out", str(tmp_path / "run")]) == 0
+    told = json.loads((tmp_path / "run" / "tuning.json").read_text())
+    variance = np.concatenate([dataset.read(k).X for k in range(dataset.n_chunks)]).var(dtype=np.float64)
+    gammas = sorted(trial["gamma"] for trial in told["trials"])
+    assert gammas == pytest.approx(sorted([0.3, 1 / (dataset.n_features * variance)]))
+
+
 def test_from_the_command_line(dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     command = ["tune", dataset.path, "--C", "0.01,0.1,1", "--folds", "3", "--out"]
@@ -203,6 +212,7 @@ def test_from_the_command_line(dataset: Dataset, tmp_path: Path, capsys: pytest.
     [
         (["--C", "1,x"], "write numbers, with commas"),
         (["--C", "0"], "must be positive"),
+        (["--C", "1", "--kernel", "rbf", "--gamma", "scale,x"], "'scale,x': write numbers, scale or auto"),
         (["--C", "1", "--folds", "1"], "from 2 to 254"),
         (["--C", "1", "--gamma", "0.1"], "--gamma has no effect with --kernel linear"),
         (["--C", "1", "--solver", "budgeted-sgd"], "cannot be tuned"),

@@ -21,8 +21,10 @@ from streamsvm.cli.command import main
 from streamsvm.data import parquet, segments, spill, stretches
 from streamsvm.data.chunk_file import open_to_rewrite, write_chunk
 from streamsvm.data.csv_text import read_csv
-from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.ingest import IngestOptions, write_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.ingest import write_dataset
+from streamsvm.data.ingest_options import IngestOptions
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import guess_bytes, ingest
 from streamsvm.data.tables import Columns
 from streamsvm.data.text import read_svmlight

@@ -318,7 +318,7 @@ def test_the_plan_says_which_is_faster(seconds: float, pin_bytes: float, verdict
 
 PEAK = """
 import re, sys
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
 from streamsvm.methods.warm_up import FEATURE_MAPS, compile_all

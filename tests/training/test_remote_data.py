@@ -12,7 +12,8 @@ from distributed import Client
 
 import streamsvm
 from streamsvm.data import object_store
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.training.train import TrainOptions, train

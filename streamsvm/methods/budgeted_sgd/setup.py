@@ -16,7 +16,8 @@ from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
 from streamsvm.methods.budgeted_sgd.average import average_models
 from streamsvm.methods.budgeted_sgd.budget import MAINTENANCES, learn_rows, make_rules
 from streamsvm.methods.budgeted_sgd.options import BudgetedOptions
-from streamsvm.methods.budgeted_sgd.solver import SAMPLE_ROWS, BudgetedSGD, State
+from streamsvm.methods.budgeted_sgd.settings import BudgetedSGD
+from streamsvm.methods.budgeted_sgd.solver import SAMPLE_ROWS, State
 from streamsvm.methods.budgeted_sgd.state import LANES, make_state
 from streamsvm.methods.fit import Fit, Report, TakeRows
 from streamsvm.methods.option_fields import read_options

@@ -25,7 +25,7 @@ Sources: Wang, Crammer & Vucetic 2012; Qaadan & Glasmachers 2018; averaging: Zin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -35,7 +35,8 @@ from scipy.sparse import csr_array
 
 from streamsvm.errors import InputError
 from streamsvm.methods.budgeted_sgd.average import average_models
-from streamsvm.methods.budgeted_sgd.budget import Maintenance, learn_rows, make_rules
+from streamsvm.methods.budgeted_sgd.budget import learn_rows
+from streamsvm.methods.budgeted_sgd.settings import BudgetedSGD
 from streamsvm.methods.budgeted_sgd.state import (
     BIAS,
     DEGRADATION,
@@ -44,7 +45,6 @@ from streamsvm.methods.budgeted_sgd.state import (
     STEPS,
     VECTORS,
     VIOLATIONS,
-    BudgetRules,
     BudgetState,
     make_state,
     pack_models,
@@ -60,72 +60,6 @@ LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 SAMPLE_ROWS = 1024
 SEGMENT_BUFFERS = 4
 LEARNED_ROWS = 4096  # rows learned between two checks whether to stop
-LEAST_CHUNKS_PER_REPLICA = 8  # with fewer chunks, the replicas' shares of the rows would differ too much
-
-
-@dataclass(frozen=True)
-class BudgetedSGD:
-    """Settings of a training.
-
-    C: the cost of a row. class_weights: c_i of the classes coded 0 and 1, before sample weights.
-    n_rows: n of lambda = 1 / (n C). n_chunks: chunks of the data; buffer_chunks: chunks of a buffer.
-    budget, merge, maintenance, free_bias: see `make_rules`. pack_rows: rows of a pack. threads: of the driver, which
-    estimates P.
-    tube: epsilon of a regression, or None for classes; is_squared: whether its loss is squared; numbers: the target
-    that each code of a label stands for, empty if the rows have targets. bias_start, bias_unit: b before the first
-    step, and the unit of its steps (`aim_bias`).
-    """
-
-    C: float
-    class_weights: tuple[float, float]
-    kernel: Kernel
-    n_rows: int
-    n_features: int
-    n_chunks: int
-    is_sparse: bool = False
-    buffer_chunks: int = 1
-    budget: int = 500
-    merge: int = 2
-    maintenance: Maintenance = "merge"
-    free_bias: bool = False
-    epochs: int = 1
-    pack_rows: int = 64
-    replicas: int = 1
-    threads: int = 1
-    seed: int = 0
-    tube: float | None = None
-    is_squared: bool = False
-    numbers: F64 = field(default_factory=lambda: np.empty(0), compare=False)
-    bias_start: float = 0.0
-    bias_unit: float = 1.0
-
-    @property
-    def replica_budget(self) -> int:
-        """The budget of each replica."""
-        return max(1, self.budget // self.replicas)
-
-    @property
-    def rules(self) -> BudgetRules:
-        """The rules by which each replica is trained."""
-        regularisation = 1.0 / (self.n_rows * self.C)
-        return make_rules(
-            self.kernel,
-            self.replica_budget,
-            self.merge,
-            self.maintenance,
-            regularisation=regularisation,
-            free_bias=self.free_bias,
-            period=self.n_rows,
-            replicas=self.replicas,
-            tube=self.tube,
-            is_squared=self.is_squared,
-            bias_unit=self.bias_unit,
-        )
-
-    @property
-    def shares_chunks(self) -> bool:
-        """Whether each replica learns chunks of its own, instead of a share of the rows of every chunk."""
-        return self.n_chunks >= LEAST_CHUNKS_PER_REPLICA * self.replicas
 
 
 @dataclass

@@ -26,10 +26,9 @@ from streamsvm.methods.cutting_plane.cuts import (
     find_status,
     is_better,
     master_bytes,
-    minimise_master,
     most_cuts,
-    scale_costs,
 )
+from streamsvm.methods.cutting_plane.master_problem import minimise_master, scale_costs
 from streamsvm.methods.cutting_plane.segments import LineState
 from streamsvm.numeric.rows import F64
 from streamsvm.requests import All, Solver, Step

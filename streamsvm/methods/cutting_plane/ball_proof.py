@@ -6,14 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.cuts import (
-    IDLE_STEPS,
-    add_cuts,
-    bound_dual,
-    is_better,
-    minimise_master,
-    most_cuts,
-)
+from streamsvm.methods.cutting_plane.cuts import IDLE_STEPS, add_cuts, is_better, most_cuts
+from streamsvm.methods.cutting_plane.master_problem import bound_dual, minimise_master
 from streamsvm.methods.cutting_plane.near_rows import (
     Look,
     NearTotals,

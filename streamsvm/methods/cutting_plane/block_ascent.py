@@ -28,7 +28,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from streamsvm.methods.cutting_plane.block_walk import BlockAscent, Carry, Effort, take_block
-from streamsvm.methods.cutting_plane.cuts import CutState, bound_dual, count_pass, find_status
+from streamsvm.methods.cutting_plane.cuts import CutState, count_pass, find_status
 from streamsvm.methods.cutting_plane.exact_points import (
     LINE_STEPS,
     choose_line_points,
@@ -37,11 +37,13 @@ from streamsvm.methods.cutting_plane.exact_points import (
     take_exact,
     take_magnitudes,
 )
+from streamsvm.methods.cutting_plane.master_problem import bound_dual
 from streamsvm.methods.cutting_plane.rows_in_memory import improve
 from streamsvm.methods.cutting_plane.segments import LineState, look_along, search_line
 from streamsvm.numeric.exact_losses import ExactLosses
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F64, I64, Rows, add_rows
+from streamsvm.numeric.row_products import add_rows
+from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.requests import All, Scan, Solver, Step, Take, Walk
 
 EPOCHS = 10  # of the ascent on a block and the kept rows, at most, in the first passes

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.methods.cutting_plane import beside, block_ascent, one_read_state
-from streamsvm.methods.cutting_plane.cuts import CutState, bound_dual
+from streamsvm.methods.cutting_plane.cuts import CutState
+from streamsvm.methods.cutting_plane.master_problem import bound_dual
 from streamsvm.methods.cutting_plane.point_cuts import PointTotals, read_cuts
 from streamsvm.methods.cutting_plane.segments import SegmentTotals
 from streamsvm.numeric.own_shares import NONE, OfCut

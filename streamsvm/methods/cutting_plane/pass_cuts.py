@@ -14,8 +14,9 @@ from functools import partial
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.cuts import add_cuts, is_better, minimise_master, most_cuts
+from streamsvm.methods.cutting_plane.cuts import add_cuts, is_better, most_cuts
 from streamsvm.methods.cutting_plane.exact_points import take_exact
+from streamsvm.methods.cutting_plane.master_problem import minimise_master
 from streamsvm.methods.cutting_plane.one_read_state import LINE_POINTS, OneRead, State
 from streamsvm.methods.cutting_plane.point_cuts import PointTotals, add_points, combine_points, read_cuts, start_points
 from streamsvm.methods.cutting_plane.sample_model import STEPS

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamsvm import interrupts
-from streamsvm.methods.cutting_plane.cuts import CutState, extend_products, solve_cuts
+from streamsvm.methods.cutting_plane.cuts import CutState, extend_products
+from streamsvm.methods.cutting_plane.master_problem import solve_cuts
 from streamsvm.methods.cutting_plane.segments import add_to_totals, read_segment, start_totals
 from streamsvm.numeric.rows import F64, Rows
 

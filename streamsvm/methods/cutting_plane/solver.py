@@ -22,16 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.cuts import (
-    add_cuts,
-    count_pass,
-    cut_bytes,
-    find_status,
-    master_bytes,
-    minimise_master,
-    most_cuts,
-    scale_costs,
-)
+from streamsvm.methods.cutting_plane.cuts import add_cuts, count_pass, cut_bytes, find_status, master_bytes, most_cuts
 from streamsvm.methods.cutting_plane.exact_points import (
     choose_line_points,
     is_noisy,
@@ -39,6 +30,7 @@ from streamsvm.methods.cutting_plane.exact_points import (
     take_exact,
     take_magnitudes,
 )
+from streamsvm.methods.cutting_plane.master_problem import minimise_master, scale_costs
 from streamsvm.methods.cutting_plane.segments import (
     LineState,
     choose_cut_steps,

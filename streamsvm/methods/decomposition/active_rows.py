@@ -56,13 +56,15 @@ class Turn:
     """The active rows in a turn of a step.
 
     before, f: (m,), y_i a_i and the sums of the active rows before the step. damping: the factor of kernel values, so
-    that the sums of the active set are f + damping times what the step has changed.
+    that the sums of the active set are f + damping times what the step has changed. pairs: the pair steps of SMO that the
+    step has made.
     """
 
     active: ActiveSet
     before: F64
     f: F64
     damping: float
+    pairs: int = 0
 
     @property
     def moves(self) -> F64:
@@ -185,7 +187,7 @@ def exchange_rows(settings: Decomposition, state: State, draw: Draw, turn: Turn,
         tube=tube,
         totals=None if settings.nu is None else find_totals(settings, state, rows, y, costs),
     )
-    return Turn(joined, join(turn.before, fresh.y * fresh.alpha), join(turn.f, fresh.f), damping)
+    return Turn(joined, join(turn.before, fresh.y * fresh.alpha), join(turn.f, fresh.f), damping, turn.pairs)
 
 
 def make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows) -> ActiveSet:

@@ -53,6 +53,7 @@ from streamsvm.methods.decomposition.all_active import (
 )
 from streamsvm.methods.decomposition.fixed_sums import SummedRows, compute_total
 from streamsvm.methods.decomposition.kernel_columns import ColumnCache
+from streamsvm.methods.decomposition.pair_updates import NO_LIMIT
 from streamsvm.methods.decomposition.proved_state import STUCK_STEPS, find_end
 from streamsvm.methods.decomposition.row_sums import Change, RowSums, add_sums, combine_sums
 from streamsvm.methods.decomposition.settings import (
@@ -103,13 +104,19 @@ def solve(settings: Decomposition, state: State) -> Solver:
                 _improve(settings, state, turn)
             change, first = _find_change(settings, state, turn), state.passes == 0
             sums = yield Scan(RowSums, add_sums, combine_sums, (*change, first, settings.pass_threads))
-            state = _add_up(settings, state, turn, sums)
+            state = replace(_add_up(settings, state, turn, sums), pairs=state.pairs + turn.pairs)
             del change, sums, turn
-        yield Step(state, state.progress, _find_status(settings, state))
+        yield Step(state, state.progress, _find_status(settings, state), {"pairs": state.pairs})
 
 
 def _find_status(settings: Decomposition, state: State) -> str | None:
     """Return why the run ends after this step, or None if it goes on."""
+    is_over = settings.max_pairs is not None and state.pairs >= settings.max_pairs
+    return _find_end(settings, state) or ("pair_limit" if is_over else None)
+
+
+def _find_end(settings: Decomposition, state: State) -> str | None:
+    """Return the status of a state from which no step leads on, or None."""
     if isinstance(state.hinges, SummedRows) and not state.hinges.is_full:  # no point of the problem yet
         return "stalled" if state.stuck >= STUCK_STEPS else None
     if isinstance(state.hinges, SummedRows) and 0.0 <= state.objective <= state.rounding_bound:
@@ -120,8 +127,13 @@ def _find_status(settings: Decomposition, state: State) -> str | None:
     return end
 
 
-def _make_rounds(settings: Decomposition, state: State, active: ActiveSet, gap: float | None, damping: float) -> Rounds:
-    """Return how the active set is improved in this step: as the settings say, or escalated (see `is_escalated`)."""
+def _make_rounds(
+    settings: Decomposition, state: State, active: ActiveSet, gap: float | None, damping: float, pairs: int
+) -> Rounds:
+    """Return how the active set is improved in this step: as the settings say, or escalated (see `is_escalated`).
+
+    pairs: how many pair steps of SMO have been made.
+    """
     size, rng = min(settings.working_rows, len(active.rows)), np.random.default_rng((settings.seed, state.passes, 1))
     inner, rule = settings.inner, settings.selection
     if is_escalated(state):
@@ -139,6 +151,7 @@ def _make_rounds(settings: Decomposition, state: State, active: ActiveSet, gap: 
         rng=rng,
         damping=damping,
         gap=gap,
+        most_pairs=NO_LIMIT if settings.max_pairs is None else max(0, settings.max_pairs - pairs),
     )
 
 
@@ -158,13 +171,14 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
         ascends = False
     else:
         small = is_small(settings, len(state.alpha))
-        rounds = _make_rounds(settings, state, active, None if small else gap, 1.0)
+        rounds = _make_rounds(settings, state, active, None if small else gap, 1.0, state.pairs)
         if small:
             cache = ColumnCache.of_all(compute_kernel(settings.kernel, active.X, settings.threads))
         else:
             cache = ColumnCache.of_size(len(active.rows), settings.cache_bytes, type_of(active.X))
         largest, share = settings.kernel.bound_values(longest), SMALL_TOL_SHARE if small else ALL_ACTIVE_TOL_SHARE
         errors, noisy = solve_all(active, rounds, cache, share=share, gap=settings.tol, largest=largest)
+        after = replace(after, pairs=state.pairs + rounds.pairs)
     return update_state(
         after,
         settings.kernel,
@@ -180,11 +194,13 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
 
 def _improve(settings: Decomposition, state: State, turn: Turn) -> None:
     """Improve the active rows of a turn."""
-    active, rounds = turn.active, _make_rounds(settings, state, turn.active, None, turn.damping)
+    active, made = turn.active, state.pairs + turn.pairs
+    rounds = _make_rounds(settings, state, active, None, turn.damping, made)
     cache = ColumnCache.of_size(len(active.rows), settings.cache_bytes, type_of(active.X))
     fill(active, rounds, cache)
     violation = active.settle().violation
     improve(active, rounds, cache, ACTIVE_TOL_SHARE * violation, MOST_ROUNDS)
+    turn.pairs += rounds.pairs
 
 
 def _find_change(settings: Decomposition, state: State, turn: Turn) -> Change:

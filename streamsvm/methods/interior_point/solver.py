@@ -64,7 +64,8 @@ from streamsvm.methods.interior_point.sums import (
     start_assembled,
     start_predicted,
 )
-from streamsvm.numeric.rows import F64, I64, compute_scores
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, I64
 from streamsvm.requests import Scan, Solver, Step, Take, find_status
 
 # After a step below SHORT_STEP, Q has all rows once. `growth` of Q is then, or if mu rose, four times as large; after a
@@ -102,6 +103,8 @@ class Plan:
 
 
 ALL_ROWS, NO_GUESS = np.full(2, np.inf), np.zeros(3)
+for constant in (ALL_ROWS, NO_GUESS):
+    constant.flags.writeable = False  # engines copy what they give to compiled code
 
 
 def solve(settings: InteriorPoint, state: State) -> Solver:

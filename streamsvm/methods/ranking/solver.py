@@ -23,7 +23,6 @@ from functools import partial
 import numpy as np
 
 from streamsvm.methods.cutting_plane.cuts import (
-    DOUBTFUL_STEPS,
     CutState,
     add_cuts,
     count_pass,
@@ -31,18 +30,18 @@ from streamsvm.methods.cutting_plane.cuts import (
     find_status,
     is_better,
     master_bytes,
-    minimise_master,
     most_cuts,
-    scale_costs,
 )
 from streamsvm.methods.cutting_plane.exact_points import is_noisy
+from streamsvm.methods.cutting_plane.master_problem import DOUBTFUL_STEPS, minimise_master, scale_costs
 from streamsvm.methods.ranking.pair_losses import PairLoss, Sample, draw_sample, find_step, measure_pairs
 from streamsvm.numeric.exact_losses import bound_score, compute_exact_scores
 from streamsvm.numeric.exact_pairs import measure_pairs_exactly
 from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.rounding import UNIT, bound_rounding
-from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
+from streamsvm.numeric.row_products import add_rows, compute_scores
+from streamsvm.numeric.rows import F64, Rows
 from streamsvm.requests import All, Scan, Solver, Step
 
 AHEAD = 0.1  # the step at which the cut is made if P rises from the start of the segment on

@@ -6,8 +6,9 @@ from numba import njit
 
 from streamsvm.errors import InputError
 from streamsvm.methods.budgeted_sgd.average import average_models
-from streamsvm.methods.budgeted_sgd.budget import collect_pack, learn_rows, make_rules, meet_pack
+from streamsvm.methods.budgeted_sgd.budget import learn_rows, make_rules
 from streamsvm.methods.budgeted_sgd.merging import search_share
+from streamsvm.methods.budgeted_sgd.packs import collect_pack, meet_pack
 from streamsvm.methods.budgeted_sgd.state import (
     BIAS,
     MAINTAINED,

@@ -17,8 +17,8 @@ from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, IntegrityError, MemoryBudgetError
 from streamsvm.methods.budgeted_sgd import setup as budgeted
 from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
+from streamsvm.methods.budgeted_sgd.settings import BudgetedSGD
 from streamsvm.methods.budgeted_sgd.setup import _choose_settings
-from streamsvm.methods.budgeted_sgd.solver import BudgetedSGD
 from streamsvm.methods.set_up import read_own_options
 from streamsvm.models.model import KernelModel, load
 from streamsvm.numeric.rows import CsrRows

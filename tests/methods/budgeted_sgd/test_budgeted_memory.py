@@ -21,7 +21,7 @@ import json, re, sys
 from contextlib import nullcontext
 import streamsvm.engines.opening, streamsvm.training.train
 from streamsvm.methods.budgeted_sgd import setup as budgeted
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.engines.workers import start_workers
 from streamsvm.data.readers import ingest
 from streamsvm.errors import MemoryBudgetError

@@ -14,8 +14,8 @@ from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays, unpack_arrays
 from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
 from streamsvm.methods.budgeted_sgd.budget import learn_rows
+from streamsvm.methods.budgeted_sgd.settings import BudgetedSGD
 from streamsvm.methods.budgeted_sgd.solver import (
-    BudgetedSGD,
     Carry,
     State,
     draw_orders,

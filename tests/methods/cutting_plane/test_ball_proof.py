@@ -10,7 +10,8 @@ import pytest
 
 from streamsvm.methods.cutting_plane import ball_proof, one_read
 from streamsvm.methods.cutting_plane.ball_proof import MOST_OWN, make_room, note_shares
-from streamsvm.methods.cutting_plane.cuts import IDLE_STEPS, bound_dual
+from streamsvm.methods.cutting_plane.cuts import IDLE_STEPS
+from streamsvm.methods.cutting_plane.master_problem import bound_dual
 from streamsvm.methods.cutting_plane.near_rows import Part
 from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, start_state
 from streamsvm.methods.cutting_plane.origins import find_certificate

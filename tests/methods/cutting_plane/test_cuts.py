@@ -10,8 +10,9 @@ import pytest
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.methods.cutting_plane.cuts import CutState, bound_dual
+from streamsvm.methods.cutting_plane.cuts import CutState
 from streamsvm.methods.cutting_plane.exact_points import Magnitudes, look_for_rounding, take_magnitudes
+from streamsvm.methods.cutting_plane.master_problem import bound_dual
 from streamsvm.methods.cutting_plane.one_read_state import State
 from streamsvm.methods.cutting_plane.segments import LineState
 from streamsvm.numeric.rounding import UNIT

@@ -163,7 +163,7 @@ def test_trained_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 PEAK = """
 import re, sys
 from streamsvm.training import run_folder
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
 from streamsvm.training.train import TrainOptions, train

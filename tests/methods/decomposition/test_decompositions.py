@@ -230,7 +230,7 @@ def test_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch, tmp_path:
 WITHIN_LEAST = """
 import json, re, sys
 import streamsvm.training.train
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
 

@@ -221,13 +221,23 @@ def test_classes_with_many_features_are_trained_so(loss: str, tmp_path: Path, mo
     dataset, options = rows.store(tmp_path / "rows"), replace(OPTIONS, loss=loss, tol=1e-6)
     one_by_one = train(dataset, options)
     assert "resident_rows" in set_up(dataset, options).settings
-    monkeypatch.setattr("streamsvm.methods.set_up.MANY_FEATURES", 2)
+    monkeypatch.setattr("streamsvm.methods.set_up.MANY_DENSE_FEATURES", 2)
     monkeypatch.setattr(setup, "MOST_WEIGHTS", 2)
     found = train(dataset, options)
     assert found.status == "converged"
     for one, other in zip(found.problems, one_by_one.problems, strict=True):
         assert one["objective"] == pytest.approx(other["objective"], rel=2e-6)
         assert one["lower_bound"] <= other["objective"]
+
+
+@pytest.mark.parametrize(
+    ("n_features", "sparse", "of_all"), [(399, False, False), (400, False, True), (400, True, False)]
+)
+def test_dense_rows_of_some_classes_need_no_hessian_of_each(n_features: int, sparse: bool, of_all: bool) -> None:
+    X = np.zeros((9, n_features), np.float32)
+    source = ArrayDataset(csr_array(X) if sparse else X, np.arange(9, dtype=np.int32) % 3, np.arange(3))
+    fit = set_up(source, replace(OPTIONS, loss="squared_hinge"))
+    assert (fit.compiled == ("label-newton",)) == of_all
 
 
 @pytest.mark.parametrize("class_weight", [None, {"yes": 3.0}, "balanced"], ids=str)

@@ -171,7 +171,7 @@ def test_cutting_planes_reach_the_same_optimum() -> None:
 
 PEAK = """
 import re, sys
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
 from streamsvm.training.train import TrainOptions, train

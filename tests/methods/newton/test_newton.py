@@ -244,7 +244,7 @@ def test_a_matrix_that_rounding_has_made_singular() -> None:
 PEAK = """
 import re, sys
 from streamsvm.training import run_folder
-from streamsvm.data.dataset import open_dataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
 from streamsvm.training.train import TrainOptions, train

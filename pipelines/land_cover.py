@@ -1,0 +1,12 @@
+"""Run the story of the folder land_cover/, whose README.md describes it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).parents[1])  # The checkout, of which `pipelines` is a package.
+    from pipelines.land_cover.__main__ import main
+
+    sys.exit(main())

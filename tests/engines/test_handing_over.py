@@ -1,0 +1,156 @@
+"""A long pass on workers: tasks hand over what they have added, so that little is lost with a worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from distributed import Client, Worker
+
+from streamsvm.data.groups import plan_groups
+from streamsvm.data.source import RowSource
+from streamsvm.engines import pass_on_workers
+from streamsvm.engines.cluster import DistributedEngine
+from streamsvm.engines.part import UnderWay, leave_groups
+from streamsvm.engines.pass_on_workers import PassOnWorkers
+from streamsvm.engines.serial import SerialEngine
+from streamsvm.engines.subtrees import HANDED_BYTES, count_handed, count_levels, count_waiting
+from streamsvm.engines.workers import start_workers
+from streamsvm.numeric.rows import Rows
+from streamsvm.requests import Scan
+from tests.conftest import WORKER_BYTES
+from tests.engines.scans import Trace, add_to_trace, combine_traces, trace_scan
+from tests.engines.test_pass_on_workers import await_file
+
+pytestmark = pytest.mark.usefixtures("spawned_workers")
+
+
+@pytest.fixture(scope="module")
+def client(spawned_workers: None, workers_import_tests: None) -> Iterator[Client]:
+    """Two worker processes, one of which is killed."""
+    with start_workers(2, 1, WORKER_BYTES) as opened:
+        yield opened
+
+
+@pytest.fixture
+def source(sources: dict[str, RowSource], monkeypatch: pytest.MonkeyPatch) -> RowSource:
+    """Rows in sixteen groups of chunks."""
+    from streamsvm.data import groups
+
+    monkeypatch.setattr(groups, "SMALLEST_GROUP_BYTES", 1)
+    monkeypatch.setattr(groups, "GROUPS", 16)
+    return sources["dense"]
+
+
+@pytest.fixture
+def in_a_hurry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks end once, as soon as they have begun; files tell when they were asked, and when the first totals came."""
+    fetch: Callable[[PassOnWorkers], bool] = PassOnWorkers._fetch
+
+    def fetch_and_tell(under_way: PassOnWorkers) -> bool:
+        came = fetch(under_way)
+        if under_way._handed and under_way._handed[0].start == 0:
+            (tmp_path / "fetched").touch()
+        return came
+
+    monkeypatch.setattr(pass_on_workers, "HAND_OVER_SECONDS", 0.0)
+    monkeypatch.setattr(pass_on_workers, "leave_groups", partial(leave_and_tell, tmp_path))
+    monkeypatch.setattr(PassOnWorkers, "_fetch", fetch_and_tell)
+
+
+def leave_and_tell(folder: Path, name: str, dask_worker: Worker) -> dict[str, list[int]]:
+    """Leave groups once only, so that the groups of later tasks are not cut up further."""
+    if (folder / f"left {os.getpid()}").exists():
+        return {}
+    left = leave_groups(name, dask_worker)
+    if left:
+        (folder / f"left {os.getpid()}").touch()
+    return left
+
+
+def add_and_note(folder: Path, unlucky: int, third: int, trace: Trace, rows: Rows) -> None:
+    """Add rows, and note it. The process of `unlucky` is killed in its third group, once its first two were fetched."""
+    add_to_trace(trace, rows)
+    with (folder / "added").open("a") as file:
+        file.write(f"{rows.start}\n")
+    if os.getpid() == unlucky:
+        await_file(folder / f"left {unlucky}")
+        if rows.start == third:
+            await_file(folder / "fetched")
+            os.kill(unlucky, signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+def test_what_was_handed_over_is_not_read_again_when_the_worker_dies(
+    client: Client, source: RowSource, tmp_path: Path
+) -> None:
+    """All of its own groups would be, if its totals were on the worker alone."""
+    groups = plan_groups(source)
+    unlucky = client.run(os.getpid)[min(client.run(os.getpid))]
+    first, second, third = (int(source.chunk_starts[groups[k][0]]) for k in range(3))
+    engine = DistributedEngine(source, client, most_handed=100)
+    found = engine.scan(Scan(Trace, partial(add_and_note, tmp_path, unlucky, third), combine_traces))
+    engine.close()
+    assert found.tree == SerialEngine(source).scan(trace_scan()).tree
+    added = [int(line) for line in (tmp_path / "added").read_text().split()]
+    assert [added.count(row) for row in (first, second, third)] == [1, 1, 2]
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.parametrize("most_handed", [0, 1])
+def test_no_more_totals_are_handed_over_than_there_is_room_for(
+    client: Client, source: RowSource, most_handed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = list[int]()
+    fetch: Callable[[PassOnWorkers], bool] = PassOnWorkers._fetch
+
+    def fetch_and_count(under_way: PassOnWorkers) -> bool:
+        asked = fetch(under_way)
+        assert not (asked and len(under_way._handed) >= max(1, most_handed))
+        held.append(len(under_way._handed))
+        return asked
+
+    monkeypatch.setattr(PassOnWorkers, "_fetch", fetch_and_count)
+    engine = DistributedEngine(source, client, most_handed=most_handed)
+    found = engine.scan(Scan(Trace, add_slowly, combine_traces))
+    engine.close()
+    assert found.tree == SerialEngine(source).scan(trace_scan()).tree
+    assert held
+    assert most_handed or max(held) == 0
+
+
+def add_slowly(trace: Trace, rows: Rows) -> None:
+    """Add rows, so that the driver looks in between."""
+    ends = time.monotonic() + 0.05
+    add_to_trace(trace, rows)
+    while time.monotonic() < ends:
+        pass
+
+
+def test_a_task_keeps_its_next_group() -> None:
+    """So a task that was asked before it has begun does not end without a group."""
+    task = UnderWay("pass", "worker", deque([3, 4, 5]))
+    assert task.leave() == [4, 5]
+    assert task.leave() == []
+    assert [task.take(), task.take()] == [3, None]
+    assert task.leave() == []
+
+
+@pytest.mark.parametrize("totals_bytes", [0, 1000, 100_000, 1 << 20])
+def test_large_totals_stay_with_the_workers(totals_bytes: int) -> None:
+    n_groups = 512
+    held = count_handed(n_groups, totals_bytes)
+    assert held * totals_bytes <= HANDED_BYTES
+    assert bool(held) == (totals_bytes < 1 << 20)
+    nodes = (8 if held else 4) * count_levels(n_groups)
+    assert count_waiting(n_groups, 1, totals_bytes) == nodes + 8 + count_levels(n_groups)
+
+
+def test_the_groups_of_a_task_make_up_ranges() -> None:
+    assert pass_on_workers._find_ranges({4, 0, 1, 5, 7}) == (range(2), range(4, 6), range(7, 8))
