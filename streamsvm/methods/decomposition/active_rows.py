@@ -56,8 +56,8 @@ class Turn:
     """The active rows in a turn of a step.
 
     before, f: (m,), y_i a_i and the sums of the active rows before the step. damping: the factor of kernel values, so
-    that the sums of the active set are f + damping times what the step has changed. pairs: the pair steps of SMO that the
-    step has made.
+    that the sums of the active set are f + damping times what the step has changed. pairs: the pair steps of SMO that
+    the step has made.
     """
 
     active: ActiveSet
