@@ -181,7 +181,10 @@ def require_classes(source: RowSource) -> npt.NDArray[Any]:
     if source.has_targets:
         raise InputError(f"{source.name}: its labels are numbers to be predicted, and no classes: use the task regress")
     if source.classes is None:
-        raise InputError(f"{source.name}: no labels to learn from")
+        raise InputError(
+            f"{source.name}: no labels to learn from; --label COLUMN (label=... in Python) names their column: of an "
+            "AnnData file here, of other files when they are ingested"
+        )
     return source.classes
 
 

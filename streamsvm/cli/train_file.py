@@ -21,12 +21,13 @@ def open_data(options: argparse.Namespace, *, regression: bool, needs_labels: bo
 
     regression, needs_labels: whether the labels are numbers to be predicted, and whether there must be labels.
     """
+    from streamsvm.data.hdf5 import is_h5ad
     from streamsvm.data.open_dataset import open_dataset
     from streamsvm.data.sources import is_folder_of_files
 
     groups = getattr(options, "groups", None)
     local = None if is_remote(options.data) else Path(options.data)
-    if local is None or not (local.is_file() or is_folder_of_files(local)):
+    if local is None or (is_h5ad(local) and not regression) or not (local.is_file() or is_folder_of_files(local)):
         return open_dataset(options.data, options.label, groups, options.cache)
     if not local.is_file() or getattr(options, "plan", False):
         raise InputError(f"{local}: holds rows, and is no dataset: {_tell_commands(options)}")

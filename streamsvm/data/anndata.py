@@ -1,24 +1,27 @@
-"""AnnData `.zarr` files, opened as they are: X is dense or a csr_matrix, and the labels are a column of obs, or
-a matrix in obsm.
+"""AnnData files, `.zarr` and `.h5ad`, opened as they are: X is dense or a csr_matrix, and the labels are a column of
+obs, or a matrix in obsm.
 
 Such files carry no manifest, so a missing chunk cannot be told from a chunk of zeros; `info` says so. They are not
-copied: Zarr reads them, in the chunks that they have, with any of the allowed codecs.
+copied: Zarr or h5py reads them, in the chunks that they have, with any of the allowed codecs. The checksums of the
+chunks as they were first read are those that later reads have to find (data.store).
 """
 
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
 
 from streamsvm.data.anndata_arrays import read_indptr, read_shape
-from streamsvm.data.anndata_labels import OBSM, read_groups, read_label_sets, read_labels
-from streamsvm.data.codecs import exists, open_array, open_node
+from streamsvm.data.anndata_labels import OBSM, read_groups, read_label_sets, read_labels, read_names
+from streamsvm.data.codecs import exists, is_array, open_array, open_node
 from streamsvm.data.csr_layout import CsrLayout
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.dense_layout import DenseLayout
+from streamsvm.data.hdf5 import Hdf5Group, is_h5ad
 from streamsvm.data.layouts import Layout
 from streamsvm.data.store import StoredArray
 from streamsvm.errors import InputError, say_count
@@ -27,12 +30,12 @@ from streamsvm.numeric.rows import I64
 CHUNK_BYTES = 64 << 20
 
 
-def open_anndata(path: str, group: zarr.Group, label: str | None, groups: str | None = None) -> Dataset:
+def open_anndata(path: str, group: zarr.Group | Hdf5Group, label: str | None, groups: str | None = None) -> Dataset:
     """Open an AnnData group as a dataset. Raises InputError if it is none, or for names that are no columns of obs."""
     if not exists(group, "X") or not exists(group, "obs"):
         raise InputError(f"{path}: neither a streamsvm dataset nor an AnnData file (no X and obs in it)")
     X = open_node(group, "X", path)
-    layout, n_rows, starts = _open_dense(path, X) if isinstance(X, zarr.Array) else _open_csr(path, X)
+    layout, n_rows, starts = _open_dense(path, X) if is_array(X) else _open_csr(path, X)
     if not n_rows or not layout.n_features:
         raise InputError(f"{path}/X: no rows, or no features")
     vectors, classes, counts = {}, None, None
@@ -52,12 +55,19 @@ def open_anndata(path: str, group: zarr.Group, label: str | None, groups: str | 
         chunk_starts=starts,
         classes=classes,
         class_counts=counts,
-        fingerprint=hashlib.sha256(f"{path} {label} {n_rows} {layout.n_features}".encode()).hexdigest(),
+        fingerprint=_make_fingerprint(path, label, n_rows, layout.n_features),
         scaling=None,
-        feature_names=None,
+        feature_names=read_names(path, group, layout.n_features),
         meta={"source": ["anndata"], "arrays": None},
         label=label,
     )
+
+
+def _make_fingerprint(path: str, label: str | None, n_rows: int, n_features: int) -> str:
+    """Return a text that differs between files, and changes with the size or the time of a single file."""
+    about = Path(path).stat() if is_h5ad(path) else None
+    state = "" if about is None else f" {about.st_size} {about.st_mtime_ns}"
+    return hashlib.sha256(f"{path} {label} {n_rows} {n_features}{state}".encode()).hexdigest()
 
 
 def _open_dense(path: str, X: zarr.Array[Any]) -> tuple[Layout, int, I64]:
@@ -80,7 +90,7 @@ def _open_csr(path: str, X: zarr.Group) -> tuple[Layout, int, I64]:
         _check_kind(array, f"{path}/{array.path}", kinds)
     n_rows, n_features = read_shape(path, X)
     indptr = read_indptr(path, arrays[2], n_rows, arrays[0].shape[0], arrays[1].shape[0])
-    items = max(1, CHUNK_BYTES // 8)
+    items = max(1, min(CHUNK_BYTES // 8, int(indptr[-1])))
     inner = np.searchsorted(indptr[:-1], np.arange(items, max(indptr[-1], 1), items), side="left")
     starts = np.unique(np.concatenate(([0], inner, [n_rows]))).astype(np.int64)
     data, indices, limits = (StoredArray(array, array.path, None) for array in arrays)

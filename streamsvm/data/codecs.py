@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import zarr
 from zarr.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
+from streamsvm.data.hdf5 import Hdf5Array, Hdf5Group
 from streamsvm.errors import InputError
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 COMPRESSORS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
 FILTERS = {"bitround", "crc32c", "delta", "fixedscaleoffset", "shuffle", "vlen-bytes", "vlen-utf8"}
@@ -24,21 +28,28 @@ ALLOWED = COMPRESSORS | FILTERS | ZARR_3
 Metadata = dict[str, Any]
 
 
-def open_array(group: zarr.Group, name: str, place: str) -> zarr.Array[Any]:
+def open_array(group: zarr.Group | Hdf5Group, name: str, place: str) -> zarr.Array[Any]:
     """Open an array of a group, which messages call `place`.
 
     Raises InputError if there is no such array, or if one of its codecs is not in ALLOWED; then nothing is decoded.
     """
     found = open_node(group, name, place)
-    if isinstance(found, zarr.Group):
+    if not is_array(found):
         raise InputError(f"{place}/{name}: a group; an array is expected")
     return found
 
 
-def open_node(group: zarr.Group, name: str, place: str) -> zarr.Array[Any] | zarr.Group:
+def is_array(node: object) -> TypeIs[zarr.Array[Any]]:
+    """Tell whether a node is an array, and no group; an array of HDF5 passes for one of Zarr."""
+    return isinstance(node, zarr.Array | Hdf5Array)
+
+
+def open_node(group: zarr.Group | Hdf5Group, name: str, place: str) -> zarr.Array[Any] | zarr.Group:
     """Open an array, whose codecs must all be allowed, or a group by its name. Raises InputError for all else."""
     if not is_name(name):
         raise InputError(f"{place}: {name!r} is not the name of an array or group")
+    if isinstance(group, Hdf5Group):
+        return cast("zarr.Array[Any] | zarr.Group", group.open(name, place))
     stored = _find_metadata(group, name)
     if stored is None:
         raise InputError(f"{place}/{name}/{_metadata_files(group)[0]}: missing")
@@ -61,13 +72,17 @@ def is_name(name: str) -> bool:
     return not any(part in ("", ".", "..") for part in name.split("/"))
 
 
-def exists(group: zarr.Group, name: str) -> bool:
+def exists(group: zarr.Group | Hdf5Group, name: str) -> bool:
     """Tell whether a group holds an array or a group of that name, without giving its metadata to Zarr."""
+    if isinstance(group, Hdf5Group):
+        return group.exists(name)
     return _find_metadata(group, name) is not None
 
 
-def list_names(group: zarr.Group) -> list[str]:
+def list_names(group: zarr.Group | Hdf5Group) -> list[str]:
     """Return the names of all arrays and groups in a group, sorted."""
+    if isinstance(group, Hdf5Group):
+        return group.list_names()
 
     async def gather() -> list[str]:
         return [name async for name in group.store.list_dir(group.path)]

@@ -28,6 +28,7 @@ UNREAD = {  # the endings of files that no reader takes, and what to do with the
     **dict.fromkeys((".pkl", ".pickle", ".joblib"), "loading them would run code; save the rows as Parquet or .npz"),
     **dict.fromkeys((".zip", ".tar"), "unpack them: the files in a folder are read together"),
 }
+SAFETENSORS_INDEX = ".safetensors.index.json"
 COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # a guess of how many times larger the text is
 
 
@@ -142,6 +143,8 @@ def guess_format(path: str | Path) -> str:
 
     InputError for the ending of a format that is known and not read.
     """
+    if str(path).endswith(SAFETENSORS_INDEX):
+        return "safetensors"
     suffixes = [suffix for suffix in Path(path).suffixes if suffix not in COMPRESSED]
     last = suffixes[-1].lower() if suffixes else ""
     if last in UNREAD:

@@ -21,7 +21,8 @@ from streamsvm.data.destination import new_folder
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.writer import DatasetWriter, Shape
 from streamsvm.errors import InputError
-from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Matrix, Rows, compute_scores
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Matrix, Rows
 
 BLOCK_BYTES = 8 << 20
 CHUNK_BYTES = 16 << 20

@@ -8,6 +8,7 @@ from pathlib import Path
 from streamsvm.data.anndata import open_anndata
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.edits import open_edited
+from streamsvm.data.hdf5 import Hdf5Group, is_h5ad, open_hdf5
 from streamsvm.data.manifest import APPENDS_TO, DELETES_FROM, EDITED_FORMAT, JOINED_FORMAT
 from streamsvm.data.stored_dataset import open_group, read_manifest
 from streamsvm.errors import InputError, IntegrityError
@@ -29,7 +30,7 @@ def reopen_dataset(path: str, label: str | None, fingerprint: str, reads_groups:
 def open_dataset(
     path: str | Path, label: str | None = None, groups: str | None = None, cache: str | None = None
 ) -> Dataset:
-    """Open a dataset that `ingest` wrote, or an AnnData `.zarr` file as it is.
+    """Open a dataset that `ingest` wrote, or an AnnData file, `.zarr` or `.h5ad`, as it is.
 
     Parameters
     ----------
@@ -61,8 +62,9 @@ def open_dataset(
     text = str(path).removeprefix("file://")
     if cache is not None and not is_remote(text):
         raise InputError(f"{path}: --cache keeps copies of what is read from an object store, and this is a local path")
-    group, meta = open_group(text)
-    if not meta:
+    in_place = is_h5ad(text) and Path(text).is_file()
+    group, meta = (open_hdf5(text), {}) if in_place else open_group(text)
+    if isinstance(group, Hdf5Group) or not meta:
         if cache is not None:
             raise InputError(f"{path}: --cache is for datasets that ingest wrote, whose chunks have checksums")
         return open_anndata(text, group, label, groups)

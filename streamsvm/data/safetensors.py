@@ -1,5 +1,7 @@
 """The reader of safetensors files: X, and y, qid, sample_weight and groups if they are there, as tensors of one file.
 
+Several files are the rows of one after another. An index tells in which files beside it the tensors of one set lie.
+
 A file is the length of its header (8 bytes, little-endian), the header as JSON with type, shape and place of each
 tensor, and the values. They are mapped, so no package is needed, and nothing is loaded whole.
 """
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.arrays import Stream, count_label_axes, join_streams, open_stream
+from streamsvm.data.formats import SAFETENSORS_INDEX
 from streamsvm.data.pieces import ITEM_BYTES
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
@@ -33,23 +36,44 @@ _VECTORS = {"label": "y", "sample_weight": "sample_weight", "qid": "qid", "group
 
 
 def read_safetensors(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterator[SourceRows]:
-    """Yield the rows of a file: of the tensor X, or of its only tensor of rows and columns.
+    """Yield the rows of files, or of files of an index: of the tensor X, or of the only tensor of rows and columns.
 
     Raises InputError, which names the file and the reason.
     """
-    if len(paths) != 1:
-        raise InputError(f"{' '.join(map(str, paths))}: expected one .safetensors file")
-    path = str(paths[0])
-    with ExitStack() as copies:
-        try:
-            tensors = _map_tensors(copies.enter_context(copied(path)))
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise InputError(f"{path}: no safetensors file ({getattr(error, 'strerror', None) or error})") from error
-        X = _open(path, _find_rows(path, tensors), tensors, 2, piece_bytes)
-        named = {role: name for role, name in _VECTORS.items() if name in tensors}
-        axes = {role: count_label_axes(tensors[name][0]) if role == "label" else 1 for role, name in named.items()}
-        vectors = {role: _open(path, name, tensors, axes[role], piece_bytes) for role, name in named.items()}
-        yield from join_streams(X, vectors, None)
+    before: tuple[str, int, list[str]] | None = None
+    for path in map(str, paths):
+        with ExitStack() as copies:
+            try:
+                tensors = _map_tensors_of(path, copies)
+            except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+                reason = getattr(error, "strerror", None) or error
+                raise InputError(f"{path}: no safetensors file ({reason})") from error
+            rows = _find_rows(path, tensors)
+            named = {role: name for role, name in _VECTORS.items() if name in tensors}
+            found = path, int(tensors[rows][0].shape[1]) if tensors[rows][0].ndim == 2 else 0, list(named.values())
+            before = before or found
+            if found[1:] != before[1:]:
+                what = [f"{one[1]} features and {', '.join(one[2]) or 'no vectors'}" for one in (found, before)]
+                raise InputError(f"{path}: {what[0]}, but {before[0]} has {what[1]}")
+            X = _open(path, rows, tensors, 2, piece_bytes)
+            axes = {role: count_label_axes(tensors[name][0]) if role == "label" else 1 for role, name in named.items()}
+            vectors = {role: _open(path, name, tensors, axes[role], piece_bytes) for role, name in named.items()}
+            yield from join_streams(X, vectors, None)
+
+
+def _map_tensors_of(path: str, copies: ExitStack) -> dict[str, tuple[Vector, bool]]:
+    """Return the tensors of a file, or of the files of an index, as _map_tensors does."""
+    if not path.endswith(SAFETENSORS_INDEX):
+        return _map_tensors(copies.enter_context(copied(path)))
+    index = json.loads(copies.enter_context(copied(path)).read_bytes())
+    places, found = index["weight_map"], dict[str, tuple[Vector, bool]]()
+    folder = path.rpartition("/")[0]
+    for name in sorted(set(places.values())):
+        if Path(name).name != name:
+            raise ValueError(f"{name!r} is no name of a file beside the index")
+        tensors = _map_tensors(copies.enter_context(copied(f"{folder}/{name}" if folder else name)))
+        found |= {tensor: tensors[tensor] for tensor, place in places.items() if place == name and tensor in tensors}
+    return found
 
 
 def _map_tensors(path: Path) -> dict[str, tuple[Vector, bool]]:

@@ -6,7 +6,7 @@ import glob
 from collections.abc import Sequence
 from pathlib import Path
 
-from streamsvm.data.formats import has_known_ending
+from streamsvm.data.formats import SAFETENSORS_INDEX, has_known_ending
 from streamsvm.errors import InputError
 from streamsvm.urls import is_remote
 
@@ -46,7 +46,7 @@ def _list_folder(folder: Path) -> list[str | Path]:
             f"{folder}: is a dataset already; use it as it is (for instance by `streamsvm train`), or ingest the "
             "files that it was made of"
         )
-    files = _find_files(folder)
+    files = sorted(folder.glob(f"*{SAFETENSORS_INDEX}")) or _find_files(folder)
     if not files:
         raise InputError(
             f"{folder}: is a folder without files of rows, by their endings; name the files in it, or give a pattern "

@@ -9,10 +9,11 @@ straight into buffers that are used again. Several of them may lie in one file, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import zarr
@@ -24,6 +25,7 @@ from streamsvm.data.chunk_places import ChunkPlace, LocalPlace, RemotePlace, che
 from streamsvm.data.disk_cache import CachedPlace, DiskCache
 from streamsvm.data.object_file import RANGE_BYTES, Range
 from streamsvm.data.object_store import RemoteStore
+from streamsvm.data.row_ranges import cut_ranges, join_neighbours
 from streamsvm.data.shards import Shards, are_raw
 from streamsvm.errors import IntegrityError
 
@@ -53,6 +55,7 @@ class StoredArray:
     ) -> None:
         self.array, self.name, self.checksums = array, name, checksums
         self.parts, self.part_rows = parts, part_rows
+        self._first: dict[tuple[int, int], int] = {}  # checksums of the rows start:stop, of an array that has none
         self.length = int(array.shape[0])
         self.chunk_rows = int(array.chunks[0])
         self.row_items = int(np.prod(array.shape[1:], dtype=np.int64))
@@ -92,15 +95,23 @@ class StoredArray:
         return ChunkFile(file, self._payload_bytes, int(self.checksums[index]))
 
     def read(self, start: int, stop: int) -> Array:
-        """Return the rows start:stop, verified, in memory of their own."""
-        return self.take(np.array([start]), np.array([stop]))
+        """Return the rows start:stop, verified, in memory of their own.
+
+        Without checksums they are compared with the same rows as this process read them first.
+        """
+        values = self.take(np.array([start]), np.array([stop]))
+        if self.checksums is None:
+            found = google_crc32c.value(np.ascontiguousarray(values).reshape(-1).view(np.uint8))
+            if self._first.setdefault((start, stop), found) != found:
+                raise IntegrityError(f"{self.place}: rows {start}:{stop} are not those of the read before")
+        return values
 
     def take(self, starts: I64, stops: I64) -> Array:
         """Return the rows starts[0]:stops[0], starts[1]:stops[1], ... one after another, verified.
 
         The ranges ascend and do not overlap. Of a raw chunk only the parts in which the rows lie are read.
         """
-        starts, stops = _join_neighbours(starts, stops)
+        starts, stops = join_neighbours(starts, stops)
         if not self.is_raw and len(starts) == 1:
             return self._decode(int(starts[0]), int(stops[0]))
         try:
@@ -116,7 +127,7 @@ class StoredArray:
 
     def take_into(self, starts: I64, stops: I64, out: Bytes) -> None:
         """Do what `take` does, for raw chunks, into the bytes `out`."""
-        begin, pieces = 0, [(piece, self._list_ranges(*piece)) for piece in _cut(starts, stops, self.chunk_rows)]
+        begin, pieces = 0, [(piece, self._list_ranges(*piece)) for piece in cut_ranges(starts, stops, self.chunk_rows)]
         needs_parts = any(ranges is not None for _, ranges in pieces)
         parts = self._read_parts([index for (index, _, _), _ in pieces] if needs_parts else [])
         for k, ((index, low, high), ranges) in enumerate(pieces):
@@ -159,7 +170,7 @@ class StoredArray:
         """Begin to read the rows start:stop of raw chunks, which this thread will read soon."""
         if not self.is_raw or self.chunk_place is None:
             return
-        cut = _cut(np.array([start]), np.array([stop]), self.chunk_rows)
+        cut = cut_ranges(np.array([start]), np.array([stop]), self.chunk_rows)
         pieces = [(piece[0], self._list_ranges(*piece)) for piece in cut]
         for index, ranges in pieces:
             self._advise(index, ranges)
@@ -235,7 +246,7 @@ class StoredArray:
         """Copy rows out of chunks that Zarr decodes, several small chunks at a time."""
         together = max(1, DECODED_BYTES // (self.chunk_rows * self.row_bytes))
         at = 0
-        for _, low, high in _cut(starts, stops, together * self.chunk_rows):
+        for _, low, high in cut_ranges(starts, stops, together * self.chunk_rows):
             first = int(low[0])
             decoded = self._decode(first, int(high[-1]))
             for start, stop in pair(low - first, high - first):
@@ -260,25 +271,6 @@ class StoredArray:
             except (ValueError, TypeError, OSError, RuntimeError):
                 return self.describe(index)
         return self.describe(touched.start)
-
-
-def _join_neighbours(starts: I64, stops: I64) -> tuple[I64, I64]:
-    """Return the ranges that are not empty; ranges that touch each other become one."""
-    some = stops > starts
-    starts, stops = starts[some], stops[some]
-    apart = starts[1:] != stops[:-1]
-    return starts[np.append(True, apart)[: len(starts)]], stops[np.append(apart, True)[: len(stops)]]
-
-
-def _cut(starts: I64, stops: I64, step: int) -> Iterator[tuple[int, I64, I64]]:
-    """Cut ascending ranges at the multiples of `step`. Yield (k, starts, stops) for each k that has some of them."""
-    if not len(starts):
-        return
-    for k in range(int(starts[0]) // step, -(-int(stops[-1]) // step)):
-        here = slice(np.searchsorted(stops, k * step, side="right"), np.searchsorted(starts, (k + 1) * step))
-        if here.start < here.stop:
-            low, high = (np.clip(limits[here], k * step, (k + 1) * step) for limits in (starts, stops))
-            yield k, low, high
 
 
 def _find_place(array: zarr.Array[Any], cache: DiskCache | None) -> ChunkPlace | None:

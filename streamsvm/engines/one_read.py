@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.engines.protocol import Engine
-from streamsvm.numeric.rows import F64, Rows, compute_scores_of_parts
+from streamsvm.numeric.row_products import compute_scores_of_parts
+from streamsvm.numeric.rows import F64, Rows
 from streamsvm.requests import All, Question, RowState, Scan, Take, Walk
 
 TILE_ROWS = 4096  # rows of a walk that are added to passes at a time

@@ -143,7 +143,11 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
     def _warn_of_limit(self, result: Result) -> None:
         """Give scikit-learn's ConvergenceWarning if a limit of passes or seconds has ended the training."""
         if not (result.finished or STATUSES[result.status].is_final):
-            warnings.warn(f"{type(self).__name__}: {result.status_reason}", ConvergenceWarning, stacklevel=4)
+            warnings.warn(self._tell_limit(result), ConvergenceWarning, stacklevel=4)
+
+    def _tell_limit(self, result: Result) -> str:
+        """Return what is told of a limit that has ended the training."""
+        return f"{type(self).__name__}: {result.status_reason}"
 
     def _score(self, X: Any, model: Any = None) -> Any:
         """Return f(x) of each row of X, in any form that `fit` takes: (n,) or (n, K), or a Dask array for Dask rows.

@@ -70,7 +70,11 @@ class SVC(LibsvmLike, KernelSVC):
     resident_rows : int, str or None, default=None
         The rows in memory, as a number or a share ("10%"). None is all rows if there are at most 16,384 or if they are
         long, and else a fifth of them, as far as the memory allows.
-    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, max_iter, verbose : as in LinearSVC
+    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, verbose : as in LinearSVC
+    max_iter : int, default=-1
+        The most pair steps of SMO for each problem, as in LIBSVM; then the status is "pair_limit", and a
+        ConvergenceWarning is given. -1 is no limit. Where no pair steps are counted ("irwls", selection="platt",
+        "crammer_singer", and "interior-point"), it is another name of max_passes.
     probability : bool or {"sigmoid", "isotonic", "temperature"}, default=False
         As in LinearSVC; not for "interior-point".
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
@@ -109,7 +113,7 @@ class SVC(LibsvmLike, KernelSVC):
     coef_ : ndarray of shape (1, d) or (K (K - 1) / 2, d), float64
         Only for kernel="linear"; (K, d) with another multi_class.
     n_iter_ : ndarray of shape (1,) or (K (K - 1) / 2,), int64
-        The steps of each problem.
+        The pair steps of SMO of each problem, which max_iter limits; the steps where max_iter limits reads.
     probA_, probB_ : ndarray of shape (1,) or (K,), float64
         The sigmoids 1 / (1 + exp(A f + B)) of the scores f, with probability=True. They are deprecated, as those of
         scikit-learn are.
@@ -265,8 +269,8 @@ class SVC(LibsvmLike, KernelSVC):
         self.class_weight_ = compute_class_factors(source, self._options())
 
     def _count_steps(self, result: Result) -> Any:
-        """Return the steps of each problem, (n_problems,), as scikit-learn's SVC does."""
-        return np.array([problem["steps"] for problem in result.problems] or [result.steps])
+        """Return the pair steps, or else the steps, of each problem, (n_problems,), as scikit-learn's SVC does."""
+        return np.array(self._count_each(result))
 
     def _name_options(self) -> dict[str, Any]:
         task, way = settle_multi_class(TrainOptions.task, self.multi_class)

@@ -34,7 +34,8 @@ class SVR(LibsvmLike, BaseSVR):
     selection : {"second-order", "largest", "smallest", "random", "chunking"}, default="second-order"
         How the rows of working sets are chosen.
     inner, working_rows, tol, memory, resident_rows : as in SVC
-    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, max_iter, verbose : as in LinearSVC
+    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, verbose : as in LinearSVC
+    max_iter : as in SVC
 
     Attributes
     ----------

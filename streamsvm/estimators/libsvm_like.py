@@ -15,16 +15,20 @@ from streamsvm.estimators.classifier import BaseSVC
 from streamsvm.estimators.inputs import is_dask, is_dataset, is_sparse
 from streamsvm.estimators.kernel_base import KernelSVM
 from streamsvm.machine import default_budget_bytes, format_bytes, resident_bytes
+from streamsvm.methods.registry import AUTO
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric import known_values
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_entry
+from streamsvm.training.result import Result
 
 # C=inf asks for no errors at all. It is trained with this cost, since multipliers that stay below the cost are those of
 # any larger cost: the lower bound holds for C=inf as well, and P - D bounds what is left of errors times the cost.
 INFINITE_COST = 1e10
 VALUE_BYTES = 8  # of a kernel value that a function returns
+TERMINATED = "Solver terminated early (max_iter={}).  Consider pre-processing your data with StandardScaler or "
+TERMINATED += "MinMaxScaler."
 NEAR_SHARE = 0.5  # of the cost, which multipliers have to stay below
 
 
@@ -111,6 +115,33 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
                 "kernel='precomputed' on the function's values to save a model that takes rows of such values"
             )
         super().save(path)
+
+    def _counts_pairs(self) -> bool:
+        """Whether the pair steps of SMO are counted and limited by max_iter, as in LIBSVM, and not the reads."""
+        given = [getattr(self, name, None) for name in ("inner", "selection", "multi_class")]
+        return self.solver in (AUTO, "smo") and given[0] in (None, "smo") and not {"platt", "crammer_singer"} & {*given}
+
+    def _limit_passes(self) -> int | None:
+        return self.max_passes if self._counts_pairs() else super()._limit_passes()
+
+    def _list_own_options(self) -> dict[str, str]:
+        is_limited = self._counts_pairs() and self.max_iter != -1
+        return super()._list_own_options() | ({"max_pairs": str(self.max_iter)} if is_limited else {})
+
+    def _count_steps(self, result: Result) -> Any:
+        """Return the pair steps of SMO, or else the steps; of many problems the most of one of them."""
+        return int(max(self._count_each(result)))
+
+    def _count_each(self, result: Result) -> list[int]:
+        """Return the pair steps of SMO of each problem, or else the steps."""
+        each = result.problems or [{"steps": result.steps, **result.history[-1]}]
+        return [problem.get("pairs", problem["steps"]) for problem in each]
+
+    def _tell_limit(self, result: Result) -> str:
+        """Return, of a limit of pair steps, also the words of scikit-learn, by which its warning is filtered."""
+        if result.status != "pair_limit":
+            return super()._tell_limit(result)
+        return f"{TERMINATED.format(self.max_iter)} {super()._tell_limit(result)}"
 
     def _name_kernel(self) -> dict[str, Any]:
         named = super()._name_kernel()

@@ -40,7 +40,8 @@ class NuSVC(SVC):
     selection : {"second-order", "largest", "smallest", "random", "chunking"}, default="second-order"
         How the rows of working sets are chosen. SMO solves them; pairs of rows are of one class.
     working_rows, tol, class_weight, memory, resident_rows : as in SVC
-    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, max_iter, verbose : as in LinearSVC
+    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, verbose : as in LinearSVC
+    max_iter : as in SVC
     probability : bool or {"sigmoid", "isotonic", "temperature"}, default=False
         As in LinearSVC.
     decision_function_shape, break_ties, multi_class : as in SVC
@@ -147,7 +148,8 @@ class NuSVR(LibsvmLike, BaseSVR):
     selection : {"second-order", "largest", "smallest", "random", "chunking"}, default="second-order"
         How the rows of working sets are chosen. SMO solves them.
     working_rows, tol, memory, resident_rows : as in SVC
-    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, max_iter, verbose : as in LinearSVC
+    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, verbose : as in LinearSVC
+    max_iter : as in SVC
 
     Attributes
     ----------

@@ -23,11 +23,12 @@ class Report(Progress):
     """The progress of a state.
 
     finished: the solver has done all its work, although no optimum is proved. problems: where many problems are solved
-    side by side, what is known of each of them, as JSON.
+    side by side, what is known of each of them, as JSON. pairs: the pair steps of SMO so far, if they are counted.
     """
 
     finished: bool = False
     problems: tuple[dict[str, Any], ...] = ()
+    pairs: int | None = None
 
 
 @dataclass(frozen=True)

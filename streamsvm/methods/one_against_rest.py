@@ -230,6 +230,7 @@ def _describe(report: Report, status: str, steps: int) -> dict[str, Any]:
         "relative_gap": report.relative_gap,
         "passes": report.passes,
         "steps": steps,
+        **({} if report.pairs is None else {"pairs": report.pairs}),
     }
 
 

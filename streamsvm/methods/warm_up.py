@@ -12,7 +12,8 @@ import numpy as np
 from streamsvm.methods.registry import METHODS
 from streamsvm.numeric.canonical import make_canonical_rows
 from streamsvm.numeric.compilation import load_or_compile
-from streamsvm.numeric.rows import CsrRows, Matrix, Rows, compute_scores, take_rows
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows, take_rows
 
 ALL_MODELS = ("cutting-plane", "ranking", "kernel-sums", "smo")  # what scores rows and measures models of any kind
 FEATURE_MAPS = "feature-map"  # This group belongs to the feature maps, which are no method and have no record.

@@ -16,7 +16,8 @@ from streamsvm.numeric.feature_maps import KernelMap
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.many_kernel_sums import compute_kernel_sums
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
-from streamsvm.numeric.rows import CsrRows, Matrix, compute_scores
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import CsrRows, Matrix
 
 DENSE, SPARSE, PAIRS = "scores/dense", "scores/sparse", "pairs"
 

@@ -21,17 +21,8 @@ from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.many_kernel_sums import compute_kernel_sums
 from streamsvm.numeric.pairs_of_classes import count_pairs, expand, sum_by_class, vote
-from streamsvm.numeric.rows import (
-    F64,
-    I64,
-    CsrRows,
-    Matrix,
-    compute_scores,
-    keep_features,
-    pack_rows,
-    slice_rows,
-    to_dense,
-)
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, keep_features, pack_rows, slice_rows, to_dense
 from streamsvm.numeric.scaling import Scaling, make_rescaling, same_scaling
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from streamsvm.numeric.rows import F64, I32, I64, Rows, add_rows, compute_scores
+from streamsvm.numeric.row_products import add_rows, compute_scores
+from streamsvm.numeric.rows import F64, I32, I64, Rows
 
 
 def read_costs(class_costs: F64, rows: Rows) -> F64:

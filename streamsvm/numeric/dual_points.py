@@ -32,7 +32,8 @@ from streamsvm.numeric.exact_sums import ExactSums, add_exact_sums, combine_exac
 from streamsvm.numeric.kernels import absolute
 from streamsvm.numeric.own_shares import OwnShares
 from streamsvm.numeric.rounding import SMALLEST, UNIT, add_pairs
-from streamsvm.numeric.rows import F64, I64, Rows, add_rows
+from streamsvm.numeric.row_products import add_rows
+from streamsvm.numeric.rows import F64, I64, Rows
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from streamsvm.numeric.class_losses import read_costs
 from streamsvm.numeric.exact_losses import ExactLosses, bound_score, compute_exact_scores
 from streamsvm.numeric.kernels import absolute
 from streamsvm.numeric.rounding import add_to_pair, add_two
-from streamsvm.numeric.rows import F64, I32, Rows, compute_scores
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, I32, Rows
 
 
 def add_exact_classes(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs: F64) -> None:

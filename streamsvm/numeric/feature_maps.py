@@ -30,16 +30,8 @@ from streamsvm.numeric import known_values
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_squares, to_float64
 from streamsvm.numeric.overflow import round_rows
-from streamsvm.numeric.rows import (
-    F32,
-    F64,
-    I64,
-    CsrRows,
-    Matrix,
-    compute_scores,
-    pack_rows,
-    to_dense,
-)
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Matrix, pack_rows, to_dense
 from streamsvm.numeric.saved_parts import (
     MOST_FEATURES,
     read_count,

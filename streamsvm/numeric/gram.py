@@ -16,7 +16,8 @@ import numpy.typing as npt
 from numba import njit
 from scipy.linalg.blas import dsyrk
 
-from streamsvm.numeric.rows import F32, F64, I32, I64, SUMS_MAY_BE_REORDERED, CsrRows, Matrix
+from streamsvm.numeric.row_products import SUMS_MAY_BE_REORDERED
+from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix
 
 # So many rows are added at once. With fewer, reading and writing the matrix takes longer than the products.
 BUFFER_ROWS = 256

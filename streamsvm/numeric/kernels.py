@@ -37,17 +37,8 @@ from streamsvm.numeric.kernel_values import (
     evaluate_rows,
 )
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import (
-    F64,
-    I64,
-    CsrRows,
-    Matrix,
-    Values,
-    add_rows,
-    compute_scores,
-    slice_rows,
-    split,
-)
+from streamsvm.numeric.row_products import add_rows, compute_scores
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Values, slice_rows, split
 from streamsvm.numeric.tiles import measure_dense, measure_sparse
 
 TILE_ROWS = 512

@@ -17,7 +17,8 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, add_rows_of, compute_scores, split
+from streamsvm.numeric.row_products import add_rows_of, compute_scores
+from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
 
 NO_WEIGHTS = np.empty(0)
 FINE_STEPS = 64  # steps with an exact loss in each interval between two cut steps

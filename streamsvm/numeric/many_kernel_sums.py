@@ -15,7 +15,8 @@ from streamsvm.numeric.kernels import (
     share_rows,
     type_of,
 )
-from streamsvm.numeric.rows import F64, Matrix, Values, compute_scores, slice_rows
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, Matrix, Values, slice_rows
 
 SUMMED_COLUMNS = 4096  # columns whose values with a tile of rows are held at once
 PRODUCT_TERMS = 4  # a sum of m terms in any order loses as much as bound_sums says of this many times m terms

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.numeric.kernels import compute_squares, to_float64
-from streamsvm.numeric.rows import F64, Rows, compute_scores
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, Rows
 
 ROUNDING = 2.0**-47  # share of the mean square that is left of the variance of equal values
 

@@ -20,7 +20,8 @@ from scipy.linalg import cholesky, solve_triangular
 
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F32, F64, I32, I64, SUMS_MAY_BE_REORDERED, CsrRows, Rows, add_rows, split
+from streamsvm.numeric.row_products import SUMS_MAY_BE_REORDERED, add_rows
+from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Rows, split
 
 RIDGE = 1e-6  # times the mean of M's diagonal, which is added to the diagonal: M is positive definite then
 UNIT32 = 2.0**-24

@@ -47,6 +47,7 @@ STATUSES = {
         3, False, "As many passes as were allowed are made. After budgeted-sgd's epochs the exit status is 0."
     ),
     "time_limit": Status(3, False, "As many seconds as were allowed have passed."),
+    "pair_limit": Status(3, False, "As many pair steps as were allowed (`max_pairs`) are made."),
     "stalled": Status(3, True, "Further steps no longer change what is proved: rounding is the limit."),
     "interrupted": Status(1, False, "A signal ended the run; the checkpoint of its last finished step is written."),
 }
@@ -69,6 +70,8 @@ def explain(
         case "pass_limit":
             before = "; it counts the passes before --resume, too, and a larger --max-passes goes on" * is_resumed
             return f"the limit of {passes} was reached{proved}{before}"
+        case "pair_limit":
+            return f"the limit of {say_count(int(options.options['max_pairs']), 'pair step')} was reached{proved}"
         case "time_limit":
             return f"the seconds that were allowed were over after {passes}{proved}"
         case "interrupted":

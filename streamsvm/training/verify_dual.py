@@ -40,7 +40,8 @@ from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.own_shares import put_own_shares
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rounding import UNIT, add_pairs, bound_rounding, multiply_two
-from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, take_rows
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, I64, Rows, take_rows
 from streamsvm.requests import Scan
 
 SLICE_ROWS = 1024  # rows whose scores by all weight vectors are held at once

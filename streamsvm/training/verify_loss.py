@@ -13,7 +13,8 @@ from streamsvm.models.model import LinearModel
 from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.kernels import compute_squares
 from streamsvm.numeric.rounding import bound_rounding
-from streamsvm.numeric.rows import F64, Rows, compute_scores
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, Rows
 from streamsvm.numeric.smooth_loss import SmoothLoss
 from streamsvm.requests import Scan
 from streamsvm.training.verify_dual import single_out

@@ -17,7 +17,8 @@ from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.feature_maps import Features, KernelMap, PolynomialMap, make_nystrom_map
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.one_blas_thread import one_blas_thread
-from streamsvm.numeric.rows import Rows, add_rows, to_dense
+from streamsvm.numeric.row_products import add_rows
+from streamsvm.numeric.rows import Rows, to_dense
 from streamsvm.requests import Scan
 from tests.conftest import make_problem
 

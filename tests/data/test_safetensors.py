@@ -98,12 +98,10 @@ def test_headers_that_lie(changed: dict[str, Any], message: str, tmp_path: Path)
         ingest(tmp_path / "rows.safetensors", tmp_path / "rows.zarr")
 
 
-def test_more_rows_than_labels_and_two_files(tmp_path: Path) -> None:
+def test_more_rows_than_labels(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.safetensors", X=X, y=Y[:10])
     with pytest.raises(InputError, match=r"y: 10 rows, but .* has 500"):
         ingest(file, tmp_path / "rows.zarr")
-    with pytest.raises(InputError, match=r"expected one \.safetensors file"):
-        ingest([file, file], tmp_path / "rows.zarr")
 
 
 def test_names_of_tensors_do_not_steer_a_terminal(tmp_path: Path) -> None:
@@ -111,3 +109,44 @@ def test_names_of_tensors_do_not_steer_a_terminal(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="which tensor has the rows") as caught:
         ingest(path, tmp_path / "d.zarr")
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("how", ["list", "pattern", "folder"])
+def test_several_files_are_rows_one_after_another(how: str, tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    files = [write(folder / f"{k}.safetensors", X=X[k::2], y=Y[k::2]) for k in range(2)]
+    source = {"list": files, "pattern": str(folder / "*.safetensors"), "folder": folder}[how]
+    dataset = ingest(source, tmp_path / "rows.zarr", shuffle=None)
+    np.testing.assert_array_equal(dataset.read(0).X, np.concatenate([X[::2], X[1::2]]))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(dataset.column("y"), np.concatenate([Y[::2], Y[1::2]]))  # type: ignore[arg-type]
+
+
+def test_an_index_tells_where_tensors_lie(tmp_path: Path) -> None:
+    write(tmp_path / "a-1-of-2.safetensors", X=X)
+    write(tmp_path / "a-2-of-2.safetensors", y=Y, X=np.zeros((3, 3), np.float32))
+    index = tmp_path / "a.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"X": "a-1-of-2.safetensors", "y": "a-2-of-2.safetensors"}}))
+    for source in (index, tmp_path):
+        dataset = ingest(source, tmp_path / "out" / "rows.zarr", shuffle=None, overwrite=True)
+        np.testing.assert_array_equal(dataset.read(0).X, X)  # type: ignore[arg-type]
+        assert dataset.column("y") is not None
+    index.write_text(json.dumps({"weight_map": {"X": "../a.safetensors"}}))
+    with pytest.raises(InputError, match=r"'\.\./a\.safetensors' is no name of a file beside the index"):
+        ingest(index, tmp_path / "no.zarr")
+    index.write_text("[]")
+    with pytest.raises(InputError, match="no safetensors file"):
+        ingest(index, tmp_path / "no.zarr")
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"X": X[:, :4], "y": Y}, r"b\.safetensors: 4 features and y, but .*a\.safetensors has 6 features and y"),
+        ({"X": X}, r"b\.safetensors: 6 features and no vectors, but .*a\.safetensors has 6 features and y"),
+    ],
+)
+def test_files_of_other_rows_are_refused(second: dict[str, Any], message: str, tmp_path: Path) -> None:
+    files = [write(tmp_path / "a.safetensors", X=X, y=Y), write(tmp_path / "b.safetensors", **second)]
+    with pytest.raises(InputError, match=message):
+        ingest(files, tmp_path / "rows.zarr")

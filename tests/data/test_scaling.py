@@ -16,7 +16,8 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import InputError
 from streamsvm.models.model import LinearModel
-from streamsvm.numeric.rows import CsrRows, compute_scores
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import CsrRows
 from streamsvm.numeric.scaling import FeatureStatistics, Scaling
 from tests.data.conftest import Collect, Write
 

@@ -15,7 +15,8 @@ from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.one_read import answer, answer_all
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.numeric.rows import Rows, compute_scores
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import Rows
 from streamsvm.requests import All, Scan, Take, Walk
 from tests.engines.scans import Trace, note_rows, trace_scan
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,17 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sklearn import svm
-from sklearn.base import clone
+from sklearn.base import clone, is_outlier_detector, is_regressor
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import streamsvm
-from streamsvm import SVC, SVR
+from streamsvm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
 from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, MemoryBudgetError
+from streamsvm.options import TrainOptions
+from streamsvm.training.train import train
 
 RANDOM = np.random.default_rng(5)
 CODES = RANDOM.integers(0, 4, 240)
@@ -34,6 +38,51 @@ def own_kernel(left: Any, right: Any) -> Any:
 
 
 K = own_kernel(X, X)
+
+
+@pytest.mark.parametrize(
+    "ours", [SVC(), SVR(), NuSVC(nu=0.2), NuSVR(), OneClassSVM()], ids=lambda one: type(one).__name__
+)
+def test_max_iter_counts_pair_steps(ours: Any) -> None:
+    """A pair step moves two multipliers, those that were zero included; the limit proves what is there all the same."""
+    told = (
+        r"^Solver terminated early \(max_iter=7\).  Consider pre-processing.* the limit of 7 pair steps was reached at"
+    )
+    y = (TARGET,) if is_regressor(ours) else () if is_outlier_detector(ours) else (Y,)
+    with pytest.warns(ConvergenceWarning, match=told):
+        model = clone(ours).set_params(max_iter=7).fit(X, *y)
+    assert np.all(np.asarray(model.n_iter_) == 7)
+    assert (model.status_, model.fit_status_) == ("pair_limit", 1)
+    assert 0 <= model.lower_bound_ < model.objective_
+    if isinstance(ours, SVC | SVR) and not isinstance(
+        ours, NuSVC | NuSVR
+    ):  # the others begin with a sum of multipliers
+        assert 2 <= len(model.support_) <= 14
+    enough = clone(ours).fit(X, *y)
+    assert enough.status_ == "converged"
+    again = clone(ours).set_params(max_iter=int(np.max(enough.n_iter_)) + 1).fit(X, *y)
+    np.testing.assert_array_equal(again.dual_coef_, enough.dual_coef_)
+
+
+def test_each_pair_of_classes_has_its_limit_of_pair_steps() -> None:
+    """With few active rows as with all of them."""
+    for more in ({}, {"resident_rows": 40, "tol": 1e-6}):
+        with pytest.warns(ConvergenceWarning, match="terminated early"):
+            model = SVC(gamma=0.3, max_iter=9, **more).fit(X, CLASSES)
+        assert model.n_iter_.tolist() == [9] * 6
+
+
+def test_a_run_goes_on_with_a_higher_limit_of_pair_steps(tmp_path: Path) -> None:
+    rows = ingest(X, tmp_path / "rows.zarr", Y)
+    options = TrainOptions(solver="smo", kernel="rbf", gamma=0.3, options={"max_pairs": "5"})
+    first = train(rows, options, tmp_path / "run")
+    assert (first.status, first.history[-1]["pairs"]) == ("pair_limit", 5)
+    after = train(rows, replace(options, options={"max_pairs": "100000"}), tmp_path / "run", resume=True)
+    assert (after.status, after.history[-1]["pairs"] > 5) == ("converged", True)
+    with pytest.raises(
+        InputError, match="max_pairs: it counts the pair steps of smo on working sets, and there are none"
+    ):
+        train(rows, replace(options, solver="irwls"))
 
 
 @pytest.mark.once

@@ -66,7 +66,7 @@ def test_the_smaller_limit_of_passes_holds() -> None:
             model = LinearSVC(acceleration="line-search", tol=1e-9, **limits).fit(X, Y)
         assert model.n_iter_ == 2
     with pytest.warns(ConvergenceWarning, match="limit of 3 passes"):
-        SVC(tol=1e-9, resident_rows="10%", max_iter=3).fit(X, Y)
+        SVC(solver="irwls", tol=1e-9, resident_rows="10%", max_iter=3).fit(X, Y)
 
 
 def test_verbose_prints_each_step(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,8 @@ from streamsvm.numeric.kernels import (
     compute_squares,
     to_float64,
 )
-from streamsvm.numeric.rows import F64, CsrRows, Matrix, add_rows_of, take_rows
+from streamsvm.numeric.row_products import add_rows_of
+from streamsvm.numeric.rows import F64, CsrRows, Matrix, take_rows
 from tests.kernel_problems import KINDS, compute_matrix, to_csr
 
 D = 7

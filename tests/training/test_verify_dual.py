@@ -12,7 +12,7 @@ import pytest
 
 from streamsvm.data.readers import ingest
 from streamsvm.numeric.dual_points import find_active
-from streamsvm.numeric.rows import compute_scores
+from streamsvm.numeric.row_products import compute_scores
 from streamsvm.training import verify_dual
 from streamsvm.training.train import TrainOptions, train
 from tests.conftest import Problem, make_problem

@@ -37,11 +37,11 @@ def time_inner(name: str, watch: list[float]) -> Iterator[None]:
     """Append the CPU seconds of each call of an inner solver to `watch`."""
     solver = active_set.INNER_SOLVERS[name]
 
-    def timed(problem: WorkingSet, tol: float) -> F64:
+    def timed(problem: WorkingSet, tol: float, most_pairs: int) -> tuple[F64, int]:
         start = time.process_time()
-        moved = solver(problem, tol)
+        found = solver(problem, tol, most_pairs)
         watch.append(time.process_time() - start)
-        return moved
+        return found
 
     active_set.INNER_SOLVERS[name] = timed
     try:

@@ -21,7 +21,8 @@ from streamsvm.methods.decomposition.kernel_columns import ColumnCache, form_ker
 from streamsvm.methods.decomposition.selection import PREVIOUS_SET_DIVISOR, find_largest, join_rows
 from streamsvm.numeric.class_shares import multiply_shares
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, combine_rows_of
-from streamsvm.numeric.rows import F64, I32, I64, Matrix, Values, compute_scores, take_rows
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, I32, I64, Matrix, Values, take_rows
 
 MOST_ROUNDS, BASE_ROUNDS, ROUNDS_PER_ROW = 1000, 50, 4  # of a step, as in decomposition.active_set
 SAME_SET_ROUNDS = 20  # of a step whose active rows are one working set, so that slow steps are seen, and can be stopped

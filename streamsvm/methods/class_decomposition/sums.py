@@ -16,7 +16,8 @@ from streamsvm.methods.decomposition.row_sums import RowSums, add_tile
 from streamsvm.numeric import known_values
 from streamsvm.numeric.kernels import Kernel, bound_combination, bound_linear_sums, combine_rows_of, to_float64
 from streamsvm.numeric.many_kernel_sums import prove_kernel_sums
-from streamsvm.numeric.rows import F64, Matrix, Rows, compute_scores, slice_rows, take_rows
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, Matrix, Rows, slice_rows, take_rows
 
 FLOAT64_ROWS = 4096  # rows that are held in float64 at once
 

@@ -33,7 +33,8 @@ from streamsvm.methods.cutting_plane.cuts import (
 from streamsvm.methods.cutting_plane.master_problem import minimise_master, scale_costs
 from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.magnitudes import add_row_magnitudes
-from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
+from streamsvm.numeric.row_products import add_rows, compute_scores
+from streamsvm.numeric.rows import F64, Rows
 from streamsvm.requests import All, Scan, Solver, Step
 
 STEPS = (0.1, 0.3, 1.0)  # where a pass cuts: shares of the way from the best point to the minimiser

@@ -17,7 +17,8 @@ from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.magnitudes import add_row_magnitudes
-from streamsvm.numeric.rows import Rows, add_rows
+from streamsvm.numeric.row_products import add_rows
+from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
 from streamsvm.requests import MemoryNeed

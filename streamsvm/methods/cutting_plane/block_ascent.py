@@ -42,7 +42,8 @@ from streamsvm.methods.cutting_plane.rows_in_memory import improve
 from streamsvm.methods.cutting_plane.segments import LineState, look_along, search_line
 from streamsvm.numeric.exact_losses import ExactLosses
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F64, I64, Rows, add_rows
+from streamsvm.numeric.row_products import add_rows
+from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.requests import All, Scan, Solver, Step, Take, Walk
 
 EPOCHS = 10  # of the ascent on a block and the kept rows, at most, in the first passes

@@ -24,7 +24,8 @@ from streamsvm import interrupts
 from streamsvm.numeric.kernels import compute_squares
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.prefetch import prefetch
-from streamsvm.numeric.rows import F32, F64, I32, I64, SUMS_MAY_BE_REORDERED, U32, Rows, compute_scores, split
+from streamsvm.numeric.row_products import SUMS_MAY_BE_REORDERED, compute_scores
+from streamsvm.numeric.rows import F32, F64, I32, I64, U32, Rows, split
 
 AHEAD = 4  # visits from the fetching of a row to its own visit
 LINE = 16  # numbers of 4 bytes in a line of the cache

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from streamsvm.numeric.kernels import compute_squares
 from streamsvm.numeric.magnitudes import add_row_magnitudes
-from streamsvm.numeric.rows import F64, I64, Matrix, Rows, add_rows, compute_scores, stack_rows, take_rows
+from streamsvm.numeric.row_products import add_rows, compute_scores
+from streamsvm.numeric.rows import F64, I64, Matrix, Rows, stack_rows, take_rows
 
 
 @dataclass(frozen=True)

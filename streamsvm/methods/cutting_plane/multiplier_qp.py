@@ -29,7 +29,8 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from streamsvm import interrupts
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F64, CsrRows, Rows, compute_scores, slice_rows, to_dense
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, CsrRows, Rows, slice_rows, to_dense
 
 MOST_ROWS = 500  # Their H has 2 MB, and a step takes a hundredth of a second.
 BLOCK_ROWS = 32  # Two blocks of rows are in float64 at once; each takes as much memory as so many cuts.

@@ -26,7 +26,8 @@ import numpy.typing as npt
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.row_norms import RowNorm, bound_rows, measure_rows
-from streamsvm.numeric.rows import F64, I64, Rows, add_rows, compute_scores, stack_rows, take_rows
+from streamsvm.numeric.row_products import add_rows, compute_scores
+from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
 
 POWER = 1.5
 SPARE_ROWS = 64  # rows that a group may hold beyond twice its share, while it is being read

@@ -38,7 +38,8 @@ from streamsvm.methods.cutting_plane.nearest_point import find_nearest
 from streamsvm.numeric.fixed_sum_certificates import find_offset
 from streamsvm.numeric.kernels import combine_rows
 from streamsvm.numeric.rounding import UNIT, bound_rounding
-from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, take_rows
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, I64, Rows, take_rows
 from streamsvm.requests import Progress, Scan, Solver, Step, Take, find_status
 
 MOST_POINTS = 64  # of V, which are kept at once

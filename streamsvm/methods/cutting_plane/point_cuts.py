@@ -16,7 +16,8 @@ from numba import njit
 from numba.extending import register_jitable
 
 from streamsvm.numeric.losses import NO_WEIGHTS
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, add_rows_of, compute_scores, split
+from streamsvm.numeric.row_products import add_rows_of, compute_scores
+from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
 
 
 @dataclass

@@ -19,7 +19,8 @@ from streamsvm.numeric.exact_losses import add_exact, start_exact
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
 from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.numeric.row_norms import bound_rows, make_norm, measure_rows
-from streamsvm.numeric.rows import Rows, compute_scores_of_parts
+from streamsvm.numeric.row_products import compute_scores_of_parts
+from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, compute_class_costs
 
 

@@ -25,7 +25,8 @@ from scipy.linalg import cho_factor, cho_solve
 
 from streamsvm import interrupts
 from streamsvm.numeric.gram import GramSum
-from streamsvm.numeric.rows import F64, I64, Rows, add_rows, compute_scores
+from streamsvm.numeric.row_products import add_rows, compute_scores
+from streamsvm.numeric.rows import F64, I64, Rows
 
 FIRST_WIDTH = 1.0
 NARROWER = 0.3  # the width is multiplied by this once the gap is mostly what the smoothing adds

@@ -25,7 +25,7 @@ from streamsvm.methods.decomposition.fixed_sums import SummedRows, Totals
 from streamsvm.methods.decomposition.irwls import solve_by_irwls
 from streamsvm.methods.decomposition.kernel_columns import ColumnCache, form_kernel, scale
 from streamsvm.methods.decomposition.nu_tube import NuTubeRows, Tube, cut_step
-from streamsvm.methods.decomposition.pair_updates import solve_by_few_pairs
+from streamsvm.methods.decomposition.pair_updates import NO_LIMIT, run_few_pairs
 from streamsvm.methods.decomposition.platt import solve_by_platt
 from streamsvm.methods.decomposition.selection import Conditions, choose_working_set
 from streamsvm.methods.decomposition.tube import AnyRows, Hinges, choose_sides
@@ -45,8 +45,13 @@ UNSOLVED_VIOLATION = 2.0  # a working set is not solved if its violation exceeds
 # Platt's sweeps end after so many kernel values: a multiple of the pairs of rows, and a number to begin with.
 PLATT_VALUES_PER_PAIR, LEAST_PLATT_VALUES = 100, 3_000_000
 INNER_TOL_SHARE = 0.1  # a working set is solved to this share of the violation at which it was chosen
-InnerSolver = Callable[[WorkingSet, float], F64]
-INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_few_pairs, "irwls": solve_by_irwls, "qp": solve_by_qp}
+# An inner solver takes the most pair steps of SMO that it may make, and also returns how many it has made.
+InnerSolver = Callable[[WorkingSet, float, int], tuple[F64, int]]
+INNER_SOLVERS: dict[str, InnerSolver] = {
+    "smo": run_few_pairs,
+    "irwls": lambda problem, tol, _: (solve_by_irwls(problem, tol), 0),
+    "qp": lambda problem, tol, _: (solve_by_qp(problem, tol), 0),
+}
 
 
 @dataclass
@@ -119,6 +124,7 @@ class Rounds:
     rows that are not active and will move like it. D still rises (sigma' of Ma et al. 2015, "Adding vs. averaging").
     gap: the relative duality gap that is small enough if all rows are active, else None.
     previous: the last working set, in the order in which its rows joined it.
+    most_pairs: the most pair steps of SMO; pairs: those made so far.
     """
 
     kernel: Kernel
@@ -130,6 +136,8 @@ class Rounds:
     damping: float = 1.0
     gap: float | None = None
     previous: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    most_pairs: int = NO_LIMIT
+    pairs: int = 0
 
 
 def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, limit: int) -> bool:
@@ -145,7 +153,7 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
         conditions = active.settle()
         if conditions.violation <= tol or _has_gap(active, conditions.bias, rounds.gap):
             return True
-        if idle == MOST_IDLE_ROUNDS or unsolved == MOST_UNSOLVED_ROUNDS:
+        if idle == MOST_IDLE_ROUNDS or unsolved == MOST_UNSOLVED_ROUNDS or rounds.pairs == rounds.most_pairs:
             break
         if len(active.rows) <= rounds.size:
             chosen = np.arange(len(active.rows))
@@ -194,13 +202,20 @@ def _improve_working_set(
 
 def _solve_working_set(active: ActiveSet, rounds: Rounds, problem: WorkingSet, tol: float) -> F64:
     """Return the multipliers of a working set, of nu-SVR with no greater sum than there is room for (nu_tube.py)."""
-    alpha, hinges = INNER_SOLVERS[rounds.inner](problem, tol), active.hinges
+    alpha, hinges = _run_inner(rounds, problem, tol), active.hinges
     if not isinstance(hinges, NuTubeRows) or problem.by_side:
         return alpha
     cut = cut_step(problem.alpha, alpha, hinges.room)
     if hinges.room == 0.0 and np.array_equal(cut, problem.alpha):
-        return INNER_SOLVERS[rounds.inner](replace(problem, by_side=True), tol)
+        return _run_inner(rounds, replace(problem, by_side=True), tol)
     return np.clip(cut, 0.0, problem.costs)
+
+
+def _run_inner(rounds: Rounds, problem: WorkingSet, tol: float) -> F64:
+    """Return the multipliers that the inner solver finds, and count its pair steps."""
+    alpha, pairs = INNER_SOLVERS[rounds.inner](problem, tol, rounds.most_pairs - rounds.pairs)
+    rounds.pairs += pairs
+    return alpha
 
 
 def _sum_gains(problem: WorkingSet, alpha: F64) -> float:

@@ -29,6 +29,9 @@ class DecompositionOptions:
         help="what solves a working set: pairs, reweighted least squares, or a QP library (default: the solver's own)",
     )
     working_rows: int | None = count(2, help="rows of a working set; a share of the active rows if not given")
+    max_pairs: int | None = count(
+        1, help="pair steps of SMO after which training ends; no limit if not given (LIBSVM: the limit of iterations)"
+    )
     cache_bytes: int | None = count(
         0,
         help="memory for kernel columns; a quarter of what is spare if not given",

@@ -35,6 +35,7 @@ from streamsvm.numeric.rows import F64, I64
 
 Order = Literal["second-order", "first-order"]
 
+NO_LIMIT = 1 << 62  # of steps
 DEFAULT_MAX_STEPS = 10_000_000  # the limit of LIBSVM; it takes about 5 s at 1,024 rows
 BRIEF_ERROR_UPDATES = 20_000_000  # updates of errors that take about a hundredth of a second
 BRIEF_STEPS_PER_ROW = 200  # the steps of a brief solution are at least so many times the rows
@@ -211,7 +212,14 @@ def _run(problem: _Pairs, moved: F64, tol: float, max_steps: int, second_order: 
 
 
 def solve_by_pairs(problem: WorkingSet, tol: float, max_steps: int | None = None, order: Order = "second-order") -> F64:
-    """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, by steps of pairs.
+    """Return the alpha (q,) of `run_pairs`, without the number of steps."""
+    return run_pairs(problem, tol, max_steps, order)[0]
+
+
+def run_pairs(
+    problem: WorkingSet, tol: float, max_steps: int | None = None, order: Order = "second-order"
+) -> tuple[F64, int]:
+    """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, and how many steps of pairs led to it.
 
     tol: absolute, in units of the errors (1e-3 is usual); it is raised to epsilon max |e_i|, their own rounding.
     max_steps: the most steps, or None for 10 million. If they run out before tol is reached, alpha is feasible all the
@@ -227,8 +235,8 @@ def solve_by_pairs(problem: WorkingSet, tol: float, max_steps: int | None = None
     errors, diagonal = problem.errors, np.diagonal(K).astype(np.float32)
     tol = max(tol, EPS * float(np.max(np.abs(errors))))
     side = np.where(problem.y < 0, 1, 0) if problem.by_side else np.zeros(len(moved), np.int64)
-    _run(_Pairs(K, diagonal, errors, least, greatest, side), moved, tol, max_steps, order == "second-order")
-    return np.minimum(np.abs(np.ldexp(moved, -bits)), problem.costs)
+    steps = _run(_Pairs(K, diagonal, errors, least, greatest, side), moved, tol, max_steps, order == "second-order")
+    return np.minimum(np.abs(np.ldexp(moved, -bits)), problem.costs), steps
 
 
 def count_brief_steps(n_rows: int) -> int:
@@ -237,8 +245,13 @@ def count_brief_steps(n_rows: int) -> int:
 
 
 def solve_by_few_pairs(problem: WorkingSet, tol: float) -> F64:
-    """Return the alpha that `solve_by_pairs` reaches in few steps; the caller may heed Ctrl-C and go on from there."""
-    return solve_by_pairs(problem, tol, count_brief_steps(len(problem.y)))
+    """Return the alpha of `run_few_pairs`, without the number of steps."""
+    return run_few_pairs(problem, tol, NO_LIMIT)[0]
+
+
+def run_few_pairs(problem: WorkingSet, tol: float, most: int) -> tuple[F64, int]:
+    """Return what `run_pairs` reaches in few steps; the caller may heed Ctrl-C and go on from there."""
+    return run_pairs(problem, tol, min(most, count_brief_steps(len(problem.y))))
 
 
 def _find_scale(K: F32 | F64) -> int:

@@ -16,7 +16,8 @@ from numba.extending import register_jitable
 
 from streamsvm.numeric.kernel_codes import KERNELS
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.rows import F32, F64, I32, I64, SUMS_MAY_BE_REORDERED, CsrRows, Matrix
+from streamsvm.numeric.row_products import SUMS_MAY_BE_REORDERED
+from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix
 
 LINEAR, RBF, POLY = 0, 1, 2  # positions in KERNELS; the fourth kernel is the sigmoid
 

@@ -27,7 +27,8 @@ class Decomposition:
     codes of labels stand for in a regression. nu: of one class, whose class costs are 1, of nu-SVC, and of nu-SVR,
     whose tube is 0 here (nu_tube.py); else None.
     two_sums: of nu-SVC, which has labels; the multipliers of each of its classes have a fixed sum.
-    inner: a name of active_set.INNER_SOLVERS; selection: one of selection.RULES.
+    inner: a name of active_set.INNER_SOLVERS; selection: one of selection.RULES. max_pairs: the most pair steps
+    of SMO, or None for no limit.
     working_rows: rows of a working set. resident_rows: rows of an active set; precise_rows: rows of an active set in
     float64, or None for as many. cache_bytes: memory for kernel columns.
     threads: of the driver; pass_threads: of each task of a pass, more than 1 if there are fewer tasks than cores.
@@ -49,6 +50,7 @@ class Decomposition:
     numbers: F64 = field(default_factory=lambda: np.empty(0), compare=False)
     nu: float | None = None
     two_sums: bool = False
+    max_pairs: int | None = None
 
 
 def takes_pairs_only(settings: Decomposition) -> bool:

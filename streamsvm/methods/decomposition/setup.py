@@ -54,7 +54,7 @@ from streamsvm.problems.registry import find_problem
 from streamsvm.problems.regression import EpsilonInsensitive, read_numbers
 from streamsvm.requests import MemoryNeed
 
-NOT_TOLD = ("threads", "pass_threads", "seed", "numbers")
+NOT_TOLD = ("threads", "pass_threads", "seed", "numbers", "max_pairs")
 ROW_VECTORS = 32  # vectors of 8 bytes a row: the state, the next state, and what the choice of active rows needs
 BOTH_SIDES_VECTORS = 24  # in addition, for a regression, whose proof takes both hinges of every row
 ACTIVE_VECTORS = 16  # vectors of 8 bytes an active row, in addition
@@ -107,6 +107,8 @@ def _choose_settings(source: RowSource, options: TrainOptions, own: Decompositio
         raise InputError(
             f"inner {inner}: it keeps one sum of multipliers, and the task {problem.name} has two; use smo"
         )
+    if own.max_pairs is not None and (inner != "smo" or own.selection == "platt"):
+        raise InputError("max_pairs: it counts the pair steps of smo on working sets, and there are none; leave it out")
     if options.kernel == known_values.NAME and own.selection == "platt":
         raise InputError("selection platt: Platt's loops compute kernel values; choose another for known values")
     kernel = make_kernel(source, options)
@@ -130,6 +132,7 @@ def _choose_settings(source: RowSource, options: TrainOptions, own: Decompositio
         threads=threads,
         pass_threads=count_pass_threads(source, options),
         seed=options.seed,
+        max_pairs=own.max_pairs,
     )
 
 
@@ -192,7 +195,7 @@ def _make_model(
 
 def _report(state: State) -> Report:
     progress = state.progress
-    return Report(progress.objective, progress.lower_bound, progress.passes, progress.rounding_bound)
+    return Report(progress.objective, progress.lower_bound, progress.passes, progress.rounding_bound, pairs=state.pairs)
 
 
 def _name_kernels(options: TrainOptions, settings: Decomposition) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ from streamsvm.methods.decomposition.all_active import (
 )
 from streamsvm.methods.decomposition.fixed_sums import SummedRows, Totals, compute_total, find_part, split_total
 from streamsvm.methods.decomposition.kernel_columns import ColumnCache
+from streamsvm.methods.decomposition.pair_updates import NO_LIMIT
 from streamsvm.methods.decomposition.proved_state import STUCK_STEPS, find_end
 from streamsvm.methods.decomposition.row_sums import Change, RowSums, add_sums, combine_sums, read_y
 from streamsvm.methods.decomposition.selection import draw_active_rows
@@ -94,14 +95,20 @@ def solve(settings: Decomposition, state: State) -> Solver:
             change = _improve(settings, state, active, rounds)
             sums = yield Scan(RowSums, add_sums, combine_sums, (*change, first, settings.pass_threads))
             expected = f_before + (active.f - f_before) / rounds.damping
-            state = _add_up(settings, state, active, expected, sums)
+            state = replace(_add_up(settings, state, active, expected, sums), pairs=state.pairs + rounds.pairs)
             del change, sums
         del active  # frees the memory before the next rows are taken
-        yield Step(state, state.progress, _find_status(settings, state))
+        yield Step(state, state.progress, _find_status(settings, state), {"pairs": state.pairs})
 
 
 def _find_status(settings: Decomposition, state: State) -> str | None:
     """Return why the run ends after this step, or None if it goes on."""
+    is_over = settings.max_pairs is not None and state.pairs >= settings.max_pairs
+    return _find_end(settings, state) or ("pair_limit" if is_over else None)
+
+
+def _find_end(settings: Decomposition, state: State) -> str | None:
+    """Return the status of a state from which no step leads on, or None."""
     if isinstance(state.hinges, SummedRows) and not state.hinges.is_full:  # no point of the problem yet
         return "stalled" if state.stuck >= STUCK_STEPS else None
     if isinstance(state.hinges, SummedRows) and 0.0 <= state.objective <= state.rounding_bound:
@@ -202,6 +209,7 @@ def _make_rounds(settings: Decomposition, state: State, active: ActiveSet, gap: 
         rng=rng,
         damping=damping,
         gap=gap,
+        most_pairs=NO_LIMIT if settings.max_pairs is None else max(0, settings.max_pairs - state.pairs),
     )
 
 
@@ -228,6 +236,7 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
             cache = ColumnCache.of_size(len(active.rows), settings.cache_bytes, type_of(active.X))
         largest, share = settings.kernel.bound_values(longest), SMALL_TOL_SHARE if small else ALL_ACTIVE_TOL_SHARE
         errors, noisy = solve_all(active, rounds, cache, share=share, gap=settings.tol, largest=largest)
+        after = replace(after, pairs=state.pairs + rounds.pairs)
     return update_state(
         after,
         settings.kernel,

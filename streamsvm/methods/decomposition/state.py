@@ -36,6 +36,7 @@ class State(ProvedState):
     total: the sum that the multipliers of one class and of nu-SVC are to have, and the
     most that those of nu-SVR may have, otherwise 0. Of the former P is 1/2 |w|^2, and D a bound of
     it (see numeric.fixed_sum_certificates).
+    pairs: the pair steps of SMO so far.
     """
 
     alpha: F64
@@ -49,7 +50,8 @@ class State(ProvedState):
     targets: F64 = field(default_factory=lambda: np.empty(0))
     width: float = 0.0
     total: float = 0.0
-    added: ClassVar = ("dual_error", "targets", "width", "total")
+    pairs: int = 0
+    added: ClassVar = ("dual_error", "targets", "width", "total", "pairs")
     shapes: ClassVar = {"targets": ("n",)}
 
     @property

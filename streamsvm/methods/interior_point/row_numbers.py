@@ -29,7 +29,8 @@ from streamsvm.methods.interior_point.steps import (
     unwarned,
 )
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F32, F64, I32, I64, SUMS_MAY_BE_REORDERED, Rows, scores_of, split
+from streamsvm.numeric.row_products import SUMS_MAY_BE_REORDERED, scores_of
+from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
 from streamsvm.requests import Change
 
 F, S, T, XI, R, Y, COSTS, PREDICTED, CORRECTED, AFTER = range(10)

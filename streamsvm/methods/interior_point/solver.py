@@ -64,7 +64,8 @@ from streamsvm.methods.interior_point.sums import (
     start_assembled,
     start_predicted,
 )
-from streamsvm.numeric.rows import F64, I64, compute_scores
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, I64
 from streamsvm.requests import Scan, Solver, Step, Take, find_status
 
 # After a step below SHORT_STEP, Q has all rows once. `growth` of Q is then, or if mu rose, four times as large; after a

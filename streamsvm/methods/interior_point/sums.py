@@ -36,7 +36,8 @@ from streamsvm.methods.interior_point.steps import (
 )
 from streamsvm.numeric.exact_sums import ExactSums, add_exact_sums
 from streamsvm.numeric.gram import GramSum
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, add_rows, split
+from streamsvm.numeric.row_products import add_rows
+from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, split
 
 WEIGHTS, PREDICTOR, CENTERING, POSITIVE, NEGATIVE, CHOSEN = range(6)  # rows of AssembledSums.sums
 N_SUMS = 6

@@ -16,7 +16,8 @@ from numba import njit
 
 from streamsvm.methods.label_newton.products import Products
 from streamsvm.methods.label_newton.steps import LabelNewton, State, is_accepted, note_found, read_totals
-from streamsvm.numeric.rows import F32, F64, I64, SUMS_MAY_BE_REORDERED
+from streamsvm.numeric.row_products import SUMS_MAY_BE_REORDERED
+from streamsvm.numeric.rows import F32, F64, I64
 
 RESIDUAL = 0.1  # of the gradient's length
 PROVED_SHARE = 0.3  # of the tolerance

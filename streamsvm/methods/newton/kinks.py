@@ -17,7 +17,8 @@ from scipy.linalg import cho_solve
 from streamsvm import interrupts
 from streamsvm.methods.newton.sums import TILE_ROWS, Curvature
 from streamsvm.numeric.factors import factorise
-from streamsvm.numeric.rows import F64, I64, Rows, add_rows, compute_scores
+from streamsvm.numeric.row_products import add_rows, compute_scores
+from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.numeric.smooth_loss import Kinks
 
 MOST_STEPS = 60

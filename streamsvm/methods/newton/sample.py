@@ -11,7 +11,8 @@ from streamsvm.methods.newton.kinks import find_distances, find_widths, minimise
 from streamsvm.methods.newton.steps import NEXT_REACH, Newton, State, make_look, take_step
 from streamsvm.methods.newton.sums import sum_rows
 from streamsvm.numeric.row_norms import measure_rows
-from streamsvm.numeric.rows import Rows, compute_scores
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import Rows
 from streamsvm.numeric.samples import pick_rows, weigh_rows
 from streamsvm.numeric.smooth_loss import Kinks, has_kinks
 

@@ -15,7 +15,8 @@ import numpy as np
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rounding import SMALLEST, bound_rounding
 from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
-from streamsvm.numeric.rows import F64, CsrRows, Matrix, Rows, add_rows, compute_scores
+from streamsvm.numeric.row_products import add_rows, compute_scores
+from streamsvm.numeric.rows import F64, CsrRows, Matrix, Rows
 from streamsvm.numeric.smooth_loss import SmoothLoss, has_kinks
 
 STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is found: shares of the line to w

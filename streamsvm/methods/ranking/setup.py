@@ -19,7 +19,8 @@ from streamsvm.numeric.exact_pairs import count_pairs_exactly, measure_pairs_exa
 from streamsvm.numeric.exact_sums import add_exact_sums, start_exact_sums
 from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
-from streamsvm.numeric.rows import Rows, add_rows
+from streamsvm.numeric.row_products import add_rows
+from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.requests import MemoryNeed

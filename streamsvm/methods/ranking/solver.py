@@ -40,7 +40,8 @@ from streamsvm.numeric.exact_pairs import measure_pairs_exactly
 from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.rounding import UNIT, bound_rounding
-from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
+from streamsvm.numeric.row_products import add_rows, compute_scores
+from streamsvm.numeric.rows import F64, Rows
 from streamsvm.requests import All, Scan, Solver, Step
 
 AHEAD = 0.1  # the step at which the cut is made if P rises from the start of the segment on

@@ -20,7 +20,8 @@ from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.models.saved_model import Intercept
 from streamsvm.numeric.kernels import combine_rows
 from streamsvm.numeric.pairs_of_classes import sum_by_class
-from streamsvm.numeric.rows import F64, CsrRows, Matrix, compute_scores
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, CsrRows, Matrix
 from streamsvm.numeric.scaling import Scaling
 
 
