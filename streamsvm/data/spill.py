@@ -6,7 +6,9 @@ are a uniform permutation of all rows. Without a shuffle the runs are filled one
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from streamsvm.numeric.rows import I64, CsrRows, Matrix, slice_rows
 
 RUN_BYTES = 64 << 20
 LISTS = ("label_values", "label_counts")  # the files of lists of labels
+MAPPED = ("X", "data", "indices")  # the files of the features, which are read once, in random order
+LEAST_MAPPED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -154,6 +158,9 @@ class Spill:
         path = self.folder / f"{run}.{name}"
         if count == 0 or not path.exists():
             return np.empty(0, dtype)
+        if name in MAPPED and count * dtype.itemsize >= LEAST_MAPPED_BYTES:
+            with suppress(OSError):  # some file systems of networks map no files
+                return _map(path, dtype, first, count)
         return np.fromfile(path, dtype, count, offset=first * dtype.itemsize)
 
     def _n_rows(self, run: int) -> int:
@@ -162,6 +169,20 @@ class Spill:
         if not path.exists():
             return 0
         return path.stat().st_size // self._dtypes[name].itemsize // (self.dense_features or 1)
+
+
+def _map(path: Path, dtype: np.dtype[Any], first: int, count: int) -> npt.NDArray[Any]:
+    """Return items of a file as the system's cache holds them, without a copy. The file may be removed meanwhile.
+
+    The mapping is shared and writable, though nothing writes: a private one would be copied page by page when it is
+    populated, and compiled code takes writable arrays. Without populating, every 16th page would cost a page fault.
+    """
+    flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+    begin, end = first * dtype.itemsize, (first + count) * dtype.itemsize
+    skip = begin % mmap.ALLOCATIONGRANULARITY
+    with path.open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), end - begin + skip, flags, offset=begin - skip)
+    return np.frombuffer(mapped, dtype, count, skip)
 
 
 def as_matrix(X: npt.NDArray[np.float32] | csr_array) -> Matrix:

@@ -17,6 +17,8 @@ from streamsvm.errors import InputError
 from streamsvm.numeric.encoding import MISSING, MOST_BITS, Encoding
 
 AUTO = ("auto",)  # of one_hot: all columns of text
+FILLED_BYTES = 128 << 10  # of the rows that columns are copied into together: they fit into the cache
+LEAST_FILLED_ROWS = 1024  # so that copies of parts of many columns are not too short
 LABEL_NAMES = {"label", "target", "class", "y"}
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a column that pandas adds to Parquet
 
@@ -226,9 +228,15 @@ def _list(names: Sequence[str]) -> str:
 
 
 def fill_float32(columns: Sequence[Vector]) -> npt.NDArray[np.float32]:
-    """Return the columns side by side, (rows, columns). Values that overflow become infinite."""
-    X = np.empty((len(columns[0]), len(columns)), np.float32)
+    """Return the columns side by side, (rows, columns). Values that overflow become infinite.
+
+    Some rows are filled at a time, since each column writes to all their lines of the cache, which stay there then.
+    """
+    n_rows, n_columns = len(columns[0]), len(columns)
+    X = np.empty((n_rows, n_columns), np.float32)
+    step = max(LEAST_FILLED_ROWS, FILLED_BYTES // (4 * n_columns))
     with np.errstate(over="ignore", under="ignore"):
-        for j, column in enumerate(columns):
-            X[:, j] = column
+        for at in range(0, n_rows, step):
+            for j, column in enumerate(columns):
+                X[at : at + step, j] = column[at : at + step]
     return X

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,13 @@ def numbered(n: int, n_features: int = 1, sparse: bool = False) -> Matrix:
 def numbers(X: Matrix) -> np.ndarray:
     dense = to_dense(X) if isinstance(X, CsrRows) else X
     return np.asarray(dense.sum(axis=1), int) - 1
+
+
+def is_mapped(values: Any) -> bool:
+    """Tell whether an array lies in a mapped file."""
+    while isinstance(values, np.ndarray):
+        values = values.base
+    return isinstance(values.obj if isinstance(values, memoryview) else values, mmap.mmap)
 
 
 def written_order(spill: Spill) -> np.ndarray:
@@ -215,3 +223,26 @@ def test_a_full_disk_is_noticed_at_once(tmp_path: Path) -> None:
     spill.add(numbered(200), {})
     with pytest.raises(OSError, match="File too large"), small_files(1000):
         spill.add(numbered(100), {})
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_runs_that_are_mapped_have_the_rows_of_runs_that_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sparse: bool
+) -> None:
+    n, d = 20_000, 3
+    monkeypatch.setattr(spill_module, "LEAST_MAPPED_BYTES", 1)
+    spill = Spill(tmp_path, 0, 0)
+    spill.add(numbered(n, d, sparse), {})
+    part = spill.read(0, 7001, 15_003, 7001)  # it begins within a page, and not in the first one
+    spill.remove(0)
+    assert is_mapped(part.X.data if isinstance(part.X, CsrRows) else part.X)
+    np.testing.assert_array_equal(numbers(part.X), np.arange(7001, 15_003))
+
+
+def test_runs_are_read_where_files_cannot_be_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError("no such device")
+
+    monkeypatch.setattr(spill_module, "LEAST_MAPPED_BYTES", 1)
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    assert sorted(shuffle(tmp_path / "spill", 1000, 0, 0, 3)) == list(range(1000))

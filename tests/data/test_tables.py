@@ -14,7 +14,7 @@ import pytest
 
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.parquet import read_parquet
-from streamsvm.data.tables import Columns
+from streamsvm.data.tables import Columns, fill_float32
 from streamsvm.errors import InputError
 from tests.conftest import run_python
 from tests.data.conftest import WriteFile
@@ -173,3 +173,8 @@ def test_columns_that_are_not_read_need_no_names(write_file: WriteFile) -> None:
         list(read_csv([path], Columns(label="grade")))
     with pytest.raises(InputError, match="columns 3 and 4 are both named 'b'"):
         list(read_csv([path], Columns(label="grade", features=("b",))))
+
+
+def test_columns_are_filled_side_by_side_whatever_their_length() -> None:
+    columns = [np.arange(5000) + 10_000 * j for j in range(40)]  # longer than the rows that are filled together
+    np.testing.assert_array_equal(fill_float32(columns), np.column_stack(columns).astype(np.float32))
