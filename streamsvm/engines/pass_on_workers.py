@@ -169,13 +169,19 @@ class PassOnWorkers:
         return found
 
     def _fetch(self) -> bool:
-        """Fetch what tasks have added that are done; return whether all of it came, and there is room for more."""
+        """Fetch what tasks have added that are done; return whether there is room for more.
+
+        What was lost meanwhile is added anew by its task, and is fetched later.
+        """
         for key, future in list(self._futures.items()):
-            if future.status == "finished":
-                room = self.most_handed - len(self._handed)
-                fetched = room > 0 and self.patience.ask(self.patience.client._gather, [future], errors="skip")
-                if not fetched:
-                    return False
+            if future.status != "finished":
+                continue
+            if len(self._handed) >= self.most_handed:
+                return False
+            fetched = self.patience.ask(self.patience.client._gather, [future], errors="skip")
+            if fetched is None:
+                return False
+            if fetched:
                 self._handed = self._join_here(fetched[0])
                 self._futures.pop(key).release()
         return len(self._handed) < self.most_handed
