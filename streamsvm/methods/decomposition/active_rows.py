@@ -144,13 +144,19 @@ class Draw:
 
 
 def find_best_conditions(state: State) -> Conditions:
-    """Return the conditions of all rows about the best bias, or of fixed sums about the middle of each sum."""
+    """Return the conditions of all rows about the best bias, or about the middle of the extremes.
+
+    It is the middle for fixed sums, after a step that has moved nothing, and where all violators about the best bias
+    are of one side, since multipliers move in pairs of one up and one down.
+    """
     hinges = state.hinges
     found = hinges.find_conditions()
-    if not isinstance(hinges, Hinges):
+    if not isinstance(hinges, Hinges) or state.stuck:
         return found
     both = hinges.list_both()
-    return found.about(find_best_bias(both.y, both.costs, both.f, both.corners))
+    about = found.about(find_best_bias(both.y, both.costs, both.f, both.corners))
+    sides = about.find_violators(VIOLATION_SHARE * about.violation)
+    return about if all(np.any(side) for side in sides) else found
 
 
 def start_turn(draw: Draw, active: ActiveSet) -> Turn:
