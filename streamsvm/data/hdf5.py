@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,17 @@ from streamsvm.errors import InputError
 
 SUFFIX = ".h5ad"
 READ_BYTES = 1 << 20  # of an array without chunks, which are read together
+
+
+@contextmanager
+def decoding(place: str) -> Iterator[None]:
+    """Raise InputError, which names the place, for what h5py cannot decode."""
+    try:
+        yield
+    except UnicodeEncodeError:
+        raise
+    except (KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"{place}: damaged ({error})") from error
 
 
 class Hdf5Array:
@@ -46,29 +59,40 @@ class Hdf5Group:
 
     def exists(self, name: str) -> bool:
         """Tell whether there is an array or a group of that name."""
-        return name in self._group
+        with suppress(UnicodeEncodeError), decoding(f"{self._store}/{name}"):
+            return name in self._group
+        return False  # no name is beyond UTF-8
 
     def list_names(self) -> list[str]:
         """Return the names of all arrays and groups, sorted."""
-        return sorted(self._group)
+        with decoding(self._store):
+            return sorted(self._group)
 
     def open(self, name: str, place: str) -> Hdf5Array | Hdf5Group:
         """Open an array or a group. Raises InputError for what is missing, or lies in another file."""
         found = self._group
         for part in name.split("/"):
-            link = found.get(part, getlink=True) if part in found else None
+            with decoding(f"{place}/{name}"):
+                link = found.get(part, getlink=True) if part in found else None
             if link is None or type(link).__name__ == "ExternalLink":
                 fault = "missing" if link is None else f"lies in another file, {link.filename}, which is not read"
                 raise InputError(f"{place}/{name}: {fault}")
-            try:
+            with decoding(f"{place}/{name}"):
                 found = found[part]
-            except (KeyError, OSError, RuntimeError) as error:
-                raise InputError(f"{place}/{name}: damaged ({error})") from error
-        if not hasattr(found, "shape"):
-            return Hdf5Group(found, self._store)
+        self._require_own_values(found, f"{place}/{name}")
+        with decoding(f"{place}/{name}"):
+            return Hdf5Group(found, self._store) if hasattr(found, "keys") else Hdf5Array(found, self._store)
+
+    def _require_own_values(self, found: Any, name: str) -> None:
+        """InputError for what is neither a group nor an array of this file, which soft links may leave as well."""
+        if found.file != self._group.file:
+            raise InputError(f"{name}: lies in another file, {found.file.filename}, which is not read")
+        if hasattr(found, "keys"):
+            return
+        if getattr(found, "shape", None) is None:
+            raise InputError(f"{name}: neither a group nor an array of values")
         if found.external or found.is_virtual:
-            raise InputError(f"{place}/{name}: its values lie in other files, which are not read")
-        return Hdf5Array(found, self._store)
+            raise InputError(f"{name}: its values lie in other files, which are not read")
 
 
 def open_hdf5(path: str) -> Hdf5Group:
@@ -79,7 +103,7 @@ def open_hdf5(path: str) -> Hdf5Group:
         raise InputError(f"reading {SUFFIX} needs h5py: pip install 'streamsvm[anndata]'") from error
     try:
         return Hdf5Group(h5py.File(path, "r"), path)
-    except OSError as error:
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"{path}: no {SUFFIX} file that h5py reads ({error})") from error
 
 
@@ -89,4 +113,6 @@ def is_h5ad(path: str | Path) -> bool:
 
 
 def _read_attributes(node: Any) -> dict[str, Any]:
-    return {name: np.asarray(value).tolist() for name, value in node.attrs.items()}
+    """Return the attributes; texts of a fixed length, which other languages write, are str as well."""
+    found = {name: np.asarray(value).tolist() for name, value in node.attrs.items()}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}

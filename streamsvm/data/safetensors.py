@@ -45,7 +45,7 @@ def read_safetensors(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) ->
         with ExitStack() as copies:
             try:
                 tensors = _map_tensors_of(path, copies)
-            except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+            except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 reason = getattr(error, "strerror", None) or error
                 raise InputError(f"{path}: no safetensors file ({reason})") from error
             rows = _find_rows(path, tensors)
@@ -73,6 +73,8 @@ def _map_tensors_of(path: str, copies: ExitStack) -> dict[str, tuple[Vector, boo
             raise ValueError(f"{name!r} is no name of a file beside the index")
         tensors = _map_tensors(copies.enter_context(copied(f"{folder}/{name}" if folder else name)))
         found |= {tensor: tensors[tensor] for tensor, place in places.items() if place == name and tensor in tensors}
+    if lost := {"X", *_VECTORS.values()}.intersection(places).difference(found):
+        raise ValueError(f"its file has no tensor {min(lost)!r} of numbers")
     return found
 
 

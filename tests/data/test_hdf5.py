@@ -137,6 +137,23 @@ def link_outside(file: Any) -> None:
     file["obs/kind"] = h5py.ExternalLink("other.h5", "/kind")
 
 
+def lead_outside(file: Any) -> None:
+    """A soft link within the file, through an external one."""
+    write(Path(file.filename).with_name("other.h5ad"), make_rows())
+    del file["obs"]
+    file["far"], file["obs"] = h5py.ExternalLink("other.h5ad", "/"), h5py.SoftLink("/far/obs")
+
+
+def empty(file: Any) -> None:
+    del file["obs/kind"]
+    file["obs/kind"] = h5py.Empty("f4")
+
+
+def type_only(file: Any) -> None:
+    del file["obs"]
+    file["obs"] = np.dtype("f4")
+
+
 def lie_outside(file: Any) -> None:
     del file["X/data"]
     file["X"].create_dataset("data", (10,), np.float32, external=[("other.bin", 0, 40)])
@@ -159,6 +176,9 @@ def turn(file: Any) -> None:
     ("change", "message"),
     [
         (link_outside, "obs/kind: lies in another file, other.h5, which is not read"),
+        (lead_outside, r"obs: lies in another file, .*other\.h5ad, which is not read"),
+        (empty, "obs/kind: neither a group nor an array of values"),
+        (type_only, "obs: neither a group nor an array of values"),
         (lie_outside, "X/data: its values lie in other files"),
         (forget, "X/indptr: missing"),
         (refer, "obs/donor: categories as anndata wrote them before 0.7"),
@@ -171,6 +191,28 @@ def test_what_cannot_be_read_is_refused(change: Change, message: str, tmp_path: 
         change(file)
     with pytest.raises(InputError, match=message):
         open_dataset(path, "donor" if change is refer else "kind")
+
+
+def test_attributes_of_a_fixed_length_are_texts(tmp_path: Path, collect: Collect) -> None:
+    """As programs in other languages write them, and anndata reads them."""
+    path = write(tmp_path / "a.h5ad", make_rows())
+    with h5py.File(path, "r+") as file:
+        file["X"].attrs["encoding-type"] = np.bytes_("csr_matrix")
+        file["var"].attrs["_index"] = np.bytes_("name")
+    dataset = open_dataset(path, "kind")
+    assert_rows(dataset, make_rows().toarray(), collect)
+    assert dataset.feature_names is not None
+    assert dataset.feature_names[0] == "gene0"
+
+
+def test_names_and_links_that_hdf5_cannot_have_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.h5ad", make_rows())
+    with pytest.raises(InputError, match="no column '\\\\udcff' in obs"):
+        open_dataset(path, "\udcff")
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"SNOD", b"SNOT"))  # the nodes that hold the links of the groups
+    with pytest.raises(InputError, match=r"a\.h5ad/X: damaged \(.*bad symbol table node"):
+        open_dataset(path, "kind")
 
 
 def test_other_files_are_no_h5ad(tmp_path: Path) -> None:

@@ -134,8 +134,18 @@ def test_an_index_tells_where_tensors_lie(tmp_path: Path) -> None:
     index.write_text(json.dumps({"weight_map": {"X": "../a.safetensors"}}))
     with pytest.raises(InputError, match=r"'\.\./a\.safetensors' is no name of a file beside the index"):
         ingest(index, tmp_path / "no.zarr")
-    index.write_text("[]")
-    with pytest.raises(InputError, match="no safetensors file"):
+    for damaged in ("[]", '{"weight_map": ["X"]}', '{"weight_map": "X"}'):
+        index.write_text(damaged)
+        with pytest.raises(InputError, match="no safetensors file"):
+            ingest(index, tmp_path / "no.zarr")
+
+
+def test_vectors_that_an_index_names_are_not_left_out(tmp_path: Path) -> None:
+    """Weights that are not in their file would be weights of 1."""
+    write(tmp_path / "a.safetensors", X=X, y=Y)
+    index = tmp_path / "a.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(("X", "y", "sample_weight"), "a.safetensors")}))
+    with pytest.raises(InputError, match="its file has no tensor 'sample_weight' of numbers"):
         ingest(index, tmp_path / "no.zarr")
 
 
