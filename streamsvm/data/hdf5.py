@@ -1,7 +1,7 @@
-"""HDF5 files, seen as groups and arrays of Zarr are, as far as AnnData files need it: `.h5ad` files are read in place.
+"""Groups and arrays of HDF5 files, with those names of Zarr's classes by which AnnData files are read in place.
 
-The library of HDF5 lets one thread read at a time, and decodes whole chunks. What lies in other files is refused: a
-file that is opened may lead to data of its reader that its writer must not see.
+The HDF5 library lets one thread read at a time, and decodes whole chunks. Links to other files, and values in other
+files, are refused: a file that somebody else wrote could have a training read the user's own files in this way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from streamsvm.errors import InputError
 
 SUFFIX = ".h5ad"
-READ_BYTES = 1 << 20  # of an array without chunks, which are read together
+READ_BYTES = 1 << 20  # of the rows that are one chunk of an array which the file stores in one piece
 
 
 class Hdf5Array:
@@ -53,7 +53,7 @@ class Hdf5Group:
         return sorted(self._group)
 
     def open(self, name: str, place: str) -> Hdf5Array | Hdf5Group:
-        """Open an array or a group. Raises InputError for what is missing, or lies in another file."""
+        """Open an array or a group. Raises InputError if it is missing or damaged, or lies in another file."""
         found = self._group
         for part in name.split("/"):
             link = found.get(part, getlink=True) if part in found else None
@@ -64,6 +64,8 @@ class Hdf5Group:
                 found = found[part]
             except (KeyError, OSError, RuntimeError) as error:
                 raise InputError(f"{place}/{name}: damaged ({error})") from error
+            if found.file.filename != self._group.file.filename:  # a soft link may lead through an external one
+                raise InputError(f"{place}/{name}: lies in another file, {found.file.filename}, which is not read")
         if not hasattr(found, "shape"):
             return Hdf5Group(found, self._store)
         if found.external or found.is_virtual:

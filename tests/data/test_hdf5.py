@@ -137,6 +137,15 @@ def link_outside(file: Any) -> None:
     file["obs/kind"] = h5py.ExternalLink("other.h5", "/kind")
 
 
+def link_through_another_link(file: Any) -> None:
+    """The link of the name itself is a soft one within the file, and leads through an external one."""
+    del file["obs/kind"]
+    with h5py.File(Path(file.filename).parent / "other.h5", "w") as other:
+        other["kind"] = np.arange(90) % 3
+    file["outside"] = h5py.ExternalLink("other.h5", "/")
+    file["obs/kind"] = h5py.SoftLink("/outside/kind")
+
+
 def lie_outside(file: Any) -> None:
     del file["X/data"]
     file["X"].create_dataset("data", (10,), np.float32, external=[("other.bin", 0, 40)])
@@ -159,6 +168,7 @@ def turn(file: Any) -> None:
     ("change", "message"),
     [
         (link_outside, "obs/kind: lies in another file, other.h5, which is not read"),
+        (link_through_another_link, r"obs/kind: lies in another file, .*other\.h5, which is not read"),
         (lie_outside, "X/data: its values lie in other files"),
         (forget, "X/indptr: missing"),
         (refer, "obs/donor: categories as anndata wrote them before 0.7"),
