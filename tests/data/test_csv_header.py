@@ -148,8 +148,7 @@ def test_the_option_in_python_and_on_the_command_line(tmp_path: Path, run: Run) 
     model = streamsvm.models.model.load(tmp_path / "m.npz")
     assert predict(model, path, tmp_path / "p.csv", label="2", header="yes") == 4
     assert evaluate(model, path, label="2", header="yes")["n_rows"] == 4
-    without_header = Columns(label="3", header="no", require_label=False)
-    assert len(np.concatenate([part.scores for part in score(model, path, columns=without_header)])) == 5
+    assert len(np.concatenate([part.scores for part in score(model, path, columns=Columns(label="3", header="no"))])) == 5
     ended = run("evaluate", tmp_path / "m.npz", path, "--label", "2", "--header", "yes", "--json")
     assert ended.code == 0
     assert run("predict", tmp_path / "m.npz", path, "--out", tmp_path / "q.csv", "--label", "2").code == 2

@@ -72,10 +72,10 @@ def keep_every(checkpoint_steps: int) -> None:
     save = RunFolder.save
 
     def save_now_and_then(
-        self: RunFolder, state: Any, steps: int, status: str, seconds: float, now: bool = False
+        self: RunFolder, state: Any, steps: int, status: str, seconds: float, spent: Any, now: bool = False
     ) -> None:
         if now or steps % checkpoint_steps == 0:
-            save(self, state, steps, status, seconds, now)
+            save(self, state, steps, status, seconds, spent, now)
 
     RunFolder.save = save_now_and_then  # type: ignore[method-assign]
 

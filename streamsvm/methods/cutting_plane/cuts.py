@@ -151,11 +151,14 @@ def master_bytes(cuts: int) -> int:
 def add_cuts(state: S, cuts: F64, offsets: F64, sizes: F64, most: int) -> S:
     """Add new cuts, and drop those that have been idle for longest if there would be more than `most`.
 
-    A new cut that equals the one before it is left out.
+    A new cut that equals the one before it is left out, and so are the first of the new cuts that have no room beside
+    the cuts with multipliers: where those were dropped, the next steps would only find them again.
     """
     differs = np.concatenate(([True], np.any(np.diff(cuts, axis=0) != 0, axis=1)))
     cuts, offsets, sizes = cuts[differs], offsets[differs], sizes[differs]
     keep = state.idle <= IDLE_STEPS
+    room = max(1, most - int(np.count_nonzero(state.z > 0)))
+    cuts, offsets, sizes = cuts[-room:], offsets[-room:], sizes[-room:]
     if (excess := int(keep.sum()) + len(cuts) - most) > 0:
         expendable = np.lexsort((state.z, -state.idle))
         keep[expendable[keep[expendable]][:excess]] = False
