@@ -71,7 +71,7 @@ def _skip_blank_lines(head: bytes, start: int) -> int:
 
 
 def _find_first_row(head: bytes, delimiter: str) -> int:
-    """Return where the first row begins, of which comments have not the number of cells."""
+    """Return where the first row begins: comments above it have another number of cells than the line below them."""
     start, above = skip_comments(head)
     counts = {at: _count_cells(head[at : find_first_end(head, at, delimiter)], delimiter) for at in (*above, start)}
     return next(at for at in (*above, start) if counts[at] == counts[start])

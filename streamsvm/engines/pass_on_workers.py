@@ -4,8 +4,9 @@ Each worker is given its groups as one task (engines.part), and all tasks travel
 work grows with the workers and not with the groups. Workers that have nothing left to do are given groups that others
 have not begun. The groups of a lost worker are given to another one by Dask, and from there to all that are idle.
 
-What a task has added is lost with its worker. So in a long pass all tasks end every HAND_OVER_SECONDS: they leave the
-groups that they have not begun to new tasks of the same workers, and the driver fetches and keeps what they have added.
+What a task has added is lost with its worker. So in a long pass tasks are ended and renewed every HAND_OVER_SECONDS:
+they leave the groups that are not begun, but for the next one, to new tasks of the same workers, and the driver fetches
+and keeps the subtrees that they have added.
 A task that was lost with four workers is cut in two: where workers die every few seconds, only short tasks end. Then
 workers join the subtrees of all tasks, until one is left. Groups that are in none of the subtrees are added last: a
 worker gave them away, and its answer was lost.
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from distributed import Future
 
 SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_SHARE = 0.2, 1.0, 0.125  # seconds between two looks at who is idle; of the pass
-HAND_OVER_SECONDS = 15.0  # the most work that is lost with a worker, where its totals are small
+HAND_OVER_SECONDS = 15.0  # between two times at which all tasks hand over what they have added, if totals are small
 MOST_ASKED = 16  # workers that are asked for groups at a time
 ASKED_SECONDS = 2.0  # until a worker that is asked for groups is left alone for the rest of the pass
 
@@ -46,8 +47,8 @@ class PassOnWorkers:
     """A pass under way.
 
     name: unlike that of any other pass. data: the source and its groups, as a result on the workers. work: if it is
-    large, the same of the pass. fan_in: how many tasks' totals one task joins at most. most_handed: how many totals
-    are kept here, at most, that tasks have handed over.
+    large, the same of the pass. fan_in: how many tasks' totals one task joins at most. most_handed: how many subtrees
+    that tasks have handed over are kept here, at most; none if totals are large.
     """
 
     name: str
@@ -64,7 +65,7 @@ class PassOnWorkers:
     _ranges: dict[str, tuple[range, ...]] = field(default_factory=dict)  # by task: its groups
     _owners: dict[str, str] = field(default_factory=dict)  # by task: the worker whose groups these are, if it is one's
     _kept: dict[str, tuple[range, ...]] = field(default_factory=dict)  # by worker: all of its groups
-    _handed: list[Subtree] = field(default_factory=list)  # what tasks have handed over
+    _handed: list[Subtree] = field(default_factory=list)  # the subtrees that tasks have handed over
     _stolen: Counter[str] = field(default_factory=Counter)  # by worker: how often it took groups from others
     _mute: set[str] = field(default_factory=set)  # workers that did not answer
     _told_rows: int = 0
@@ -121,7 +122,8 @@ class PassOnWorkers:
             pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, PAUSE_SHARE * (now - began)))
             if not self.patience.wait(list(pending.values()), pause):
                 self._report(self.patience.look_again())
-                if now - began >= HAND_OVER_SECONDS and self._fetch() and now - handed >= HAND_OVER_SECONDS:
+                has_room = now - began >= HAND_OVER_SECONDS and self._fetch()
+                if has_room and now - handed >= HAND_OVER_SECONDS:
                     self._submit(self._renew(pending))
                     handed = now
                 self._submit([(thief, self._make_part([one])) for thief, one in self._steal(pending)])
@@ -169,9 +171,9 @@ class PassOnWorkers:
         return found
 
     def _fetch(self) -> bool:
-        """Fetch what tasks have added that are done; return whether there is room for more.
+        """Fetch the subtrees of tasks that are done; return whether there is room for more of them.
 
-        What was lost meanwhile is added anew by its task, and is fetched later.
+        Subtrees that were lost with their worker meanwhile are added anew by Dask, and are fetched later.
         """
         for key, future in list(self._futures.items()):
             if future.status != "finished":
@@ -187,7 +189,7 @@ class PassOnWorkers:
         return len(self._handed) < self.most_handed
 
     def _renew(self, pending: Mapping[str, Future]) -> list[tuple[str, Part]]:
-        """Let tasks end after the group that they are at; return tasks for the groups that they leave."""
+        """Have tasks end after the group that they add and the next one; return parts of the groups that they leave."""
         question = partial(self.patience.client._run, leave_groups, self.name, on_error="ignore")
         answers: dict[str, dict[str, list[int]]] = self.patience.ask(question, seconds=ASKED_SECONDS) or {}
         new = []
@@ -201,7 +203,7 @@ class PassOnWorkers:
         return new
 
     def _join_here(self, more: Sequence[Subtree]) -> list[Subtree]:
-        """Return the fewest subtrees that others and those that were handed over add up to."""
+        """Return the fewest subtrees that make up those that were handed over and some more."""
         combine = partial(combine_partials, scan=self._bare_scan())
         return join_subtrees([*self._handed, *more], len(self.groups), combine)
 

@@ -2,14 +2,15 @@
 
 A step improves the active rows in several turns, and then makes one pass. After a turn, the rows whose multipliers have
 changed stay, because the pass needs them, and the other rows leave. As many rows that have not been active in this step
-are drawn in their places and taken, and their f is brought up to date by the rows that stay. So the rows of a pass are
-nearly all rows that change f: without turns, a third of the rows of a step did not move (splice and Covertype).
+are drawn in their places and taken, and their f is brought up to date by the rows that stay. So nearly all rows by
+which a pass updates f have moved: without turns, a third of the rows of a step did not move (splice and Covertype).
 
-Rows violate their condition about the bias at which P is least. Half-way between the extremes, which is the bias of the
-pairs, some far rows decide, and thousands of rows of one side seem to violate their condition that do not.
+By how far a row violates its condition is measured about the bias at which P is least. The bias half-way between the
+extremes, about which pairs are chosen, depends on a few far rows: about it, thousands of rows of one side seem to
+violate their condition, although they do not.
 
-Damping multiplies kernel values while a step lasts, as if each active row stood for the violators that were not active
-in this step and will move like it.
+Damping multiplies kernel values while a step lasts, as if each active row stood for some of the violators that are not
+active in this step, and will move as it does.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
 
 VIOLATION_SHARE = 0.01  # rows that violate by less than this share of the largest violation need not be active
 DAMPING_POWER = 0.25  # of the share of violators that an active row stands for
-MOST_TURNS = 6  # of a step
-LEAST_CHANGED = 0.05  # a turn in which fewer rows of an active set would change is not made
+MOST_TURNS = 6  # of a step, each with its own rows to take
+LEAST_CHANGED = 0.05  # the least share of the active rows that a further turn exchanges
 # After so many such steps, or after so many steps on few rows, the inner solvers alternate on ESCALATION_ROWS or more.
 ESCALATION_STEPS, SLOW_STEPS, ESCALATION_ROWS = 2, 4, 256
 
@@ -78,7 +79,11 @@ class Turn:
 
 
 class Draw:
-    """The draws of a step: its first rows, and those that take the places of others."""
+    """The draws of a step: its first rows, and the rows that take the places of others.
+
+    tol: the least violation of the violators that are drawn. n_violators: how many rows at a bound violate by more.
+    is_lacking: whether the multipliers do not have their fixed sums yet.
+    """
 
     def __init__(self, settings: Decomposition, state: State) -> None:
         self.state, self.n_rows = state, len(state.alpha)
