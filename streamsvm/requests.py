@@ -275,3 +275,10 @@ class Step:
 Question = Scan | Take | Walk | All
 Request = Question | Step
 Solver = Generator[Request, Any, None]
+
+
+def only_takes(question: Question) -> bool:
+    """Return whether a question asks for rows by their numbers alone, and for no pass."""
+    if isinstance(question, All):
+        return bool(question.requests) and all(map(only_takes, question.requests))
+    return isinstance(question, Take)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.numeric.rows import F64, I64
-from streamsvm.requests import All, Progress, Question, Request, Solver, Step
+from streamsvm.requests import All, Progress, Question, Request, Solver, Step, only_takes
 
 DONE = ("converged", "paper_stop", "stationary", "stalled")  # These are final, the best first; limits may change.
 
@@ -67,14 +67,20 @@ def solve(solvers: Sequence[Callable[[Any], Solver]], state: State) -> Solver:
 
 
 def _make_step(running: Mapping[int, Solver]) -> Any:
-    """Return the next step of every solver, after the requests of all solvers were made together."""
+    """Return the next step of every solver, after the requests of all solvers were made together.
+
+    Rows by their numbers are taken first, while passes wait, so that the passes of all solvers come together.
+    """
     steps: dict[int, Step] = {}
     waiting = _sort(steps, {k: next(solver) for k, solver in running.items()})
     while waiting:
-        answers = yield All(list(waiting.values()))
-        found = dict(zip(waiting, answers, strict=True))
+        asked = {k: one for k, one in waiting.items() if only_takes(one)} or waiting
+        answers = yield All(list(asked.values()))
+        found = dict(zip(asked, answers, strict=True))
         del answers
-        waiting = _sort(steps, {k: running[k].send(found.pop(k)) for k in list(found)})
+        held = {k: one for k, one in waiting.items() if k not in found}
+        new = _sort(steps, {k: running[k].send(found.pop(k)) for k in list(found)})
+        waiting = dict(sorted((held | new).items()))
     return steps
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.protocol import Engine
-from streamsvm.requests import Question, Take
+from streamsvm.requests import Question, only_takes
 
 Requests = Generator[Question, Any, None]
 
@@ -19,7 +19,7 @@ def drive(engine: Engine, runs: Sequence[Requests]) -> None:
     """
     waiting = {k: request for k, run in enumerate(runs) if (request := next(run, None)) is not None}
     while waiting:
-        takes = [k for k, request in waiting.items() if isinstance(request, Take)]
+        takes = [k for k, request in waiting.items() if only_takes(request)]
         asked = {k: waiting[k] for k in takes or list(waiting)}
         answers = answer_all(engine, list(asked.values()))
         for k, one in zip(asked, answers, strict=True):
