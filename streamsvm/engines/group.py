@@ -189,7 +189,8 @@ def _read_tiles(source: RowSource, chunks: range, pins: Pins, held: dict[int, Ro
             loaded = _load(source, index, pins, held)
             yield from source.tiles(index) if loaded is None else split_rows(loaded)
         return
-    with ThreadPoolExecutor(1) as reader:
+    reader = ThreadPoolExecutor(1)
+    try:
         following = reader.submit(_load, source, chunks[0], pins, held)
         for index in chunks:
             rows = following.result()
@@ -197,6 +198,9 @@ def _read_tiles(source: RowSource, chunks: range, pins: Pins, held: dict[int, Ro
             if index + 1 in chunks:
                 following = reader.submit(_load, source, index + 1, pins, held)
             yield from split_rows(rows)
+    finally:
+        # After an error the collector may close this generator in a thread that holds a lock which joining needs.
+        reader.shutdown(wait=False)
 
 
 def _load(source: RowSource, index: int, pins: Pins, held: dict[int, Rows]) -> Rows | None:
