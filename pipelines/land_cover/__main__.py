@@ -91,7 +91,7 @@ def list_models(seed: int) -> dict[str, Callable[[], Any]]:
 
 
 def measure(name: str, make: Callable[[], Any], terrain: Terrain, report: Report) -> Outcome:
-    """Train a model on the folds of rows and on those of areas, and write a row of the table."""
+    """Train a model on the folds of rows and on the folds of areas, and write a row of the table."""
     began, gaps = time.process_time(), list[float]()
     rows, areas = (score(make, terrain, splits(terrain), gaps) for splits in (split_by_row, split_by_area))
     seconds = time.process_time() - began

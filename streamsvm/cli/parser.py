@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
         return self._note(super().add_argument(*names, **about))
 
     def add_mutually_exclusive_group(self, **about: Any) -> Any:
-        """Return a group of arguments, whose names are noted, too."""
+        """Return a group of arguments, and note the names of its options."""
         group = super().add_mutually_exclusive_group(**about)
         add = group.add_argument
         group.add_argument = lambda *names, **about: self._note(add(*names, **about))  # type: ignore[method-assign]

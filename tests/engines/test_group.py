@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.groups import LARGEST_GROUP_BYTES, SMALLEST_GROUP_BYTES, plan_groups
 from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.group import tree_levels
+from streamsvm.engines.group import Pins, _read_tiles, tree_levels
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.cutting_plane.segments import SegmentTotals, combine_totals
 from streamsvm.numeric.rows import Rows
@@ -126,6 +127,27 @@ def test_the_next_chunk_is_asked_for_ahead(monkeypatch: pytest.MonkeyPatch, tmp_
     engine.close()
     own = [[("tiles", k), ("advise", k)] for k in range(dataset.n_chunks)]  # the arrays of a chunk, side by side
     assert calls == [call for k, one in enumerate(own) for call in ([("advise", k + 1)] * (k + 1 < len(own)) + one)]
+
+
+def test_tiles_that_are_given_up_do_not_wait_for_the_chunk_that_is_read_ahead(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The garbage collector may give them up, in a thread where waiting never ends."""
+    dataset = make_problem(1).store(tmp_path / "rows", layout="dense", chunk_bytes=1000, codec="lz4")
+    read, go_on, ended = Dataset.read, Event(), list[int]()
+
+    def read_late(self: Dataset, index: int) -> Rows:
+        if index:
+            go_on.wait(20.0)
+            ended.append(index)
+        return read(self, index)
+
+    monkeypatch.setattr(Dataset, "read", read_late)
+    tiles: Any = _read_tiles(dataset, range(2), Pins(0), {})
+    next(tiles)
+    tiles.close()
+    assert not ended
+    go_on.set()
 
 
 def test_pinned_chunks_are_not_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def solve(settings: Decomposition, state: State) -> Solver:
             turn = start_turn(draw, active)
             del active
             _improve(settings, state, turn)
-            while len(rows := draw.next(turn)):
+            while _may_move(settings, state, turn) and len(rows := draw.next(turn)):
                 fresh = make_active(settings, state, rows, (yield Take(rows)))
                 turn = exchange_rows(settings, state, draw, turn, fresh)
                 del fresh
@@ -107,6 +107,11 @@ def solve(settings: Decomposition, state: State) -> Solver:
             state = replace(_add_up(settings, state, turn, sums), pairs=state.pairs + turn.pairs)
             del change, sums, turn
         yield Step(state, state.progress, _find_status(settings, state), {"pairs": state.pairs})
+
+
+def _may_move(settings: Decomposition, state: State, turn: Turn) -> bool:
+    """Return whether more pair steps of SMO are allowed in this step."""
+    return settings.max_pairs is None or state.pairs + turn.pairs < settings.max_pairs
 
 
 def _find_status(settings: Decomposition, state: State) -> str | None:
