@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +25,7 @@ from streamsvm.data.table_encoder import Codes, TableEncoder
 from streamsvm.data.table_values import find_kind, read_column
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, show_name
 from streamsvm.data.values import Place, Vector, find_label_fault, has_number_labels, show_text, to_source_rows
-from streamsvm.data.work_ahead import work_ahead
+from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 from streamsvm.errors import InputError
 
 _DATE = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -123,7 +122,7 @@ def read_csv_table(
         cells = Cells(*part)
         return cells, encoder.read(cells.features, cells.place)
 
-    with ThreadPoolExecutor(threads, thread_name_prefix="csv") as pool:
+    with unjoined_pool(threads, "csv") as pool:
         for path in map(str, paths):
             n_rows = 0
             with closing(read_blocks(path, columns, names, block_bytes or BLOCK_BYTES)) as blocks:

@@ -37,7 +37,7 @@ from streamsvm.data.values import (
     round_to_float32,
     to_source_rows,
 )
-from streamsvm.data.work_ahead import work_ahead
+from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 from streamsvm.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28
@@ -80,7 +80,7 @@ def read_csv(
         raise InputError(f"header {columns.header!r}: choose from {', '.join(HEADERS)}")
     names: tuple[str, ...] | None = None
     numbers: bool | None = None
-    with ThreadPoolExecutor(threads, thread_name_prefix="csv") as pool:
+    with unjoined_pool(threads, "csv") as pool:
         for path in map(str, paths):
             n_rows = 0
             with closing(read_blocks(path, columns, names, block_bytes)) as blocks:

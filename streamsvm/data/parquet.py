@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from streamsvm.data.values import (
     has_number_labels,
     to_source_rows,
 )
-from streamsvm.data.work_ahead import work_ahead
+from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 from streamsvm.errors import InputError, say_count
 
 _PIECE_BYTES = 32 << 20  # of a piece as float64, however many columns it has
@@ -88,7 +87,7 @@ def _read_batches(
     batches: Iterator[Any], layout: TableLayout, n_before: int, numbers: bool | None
 ) -> Iterator[SourceRows]:
     """Yield the rows of batches, of which the first comes after `n_before` rows of its file."""
-    with ThreadPoolExecutor(1, thread_name_prefix="parquet") as pool:
+    with unjoined_pool(1, "parquet") as pool:
         for batch, X in work_ahead(batches, partial(_fill_features, layout), pool, _PIECES_AHEAD):
             rows = _read_batch(batch, X, layout, n_before, numbers)
             numbers = has_number_labels(rows)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from streamsvm.data.tables import Columns, TableLayout, lay_out
 from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
 from streamsvm.data.text_numbers import NEWLINE
 from streamsvm.data.values import has_number_labels
+from streamsvm.data.work_ahead import unjoined_pool
 from streamsvm.errors import InputError
 from streamsvm.urls import is_remote
 
@@ -148,7 +148,7 @@ def read_stretch(stretch: Stretch, kind: str, first: SourceRows, threads: int = 
         yield from text.parse_blocks(_as_lines(stretch, contents), threads, False, rule, stretch.line, 1)
         return
     numbers = has_number_labels(first)
-    with ThreadPoolExecutor(threads, thread_name_prefix="csv") as pool:
+    with unjoined_pool(threads, "csv") as pool:
         for _, rows in csv_text.parse_blocks(_as_tables(stretch, contents), pool, threads, numbers):
             yield rows
 

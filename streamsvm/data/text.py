@@ -6,7 +6,6 @@ import io
 import math
 import re
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from streamsvm.data.source_rows import Labels, SourceRows
 from streamsvm.data.svmlight import ParsedLines, parse_lines
 from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
 from streamsvm.data.text_numbers import MIN_FLOAT32_OVERFLOW, NEWLINE
-from streamsvm.data.work_ahead import work_ahead
+from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 from streamsvm.errors import InputError
 
 MAX_LINE_BYTES = 1 << 30
@@ -75,7 +74,7 @@ def parse_blocks(
 
     qid_rule: what the blocks before decided; n_lines, n_rows: of the file of the first block, before that block.
     """
-    with ThreadPoolExecutor(threads, thread_name_prefix="svmlight") as pool:
+    with unjoined_pool(threads, "svmlight") as pool:
         for block, parsed in work_ahead(blocks, partial(_parse, lists=lists), pool, threads + 2):
             _require_sound(block, parsed, qid_rule, n_lines, lists)
             qid_rule = max(qid_rule, parsed.qid_rule)

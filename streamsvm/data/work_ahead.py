@@ -5,10 +5,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+@contextmanager
+def unjoined_pool(threads: int, name: str) -> Iterator[ThreadPoolExecutor]:
+    """Give a pool of threads to a generator. At the end its waiting work is cancelled, and its threads are not joined.
+
+    After an error the collector may close the generator in a thread that holds a lock which joining needs.
+    """
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def work_ahead(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -20,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm.data.row_tiles import split_rows
 from streamsvm.data.source import RowSource
+from streamsvm.data.work_ahead import unjoined_pool
 from streamsvm.engines.row_states import KeptStates, join_tiles, kept_bytes
 from streamsvm.engines.subsets import Scratch, choose_again, read_aside, set_aside
 from streamsvm.engines.task_seconds import TaskSeconds
@@ -189,8 +189,7 @@ def _read_tiles(source: RowSource, chunks: range, pins: Pins, held: dict[int, Ro
             loaded = _load(source, index, pins, held)
             yield from source.tiles(index) if loaded is None else split_rows(loaded)
         return
-    reader = ThreadPoolExecutor(1)
-    try:
+    with unjoined_pool(1, "read") as reader:
         following = reader.submit(_load, source, chunks[0], pins, held)
         for index in chunks:
             rows = following.result()
@@ -198,9 +197,6 @@ def _read_tiles(source: RowSource, chunks: range, pins: Pins, held: dict[int, Ro
             if index + 1 in chunks:
                 following = reader.submit(_load, source, index + 1, pins, held)
             yield from split_rows(rows)
-    finally:
-        # After an error the collector may close this generator in a thread that holds a lock which joining needs.
-        reader.shutdown(wait=False)
 
 
 def _load(source: RowSource, index: int, pins: Pins, held: dict[int, Rows]) -> Rows | None:

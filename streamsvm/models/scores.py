@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import is_folder_of_files
 from streamsvm.data.spill import as_matrix
 from streamsvm.data.tables import Columns
-from streamsvm.data.work_ahead import work_ahead
+from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 from streamsvm.models.compilation import compile_scores
@@ -108,7 +108,7 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
     compile_scores(model, source.is_sparse)
     table = None if source.classes is None else model.problem.code_labels(source.classes, model.classes)
     threads = threads or default_threads()
-    with one_blas_thread(), ThreadPoolExecutor(threads) as pool:  # the bits of BLAS depend on its number of threads
+    with one_blas_thread(), unjoined_pool(threads, "score") as pool:  # the bits of BLAS depend on its number of threads
         waiting: deque[Future[Scored]] = deque()
         for index in range(source.n_chunks):
             waiting.append(pool.submit(_score_chunk, source, index, scorer, table))
@@ -150,7 +150,7 @@ def _score_file(
         truth = None if labels is None else model.problem.code_labels(labels, model.classes)
         return Scored(scores, truth, rows.qid, rows.row_names)
 
-    with one_blas_thread(), ThreadPoolExecutor(threads, thread_name_prefix="score") as pool:
+    with one_blas_thread(), unjoined_pool(threads, "score") as pool:
         pieces = _check_pieces(model, path, need_labels, open_files([path], file_format, columns))
         for _, scored in work_ahead(pieces, score_piece, pool, threads + 1):
             yield scored

@@ -249,6 +249,8 @@ def test_reader_that_stops_or_fails_leaves_nothing_open(
             taken.extend(rows)
         assert str(caught.value) == f"{small}:1001:1: label 'bad' is not a number"
         assert 900 < sum(len(part.labels) for part in taken) < 1000  # the blocks in front of the bad one
+    for thread in parser_threads():
+        thread.join(30)
     assert not parser_threads()
     assert file.closed
 

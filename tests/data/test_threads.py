@@ -86,6 +86,8 @@ def test_a_reader_that_stops_leaves_nothing_open(write_file: WriteFile, monkeypa
     next(pieces)
     assert csv_threads()
     pieces.close()
+    for thread in csv_threads():
+        thread.join(30)
     assert not csv_threads()
     assert file.closed
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from streamsvm.data.work_ahead import work_ahead
+from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 
 
 def test_results_come_in_order_though_the_first_is_done_last() -> None:
@@ -58,3 +58,28 @@ def test_an_error_comes_in_its_place(bad: int) -> None:
             next(results)
         with pytest.raises(ZeroDivisionError if bad else OSError):
             next(results)
+
+
+def test_a_generator_that_is_closed_does_not_wait_for_the_work_of_its_threads() -> None:
+    """The work of the second item ends after the generator is closed, and that of the others never begins."""
+    second_began, closed, ended, begun = threading.Event(), threading.Event(), threading.Event(), []
+
+    def work(item: int) -> None:
+        begun.append(item)
+        if item:
+            second_began.set()
+            assert closed.wait(30), "the generator waits for this work"
+            ended.set()
+
+    def results() -> Generator[int, None, None]:
+        with unjoined_pool(1, "test") as pool:
+            for item, _ in work_ahead(iter(range(9)), work, pool, 4):
+                yield item
+
+    generator = results()
+    assert next(generator) == 0
+    assert second_began.wait(30)
+    generator.close()
+    closed.set()
+    assert ended.wait(30)
+    assert begun == [0, 1]
