@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -34,6 +34,7 @@ _PIECES_AHEAD = 2  # the one that is turned into rows, and the one that is read 
 # Types that become the same float32 with or without float64 in between; int64 does where float64 has every number.
 _ROUNDED_ONCE = ("float", "double", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 _MOST_EXACT = 1 << 53
+_MOST_PACKED = 64  # times smaller than its rows we believe a file to be
 # By default pyarrow holds a whole row group in memory, which may be a whole file.
 READ_OPTIONS = {"pre_buffer": False, "buffer_size": 1 << 16, "page_checksum_verification": True}
 
@@ -94,6 +95,15 @@ def _read_batches(
             n_before += rows.n_rows
             yield rows
             del batch, X, rows
+
+
+def guess_row_bytes(path: str | Path) -> int:
+    """Return about how many bytes the rows of a file take as float32, or 0 if its footer does not tell."""
+    parquet = import_pyarrow("pyarrow.parquet")
+    with suppress(InputError), name_file(str(path)):
+        told = parquet.read_metadata(path)
+        return min(4 * int(told.num_rows * told.num_columns), _MOST_PACKED * Path(path).stat().st_size)
+    return 0
 
 
 def cut_parquet(path: str, columns: Columns, piece_rows: int = 65536) -> tuple[TableLayout, list[int]]:

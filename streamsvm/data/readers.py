@@ -20,11 +20,12 @@ from streamsvm.data.blocks import read_blocks, refuse_beside
 from streamsvm.data.column_roles import encode_as, name_columns, recall_label, refuse_unread
 from streamsvm.data.compilation import compile_parser
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.formats import COMPRESSED, find_format, guess_format
+from streamsvm.data.formats import COMPRESSED, FORMATS, find_format, guess_format
 from streamsvm.data.frames import has_columns, is_frame, refuse_lazy
 from streamsvm.data.ingest import Report, join_names, write_dataset
 from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.open_dataset import open_dataset
+from streamsvm.data.parquet import guess_row_bytes
 from streamsvm.data.pieces import comes_from
 from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
@@ -265,6 +266,8 @@ def guess_bytes(paths: Sequence[str | Path]) -> int:
         size = 1 << 30
         with suppress(OSError):  # reading reports it
             size = find_size(path) if is_remote(path) or Path(path).is_file() else size
+        if Path(path).suffix.lower() in FORMATS["parquet"].suffixes and Path(path).is_file():
+            size = max(size, guess_row_bytes(path))
         total += size * COMPRESSED.get(Path(path).suffix, 1)
     return total
 

@@ -14,6 +14,7 @@ import pytest
 
 from streamsvm.data import parquet
 from streamsvm.data.parquet import read_parquet
+from streamsvm.data.readers import guess_bytes
 from streamsvm.data.tables import Columns
 from tests.data.pieces import fault_in, listed
 
@@ -99,3 +100,16 @@ def test_wide_parquet_has_fewer_rows_a_piece(tmp_path: Path, monkeypatch: pytest
     pq.write_table(pa.table({f"c{j}": range(30) for j in range(10)}), tmp_path / "t.parquet")
     pieces = read_parquet([tmp_path / "t.parquet"], Columns(require_label=False))
     assert [rows.n_rows for rows in pieces] == [7, 7, 7, 7, 2]
+
+
+def test_the_rows_of_a_packed_file_are_guessed_from_its_footer(tmp_path: Path) -> None:
+    """Of a file that is damaged, or whose footer tells of more rows than one believes, its size tells."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({name: np.random.default_rng(0).integers(7, size=200_000) for name in "abcy"}), path)
+    size = path.stat().st_size
+    assert size < 4 * 4 * 200_000 / 3 < guess_bytes([path]) == 4 * 4 * 200_000
+    pq.write_table(pa.table({name: np.zeros(2_000_000) for name in "abcy"}), path, compression="zstd")
+    size = path.stat().st_size
+    assert guess_bytes([path, path]) == 2 * 64 * size < 4 * 4 * 2_000_000
+    path.write_bytes(path.read_bytes()[:-9])
+    assert guess_bytes([path]) == size - 9
