@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
+from streamsvm.data.odd_texts import advise_on_text
 from streamsvm.data.pieces import comes_from, find_pieces, is_sparse, is_stored, is_tensor
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import (
@@ -195,12 +196,19 @@ def _to_features(
         name = f" {names[j]!r}" if names else ""
         fault = find_feature_fault(values.flat[at])
         if names and (remedy := find_remedy(fault)):
-            fault = f"{fault}; {remedy}"
+            texts = _list_texts(values, names) if remedy == FOR_TEXT else []
+            fault = f"{fault}; {advise_on_text(texts) if texts else remedy}"
         raise InputError(f"{where}: row {n_before + i + 1}, column {j + 1}{name} (counted from 1): {fault}")
     if sparse is None:
         return rounded
     index = np.int32 if max(sparse.nnz, *sparse.shape) < 2**31 else np.int64
     return csr_array((rounded, sparse.indices.astype(index), sparse.indptr.astype(index)), shape=sparse.shape)
+
+
+def _list_texts(values: Vector, names: tuple[str, ...]) -> list[str]:
+    """Return the names of the columns of a piece of a frame in which there are texts that are no numbers."""
+    remedies = [{find_remedy(find_feature_fault(value)) for value in column} for column in values.T]
+    return [name for name, found in zip(names, remedies, strict=True) if FOR_TEXT in found]
 
 
 def make_canonical(X: Any, where: str) -> csr_array:

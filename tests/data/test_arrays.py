@@ -85,6 +85,17 @@ def test_pandas() -> None:
     )
 
 
+def test_all_columns_of_text_of_a_frame_are_named_at_once() -> None:
+    frame = pd.DataFrame({"a": [1, 2], "b": [None, "u"], "c": pd.array(["1", "x"], "object"), "d": [1.5, "3"]})
+    with pytest.raises(InputError) as caught:
+        list(read_arrays(frame.assign(b=["v", "u"])))
+    assert str(caught.value).startswith("X: row 1, column 2 'b' (counted from 1): not a number: 'v'; 3 columns are of ")
+    assert "--one-hot b,c,d takes" in str(caught.value)
+    assert "--drop b,c,d leaves" in str(caught.value)
+    with pytest.raises(InputError, match=r"row 1, column 2 'b' .*: missing value; ingest --missing mean"):
+        list(read_arrays(frame))
+
+
 @pytest.mark.parametrize(
     ("y", "labels"),
     [
