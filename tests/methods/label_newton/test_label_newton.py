@@ -107,6 +107,24 @@ def test_every_label_is_at_the_optimum_of_liblinear(name: str, C: float, loss: s
     assert found.objective == pytest.approx(sum(one["objective"] for one in found.problems))
 
 
+@pytest.mark.parametrize("C", [10.0, 1e4])
+def test_large_costs_of_about_as_many_rows_as_features_take_few_reads(C: float, loss: str, tmp_path: Path) -> None:
+    """The sample has all rows, so its minimiser is that of all, and a pass or two prove it.
+
+    With the larger costs LIBLINEAR does not converge.
+    """
+    problem = make_labels(6, n=200, d=120)
+    found = train(problem.store(tmp_path / "rows"), replace(OPTIONS, C=C, loss=loss, max_passes=4))
+    assert found.status == "converged"
+    label = int(np.argmax(problem.Y.sum(axis=0)))
+    value = problem.value(label, find_weights(found, label), loss, (C, C))
+    assert value - found.problems[label]["lower_bound"] <= 1e-3 * value
+    if C == 10.0:
+        theirs = problem.value(label, fit_by_sklearn(problem, label, loss, (C, C)), loss, (C, C))
+        assert found.problems[label]["lower_bound"] <= theirs * (1 + 1e-12)
+        assert value <= theirs * (1 + 1e-3)
+
+
 def test_balanced_weights_are_those_of_each_label(loss: str, tmp_path: Path) -> None:
     problem = make_labels(5, weighted=True, empty=False)
     assert problem.weight is not None
