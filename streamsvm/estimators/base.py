@@ -107,17 +107,13 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         options, resume = self._options(), self.checkpoint is not None
         way = choose_calibration(getattr(self, "probability", False))
         if way is not None:
-            require_folds(options)
+            require_folds(options, way)
         with (
             connected(self),
             caught(),
             open_source(self, X, y, sample_weight, qid) as source,
             open_rows(source, self._name_map(), options, self.checkpoint, resume, client=self.client) as rows,
         ):
-            if source.has_label_sets and getattr(self, "probability", False):
-                raise InputError(
-                    "probability=True is for one label a row; LogisticRegression has them for sets of labels"
-                )
             listener = listen(self, self._list_given(X), y, {"sample_weight": sample_weight, "qid": qid})
             given = {"client": self.client, "listener": listener, **rows.arguments}
             given["start_from"] = self._find_start(rows.source, rows.options)

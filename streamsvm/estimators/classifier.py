@@ -102,10 +102,10 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
 
     @available_if(_asks_for_probabilities)
     def predict_proba(self, X: Any) -> Any:
-        """Return the probability of each class, (n, K), if it was fitted with `probability`.
+        """Return the probability of each class, (n, K), or of each label, if it was fitted with `probability`.
 
         Sigmoids or isotonic functions of the scores, which are divided by their sum for K > 2 classes, or one
-        temperature for all scores.
+        temperature for all scores. After a fit on an indicator matrix each label has a function of its own.
 
         Parameters
         ----------
