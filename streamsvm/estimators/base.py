@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -161,7 +162,7 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         model: another one than that of the fit.
         """
         check_is_fitted(self)
-        model = model or self.model_
+        model = model or self._find_model()
         if is_dask(X):
             check_columns(self, X)
             rows = X.to_dask_array() if hasattr(X, "to_dask_array") else X
@@ -194,9 +195,17 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         ------
         NotFittedError
             Before `fit`.
+        InputError
+            If weights or a bias were changed after the fit, since the certificate that the file tells is not theirs.
         """
         check_is_fitted(self)
+        if self._find_model() is not self.model_:
+            raise InputError("coef_ or intercept_ were changed after fit, and the model's certificate is not theirs")
         self.model_.save(path)
+
+    def _find_model(self) -> Any:
+        """Return the model that predicts."""
+        return self.model_
 
     def _name_options(self) -> dict[str, Any]:
         """Return those fields of TrainOptions that not all estimators share."""
@@ -250,7 +259,7 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     def _take_model(self, model: Any, label_dtype: Any = None) -> None:
         """Set the fitted attributes that a model holds. label_dtype: the type of the labels given to `fit`."""
         self.model_: Any = model
-        self.intercept_ = np.atleast_1d(model.intercept)
+        self.intercept_ = show_only(np.atleast_1d(model.intercept))
         if model.problem.has_classes:
             same_kind = isinstance(label_dtype, np.dtype) and label_dtype.kind in "biufO"
             self.classes_ = model.classes.astype(label_dtype) if same_kind else model.classes
@@ -281,6 +290,13 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def show_only(values: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that cannot be written to, since a change of it would not change the predictions."""
+    shown = values.view()
+    shown.flags.writeable = False
+    return shown
 
 
 def show_as(name: str) -> dict[str, str]:

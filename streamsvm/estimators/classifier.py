@@ -144,7 +144,7 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         if y is None and is_dataset(X):
             check_is_fitted(self)
             refuse_columns(sample_weight)
-            found = evaluate(self.model_, X)
+            found = evaluate(self._find_model(), X)
             return float(found["subset_accuracy" if self.model_.problem.has_label_sets else "accuracy"])
         weight = None if sample_weight is None else np.asarray(sample_weight)
         return float(
