@@ -140,6 +140,12 @@ def test_weights_of_a_linear_kernel_cannot_be_changed() -> None:
         model.coef_[0, 0] = 1.0
 
 
+@pytest.mark.parametrize("given", [{"solver": "irwls"}, {"selection": "platt"}, {"multi_class": "crammer_singer"}])
+def test_solvers_that_count_no_pair_steps_tell_their_steps(given: Any) -> None:
+    model = SVC(gamma=0.2, **given).fit(X, Y)
+    assert model.n_iter_.tolist() == [len(model.history_)]
+
+
 @pytest.mark.parametrize("name", ["dual_coef_", "support_vectors_", "intercept_"])
 def test_what_a_sum_of_kernels_is_made_of_cannot_be_written_to(name: str) -> None:
     """A change would leave the predictions as they are, or falsify the model."""
