@@ -53,15 +53,17 @@ def _format_label_sets(scores: dict[str, Any]) -> str:
         lines.append(
             f"  ({say_count(len(scores['labels']) - len(lowest), 'label')} more have a higher F1, or the same)"
         )
+    if "brier_score" in scores:
+        lines += _format_reliability(scores, "decision")
     return "\n".join(lines)
 
 
-def _format_reliability(scores: dict[str, Any]) -> list[str]:
-    """Return the measures of the probabilities, and a line for each bin of the reliability curve."""
+def _format_reliability(scores: dict[str, Any], what: str = "row") -> list[str]:
+    """Return the measures of the probabilities, and a line for each bin of the reliability curve. what: is counted."""
     lines = [f"probabilities: Brier score {scores['brier_score']:.4f}, log loss {scores['log_loss']:.4f}"]
     for part in scores["reliability"]:
         told = f"predicted {part['predicted']:.3f}, true {part['true']:.3f}"
-        lines.append(f"  {told}: {say_count(part['rows'], 'row')}")
+        lines.append(f"  {told}: {say_count(part['rows'], what)}")
     return lines
 
 

@@ -102,7 +102,7 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
     from streamsvm.training.on_the_fly import open_rows
 
     if options.probabilities:
-        require_folds(train_options)
+        require_folds(train_options, options.probabilities)
     _refuse_together(options)
     tell_if_nothing_is_kept(options)
     line = Line()
@@ -174,7 +174,7 @@ def tune_model(options: argparse.Namespace) -> int:
     axes, line = read_axes(options), Line()
     settings = put_gamma(options, read_settings(options))
     if options.probabilities:
-        require_folds(settings)
+        require_folds(settings, options.probabilities)
     problem = find_problem(options.task)
     dataset = open_data(options, regression=not problem.has_classes, needs_labels=problem.needs_labels)
     tell_if_nothing_is_kept(options)

@@ -51,7 +51,7 @@ def to_sklearn(fitted: BaseSVM | Model) -> Any:
         For a model that scikit-learn has no such estimator for: sets of labels, all pairs of more than two classes,
         kernels that were given as a matrix, polynomial maps, and calibrated probabilities are not carried over.
     """
-    model: Model = fitted if isinstance(fitted, LinearModel | KernelModel) else fitted.model_
+    model: Model = fitted if isinstance(fitted, LinearModel | KernelModel) else fitted._find_model()
     _refuse(model)
     if model.features is not None:
         assert isinstance(model, LinearModel)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -20,7 +21,7 @@ from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.pieces import find_pieces, is_stored, is_tensor, to_numpy
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.estimators.callbacks import Callback, Listeners
+from streamsvm.estimators.callbacks import CallbackSupportMixin, StepFunction, listen, to_callback, with_callbacks
 from streamsvm.estimators.inputs import (
     check_columns,
     choose_calibration,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 STORED_PIECE_BYTES = 8 << 20  # of rows of Zarr and HDF5 that are scored at a time
 
 
-class BaseSVM(BaseEstimator):  # type: ignore[misc]
+class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     """The base class of all estimators. Subclasses declare their parameters and their solvers' options."""
 
     C: float
@@ -69,16 +70,18 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
     max_passes: int | None
     max_seconds: float | None
     random_state: int | None
-    _callbacks: tuple[Callback, ...] = ()
 
-    def set_callbacks(self, *callbacks: Callback) -> Self:
-        """Let functions be called after each step of a fit. Clones have them, too; files do not keep them.
+    def set_callbacks(self, *callbacks: Any) -> Self:
+        """Let functions, and callbacks of scikit-learn, be called after each step of a fit. Clones have them, too.
 
         Parameters
         ----------
-        *callbacks : callable
-            Each is called with a dictionary, the step's line of `history_`: step, passes, seconds, objective,
-            lower_bound, relative_gap (None if nothing is proved) and more. They replace earlier ones.
+        *callbacks : callable, or callback of sklearn.callback
+            They replace earlier ones. A function is called with a dictionary, the step's line of `history_`: step,
+            passes, seconds, objective, lower_bound, relative_gap (None if nothing is proved) and more. To callbacks
+            with scikit-learn's hooks (scikit-learn 1.9) the fit and each step are tasks, whose ends come with an
+            estimator that has the model of the step; a hook that returns True ends the fit with the status
+            "early_stop". Files keep no callbacks, and pickles no functions.
 
         Returns
         -------
@@ -87,31 +90,32 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         InputError
-            If one of them cannot be called.
+            If one of them is neither a function nor such a callback.
         """
-        for callback in callbacks:
-            if not callable(callback):
-                raise InputError(f"set_callbacks: {type(callback).__name__} is no function of a step")
-        self._callbacks = callbacks
+        self._skl_callbacks = [to_callback(callback) for callback in callbacks]
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         """Train, and set the fitted attributes."""
+        result, source = self._train(X, y, sample_weight, qid)
+        self._keep(result, y)
+        self._take_rows(source)
+        return self
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def _train(self, X: Any, y: Any, sample_weight: Any, qid: Any) -> tuple[Result, RowSource]:
+        """Return the result of a training, and its rows."""
         options, resume = self._options(), self.checkpoint is not None
         way = choose_calibration(getattr(self, "probability", False))
         if way is not None:
-            require_folds(options)
+            require_folds(options, way)
         with (
             connected(self),
             caught(),
             open_source(self, X, y, sample_weight, qid) as source,
             open_rows(source, self._name_map(), options, self.checkpoint, resume, client=self.client) as rows,
         ):
-            if source.has_label_sets and getattr(self, "probability", False):
-                raise InputError(
-                    "probability=True is for one label a row; LogisticRegression has them for sets of labels"
-                )
-            listener = Listeners(type(self).__name__, bool(getattr(self, "verbose", 0)), self._callbacks)
+            listener = listen(self, self._list_given(X), y, {"sample_weight": sample_weight, "qid": qid})
             given = {"client": self.client, "listener": listener, **rows.arguments}
             given["start_from"] = self._find_start(rows.source, rows.options)
             if way is None:
@@ -120,9 +124,12 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
                 result = train_with_probabilities(rows.source, rows.options, way, self.checkpoint, **given)
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
-        self._keep(result, y)
-        self._take_rows(source)
-        return self
+        listener.end(result.model)
+        return result, source
+
+    def _list_given(self, X: Any) -> Any:
+        """Return the rows as `predict` takes them."""
+        return X
 
     def _find_start(self, source: RowSource, options: TrainOptions) -> Model | None:  # noqa: ARG002
         """Return the model from whose weights a training starts, or None."""
@@ -155,7 +162,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         model: another one than that of the fit.
         """
         check_is_fitted(self)
-        model = model or self.model_
+        model = model or self._find_model()
         if is_dask(X):
             check_columns(self, X)
             rows = X.to_dask_array() if hasattr(X, "to_dask_array") else X
@@ -188,9 +195,17 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         ------
         NotFittedError
             Before `fit`.
+        InputError
+            If weights or a bias were changed after the fit, since the certificate that the file tells is not theirs.
         """
         check_is_fitted(self)
+        if self._find_model() is not self.model_:
+            raise InputError("coef_ or intercept_ were changed after fit, and the model's certificate is not theirs")
         self.model_.save(path)
+
+    def _find_model(self) -> Any:
+        """Return the model that predicts."""
+        return self.model_
 
     def _name_options(self) -> dict[str, Any]:
         """Return those fields of TrainOptions that not all estimators share."""
@@ -244,7 +259,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
     def _take_model(self, model: Any, label_dtype: Any = None) -> None:
         """Set the fitted attributes that a model holds. label_dtype: the type of the labels given to `fit`."""
         self.model_: Any = model
-        self.intercept_ = np.atleast_1d(model.intercept)
+        self.intercept_ = show_only(np.atleast_1d(model.intercept))
         if model.problem.has_classes:
             same_kind = isinstance(label_dtype, np.dtype) and label_dtype.kind in "biufO"
             self.classes_ = model.classes.astype(label_dtype) if same_kind else model.classes
@@ -258,19 +273,30 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         self.gap_ = Progress(self.objective_, self.lower_bound_, 0).relative_gap
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without client and callbacks: a connection can be neither pickled nor copied."""
+        """Return the state without client and functions of steps: a connection can be neither pickled nor copied."""
         state = {**super().__getstate__(), "client": None}
-        return {name: value for name, value in state.items() if name != "_callbacks"}
+        if "_skl_callbacks" in state:
+            state["_skl_callbacks"] = [each for each in self._skl_callbacks if not isinstance(each, StepFunction)]
+        return state
 
     def __sklearn_clone__(self) -> Self:
         """Return a clone with the same client and callbacks."""
         clone: Self = super(BaseSVM, copy(self)).__sklearn_clone__()
-        return clone.set_params(client=self.client).set_callbacks(*self._callbacks)  # type: ignore[no-any-return]
+        if hasattr(self, "_skl_callbacks"):
+            clone._skl_callbacks = self._skl_callbacks
+        return clone.set_params(client=self.client)  # type: ignore[no-any-return]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def show_only(values: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that cannot be written to, since a change of it would not change the predictions."""
+    shown = values.view()
+    shown.flags.writeable = False
+    return shown
 
 
 def show_as(name: str) -> dict[str, str]:

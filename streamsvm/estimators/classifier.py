@@ -102,10 +102,10 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
 
     @available_if(_asks_for_probabilities)
     def predict_proba(self, X: Any) -> Any:
-        """Return the probability of each class, (n, K), if it was fitted with `probability`.
+        """Return the probability of each class, (n, K), or of each label, if it was fitted with `probability`.
 
         Sigmoids or isotonic functions of the scores, which are divided by their sum for K > 2 classes, or one
-        temperature for all scores.
+        temperature for all scores. After a fit on an indicator matrix each label has a function of its own.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         if y is None and is_dataset(X):
             check_is_fitted(self)
             refuse_columns(sample_weight)
-            found = evaluate(self.model_, X)
+            found = evaluate(self._find_model(), X)
             return float(found["subset_accuracy" if self.model_.problem.has_label_sets else "accuracy"])
         weight = None if sample_weight is None else np.asarray(sample_weight)
         return float(

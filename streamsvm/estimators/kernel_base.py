@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.estimators.base import BaseSVM
+from streamsvm.estimators.base import BaseSVM, show_only
 from streamsvm.estimators.classifier import BaseSVC
 from streamsvm.methods.decomposition.options import SMALL_ROWS, DecompositionOptions
 from streamsvm.methods.registry import AUTO, METHODS, name_methods
@@ -49,9 +49,12 @@ class KernelSVM(BaseSVM):  # type: ignore[misc]
     def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)
         X = model.support_vectors
-        self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape) if isinstance(X, CsrRows) else X
         coef = np.atleast_2d(model.dual_coef)
-        self.dual_coef_ = csr_array(coef) if isinstance(X, CsrRows) else coef
+        if isinstance(X, CsrRows):
+            self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape)
+            self.dual_coef_ = csr_array(coef)
+        else:
+            self.support_vectors_, self.dual_coef_ = show_only(X), show_only(coef)
         self._gamma = model.kernel.gamma
         for name in ("support_", "n_support_"):
             self.__dict__.pop(name, None)
@@ -77,8 +80,7 @@ class KernelSVM(BaseSVM):  # type: ignore[misc]
         if model.kernel.name != "linear":
             raise AttributeError("coef_ exists for kernel='linear' only")
         coef = np.stack([combine_rows(model.support_vectors, each) for each in np.atleast_2d(model.dual_coef)])
-        coef.flags.writeable = False  # a change of it would not change the predictions
-        return coef
+        return show_only(coef)
 
 
 class KernelSVC(KernelSVM, BaseSVC):

@@ -16,7 +16,6 @@ from streamsvm.estimators.inputs import is_dask, is_dataset, is_sparse
 from streamsvm.estimators.kernel_base import KernelSVM
 from streamsvm.machine import default_budget_bytes, format_bytes, resident_bytes
 from streamsvm.methods.registry import AUTO
-from streamsvm.models.model import KernelModel
 from streamsvm.numeric import known_values
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
@@ -54,6 +53,9 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
         self.shape_fit_ = (self.result_.n_rows, self.result_.n_features)
         self.fit_status_ = 0 if self.result_.finished else 1
         return self
+
+    def _list_given(self, X: Any) -> Any:
+        return X if self._X_fit is None else self._X_fit
 
     def _evaluate_all(self, X: Any, y: Any) -> Any:
         """Return the kernel matrix of rows in memory, (n, n), if the memory has room for it."""
@@ -133,9 +135,11 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
         return int(max(self._count_each(result)))
 
     def _count_each(self, result: Result) -> list[int]:
-        """Return the pair steps of SMO of each problem, or else the steps."""
+        """Return the pair steps of SMO of each problem where these are counted, or else the steps."""
         each = result.problems or [{"steps": result.steps, **result.history[-1]}]
-        return [problem.get("pairs", problem["steps"]) for problem in each]
+        return [
+            problem.get("pairs", problem["steps"]) if self._counts_pairs() else problem["steps"] for problem in each
+        ]
 
     def _tell_limit(self, result: Result) -> str:
         """Return, of a limit of pair steps, also the words of scikit-learn, by which its warning is filtered."""
@@ -154,12 +158,12 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
             return options
         return replace(options, C=INFINITE_COST) if is_infinite else options
 
-    def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:
+    def _keep(self, result: Result, y: Any) -> Self:
         if np.inf == self.C:
-            self._require_no_errors(model)
-        super()._take_model(model, label_dtype)
+            self._require_no_errors(result.model)
+        return super()._keep(result, y)
 
-    def _require_no_errors(self, model: KernelModel) -> None:
+    def _require_no_errors(self, model: Any) -> None:
         """Raise InputError if a multiplier is near its cost, which stands for infinity; then there are errors."""
         problem = model.info["problem"]
         costs = np.asarray(problem.get("class_costs", problem.get("row_cost")), np.float64)

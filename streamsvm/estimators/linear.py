@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from streamsvm.data.source import RowSource
 from streamsvm.estimators.classifier import BaseSVC
 from streamsvm.estimators.linear_base import BaseLinear
@@ -265,7 +263,3 @@ class LinearSVC(BaseLinear, BaseSVC):
             return None
         fit = set_up(source, options)
         return None if fit.start_at is None and fit.start_each is None else model
-
-    def _take_model(self, model: LinearModel, label_dtype: Any = None) -> None:
-        super()._take_model(model, label_dtype)
-        self.coef_ = np.atleast_2d(model.coef)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.methods.feature_map.options import FeatureOptions
+from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
 
 INTERCEPT_OPTION = "intercept_scaling"
@@ -26,6 +29,18 @@ class BaseLinear(BaseSVM):  # type: ignore[misc]
     gamma: float | str
     degree: int
     coef0: float
+
+    def _take_model(self, model: Any, label_dtype: Any = None) -> None:
+        """Set the fitted attributes. Weights and bias are copies: a change of them leaves the model as it is."""
+        super()._take_model(model, label_dtype)
+        self.coef_ = self._shape_coef(model.coef.copy())
+        self.intercept_ = self.intercept_.copy()
+
+    def _shape_coef(self, coef: F64) -> F64:
+        return np.atleast_2d(coef)
+
+    def _find_model(self) -> Any:
+        return put_weights(self.model_, self.coef_, self.intercept_)
 
     def _name_map(self) -> FeatureOptions | None:
         if self.feature_map is None:
@@ -62,6 +77,15 @@ class BaseLinear(BaseSVM):  # type: ignore[misc]
                 "bias, set fit_intercept=False"
             )
         return own
+
+
+def put_weights(model: Any, coef: Any, intercept: Any) -> Any:
+    """Return the model with these weights and this bias, which users may have changed as those of scikit-learn's."""
+    coef = np.asarray(coef, np.float64).reshape(model.coef.shape)
+    intercept = np.asarray(intercept, np.float64).reshape(np.shape(model.intercept))
+    if np.array_equal(coef, model.coef) and np.array_equal(intercept, model.intercept):
+        return model
+    return replace(model, coef=coef, intercept=intercept if intercept.ndim else float(intercept))
 
 
 def read_fit_intercept(problem: Any) -> bool:

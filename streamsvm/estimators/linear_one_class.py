@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvm.estimators.linear_base import BaseLinear
 from streamsvm.estimators.one_class import BaseOneClass
-from streamsvm.models.model import LinearModel
 from streamsvm.problems.one_class import ONE_CLASS
 
 if TYPE_CHECKING:
@@ -108,7 +107,3 @@ class LinearOneClassSVM(BaseLinear, BaseOneClass):
 
     def _name_options(self) -> dict[str, Any]:
         return {"task": ONE_CLASS.name, "nu": self.nu, "options": self._list_own_options()}
-
-    def _take_model(self, model: LinearModel, label_dtype: Any = None) -> None:
-        super()._take_model(model, label_dtype)
-        self.coef_ = model.coef[None]

@@ -12,7 +12,7 @@ from scipy.special import expit, log_expit
 
 from streamsvm.estimators.classifier import BaseSVC, find_logs
 from streamsvm.estimators.linear_base import BaseLinear
-from streamsvm.models.model import LinearModel, Model
+from streamsvm.models.model import Model
 from streamsvm.models.probabilities import find_probabilities
 from streamsvm.numeric.calibration import find_calibration
 from streamsvm.options import ClassWeight
@@ -174,10 +174,6 @@ class LogisticRegression(BaseLinear, BaseSVC):
 
     def _name_options(self) -> dict[str, Any]:
         return {"options": self._list_own_options(), "loss": "logistic"}
-
-    def _take_model(self, model: LinearModel, label_dtype: Any = None) -> None:
-        super()._take_model(model, label_dtype)
-        self.coef_ = np.atleast_2d(model.coef)
 
 
 def _find_probabilities(scores: Any) -> Any:

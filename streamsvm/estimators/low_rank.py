@@ -16,28 +16,36 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
+from streamsvm.estimators.callbacks import listen, with_callbacks
 from streamsvm.estimators.inputs import connected, open_source
-from streamsvm.models.model import KernelModel, LinearModel
+from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.feature_maps import KernelMap
 from streamsvm.options import TrainOptions, check_numbers
 from streamsvm.training.features import FeatureOptions, make_features
-from streamsvm.training.result import Result
+from streamsvm.training.result import Event, Result
 from streamsvm.training.train import train
 
 
+@with_callbacks  # type: ignore[untyped-decorator]
 def train_on_features(svc: Any, X: Any, y: Any, sample_weight: Any) -> Result:
     """Return the result of a training on features, whose model is a sum of kernels. svc: the SVC that is fitted."""
     options, began = svc._options(), time.monotonic()
     check_numbers(options)
+    listener = listen(svc, X, y, {"sample_weight": sample_weight})
+
+    def tell(event: Event) -> bool:
+        make = event.make_model
+        return listener(event if make is None else replace(event, make_model=lambda: unfold(make())))
+
     with connected(svc), open_source(svc, X, y, sample_weight) as source, _open_folder(svc.checkpoint) as folder:
         dataset, projected, read = _make_features(svc, source, options, folder / "features.zarr")
         seconds, passes = time.monotonic() - began, dataset.meta["passes"]
         linear, resume = replace(options, kernel="linear", options={}), svc.checkpoint is not None
-        result = train(dataset, linear, out=svc.checkpoint, resume=resume, client=svc.client)
+        result = train(dataset, linear, out=svc.checkpoint, resume=resume, client=svc.client, listener=tell)
     if result.status == "interrupted":
         raise KeyboardInterrupt(f"the checkpoint is in {svc.checkpoint}: call fit again to go on")
-    assert isinstance(result.model, LinearModel)
     model = unfold(result.model)
+    listener.end(model)
     return replace(
         result,
         model=model,
@@ -50,8 +58,9 @@ def train_on_features(svc: Any, X: Any, y: Any, sample_weight: Any) -> Result:
     )
 
 
-def unfold(model: LinearModel) -> KernelModel:
+def unfold(model: Model) -> KernelModel:
     """Return the sum of kernels that equals w for features T' k(Z, x): its coefficients are T w, for K classes T W'."""
+    assert isinstance(model, LinearModel)
     features = model.features
     assert features is not None
     assert isinstance(features.map, KernelMap)

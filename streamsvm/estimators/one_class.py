@@ -55,7 +55,7 @@ class BaseOneClass(OutlierMixin, BaseSVM):  # type: ignore[misc]
     def score_samples(self, X: Any) -> Any:
         """Return w.phi(x) of each row, (n,) float64, which is low for novel rows. X: as in `decision_function`."""
         check_is_fitted(self)
-        return self._score(X, replace(self.model_, intercept=0.0))
+        return self._score(X, replace(self._find_model(), intercept=0.0))
 
     def predict(self, X: Any) -> Any:
         """Return +1 for each row of the class and -1 for each novel one, (n,). X: as in `decision_function`."""

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.inputs import is_dataset, read_queries, refuse_columns
+from streamsvm.estimators.linear_base import put_weights
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import RankModel
 from streamsvm.problems.ranking import RANK, ROC_AREA, evaluate_ranking
@@ -136,7 +137,7 @@ class RankSVM(BaseSVM):
         check_is_fitted(self)
         if is_dataset(X):
             refuse_columns(y, qid)
-            swapped = evaluate(self.model_, X)["swapped_pairs"]
+            swapped = evaluate(self._find_model(), X)["swapped_pairs"]
         else:
             scores, labels = np.asarray(self.decision_function(X)), np.unique(np.asarray(y), return_inverse=True)[1]
             ids = None if qid is None else read_queries(qid)
@@ -149,4 +150,7 @@ class RankSVM(BaseSVM):
     def _take_model(self, model: RankModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)
         del self.intercept_
-        self.coef_ = model.coef[None, :]
+        self.coef_ = model.coef[None, :].copy()
+
+    def _find_model(self) -> Any:
+        return put_weights(self.model_, self.coef_, self.model_.intercept)

@@ -14,7 +14,7 @@ from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.inputs import is_dataset, refuse_columns
 from streamsvm.estimators.linear_base import BaseLinear
 from streamsvm.models.evaluate import evaluate
-from streamsvm.models.model import LinearModel
+from streamsvm.numeric.rows import F64
 from streamsvm.problems.regression import REGRESS
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class BaseSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
         if y is None and is_dataset(X):
             check_is_fitted(self)
             refuse_columns(sample_weight)
-            share = evaluate(self.model_, X)["r2"]
+            share = evaluate(self._find_model(), X)["r2"]
             return float("nan") if share is None else float(share)
         return float(r2_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=sample_weight))
 
@@ -168,6 +168,5 @@ class LinearSVR(BaseLinear, BaseSVR):
         loss = None if self.loss == "epsilon_insensitive" else self.loss
         return {"task": REGRESS.name, "options": own, "loss": loss, "epsilon": self.epsilon}
 
-    def _take_model(self, model: LinearModel, label_dtype: Any = None) -> None:
-        super()._take_model(model, label_dtype)
-        self.coef_ = model.coef
+    def _shape_coef(self, coef: F64) -> F64:
+        return coef

@@ -57,7 +57,8 @@ def evaluate(
         problems.measures).
         If the model has probabilities, also brier_score, log_loss and reliability (see models.reliability).
         For sets of labels: n_rows, n_labels, f1_micro, f1_macro, hamming_loss, subset_accuracy, precision_at (k labels)
-        and labels (rows, recall, precision and f1 of each); see problems.multi_label.
+        and labels (rows, recall, precision and f1 of each), and of a model with probabilities brier_score, log_loss and
+        reliability of all decisions; see problems.multi_label.
         For one class, whose rows need no labels: n_rows, novel_rate, false_alarm_rate, detection_rate, roc_area and
         unknown_labels (see problems.one_class).
         For a ranking: n_rows, n_queries, swapped_pairs and kendall_tau within queries, ndcg (by k, if there are
@@ -73,7 +74,7 @@ def evaluate(
     read_as = Columns(label=label, qid=qid, header=header, sep=sep, decimal=decimal)
     parts = score(model, data, model.problem.needs_labels, file_format, read_as)
     problem = model.problem
-    if problem.has_label_sets or not (problem.predicts_labels and has_probabilities(model)):
+    if not (problem.predicts_labels and has_probabilities(model)):
         measured = problem.evaluate(parts, model.classes)
     else:
         reliability = Reliability()

@@ -4,6 +4,8 @@
 
 The curve puts rows into BINS by the probability of classes[1], or, of more than two classes, of the likeliest one, and
 compares the mean of that probability with the share of the rows of which it is true.
+
+Of sets of labels every label of every row counts as a row of two classes.
 """
 
 from __future__ import annotations
@@ -40,9 +42,17 @@ class Reliability:
         """Yield the parts, and add each of them."""
         for part in parts:
             assert part.truth is not None
-            known = np.flatnonzero(part.truth >= 0)
-            self.add(find_probabilities(model, part.scores[known]), part.truth[known])
+            if part.truth.ndim == 2:
+                self.add_sets(find_probabilities(model, part.scores), part.truth)
+            else:
+                known = np.flatnonzero(part.truth >= 0)
+                self.add(find_probabilities(model, part.scores[known]), part.truth[known])
             yield part
+
+    def add_sets(self, found: F64, has: npt.NDArray[np.bool_]) -> None:
+        """Add rows by the probabilities of their labels (n, L), and by which of them they have (n, L)."""
+        for p, own in zip(found.T, has.T, strict=True):
+            self.add(np.column_stack((1.0 - p, p)), own.astype(np.int32))
 
     def add(self, found: F64, codes: npt.NDArray[Any]) -> None:
         """Add rows by their probabilities (n, K) and the codes of their classes (n,)."""

@@ -6,7 +6,8 @@ What is fitted is stored as JSON in the `info` of a model, under the name of the
     isotonic       [{"scores": [..], "probabilities": [..]}, ..], the corners of the function of each score
     temperature    {"beta": ..}
 
-The probabilities of K > 2 classes by sigmoids or isotonic functions are divided by their sum.
+The probabilities of K > 2 classes by sigmoids or isotonic functions are divided by their sum; those of labels, of which
+a row may have any number, are not.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from streamsvm.numeric.isotonic import MOST_CORNERS, apply_isotonic, fit_isotonic
 from streamsvm.numeric.rows import F64, I32
@@ -23,26 +25,32 @@ from streamsvm.numeric.saved_parts import read_number, read_part
 from streamsvm.numeric.sigmoids import apply_sigmoid, fit_sigmoid
 from streamsvm.numeric.temperature import apply_temperature, fit_temperature
 
+Truth = I32 | npt.NDArray[np.bool_]
+
 
 @dataclass(frozen=True)
 class Calibration:
     """A way from scores to probabilities.
 
-    key: the name in a model's `info`. fit(scores (n, K) or (n, 1), codes (n,), weight (n,)): what is stored;
-    ValueError if the rows do not suffice. apply(stored, scores (n,) or (n, K)): the probabilities (n, K).
-    check(stored, n_scores): ValueError unless that was stored for so many scores. needs_every_class: whether rows of
-    every class are needed, and not just rows.
+    key: the name in a model's `info`. fit(scores (n, K) or (n, 1), truth, weight (n,)): what is stored; ValueError if
+    the rows do not suffice. truth: the codes of the rows' classes (n,), or which labels they have (n, K).
+    apply(stored, scores (n,) or (n, K)): the probabilities (n, K). check(stored, n_scores): ValueError unless that was
+    stored for so many scores. apply_each(stored, scores (n, K)): the probability that each score tells by itself, (n,
+    K), or None where the way tells none. needs_every_class: whether rows of every class are needed, and not just rows.
     """
 
     key: str
-    fit: Callable[[F64, I32, F64], Any]
+    fit: Callable[[F64, Truth, F64], Any]
     apply: Callable[[Any, F64], F64]
     check: Callable[[Any, int], None]
+    apply_each: Callable[[Any, F64], F64] | None = None
     needs_every_class: bool = True
 
 
-def _each_class(scores: F64, codes: I32) -> list[tuple[F64, Any]]:
-    """Return each score of the rows, with whether the rows are of the class that it stands for."""
+def _each_class(scores: F64, codes: Truth) -> list[tuple[F64, Any]]:
+    """Return each score of the rows, with whether the rows are of the class, or have the label, that it stands for."""
+    if codes.ndim == 2:
+        return list(zip(scores.T, codes.T, strict=True))
     if scores.shape[1] == 1:
         return [(scores[:, 0], codes == 1)]
     return [(scores[:, k], codes == k) for k in range(scores.shape[1])]
@@ -56,15 +64,32 @@ def share_out(each: F64) -> F64:
     return np.where(sums > 0.0, each / np.where(sums > 0.0, sums, 1.0), 1.0 / each.shape[1])
 
 
-def _fit_sigmoids(scores: F64, codes: I32, weight: F64) -> dict[str, list[float]]:
-    found = [fit_sigmoid(f, own, weight) for f, own in _each_class(scores, codes)]
+def _count_rare(own: Any, weight: F64, truth: Truth) -> tuple[float, float] | None:
+    """Return the weights of the rows with a label and of those without, if one of them is 0; None otherwise.
+
+    Such a label has one probability for all rows: that of Platt's targets (numeric.sigmoids).
+    """
+    positive = float(np.sum(weight, where=own))
+    negative = float(np.sum(weight)) - positive
+    return None if truth.ndim == 1 or min(positive, negative) > 0.0 else (positive, negative)
+
+
+def _fit_sigmoids(scores: F64, truth: Truth, weight: F64) -> dict[str, list[float]]:
+    found = []
+    for f, own in _each_class(scores, truth):
+        rare = _count_rare(own, weight, truth)
+        constant = None if rare is None else (0.0, float(np.log((rare[1] + 1.0) / (rare[0] + 1.0))))
+        found.append(constant or fit_sigmoid(f, own, weight))
     A, B = (list(each) for each in zip(*found, strict=True))
     return {"A": A, "B": B}
 
 
+def _apply_each_sigmoid(stored: Mapping[str, Any], scores: F64) -> F64:
+    return apply_sigmoid(scores, np.asarray(stored["A"]), np.asarray(stored["B"]))
+
+
 def _apply_sigmoids(stored: Mapping[str, Any], scores: F64) -> F64:
-    columns = scores.reshape(len(scores), -1)
-    return share_out(apply_sigmoid(columns, np.asarray(stored["A"]), np.asarray(stored["B"])))
+    return share_out(_apply_each_sigmoid(stored, scores.reshape(len(scores), -1)))
 
 
 def _check_sigmoids(stored: Any, n_scores: int) -> None:
@@ -72,16 +97,24 @@ def _check_sigmoids(stored: Any, n_scores: int) -> None:
         _read_numbers(stored, name, n_scores, "sigmoids")
 
 
-def _fit_isotonic(scores: F64, codes: I32, weight: F64) -> list[dict[str, list[float]]]:
-    found = [fit_isotonic(f, own, weight) for f, own in _each_class(scores, codes)]
+def _fit_isotonic(scores: F64, truth: Truth, weight: F64) -> list[dict[str, list[float]]]:
+    found = []
+    for f, own in _each_class(scores, truth):
+        rare = _count_rare(own, weight, truth)
+        constant = None if rare is None else (np.zeros(1), np.array([(rare[0] + 1.0) / (sum(rare) + 2.0)]))
+        found.append(constant or fit_isotonic(f, own, weight))
     return [{"scores": at.tolist(), "probabilities": p.tolist()} for at, p in found]
 
 
-def _apply_isotonic(stored: Any, scores: F64) -> F64:
-    columns, each = scores.reshape(len(scores), -1), np.empty((len(scores), len(stored)))
+def _apply_each_isotonic(stored: Any, scores: F64) -> F64:
+    each = np.empty((len(scores), len(stored)))
     for k, own in enumerate(stored):
-        each[:, k] = apply_isotonic(columns[:, k], np.asarray(own["scores"]), np.asarray(own["probabilities"]))
-    return share_out(each)
+        each[:, k] = apply_isotonic(scores[:, k], np.asarray(own["scores"]), np.asarray(own["probabilities"]))
+    return each
+
+
+def _apply_isotonic(stored: Any, scores: F64) -> F64:
+    return share_out(_apply_each_isotonic(stored, scores.reshape(len(scores), -1)))
 
 
 def _check_isotonic(stored: Any, n_scores: int) -> None:
@@ -99,8 +132,8 @@ def _check_isotonic(stored: Any, n_scores: int) -> None:
             raise ValueError("isotonic: the probabilities descend, or are not from 0 to 1")
 
 
-def _fit_temperature(scores: F64, codes: I32, weight: F64) -> dict[str, float]:
-    return {"beta": fit_temperature(scores, codes, weight)}
+def _fit_temperature(scores: F64, codes: Truth, weight: F64) -> dict[str, float]:
+    return {"beta": fit_temperature(scores, codes.astype(np.int32, copy=False), weight)}
 
 
 def _apply_temperature(stored: Mapping[str, Any], scores: F64) -> F64:
@@ -121,9 +154,11 @@ def _read_numbers(stored: Any, name: str, n: int, of: str) -> F64:
 
 
 CALIBRATIONS = {
-    "sigmoid": Calibration("sigmoids", _fit_sigmoids, _apply_sigmoids, _check_sigmoids),
-    "isotonic": Calibration("isotonic", _fit_isotonic, _apply_isotonic, _check_isotonic),
-    "temperature": Calibration("temperature", _fit_temperature, _apply_temperature, _check_temperature, False),
+    "sigmoid": Calibration("sigmoids", _fit_sigmoids, _apply_sigmoids, _check_sigmoids, _apply_each_sigmoid),
+    "isotonic": Calibration("isotonic", _fit_isotonic, _apply_isotonic, _check_isotonic, _apply_each_isotonic),
+    "temperature": Calibration(
+        "temperature", _fit_temperature, _apply_temperature, _check_temperature, needs_every_class=False
+    ),
 }
 
 

@@ -20,8 +20,9 @@ from streamsvm.files import write_atomically
 from streamsvm.interrupts import caught
 from streamsvm.locks import Lock
 from streamsvm.methods.fit import ONE_TRAINING
-from streamsvm.methods.set_up import choose_method
+from streamsvm.methods.set_up import choose_method, settle_task
 from streamsvm.models.model import Model
+from streamsvm.numeric.calibration import CALIBRATIONS
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
@@ -45,7 +46,8 @@ def make_folds(source: RowSource, options: TrainOptions, way: str) -> FoldFits:
     InputError if there cannot be probabilities, or if a class has fewer rows than there are folds, or none to fit
     probabilities to.
     """
-    require_folds(options)
+    options = settle_task(source, options)
+    require_folds(options, way)
     folds = FoldFits(source, way, draw_folds(source, options, FOLDS))
     folds.require_rows(options)
     return folds
@@ -104,7 +106,8 @@ def calibrate(
     lock : Lock, optional
         The lock of a caller who writes to `out` already.
     """
-    folds, began = make_folds(source, options, way), time.monotonic()
+    options, began = settle_task(source, options), time.monotonic()
+    folds = make_folds(source, options, way)
     if needs_scale(options):
         options = replace(options, gamma=trained.model.kernel.gamma)  # type: ignore[union-attr]
     fits, folder = folds.set_up(options, FOLDS), None if out is None else Path(out)
@@ -131,12 +134,14 @@ def calibrate(
     return result
 
 
-def require_folds(options: TrainOptions) -> None:
+def require_folds(options: TrainOptions, way: str) -> None:
     """Raise InputError unless these options train a classifier by a method that can be trained on folds."""
     problem = find_problem(options.task)
     predicts_class = problem.has_classes and problem.predicts_labels and problem.needs_labels
-    if problem.has_label_sets or not predicts_class:
+    if not predicts_class:
         raise InputError(f"probabilities are for classes, and the task is {options.task}: leave them out")
+    if problem.has_label_sets and CALIBRATIONS[way].apply_each is None:
+        raise InputError(f"probabilities by {way} are for one label a row; take sigmoid or isotonic for sets of labels")
     method = choose_method(options)
     if "scratch" in options.options:
         raise InputError(f"probabilities: {ONE_TRAINING}")

@@ -28,8 +28,9 @@ from streamsvm.methods.fit import Fit
 from streamsvm.methods.held_out import hold_out
 from streamsvm.models.model import Model
 from streamsvm.models.reliability import Reliability
-from streamsvm.numeric.calibration import CALIBRATIONS, Calibration
-from streamsvm.numeric.rows import F64, I32, Rows, take_rows
+from streamsvm.numeric.calibration import CALIBRATIONS, Calibration, Truth
+from streamsvm.numeric.label_sets import unpack_sets
+from streamsvm.numeric.rows import F64, Rows, take_rows
 from streamsvm.options import TrainOptions, require_classes
 from streamsvm.problems.registry import find_problem
 from streamsvm.requests import MemoryNeed, Scan
@@ -43,7 +44,9 @@ from streamsvm.training.train import describe
 FOLDS = 5
 ENOUGH = 10.0  # times tol: a fold ends at such a gap. Brier scores and log losses change by less than 0.1%.
 MOST_SCORES = 1_000_000  # of all rows and classes, which are enough to fit any of the functions
+LEAST_SCORED = 10_000  # rows that have sets of labels, since few rows have a rare label
 SCORE_BYTES = 2 * 8  # of a score, which is held twice while scores are joined, and then while functions are fitted
+LABEL_BYTES = 3 * (8 + 1)  # of a score and a label of sets of labels, of which there are more: with a fold's parts
 ROW_BYTES = 2 * (8 + 4) + 12 * 8  # of a row's weight and code, and of the vectors from which a function is fitted
 
 
@@ -58,11 +61,12 @@ class Calibrated(NamedTuple):
 class HeldOut:
     """Rows with the scores (n, K), or (n, 1) of two classes, of models that have not seen them.
 
-    codes, weight, fold (n,): their classes, their weights, and the folds that held them out.
+    truth: their classes (n,), or which labels they have (n, K). weight, fold (n,): their weights, and the folds that
+    held them out.
     """
 
     scores: F64
-    codes: I32
+    truth: Truth
     weight: F64
     fold: Folds
 
@@ -71,12 +75,14 @@ class HeldOut:
 
         ValueError if the rows do not suffice.
         """
-        measured = Reliability()
+        measured, has_sets = Reliability(), self.truth.ndim == 2
+        apply = way.apply_each if has_sets and way.apply_each is not None else way.apply
+        add = measured.add_sets if has_sets else measured.add
         for k in np.unique(self.fold):
             mine = self.fold == k
-            stored = way.fit(self.scores[~mine], self.codes[~mine], self.weight[~mine])
-            measured.add(way.apply(stored, self._take_scores(mine)), self.codes[mine])
-        stored = way.fit(self.scores, self.codes, self.weight)
+            stored = way.fit(self.scores[~mine], self.truth[~mine], self.weight[~mine])
+            add(apply(stored, self._take_scores(mine)), self.truth[mine])
+        stored = way.fit(self.scores, self.truth, self.weight)
         return Calibrated({way.key: stored}, {"method": name, **measured.as_json()})
 
     def _take_scores(self, mine: npt.NDArray[np.bool_]) -> F64:
@@ -99,18 +105,18 @@ class FoldFits:
     def set_up(self, options: TrainOptions, n_fits: int) -> list[Fit]:
         """Return the fits for the settings of the training; `n_fits` fits share the memory."""
         fits = [hold_out(Kept(self.source, self.fold != k), options, n_fits) for k in range(FOLDS)]
-        n_scores, n_rows = (
-            find_problem(options.task).count_scores(len(require_classes(self.source))),
-            self.source.n_rows,
-        )
-        need = partial(_need_memory, fits[0], n_rows // _find_step(n_rows, n_scores), n_scores)
+        n_scores = find_problem(options.task).count_scores(len(require_classes(self.source)))
+        row_bytes = ROW_BYTES + n_scores * (LABEL_BYTES if self.source.has_label_sets else SCORE_BYTES)
+        need = partial(_need_memory, fits[0], self.source.n_rows // _find_step(self.source, n_scores) * row_bytes)
         return [replace(fits[0], memory=need), *fits[1:]]
 
     def require_rows(self, options: TrainOptions) -> None:
         """Raise InputError unless the rows outside of each fold suffice: those that are scored and have a weight."""
+        if self.source.has_label_sets:  # a label may be that of no row
+            return
         classes, codes, weight = (require_classes(self.source), *map(self.source.column, ("y", "sample_weight")))
         assert codes is not None
-        step = _find_step(self.source.n_rows, find_problem(options.task).count_scores(len(classes)))
+        step = _find_step(self.source, find_problem(options.task).count_scores(len(classes)))
         scored = np.arange(0, len(codes), step)
         scored = scored if weight is None else scored[weight[scored] > 0.0]
         counts = np.zeros((FOLDS, len(classes)), np.int64)
@@ -158,7 +164,7 @@ class FoldFits:
         """Return what is fitted to the scores of the rows by the models of their folds, and the reads for them all."""
         results = [run.make_result() for run in runs]
         models = [result.model for result in results]
-        step = _find_step(self.source.n_rows, math.prod(models[0].score_shape))
+        step = _find_step(self.source, math.prod(models[0].score_shape))
         add = partial(_add_scores, models, self.source, step)
         tiles = engine.scan(Scan(list, add, operator.add, by_row=(self.fold,)))
         parts = [part for _, part in sorted(tiles, key=lambda tile: tile[0])]
@@ -180,15 +186,16 @@ def put_calibration(trained: Result, found: Calibrated, passes: int) -> Result:
     return replace(trained, model=model, passes=passes, model_sha256=sha256, calibration=found.measured)
 
 
-def _find_step(n_rows: int, n_scores: int) -> int:
+def _find_step(source: RowSource, n_scores: int) -> int:
     """Return which regular part of the rows is scored: every step-th row."""
-    return -(-n_rows * n_scores // MOST_SCORES)
+    step = -(-source.n_rows * n_scores // MOST_SCORES)
+    return min(step, max(1, source.n_rows // LEAST_SCORED)) if source.has_label_sets else step
 
 
-def _need_memory(fit: Fit, n_rows: int, n_scores: int, threads: int) -> MemoryNeed:
-    """Return the memory of a fit and of the scores of so many rows, which follow the fits."""
+def _need_memory(fit: Fit, scored_bytes: int, threads: int) -> MemoryNeed:
+    """Return the memory of a fit and of the rows that are scored, which follow the fits."""
     need = fit.memory(threads)
-    return replace(need, driver_bytes=need.driver_bytes + n_rows * (ROW_BYTES + SCORE_BYTES * n_scores))
+    return replace(need, driver_bytes=need.driver_bytes + scored_bytes)
 
 
 def _stay_silent(event: Event) -> None:
@@ -196,7 +203,7 @@ def _stay_silent(event: Event) -> None:
 
 
 def _add_scores(models: list[Model], source: RowSource, step: int, tiles: list[Any], rows: Rows, fold: Folds) -> None:
-    """Add scores (m, K) of every step-th row by the model that was trained without it, codes, weights and folds."""
+    """Add scores (m, K) of every step-th row by the model that was trained without it, truth, weights and folds."""
     chosen = np.flatnonzero((rows.start + np.arange(rows.n_rows)) % step == 0)
     scores = np.empty((len(chosen), math.prod(models[0].score_shape)))
     for k, model in enumerate(models):
@@ -204,6 +211,11 @@ def _add_scores(models: list[Model], source: RowSource, step: int, tiles: list[A
         if len(mine):
             scorer = model.scorer(source.n_features, source.scaling, source.is_sparse, source.features)
             scores[mine] = scorer(take_rows(rows.X, chosen[mine])).reshape(len(mine), -1)
-    assert rows.y is not None
     weight = np.ones(len(chosen)) if rows.sample_weight is None else rows.sample_weight[chosen].copy()
-    tiles.append((rows.start, (scores, rows.y[chosen].copy(), weight, fold[chosen].copy())))
+    truth: Truth
+    if rows.label_sets is not None:
+        truth = unpack_sets(rows.label_sets[chosen], scores.shape[1])
+    else:
+        assert rows.y is not None
+        truth = rows.y[chosen].copy()
+    tiles.append((rows.start, (scores, truth, weight, fold[chosen].copy())))

@@ -28,7 +28,7 @@ from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_numbers, make_kernel
 from streamsvm.problems.registry import find_problem
-from streamsvm.training.calibrate import train_with_probabilities
+from streamsvm.training.calibrate import require_folds, train_with_probabilities
 from streamsvm.training.chains import make_chains
 from streamsvm.training.folds import Folds, draw_folds, keep
 from streamsvm.training.grid_folder import GridFolder
@@ -89,6 +89,8 @@ def tune(
         See `train` and Progress. Ctrl-C saves all fits in `out`; a resumed grid has the bits of one never stopped.
     """
     options = settle_task(source, options)
+    if probabilities is not None:
+        require_folds(options, probabilities)
     axes = {name: list(values) for name, values in (others or {}).items() if values}
     settings = {
         "data": source.name,

@@ -178,7 +178,8 @@ class Training:
         self.state, self.history, self.status = step.state, [*self.history, line], status
         if self.run:
             self.run.save(self.state, len(self.history), self.status, self._seconds(), self._task_seconds())
-        self.listener(Event(line, self.plan))
+        if self.listener(Event(line, self.plan, self.status, self._make_last_model)) is True:
+            self.status = self.status or "early_stop"
         interrupts.check()
 
     def _limit(self, line: dict[str, Any]) -> str:
@@ -206,7 +207,7 @@ class Training:
 
     def make_result(self) -> Result:
         """Return the result of the run so far. Support vectors are taken from the source."""
-        report, model = self.fit.report(self.state), self._describe_model(self._make_model(self.state))
+        report, model = self.fit.report(self.state), self._make_last_model()
         report = replace(report, passes=self.passes_before + report.passes)
         return Result(
             model=model,
@@ -253,6 +254,9 @@ class Training:
         model = self.fit.make_model(state, lambda rows: self.engine.take(Take(rows)))
         features = self.source.features
         return model if features is None else replace(model, features=features, feature_names=features.feature_names)
+
+    def _make_last_model(self) -> Model:
+        return self._describe_model(self._make_model(self.state))
 
     def _describe_model(self, model: Model) -> Model:
         """Return the model of the last state with what it tells of its training."""

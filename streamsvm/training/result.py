@@ -123,10 +123,16 @@ class Result(Shown):
 
 @dataclass
 class Event:
-    """What a listener is told after each step: the step's line of the history, and the memory plan of the run."""
+    """What a listener is told after each step.
+
+    line: the step's line of the history. plan: the memory plan of the run. status: how the run ends with this step, or
+    an empty text. make_model: returns the model of this step while the listener is called; it may read rows.
+    """
 
     line: dict[str, Any]
     plan: MemoryPlan
+    status: str = ""
+    make_model: Callable[[], Model] | None = None
 
 
-Listener = Callable[[Event], None]
+Listener = Callable[[Event], object]  # it returns True to end the run with this step

@@ -41,7 +41,8 @@ STATUSES = {
         0,
         True,
         "The measure on the rows of `--eval` has not risen for as many steps as `--patience` says. Or the model is "
-        "that of a fold, whose scores give probabilities, and has reached a gap that is enough for that.",
+        "that of a fold, whose scores give probabilities, and has reached a gap that is enough for that. Or a callback "
+        "of an estimator has asked for the end.",
     ),
     "pass_limit": Status(
         3, False, "As many passes as were allowed are made. After budgeted-sgd's epochs the exit status is 0."
@@ -72,6 +73,8 @@ def explain(
             return f"the limit of {passes} was reached{proved}{before}"
         case "pair_limit":
             return f"the limit of {say_count(int(options.options['max_pairs']), 'pair step')} was reached{proved}"
+        case "early_stop":
+            return f"it was told to end after {passes}{proved}"
         case "time_limit":
             return f"the seconds that were allowed were over after {passes}{proved}"
         case "interrupted":

@@ -85,7 +85,7 @@ def run_chains(
     source: RowSource,
     chains: Sequence[Sequence[Job]],
     opened: Opened,
-    listener: Callable[[int, int, Event], None],
+    listener: Callable[[int, int, Event], object],
     open_folder: OpenFolder = lambda *_: None,
 ) -> list[list[Result]]:
     """Carry chains of fits out side by side with an engine that is open, and return the results of each chain.
@@ -116,7 +116,7 @@ def _begin_fit(
     source: RowSource,
     chains: Sequence[Sequence[Job]],
     opened: Opened,
-    listener: Callable[..., None],
+    listener: Callable[..., object],
     open_folder: OpenFolder,
     live: dict[int, Training],
     chain: int,

@@ -38,7 +38,12 @@ def test_the_commands(loss: str, text: Path, tmp_path: Path, run: Run) -> None: 
     assert trained.result["gaps"]["unproved"] == []
     assert trained.result["gaps"]["worst"] <= 1e-3
     measured = run("evaluate", out, data, "--json").result
-    assert measured == run("evaluate", out, text, "--json").result
+    of_text = run("evaluate", out, text, "--json").result
+    curve, of_text_curve = ([[*part.values()] for part in one.pop("reliability", [])] for one in (measured, of_text))
+    np.testing.assert_allclose(curve, of_text_curve, rtol=1e-12)  # rows are scored in other parts
+    for name in {"brier_score", "log_loss"} & {*measured}:
+        assert measured.pop(name) == pytest.approx(of_text.pop(name), rel=1e-12)
+    assert measured == of_text
     assert measured["n_rows"] == 500
     assert measured["labels"]["10"]["rows"] == PROBLEM.Y[:, 3].sum()
     assert "as the mean of 5 labels" in run("evaluate", out, data).out
@@ -56,6 +61,27 @@ def test_the_commands(loss: str, text: Path, tmp_path: Path, run: Run) -> None: 
         lines = [line.split(",") for line in (tmp_path / "likely.csv").read_text().splitlines()]
         assert lines[0] == ["labels", *(f"probability {name}" for name in NAMES)]
         np.testing.assert_array_equal(np.array([line[1:] for line in lines[1:]], float) > 0.5, found)
+
+
+def test_probabilities_of_labels(text: Path, tmp_path: Path, run: Run) -> None:  # noqa: F811
+    """A training that is stopped and resumed has the bits of a whole one."""
+    data, given = tmp_path / "rows.zarr", ("--loss", "squared_hinge", "--probabilities", "sigmoid", "--tol", "1e-6")
+    run("ingest", text, data, "--multi-label")
+    whole = run("train", data, *given, "--out", tmp_path / "run", "--json")
+    assert (whole.code, whole.err.count("Traceback")) == (0, 0)
+    first = run("train", data, *given, "--out", tmp_path / "cut", "--max-passes", 2)
+    assert first.code == STATUSES["pass_limit"].exit_code
+    resumed = run("train", data, *given, "--out", tmp_path / "cut", "--resume", "--json")
+    assert resumed.result["model_sha256"] == whole.result["model_sha256"]
+    assert run("predict", tmp_path / "run", text, "--out", tmp_path / "likely.csv", "--probabilities").code == 0
+    lines = [line.split(",") for line in (tmp_path / "likely.csv").read_text().splitlines()]
+    assert lines[0] == ["labels", *(f"probability {name}" for name in NAMES)]
+    likely = np.array([line[1:] for line in lines[1:]], float)
+    shown = run("evaluate", tmp_path / "run", text)
+    assert f"Brier score {np.mean((likely - PROBLEM.Y[:, :5]) ** 2):.4f}" in shown.out
+    assert "decisions" in shown.out
+    assert run("report", tmp_path / "run").code == 0
+    assert run("info", tmp_path / "run", "--card").code == 0
 
 
 def test_the_outcome_names_the_labels_that_are_not_proved(text: Path, tmp_path: Path, run: Run) -> None:  # noqa: F811
@@ -89,7 +115,7 @@ def test_the_plan(text: Path, tmp_path: Path, run: Run) -> None:  # noqa: F811
         (("train", "--solver", "smo"), "methods for linear models"),
         (("train", "--task", "rank"), "rows have sets of labels; the task rank is for one label a row"),
         (("train", "--task", "regress"), "rows have sets of labels"),
-        (("train", "--probabilities", "sigmoid"), "probabilities are for classes"),
+        (("train", "--probabilities", "temperature"), "probabilities by temperature are for one label a row"),
         (("train", "--multi-class", "crammer_singer"), "rows have sets of labels"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import logging
 import pickle
 import re
@@ -11,11 +13,13 @@ import numpy as np
 import pytest
 import sklearn
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from streamsvm import SVC, LinearSVC, LinearSVR, LogisticRegression, RankSVM
+from streamsvm import SVC, BudgetedSVC, LinearSVC, LinearSVR, LogisticRegression, OneClassSVM, RankSVM
 from streamsvm.errors import InputError
 from streamsvm.shown import draw_gaps
 
@@ -24,6 +28,10 @@ X = RANDOM.normal(size=(150, 3))
 Y = (X[:, 0] + RANDOM.normal(size=150) > 0).astype(int)
 WEIGHT = RANDOM.uniform(0, 3, size=150)
 QUERY = np.repeat(np.arange(15), 10)
+
+callbacks_of_scikit_learn = pytest.mark.skipif(
+    importlib.util.find_spec("sklearn.callback") is None, reason="scikit-learn before 1.9 has no callbacks"
+)
 
 
 @pytest.mark.parametrize("kind", [LinearSVC, SVC, LinearSVR, LogisticRegression])
@@ -35,7 +43,8 @@ def test_callbacks_know_what_the_history_tells(kind: Any) -> None:
     assert last["relative_gap"] == pytest.approx((last["objective"] - last["lower_bound"]) / last["objective"])
     clone(model).fit(X, Y)
     assert len(told) == 2 * len(model.history_)
-    assert not pickle.loads(pickle.dumps(model))._callbacks
+    again = pickle.loads(pickle.dumps(model)).fit(X, Y)
+    assert len(told) == 2 * len(again.history_)
 
 
 def test_an_error_of_a_callback_ends_the_fit() -> None:
@@ -44,8 +53,120 @@ def test_an_error_of_a_callback_ends_the_fit() -> None:
 
     with pytest.raises(RuntimeError, match="enough after"):
         LinearSVC().set_callbacks(stop).fit(X, Y)
-    with pytest.raises(InputError, match="set_callbacks: int is no function of a step"):
-        LinearSVC().set_callbacks(3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="set_callbacks: int is neither a function of a step nor a callback"):
+        LinearSVC().set_callbacks(3)
+    with pytest.raises(InputError, match="set_callbacks: Recorder is a class"):
+        LinearSVC().set_callbacks(Recorder)
+
+
+class Recorder:
+    """A callback of scikit-learn that keeps what the hooks are told. stop: the step whose end it asks for."""
+
+    def __init__(self, stop: int = -1) -> None:
+        self.stop, self.told, self.fitted = stop, list[tuple[str, str, int]](), list[Any]()
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        self.told.append(("setup", context.task_name, context.task_id))
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        self.told.append(("teardown", context.task_name, context.task_id))
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        self.told.append(("begin", context.task_name, context.task_id))
+
+    def on_fit_task_end(
+        self, estimator: Any, context: Any, *, X: Any, y: Any, metadata: Any, fitted_estimator: Any
+    ) -> bool:
+        self.told.append(("end", context.task_name, context.task_id))
+        if fitted_estimator is not None:
+            self.fitted.append((fitted_estimator, fitted_estimator.predict(X[:20]), len(X), metadata))
+        return bool(context.task_name == "step" and context.task_id == self.stop)
+
+
+def list_tasks(n_steps: int) -> list[tuple[str, str, int]]:
+    """What a Recorder is told of a fit of so many steps."""
+    steps = [(when, "step", k) for k in range(n_steps) for when in ("begin", "end")]
+    return [("setup", "fit", 0), ("begin", "fit", 0), *steps, ("end", "fit", 0), ("teardown", "fit", 0)]
+
+
+@callbacks_of_scikit_learn
+@pytest.mark.parametrize(
+    "model",
+    [
+        LinearSVC(C=10, tol=1e-6, solver="cutting-plane", acceleration="none"),
+        LinearSVC(probability=True),
+        LinearSVR(),
+        SVC(resident_rows=20),
+        SVC(kernel=lambda a, b: np.asarray(a) @ np.asarray(b).T),
+        SVC(C=np.inf, kernel="rbf", gamma=50.0),
+        SVC(solver="interior-point", rank=20),
+        BudgetedSVC(epochs=2),
+        OneClassSVM(),
+    ],
+    ids=lambda model: f"{type(model).__name__}-{model.solver}-{getattr(model, 'probability', '')}",
+)
+def test_a_fit_and_its_steps_are_tasks_of_scikit_learn(model: Any) -> None:
+    recorder, lines = Recorder(), list[dict[str, Any]]()
+    model = clone(model).set_callbacks(recorder, lines.append).fit(X, Y, sample_weight=WEIGHT)
+    steps = len(model.history_)
+    assert recorder.told == list_tasks(steps)
+    assert lines == model.history_
+    for k, (fitted, _, rows, metadata) in enumerate(recorder.fitted):
+        assert fitted.objective_ == model.history_[min(k, steps - 1)]["objective"]
+        assert (type(fitted), rows, list(metadata)) == (type(model), len(Y), ["sample_weight"])
+    np.testing.assert_array_equal(recorder.fitted[-1][1], model.predict(X[:20]))
+    assert not hasattr(model, "_callback_fit_ctx")
+
+
+@callbacks_of_scikit_learn
+def test_a_callback_of_scikit_learn_ends_a_fit() -> None:
+    recorder = Recorder(stop=1)
+    many = LinearSVC(C=10, tol=1e-8, solver="cutting-plane", acceleration="none")
+    model = clone(many).set_callbacks(recorder).fit(X, Y)
+    assert (model.status_, len(model.history_)) == ("early_stop", 2)
+    assert "told to end after 2 passes" in model.result_.status_reason
+    assert recorder.told == list_tasks(2)
+    two = clone(many).set_params(max_passes=2)
+    with pytest.warns(ConvergenceWarning):
+        two.fit(X, Y)
+    np.testing.assert_array_equal(model.coef_, two.coef_)
+
+
+@callbacks_of_scikit_learn
+def test_callbacks_are_torn_down_after_an_error() -> None:
+    recorder = Recorder()
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        LinearSVC().set_callbacks(recorder).fit(X * np.nan, Y)
+    assert recorder.told == []
+
+    def stop(step: dict[str, Any]) -> None:
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        LinearSVC().set_callbacks(stop, recorder).fit(X, Y)
+    assert recorder.told[-1] == ("teardown", "fit", 0)
+
+
+@callbacks_of_scikit_learn
+@pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.slow)])
+def test_searches_of_scikit_learn_hand_their_callbacks_on(n_jobs: int | None) -> None:
+    """The monitor is told of each step of each fit, and a function of the inner estimator stays with it."""
+
+    class Propagated(Recorder):
+        max_propagation_depth = None
+
+    monitor = importlib.import_module("sklearn.callback").ScoringMonitor(scoring="accuracy")
+    propagated, lines = Propagated(), list[dict[str, Any]]()
+    inner = LinearSVC().set_callbacks(monitor, lines.append)
+    search = GridSearchCV(inner, {"C": [0.01, 0.1]}, cv=3, n_jobs=n_jobs).set_callbacks(propagated).fit(X, Y)
+    best, log = search.best_estimator_, monitor.get_logs().data
+    scores = [row["accuracy"] for row in log if row["estimator_name"] == "LinearSVC"]
+    assert scores.count(accuracy_score(Y, search.predict(X))) >= 2  # after the last step of the refit, and after it
+    assert len(scores) >= 7 * 2
+    if n_jobs is None:
+        assert sum(told[:2] == ("end", "step") for told in propagated.told) == len(lines) >= 7
+        best.fit(X, Y)
+        assert lines[-1] == best.history_[-1]
 
 
 def test_steps_are_logged_and_printed_on_demand(

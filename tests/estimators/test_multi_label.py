@@ -9,7 +9,8 @@ import dask.array as da
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from sklearn.metrics import f1_score, hamming_loss
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.metrics import f1_score, hamming_loss, log_loss
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC as Liblinear
 
@@ -17,6 +18,10 @@ import streamsvm
 from streamsvm import SVC, LinearSVC, LogisticRegression
 from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
+from streamsvm.options import TrainOptions
+from streamsvm.training import fold_fits
+from streamsvm.training.fold_fits import FOLDS
+from streamsvm.training.folds import draw_folds
 from tests.label_problems import make_labels
 
 PROBLEM = make_labels(1, n=600, empty=False)
@@ -69,6 +74,65 @@ def test_probabilities_of_each_label() -> None:
     np.testing.assert_allclose(np.exp(model.predict_log_proba(PROBLEM.X)), probabilities)
 
 
+@pytest.mark.parametrize("way", ["sigmoid", "isotonic"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_probabilities_of_each_label_are_those_of_scikit_learn_on_the_same_folds(
+    loss: str, way: str, tmp_path: Path
+) -> None:
+    model = LinearSVC(loss=loss, tol=1e-8, probability=way).fit(PROBLEM.X, PROBLEM.Y)
+    assert model.status_ == "converged"
+    found, options = model.predict_proba(PROBLEM.X), TrainOptions(task="multi-label")
+    fold = draw_folds(PROBLEM.store(tmp_path / "rows"), options, FOLDS)
+    folds = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(FOLDS)]
+    for label in range(5):
+        alone = Liblinear(loss=loss, tol=1e-10, max_iter=10_000_000)
+        theirs = CalibratedClassifierCV(alone, method=way, ensemble=False, cv=folds)
+        expected = theirs.fit(PROBLEM.X.astype(np.float64), PROBLEM.Y[:, label])
+        likely = expected.predict_proba(PROBLEM.X.astype(np.float64))[:, 1]
+        far = np.abs(found[:, label] - likely) > 5e-3
+        assert np.mean(far) <= (0.02 if way == "isotonic" else 0.0)  # an isotonic function may be steep
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(PROBLEM.X)), found, atol=1e-15)
+    alone = LinearSVC(loss=loss, tol=1e-8).fit(PROBLEM.X, PROBLEM.Y)
+    np.testing.assert_array_equal(model.decision_function(PROBLEM.X), alone.decision_function(PROBLEM.X))
+
+
+@pytest.mark.parametrize("way", ["sigmoid", "isotonic"])
+def test_a_label_of_no_row_and_one_of_all_rows_have_one_probability(way: str) -> None:
+    Y = np.column_stack((PROBLEM.Y[:, 0], np.zeros(600), np.ones(600))).astype(int)
+    model = LinearSVC(loss="squared_hinge", probability=way).fit(PROBLEM.X, Y)
+    likely = model.predict_proba(PROBLEM.X)
+    np.testing.assert_allclose(likely[:, 1:], np.tile([1 / 602, 601 / 602], (600, 1)), rtol=1e-12)  # Platt's targets
+    assert np.ptp(likely[:, 0]) > 0.5
+
+
+def test_how_true_the_probabilities_of_labels_are_is_told(tmp_path: Path) -> None:
+    model, Y = LinearSVC(loss="squared_hinge", probability=True).fit(PROBLEM.X, PROBLEM.Y), PROBLEM.Y
+    likely, found = model.predict_proba(PROBLEM.X), evaluate(model.model_, PROBLEM.store(tmp_path / "rows"))
+    assert found["brier_score"] == pytest.approx(np.mean((likely - Y) ** 2))
+    assert found["log_loss"] == pytest.approx(log_loss(Y.ravel(), likely.ravel()))
+    assert sum(part["rows"] for part in found["reliability"]) == Y.size
+    held_out = model.result_.calibration
+    assert found["brier_score"] < held_out["brier_score"] < 1.5 * found["brier_score"]  # of rows not seen
+    assert (held_out["method"], sum(part["rows"] for part in held_out["reliability"])) == ("sigmoid", Y.size)
+
+
+def test_probabilities_of_labels_from_disk_and_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits from disk, on one thread and two, and in a saved model; of many rows every second one is scored."""
+    dataset, given = PROBLEM.store(tmp_path / "rows"), {"loss": "squared_hinge", "probability": True}
+    model = LinearSVC(**given, n_jobs=1).fit(dataset)
+    assert LinearSVC(**given, n_jobs=2).fit(dataset).result_.model_sha256 == model.result_.model_sha256
+    model.save(tmp_path / "model.npz")
+    loaded = streamsvm.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.predict_proba(PROBLEM.X), model.predict_proba(PROBLEM.X))  # type: ignore[union-attr]
+    lazy = model.predict_proba(da.from_array(PROBLEM.X, chunks=(250, PROBLEM.X.shape[1])))
+    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), model.predict_proba(PROBLEM.X))
+    monkeypatch.setattr(fold_fits, "MOST_SCORES", 1500)
+    for least, step in ((10_000, 1), (10, 2)):
+        monkeypatch.setattr(fold_fits, "LEAST_SCORED", least)
+        part = LinearSVC(**given).fit(dataset).result_.calibration
+        assert sum(each["rows"] for each in part["reliability"]) == 600 // step * 5
+
+
 def test_dask_rows_and_datasets(tmp_path: Path) -> None:
     X, Y = (da.from_array(values, chunks=(250, values.shape[1])) for values in (PROBLEM.X, PROBLEM.Y.astype(int)))
     model, own = LinearSVC(loss="squared_hinge").fit(X, Y), LinearSVC(loss="squared_hinge")
@@ -102,7 +166,7 @@ def test_a_checkpoint_knows_its_labels(tmp_path: Path) -> None:
     [
         (LinearSVC(), PROBLEM.Y * 2, "y: row 1 .* holds 0 and 1, and not 2"),
         (LinearSVC(), PROBLEM.Y[:-1], "inconsistent numbers of samples"),
-        (LinearSVC(probability=True), PROBLEM.Y, "probability=True is for one label a row"),
+        (LinearSVC(probability="temperature"), PROBLEM.Y, "probabilities by temperature are for one label a row"),
         (LinearSVC(multi_class="crammer_singer"), PROBLEM.Y, "the task crammer-singer is for one label a row"),
         (LinearSVC(class_weight={2: 1.0}), PROBLEM.Y, "class_weight names 2; the classes are 0 and 1"),
         (SVC(), PROBLEM.Y, r"y should be a 1d array"),

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array, issparse, lil_matrix
 from sklearn import linear_model, svm
 from sklearn.exceptions import ConvergenceWarning
 
 import streamsvm
-from streamsvm import SVC, SVR, LinearSVC, LinearSVR, LogisticRegression
+from streamsvm import (
+    SVC,
+    SVR,
+    BudgetedSVC,
+    LinearOneClassSVM,
+    LinearSVC,
+    LinearSVR,
+    LogisticRegression,
+    OneClassSVM,
+    RankSVM,
+)
 from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
 from streamsvm.training.verify import verify
@@ -113,7 +124,58 @@ def test_support_vectors_of_many_classes_and_of_a_regression(tmp_path: Path) -> 
     np.testing.assert_array_equal(regression.n_support_, [len(regression.support_)])
 
 
+@pytest.mark.parametrize("kind", [LinearSVC, LogisticRegression, LinearSVR, SVC, SVR, BudgetedSVC, OneClassSVM])
+@pytest.mark.parametrize("to_sparse", [csr_array, lil_matrix])
+def test_models_of_dense_rows_score_sparse_rows_alike_and_the_other_way_round(kind: Any, to_sparse: Any) -> None:
+    rows = X * (RANDOM.random(X.shape) < 0.6)
+    y = TARGET if kind in (LinearSVR, SVR) else Y
+    for fitted in (kind().fit(rows, y), kind().fit(to_sparse(rows), y)):
+        find = fitted.decision_function if hasattr(fitted, "decision_function") else fitted.predict
+        np.testing.assert_allclose(find(to_sparse(rows)), find(rows), rtol=1e-12, atol=1e-12)
+
+
 def test_weights_of_a_linear_kernel_cannot_be_changed() -> None:
     model = SVC(kernel="linear").fit(X, Y)
     with pytest.raises(ValueError, match="read-only"):
         model.coef_[0, 0] = 1.0
+
+
+@pytest.mark.parametrize("given", [{"solver": "irwls"}, {"selection": "platt"}, {"multi_class": "crammer_singer"}])
+def test_solvers_that_count_no_pair_steps_tell_their_steps(given: Any) -> None:
+    model = SVC(gamma=0.2, **given).fit(X, Y)
+    assert model.n_iter_.tolist() == [len(model.history_)]
+
+
+@pytest.mark.parametrize("name", ["dual_coef_", "support_vectors_", "intercept_"])
+def test_what_a_sum_of_kernels_is_made_of_cannot_be_written_to(name: str) -> None:
+    """A change would leave the predictions as they are, or falsify the model."""
+    for model in (SVC().fit(X, Y), SVR().fit(X, TARGET)):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(model, name)[...] = 1.0
+
+
+@pytest.mark.parametrize("kind", [LinearSVC, LogisticRegression, LinearSVR, LinearOneClassSVM, RankSVM])
+@pytest.mark.parametrize("many", [False, True])
+def test_weights_and_biases_of_linear_models_predict_as_they_are_now(kind: Any, many: bool, tmp_path: Path) -> None:
+    """Assigned or written to, as in scikit-learn. A file, which tells the certificate, is refused then."""
+    y, w = RANDOM.integers(0, 3, len(X)) if many else (Y == "yes").astype(int), RANDOM.normal(size=X.shape[1])
+    fitted = kind().fit(X, y)
+    before, bias = score(fitted), 0.0
+    fitted.coef_ = np.broadcast_to(w, fitted.coef_.shape)
+    if kind not in (RankSVM, LinearOneClassSVM):
+        bias = fitted.intercept_ + 0.5
+        fitted.intercept_ += 0.5
+    elif kind is LinearOneClassSVM:
+        bias = -fitted.offset_
+    expected = (X @ w)[:, None] + bias
+    found = score(fitted)
+    np.testing.assert_allclose(found, expected if found.ndim == 2 else expected[:, 0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(score(pickle.loads(pickle.dumps(fitted))), found)
+    with pytest.raises(InputError, match="were changed after fit"):
+        fitted.save(tmp_path / "model.npz")
+    np.testing.assert_array_equal(score(fitted.fit(X, y)), before)
+    fitted.save(tmp_path / "model.npz")
+
+
+def score(fitted: Any) -> Any:
+    return fitted.decision_function(X) if hasattr(fitted, "decision_function") else fitted.predict(X)

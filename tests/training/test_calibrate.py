@@ -25,7 +25,7 @@ from streamsvm.requests import Scan
 from streamsvm.training import fold_fits, run_folder
 from streamsvm.training import train as training
 from streamsvm.training.calibrate import train_with_probabilities
-from streamsvm.training.fold_fits import ROW_BYTES, SCORE_BYTES, HeldOut
+from streamsvm.training.fold_fits import LABEL_BYTES, ROW_BYTES, SCORE_BYTES, HeldOut
 from streamsvm.training.train import train
 from tests.data.conftest import measure_peak
 from tests.faults.instants import in_fork
@@ -205,3 +205,18 @@ def test_scores_take_the_memory_that_is_counted(way: str) -> None:
     calibrate()  # whatever is made once only
     counted = n_rows * (ROW_BYTES + SCORE_BYTES * K)
     assert scores.nbytes + measure_peak(calibrate) <= counted + 6 * 8 * BLOCK_SCORES
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("way", ["sigmoid", "isotonic"])
+def test_scores_of_labels_take_the_memory_that_is_counted(way: str) -> None:
+    n_rows, L = 10_000, 100
+    random, fold = np.random.default_rng(0), (np.arange(10_000) % 5).astype(np.uint8)
+    scores = random.normal(size=(n_rows, L)) - 2
+    has = scores + random.normal(size=(n_rows, L)) > 0
+
+    def calibrate() -> None:
+        HeldOut(scores, has, np.ones(n_rows), fold).calibrate(CALIBRATIONS[way], way)
+
+    calibrate()  # whatever is made once only
+    assert scores.nbytes + has.nbytes + measure_peak(calibrate) <= n_rows * (ROW_BYTES + LABEL_BYTES * L)

@@ -138,5 +138,10 @@ def test_from_the_command_line(tmp_path: Path, run: Run) -> None:
     assert ran.result["C"] == 1.0
     assert run("report", tmp_path / "run", "--out", tmp_path / "report.html").code == 0
     assert "F1 of held-out rows" in (tmp_path / "report.html").read_text()
-    ran = run("tune", tmp_path / "rows.zarr", "--probabilities", "sigmoid", *given[:-3], "--out", tmp_path / "other")
+    likely = ("tune", tmp_path / "rows.zarr", *given[:-3], "--out", tmp_path / "other", "--probabilities")
+    ran = run(*likely, "temperature")
     assert (ran.code, ran.err.count("Traceback")) == (2, 0)
+    assert "for one label a row" in ran.err
+    assert run(*likely, "sigmoid").code == 0
+    told = run("evaluate", tmp_path / "other", tmp_path / "rows.zarr", "--json").result
+    assert told["brier_score"] < 0.1

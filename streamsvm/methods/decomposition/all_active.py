@@ -17,7 +17,11 @@ import numpy as np
 from streamsvm import interrupts
 from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, Rounds, fill, improve
 from streamsvm.methods.decomposition.balance import restore_balance
-from streamsvm.methods.decomposition.dual_interior_point import factor_kernel, solve_in_factor
+from streamsvm.methods.decomposition.dual_interior_point import (
+    factor_kernel,
+    solve_in_factor,
+    solve_sides_in_factor,
+)
 from streamsvm.methods.decomposition.exact_kernels import EXACT_KERNELS, sum_exactly
 from streamsvm.methods.decomposition.kernel_columns import ColumnCache
 from streamsvm.methods.decomposition.tube import Hinges
@@ -83,11 +87,12 @@ def solve_all(
 def suits_factor(active: ActiveSet, kernel: Kernel) -> bool:
     """Whether the kernel has a factor with which a step of the interior-point method takes well under a second.
 
-    The method is not for fixed sums of multipliers (fixed_sums.py).
+    Of fixed sums of multipliers the method is for nu-SVC alone (fixed_sums.py).
     """
     n, d = active.X.shape
     rank = min(n, d) if is_linear(kernel) else n
-    return active.totals is None and kernel.is_definite and max((n + rank) * rank**2, n * n * d) <= MOST_PRODUCTS
+    is_able = active.totals is None or (active.tube is None and min(active.totals) > 0.0)
+    return is_able and kernel.is_definite and max((n + rank) * rank**2, n * n * d) <= MOST_PRODUCTS
 
 
 def is_linear(kernel: Kernel) -> bool:
@@ -103,7 +108,11 @@ def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap
         Z = X if kernel.name == "linear" else math.sqrt(kernel.gamma) * X
     else:
         Z = factor_kernel(np.asarray(compute_kernel(kernel, rows, threads), np.float64))
-    if active.tube is None:
+    if active.totals is not None:
+        found = solve_sides_in_factor(Z, active.y, active.costs, gap, active.totals)
+        active.alpha[:] = np.minimum(found, active.costs)
+        active.restore_balance(np.empty(0))
+    elif active.tube is None:
         active.alpha[:] = solve_in_factor(Z, active.y, active.costs, gap)
     else:
         _solve_both_sides(active, Z, gap)
@@ -136,12 +145,12 @@ def _form_sums_exactly(active: ActiveSet, kernel: Kernel, X: F64) -> F64:
     for _ in range(MOST_STRETCHES):
         support = np.flatnonzero(alpha)
         f, f_errors = sum_exactly(kernel, X, X[support], (alpha * y)[support])
-        proof = Hinges(y, costs, alpha, f, active.tube).prove(f_errors, largest, 0.0)
+        proof = active.hinges._replace(alpha=alpha, f=f).prove(f_errors, largest, 0.0)
         proved_objective = proof.objective + proof.objective_error
         if not proved_objective < least_objective:
             break
         least_objective, errors, active.alpha[:], active.f[:] = proved_objective, f_errors, alpha, f
-        if active.tube is not None:
+        if not active.has_labels:
             break
         alpha = np.minimum(choose_stretch(y, costs, alpha, f, f_errors, proof) * alpha, costs)
         restore_balance(y, alpha, costs, np.empty(0))

@@ -16,19 +16,26 @@ which is solved by a QR factorisation of the rows W_i^1/2 (z_i, 1) and of the id
 Z'WZ is never formed: where C |z|^2 is 1e15, it has no correct digits left; pair steps fail on K for the same reason. At
 the end the multipliers between their bounds are corrected until w = Z'Ya. The predictor and the corrector are those of
 Mehrotra (1992).
+
+Where the multipliers of both sides have fixed sums (nu-SVC, fixed_sums.py), each side has a bias of its own, and y_i is
+one of the columns G (n, 2), which tell the sides apart, in place of e: G'Ya = g with g = (N/2, -N/2). A point q with
+G'Yq = g is taken off a, and Z'Yq off w, so that the equations are those of g = 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import lstsq, qr
 from scipy.linalg.lapack import dpstrf
 
 from streamsvm import interrupts
 from streamsvm.methods.decomposition.balance import restore_balance
-from streamsvm.numeric.certificates import certify
+from streamsvm.numeric.certificates import Certificate, certify
+from streamsvm.numeric.fixed_sum_certificates import FixedSum, certify_sums
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.row_qr import RowQR
 from streamsvm.numeric.rows import F64
@@ -40,14 +47,52 @@ MOST_SECOND_ORDER = 3.0  # the largest second-order term of the corrector, in un
 MOST_CORRECTIONS = 3  # of w - Z'Ya
 
 
-class Point(NamedTuple):
-    """A point near the central path: w (r,), b, and the rows' surpluses s, multipliers a, losses xi and u = C - a (n,).
+class Equations(NamedTuple):
+    """The rows z_i, Z (n, r), y, C and the corners (n,), the groups G (n, p), 0 or 1, and their sums g (p,)."""
 
-    A direction has the same fields.
+    Z: F64
+    y: F64
+    costs: F64
+    corners: F64
+    groups: F64
+    sums: F64
+
+    def of_rows(self, rows: NDArray[np.bool_]) -> Equations:
+        """Return the equations of these rows."""
+        Z, y, costs, corners, groups, sums = self
+        return Equations(Z[rows], y[rows], costs[rows], corners[rows], groups[rows], sums)
+
+    def find_point(self) -> F64:
+        """Return q (n,) with G'Yq = g: equal shares of the costs of a group."""
+        shares = self.sums / (self.costs @ self.groups)
+        point: F64 = self.y * self.costs * (self.groups @ shares)
+        return point
+
+    def certify(self, alpha: F64) -> Certificate:
+        """Evaluate the objective and its bound."""
+        f = self.Z @ ((self.y * alpha) @ self.Z)
+        if len(self.sums) == 1:
+            return certify(self.y, self.costs, alpha, f, None, self.corners)
+        sums = [FixedSum(np.flatnonzero(group), abs(g)) for group, g in zip(self.groups.T, self.sums, strict=True)]
+        return certify_sums(self.costs, alpha, self.y * f, sums)
+
+    def restore_sums(self, alpha: F64) -> None:
+        """Change single multipliers in place until G'Ya = g, but for rounding."""
+        for group, g in zip(self.groups.T, self.sums.tolist(), strict=True):
+            rows = np.flatnonzero(group)
+            own = alpha[rows]
+            restore_balance(self.y[rows], own, self.costs[rows], np.array([-g]))
+            alpha[rows] = own
+
+
+class Point(NamedTuple):
+    """A point near the central path: w (r,), b (p,), and the rows' s, multipliers a, losses xi and u = C - a (n,).
+
+    s are the surpluses of the rows. A direction has the same fields.
     """
 
     w: F64
-    b: float
+    b: F64
     s: F64
     a: F64
     xi: F64
@@ -73,25 +118,42 @@ def solve_in_factor(Z: F64, y: F64, costs: F64, tol: float, corners: F64 | None 
     Z (n, r): float64, finite; y (n,): -1 or +1; costs (n,): C_i >= 0; tol: bound of (P - D) / P. Equal input gives
     equal bits. corners (n,): y, if they are None; the largest |c_i| is expected to be about 1.
     """
-    used, corners = costs > 0, y if corners is None else corners
-    least_gap, least_mu, idle, alpha = np.inf, np.inf, 0, np.zeros(len(y))
-    if len(np.unique(y[used])) < 2:
-        return alpha  # with one class, y'a = 0 leaves a = 0 alone
-    Z, y, costs, corners = (Z if Z.shape[1] <= len(Z) else _drop_columns(Z))[used], y[used], costs[used], corners[used]
-    half, two = costs / 2, np.full(len(y), 2.0)
-    point = Point(w=np.zeros(Z.shape[1]), b=0.0, s=two, a=half, xi=two, u=half)
+    if len(np.unique(y[costs > 0])) < 2:
+        return np.zeros(len(y))  # with one class, y'a = 0 leaves a = 0 alone
+    corners = y if corners is None else corners
+    return _follow_path(Equations(_drop_columns(Z), y, costs, corners, np.ones((len(y), 1)), np.zeros(1)), tol)
+
+
+def solve_sides_in_factor(Z: F64, y: F64, costs: F64, tol: float, totals: Sequence[float]) -> F64:
+    """Return multipliers a (n,), 0 <= a <= C, those of y = +1 and of y = -1 with these sums, as `solve_in_factor` does.
+
+    The corners are 0, and rows are scaled such that the scores y_i (w.z_i) are about 1 at most.
+    """
+    total, size = float(np.sum(totals)), float(np.max(np.sum(Z * Z, axis=1), initial=0.0)) or 1.0
+    groups = np.stack((y > 0, y < 0), axis=1).astype(np.float64)
+    sums = np.array([1.0, -1.0]) * totals / total
+    about = Equations(_drop_columns(Z) / np.sqrt(size), y, costs / total, np.zeros(len(y)), groups, sums)
+    return total * _follow_path(about, tol)
+
+
+def _follow_path(problem: Equations, tol: float) -> F64:
+    """Return the multipliers of the least gap on the path, (n,)."""
+    used, alpha = problem.costs > 0, np.zeros(len(problem.y))
+    least_gap, least_mu, idle, problem = np.inf, np.inf, 0, problem.of_rows(used)
+    half, two = problem.costs / 2, np.full(len(problem.y), 2.0)
+    point = Point(w=np.zeros(problem.Z.shape[1]), b=np.zeros(len(problem.sums)), s=two, a=half, xi=two, u=half)
     with np.errstate(all="ignore"):
         for _ in range(MOST_STEPS):
             interrupts.check()
             try:
-                step = _find_step(Z, y, costs, corners, point)
+                step = _find_step(problem, point)
             except np.linalg.LinAlgError:
                 break
             if not all(np.all(np.isfinite(part)) for part in step):
                 break
             point = _move(point, step, min(1.0, BOUNDARY_SHARE * _find_length(point, step)))
-            found = _choose_multipliers(Z, y, costs, point)
-            certificate, mu = certify(y, costs, found, Z @ ((y * found) @ Z), None, corners), _compute_mu(point)
+            found = _choose_multipliers(problem, point)
+            certificate, mu = problem.certify(found), _compute_mu(point)
             gap = certificate.objective - certificate.lower_bound
             idle = 0 if gap < least_gap or mu < least_mu / 2 else idle + 1
             least_mu = min(mu, least_mu)
@@ -103,27 +165,31 @@ def solve_in_factor(Z: F64, y: F64, costs: F64, tol: float, corners: F64 | None 
 
 
 def _drop_columns(Z: F64) -> F64:
-    """Return an (n, n) matrix whose rows have the same products with each other as the longer rows of Z."""
+    """Return Z, or if its rows are longer than n an (n, n) matrix whose rows have the same products with each other."""
+    if Z.shape[1] <= len(Z):
+        return Z
     R: F64 = qr(Z.T, mode="r", check_finite=False)[0][: len(Z)]
     return np.ascontiguousarray(R.T)
 
 
-def _find_step(Z: F64, y: F64, costs: F64, corners: F64, point: Point) -> Point:
+def _find_step(problem: Equations, point: Point) -> Point:
     """Return Mehrotra's direction; LinAlgError if the equations are singular to rounding."""
-    s, a, xi, u = point.s, point.a, point.xi, point.u
+    Z, y, groups, s, a, xi, u = problem.Z, problem.y, problem.groups, point.s, point.a, point.xi, point.u
+    rank, q = Z.shape[1], problem.find_point()
     weights = 1.0 / (s / a + xi / u)  # the diagonal of W
     roots = np.sqrt(weights)
-    stacked = np.vstack((roots[:, None] * np.column_stack((Z, np.ones(len(Z)))), np.eye(Z.shape[1], Z.shape[1] + 1)))
+    stacked = np.vstack((roots[:, None] * np.column_stack((Z, groups)), np.eye(rank, rank + len(point.b))))
     if not np.all(np.isfinite(stacked)):
         raise np.linalg.LinAlgError("the equations hold numbers that are not finite")
     equations = RowQR(stacked)
-    r_s, r_u = y * (Z @ point.w + point.b) + xi - y * corners - s, costs - a - u
+    r_s = y * (Z @ point.w + groups @ point.b) + xi - y * problem.corners - s
+    r_u, w_left = problem.costs - a - u, point.w - (y * q) @ Z
 
     def find_direction(r_sa: F64, r_xu: F64) -> Point:
         r = r_s + r_sa / a - (xi * r_u + r_xu) / u
-        found = equations.solve(-np.concatenate((roots * (y * (r - a / weights)), point.w)))
-        dw, db = found[:-1], float(found[-1])
-        da = -weights * (r + y * (Z @ dw + db))
+        found = equations.solve(-np.concatenate((roots * (y * (r - (a - q) / weights)), w_left)))
+        dw, db = found[:rank], found[rank:]
+        da = -weights * (r + y * (Z @ dw + groups @ db))
         du = r_u - da
         return Point(w=dw, b=db, s=-(r_sa + s * da) / a, a=da, xi=-(xi * du + r_xu) / u, u=du)
 
@@ -159,8 +225,9 @@ def _move(point: Point, step: Point, length: float) -> Point:
     )
 
 
-def _choose_multipliers(Z: F64, y: F64, costs: F64, point: Point) -> F64:
+def _choose_multipliers(problem: Equations, point: Point) -> F64:
     """Return multipliers that are on a bound if the path ends there; the others are chosen such that Z'Ya = w."""
+    Z, y, costs, groups = problem.Z, problem.y, problem.costs, problem.groups
     alpha = np.clip(point.a, 0.0, costs)
     scale = np.minimum(costs, np.max(point.a))  # of the multipliers; s and xi are of the order of 1
     alpha[point.a / scale < point.s] = 0.0
@@ -168,12 +235,13 @@ def _choose_multipliers(Z: F64, y: F64, costs: F64, point: Point) -> F64:
     alpha[at_cost] = costs[at_cost]
     free = np.flatnonzero((alpha > 0) & (alpha < costs))
     if len(free):
-        # a last column, as large as Z, makes y'a = 0 an equation of the least-squares problem
+        # last columns, as large as Z, make G'Ya = g equations of the least-squares problem
         weight = float(np.max(np.abs(Z[free]), initial=0.0)) or 1.0
-        columns = np.column_stack((Z[free], np.full(len(free), weight)))
+        columns = np.column_stack((Z[free], weight * groups[free]))
         for _ in range(MOST_CORRECTIONS):
-            residual = np.append(point.w - (y * alpha) @ Z, -weight * float(y @ alpha))
+            lacking = weight * (problem.sums - (y * alpha) @ groups)
+            residual = np.concatenate((point.w - (y * alpha) @ Z, lacking))
             change = y[free] * lstsq(columns.T, residual, check_finite=False, lapack_driver="gelsy")[0]
             alpha[free] = np.clip(alpha[free] + change, 0.0, costs[free])
-    restore_balance(y, alpha, costs, np.empty(0))
+    problem.restore_sums(alpha)
     return alpha

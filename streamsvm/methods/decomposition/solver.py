@@ -128,7 +128,7 @@ def _find_end(settings: Decomposition, state: State) -> str | None:
         return "stalled"  # w is 0 but for rounding: the origin is among the rows, or the classes meet
     end = find_end(state, settings.tol, settings.kernel.is_definite)
     if end is None and takes_pairs_only(settings) and len(state.alpha) <= settings.resident_rows:
-        return "stalled" if state.stuck >= STUCK_STEPS else None  # there is no other solver for the rows, all active
+        return "stalled" if state.stuck >= STUCK_STEPS else None  # of many rows pair steps are the only solver
     return end
 
 

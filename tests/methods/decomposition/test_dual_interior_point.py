@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from streamsvm import SVC
-from streamsvm.methods.decomposition.dual_interior_point import factor_kernel, solve_in_factor
+from streamsvm.methods.decomposition.dual_interior_point import (
+    factor_kernel,
+    solve_in_factor,
+    solve_sides_in_factor,
+)
 from streamsvm.numeric.rows import F64
 
 
@@ -36,6 +40,40 @@ def test_multipliers_are_feasible_and_optimal(shape: tuple[int, int], scale: flo
     assert np.all((alpha >= 0) & (alpha <= costs))
     assert abs(y @ alpha) <= 1e-14 * np.sum(alpha)
     assert P - D <= 2e-8 * P
+
+
+def bound_sides(Z: F64, y: F64, costs: F64, alpha: F64, half: float) -> float:
+    """A lower bound of 1/2 |w|^2 where the multipliers of each side sum to `half`, in long double.
+
+    The margin of w is the least sum of a_i y_i w.z_i of such multipliers; of every one of them, 1/2 |w|^2 is at least
+    t margin - t^2 / 2 |w|^2, whose maximum over t is margin^2 / (2 |w|^2).
+    """
+    w = (y * alpha).astype(np.longdouble) @ Z.astype(np.longdouble)
+    margin = np.longdouble(0.0)
+    for side in (1.0, -1.0):
+        rows = np.flatnonzero(y == side)
+        scores = y[rows] * (Z[rows].astype(np.longdouble) @ w)
+        order = np.argsort(scores)
+        taken = np.diff(np.minimum(np.cumsum(costs[rows][order]), half), prepend=0.0)
+        margin += taken @ scores[order]
+    return float(max(margin, np.longdouble(0.0)) ** 2 / (w @ w) / 2)
+
+
+@pytest.mark.parametrize("nu", [0.05, 0.4, 1.0])
+@pytest.mark.parametrize("shape", [(40, 3), (30, 30), (20, 50)])
+@pytest.mark.parametrize(("scale", "spread"), [(1.0, 0.0), (1e-4, 2.0), (1e3, 0.0)])
+def test_multipliers_of_sides_have_their_sums_and_are_optimal(
+    shape: tuple[int, int], scale: float, spread: float, nu: float
+) -> None:
+    Z, y, costs = make(5, *shape, scale, spread)
+    Z[:, 0] += 5 * scale * y  # so that w is not 0
+    half = nu * min(np.sum(costs[y > 0]), np.sum(costs[y < 0]))
+    alpha = solve_sides_in_factor(Z, y, costs, 1e-8, (half, half))
+    assert np.all((alpha >= 0) & (alpha <= costs * (1 + 1e-15)))
+    for side in (1.0, -1.0):
+        assert np.sum(alpha[y == side]) == pytest.approx(half, rel=1e-13)
+    w = (y * alpha) @ Z
+    assert w @ w / 2 <= bound_sides(Z, y, costs, alpha, half) * (1 + 2e-8)
 
 
 def test_long_rows_are_solved_where_their_products_have_no_digits() -> None:

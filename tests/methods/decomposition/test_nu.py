@@ -260,6 +260,19 @@ def test_rows_of_very_different_weights_end_soon() -> None:
     assert result.objective <= float(problem.total) * np.ptp(target)  # w = 0 and a tube that holds all targets
 
 
+@pytest.mark.parametrize(("gamma", "shift", "status"), [(1.0, 2.0, "converged"), (0.3, 0.5, "stalled")])
+def test_rows_that_are_nearly_alike_are_solved_in_few_steps(gamma: float, shift: float, status: str) -> None:
+    """K is singular but for rounding, and pair steps alone would be 600,000 a pass. With the smaller shift w is 0."""
+    random = np.random.default_rng(7)
+    X, y = random.normal(size=(50, 1)), np.where(random.random(50) < 0.4, 1.0, -1.0)
+    X[y > 0] += shift
+    problem = NuProblem(X.astype(np.float32).astype(np.float64), 0.3, y)
+    result = train(problem.in_memory(), replace(OPTIONS, gamma=gamma, nu=0.3, resident_rows="50%"))
+    assert (result.status, result.objective <= (result.rounding_bound or 0.0)) == (status, status == "stalled")
+    assert result.passes <= 12
+    assert result.history[-1]["pairs"] < 100_000
+
+
 def test_classes_that_meet_end_as_stalled() -> None:
     """Their reduced hulls have a point in common, so that w is 0, as in the middle of a square."""
     X, y = np.array([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]]), np.array([1.0, 1.0, -1.0, -1.0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,10 +81,11 @@ def test_classes_that_are_all_impossible_are_equally_likely(tmp_path: Path) -> N
     np.testing.assert_allclose(found, np.full((1, 3), 1 / 3))
 
 
-def test_each_label_of_a_set_has_a_probability(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", [{"loss": "logistic"}, {"sigmoids": {"A": [-2.0, -0.5], "B": [0.3, 0.0]}}])
+def test_each_label_of_a_set_has_a_probability(by: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
-    info = {"task": "multi-label", "loss": "logistic"}
+    info = {"task": "multi-label", **by}
     model = LinearModel(np.array([[1.0], [-2.0]]), np.zeros(2), np.array(["a", "b"]), info=info)
     export_model(model, tmp_path / "m.onnx", "onnx")
     session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
