@@ -134,26 +134,35 @@ def test_a_task_that_kills_every_worker_ends_the_run(
     assert not Path(markers[20]).exists()
 
 
-async def die_as_it_is_prepared(marker: str, dask_worker: Worker, load: Load) -> ReadyWorker:
-    """Prepare a worker; the first process that comes to make the marker file is killed."""
-    try:
-        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return await prepare_worker(dask_worker, load)
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("it is dead")
+async def die_as_it_is_prepared(markers: list[str], dask_worker: Worker, load: Load) -> ReadyWorker:
+    """Prepare a worker; but for each marker file, the first process that comes to make it is killed."""
+    for marker in markers:
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        os.kill(os.getpid(), signal.SIGKILL)
+    return await prepare_worker(dask_worker, load)
 
 
-@pytest.mark.slow
-def test_a_worker_killed_while_it_is_prepared(
-    both_alive: Client, dataset: Dataset, undisturbed: Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("n_deaths", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.once)])
+def test_workers_killed_while_they_are_prepared(
+    n_deaths: int,
+    both_alive: Client,
+    dataset: Dataset,
+    undisturbed: Result,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Before the first pass; the run goes on without it."""
-    marker = tmp_path / "death"
-    monkeypatch.setattr(workers, "prepare_worker", partial(die_as_it_is_prepared, str(marker)))
-    result = train(dataset, OPTIONS, client=both_alive)
-    assert marker.exists()
+    """Before the first pass; the run goes on without one that is lost, and waits for others if all are."""
+    markers = [str(tmp_path / f"death-{k}") for k in range(n_deaths)]
+    monkeypatch.setattr(workers, "prepare_worker", partial(die_as_it_is_prepared, markers))
+    with log_to_stderr():
+        result = train(dataset, OPTIONS, client=both_alive)
+    assert all(Path(marker).exists() for marker in markers)
     assert (result.model_sha256, result.status) == (undisturbed.model_sha256, "converged")
+    assert ("lost before the first pass; waiting for others" in capsys.readouterr().err) == (n_deaths == 2)
 
 
 def test_what_fails_in_a_worker_that_is_alive_is_raised(both_alive: Client, monkeypatch: pytest.MonkeyPatch) -> None:
