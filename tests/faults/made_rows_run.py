@@ -41,7 +41,7 @@ from tests.faults.chaos import EMPTY_SECONDS, Cluster
 
 MEMORY_BYTES = 1_000_000_000  # of a process: more of the rows cannot be kept for a second read
 ALL_LOST = 5  # every so often all workers are killed at once
-HEAD = "| where | killed | joined | steps | reads | gap | seconds | driver's peak, MB | workers' peak, MB | projected, MB |"
+HEAD = "| where | killed | joined | steps | reads | gap | seconds | driver's peak, MB | workers' peak | projected |"
 
 
 @dataclass

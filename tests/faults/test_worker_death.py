@@ -18,6 +18,7 @@ from distributed import Client, Worker
 from streamsvm.cli.progress import log_to_stderr
 from streamsvm.data.dataset import Dataset
 from streamsvm.engines import workers
+from streamsvm.engines.pass_on_workers import PassOnWorkers
 from streamsvm.engines.workers import Load, ReadyWorker, prepare_worker, prepare_workers, start_workers
 from streamsvm.methods.cutting_plane import segments
 from streamsvm.methods.cutting_plane.segments import add_to_totals
@@ -118,6 +119,25 @@ def test_a_task_that_was_lost_too_often_is_cut_in_two(
     monkeypatch.setattr(segments, "add_to_totals", partial(die_at_first, [str(tmp_path / "death")]))
     result = train(dataset, OPTIONS, client=both_alive)
     assert (tmp_path / "death").exists()
+    assert (result.model_sha256, result.passes) == (undisturbed.model_sha256, undisturbed.passes)
+
+
+def die_in_the_first_group(markers: list[str], totals: Any, rows: Rows, *shared: Any) -> None:
+    """Add rows, but die at the first row of all as often as there are marker files to be made."""
+    die_at_first(markers if rows.start == 0 else [], totals, rows, *shared)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_death_is_too_many")
+def test_a_single_group_that_was_lost_too_often_is_tried_again(
+    both_alive: Client, dataset: Dataset, undisturbed: Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Workers may die of something else. The task of two groups is cut in two; then the first group is lost twice."""
+    markers = [str(tmp_path / f"death-{k}") for k in range(3)]
+    monkeypatch.setattr(PassOnWorkers, "_steal", lambda *_: [])
+    monkeypatch.setattr(segments, "add_to_totals", partial(die_in_the_first_group, markers))
+    result = train(dataset, OPTIONS, client=both_alive)
+    assert all(Path(marker).exists() for marker in markers)
     assert (result.model_sha256, result.passes) == (undisturbed.model_sha256, undisturbed.passes)
 
 
