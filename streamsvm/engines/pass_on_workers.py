@@ -28,7 +28,7 @@ import numpy as np
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Partial, combine_partials
 from streamsvm.engines.part import DONE_ROWS, Addition, Part, Pass, add_part, give_away, join_parts, leave_groups
-from streamsvm.engines.patience import Patience
+from streamsvm.engines.patience import MOST_TRIES, Patience
 from streamsvm.engines.protocol import Costs
 from streamsvm.engines.shares import Slot
 from streamsvm.engines.subtrees import MOST_STOLEN, Subtree, find_gaps, join_subtrees
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_SHARE = 0.2, 1.0, 0.125  # seconds between two looks at who is idle; of the pass
 HAND_OVER_SECONDS = 15.0  # between two times at which all tasks hand over what they have added, if totals are small
-MOST_TRIES = 3  # at a single group that is lost with four workers each time, until the run ends
 MOST_ASKED = 16  # workers that are asked for groups at a time
 ASKED_SECONDS = 2.0  # until a worker that is asked for groups is left alone for the rest of the pass
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvm.engines import worker_start
 from streamsvm.engines.kept import Load
-from streamsvm.engines.patience import GIVEN_UP_SECONDS, Patience
+from streamsvm.engines.patience import GIVEN_UP_SECONDS, MOST_TRIES, Patience
 from streamsvm.errors import InputError, say_count
 from streamsvm.interrupts import waiting
 from streamsvm.machine import resident_bytes
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("streamsvm")
 ANSWER_SECONDS = 10  # until a scheduler that does not answer is given up
 FIRST_WORKER_SECONDS = 60.0  # until a cluster without workers is given up; a worker that starts imports for a while
-MOST_TRIES = 4  # at workers all of which are lost before the first pass; Dask gives a task up after as many workers
 
 # Dask measures for its web pages, which we do not have, what the threads of workers are doing, whether event loops are
 # late, and how busy each process is. With two workers at rest this takes a fifteenth of a core.

@@ -22,7 +22,8 @@ from streamsvm.engines import pass_on_workers, patience
 from streamsvm.engines.cluster import DistributedEngine, _run_walk
 from streamsvm.engines.kept import Terms
 from streamsvm.engines.part import Part, Pass, give_away
-from streamsvm.engines.pass_on_workers import MOST_TRIES, _cut
+from streamsvm.engines.pass_on_workers import _cut
+from streamsvm.engines.patience import MOST_TRIES
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import Rows
 from streamsvm.requests import Scan, Take, Walk

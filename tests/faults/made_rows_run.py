@@ -1,7 +1,7 @@
 """A training of rows that are made when they are read, on workers of which one is killed every few seconds.
 
     python -m tests.faults.made_rows_run [--gigabytes 50] [--workers 8] [--seconds-between 60] [--features 200]
-        [--resident 40000] [--tol 1e-3] [--seed 0]
+        [--resident 8000] [--tol 1e-3] [--seed 0]
 
 The rows are those of tests/benchmarks/made_rows.py: nothing is stored, so that the data may be larger than any disk.
 They are trained on workers with one thread each, which are killed one after the other, and another worker joins for
@@ -64,7 +64,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--seconds-between", type=float, default=60.0)
     parser.add_argument("--features", type=int, default=200)
-    parser.add_argument("--resident", type=int, default=40_000)
+    parser.add_argument("--resident", type=int, default=8_000)
     parser.add_argument("--tol", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
