@@ -6,7 +6,7 @@
 The rows are those of tests/benchmarks/made_rows.py: nothing is stored, so that the data may be larger than any disk.
 They are trained on workers with one thread each, which are killed one after the other, and another worker joins for
 each that was killed. Every fifth time all of them are killed, and none is there for a second. Then the rows are trained
-on two threads, undisturbed. Prints a Markdown table of both: joined are the workers that came after the first ones;
+on as many threads, undisturbed. Prints a Markdown table of both: joined are the workers that came after the first ones;
 reads are the bytes read over the bytes of all rows, those of tasks that were lost left out; the largest peak of memory
 of any worker, those that were killed included, beside the largest memory that was projected for a process. Steps are
 told on standard error as they come. The exit status is 1 if the two models differ by a bit.
@@ -40,6 +40,7 @@ from tests.benchmarks.made_rows import MadeRows
 from tests.faults.chaos import EMPTY_SECONDS, Cluster
 
 MEMORY_BYTES = 1_000_000_000  # of a process: more of the rows cannot be kept for a second read
+MEMORY_BYTES_ON_THREADS = 3_000_000_000  # of one process with all threads: its chunks take 160 MB a thread
 ALL_LOST = 5  # every so often all workers are killed at once
 HEAD = "| where | killed | joined | steps | reads | gap | seconds | driver's peak, MB | workers' peak | projected |"
 
@@ -83,8 +84,9 @@ def main() -> int:
         finally:
             cluster.close()
         disturbed = show(f"{asked.workers} workers", struck, Path(name) / "disturbed")
-        os.waitpid(fork(source, replace(options, threads=2), Path(name) / "alone"), 0)
-        alone = show("2 threads", Struck(), Path(name) / "alone")
+        on_threads = replace(options, threads=asked.workers, memory_bytes=MEMORY_BYTES_ON_THREADS)
+        os.waitpid(fork(source, on_threads, Path(name) / "alone"), 0)
+        alone = show(f"{asked.workers} threads", Struck(), Path(name) / "alone")
     same = disturbed["model"] == alone["model"]
     print(f"\n{'The two models have the same bits.' if same else 'The two models differ.'}")
     return 0 if same else 1
@@ -142,7 +144,9 @@ def read_peak(pid: int) -> int:
 
 
 def show(where: str, struck: Struck, told: Path) -> dict[str, Any]:
-    """Print a line of the table; return what was told of the training."""
+    """Print a line of the table; return what was told of the training. SystemExit if it has failed."""
+    if not told.exists():
+        sys.exit(f"the training on {where} has failed; {struck.killed} workers were killed")
     about: dict[str, Any] = json.loads(told.read_text())
     line = f"| {where} | {struck.killed} | {struck.joined} | {about['steps']} | {about['reads']:.2f} "
     line += f"| {about['relative_gap']:.1e} | {about['seconds']:.0f} | {about['peak_bytes'] / 1e6:.0f} "
