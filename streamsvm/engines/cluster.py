@@ -7,7 +7,7 @@ the group's chunks in memory; it moves to another worker if that one dies.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -27,6 +27,7 @@ from streamsvm.engines.protocol import Costs
 from streamsvm.engines.shares import Slot, share_out
 from streamsvm.engines.subsets import plan_scratch
 from streamsvm.engines.subtrees import FAN_IN
+from streamsvm.engines.takes import cut_take, join_taken
 from streamsvm.engines.walk import WalkStep, run_walk
 from streamsvm.numeric.arithmetic import MIXED, Arithmetic, describe_arithmetic, list_kinds, name_differences
 from streamsvm.numeric.rows import I64, Rows
@@ -85,7 +86,7 @@ class DistributedEngine:
 
     def _hold(self, shared: Any) -> Future:
         """Return what tasks share as the result of a task: it is sent to each worker once, by the others."""
-        return self.client.submit(_hold, shared, key=_name_task("data"))
+        return self._submit("data", _hold, shared)
 
     def list_slots(self) -> list[Slot]:
         """Return the threads of all workers that are there now. Raises ConnectionError if the scheduler is lost."""
@@ -127,30 +128,32 @@ class DistributedEngine:
     def take(self, take: Take) -> Rows:
         """See Engine."""
         patience = Patience(self.client, "reading single rows", None, self._address)
-        patience.look()
+        threads = len(patience.list_slots())
         with dask.config.set(MODELS_MAY_TRAVEL):
             data = self._send_data()
-        rows: Rows = patience.result(self.client.submit(_take, data, take.rows, key=_name_task("rows")))
+            parts = cut_take(self.source, plan_groups(self.source), take.rows, threads)
+            found = patience.results([partial(self._submit, "rows", _take, data, part) for part in parts])
+            rows: Rows = join_taken(found) if len(parts) > 1 else next(found)
         self.costs.read_bytes += self.source.take_bytes(take.rows)
         return rows
 
     def walk(self, walk: Walk) -> list[Any]:
         """See Engine."""
-        patience, futures = self._begin_pass(), []
+        patience, tasks = self._begin_pass(), []
         workers = patience.list_workers()
-        try:
-            with dask.config.set(MODELS_MAY_TRAVEL):
-                data = self._send_data()
-                for k, (carry, order) in enumerate(zip(walk.carries, walk.orders, strict=True)):
-                    task = (_run_walk, data, walk.step, carry, order, self._terms)
-                    preferred = _prefer_worker(workers, k, len(walk.carries))
-                    futures.append(self.client.submit(*task, key=_name_task("walk"), **preferred))
-                parts = [patience.result(future) for future in futures]
-        finally:  # after a failure or Ctrl-C the other tasks end early
-            for future in futures:
-                future.release()
+        with dask.config.set(MODELS_MAY_TRAVEL):
+            data = self._send_data()
+            for k, (carry, order) in enumerate(zip(walk.carries, walk.orders, strict=True)):
+                arguments = data, walk.step, carry, order, self._terms
+                preferred = _prefer_worker(workers, k, len(walk.carries))
+                tasks.append(partial(self._submit, "walk", _run_walk, *arguments, **preferred))
+            parts = list(patience.results(tasks))
         self._answered = patience
         return [self.costs.count(part) for part in parts]
+
+    def _submit(self, kind: str, function: Callable[..., Any], *arguments: Any, **preferred: Any) -> Future:
+        """Send a task to the scheduler, under a key of its own."""
+        return self.client.submit(function, *arguments, key=_name_task(kind), **preferred)
 
     def close(self) -> None:
         """See Engine. Workers that were lost in the last pass are named. Those that do not answer keep their chunks."""

@@ -6,7 +6,7 @@ never mapped, so their pages do not count; the file pages of the libraries are r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import format_bytes
@@ -25,9 +25,19 @@ class MemoryPlan:
     pin_bytes: int
 
     @property
+    def spare_bytes(self) -> int:
+        """The bytes of the budget that no part needs."""
+        return self.budget_bytes - sum(self.parts.values())
+
+    @property
     def projected_bytes(self) -> int:
         """Sum of all parts and the pinned chunks."""
         return sum(self.parts.values()) + self.pin_bytes
+
+    def hold_more(self, nbytes: int) -> MemoryPlan:
+        """Return the plan of the process if the solver holds more, which takes the place of chunks."""
+        parts = {**self.parts, "solver": self.parts["solver"] + nbytes}
+        return replace(self, parts=parts, pin_bytes=min(self.pin_bytes, self.spare_bytes - nbytes))
 
 
 def plan_memory(

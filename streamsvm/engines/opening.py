@@ -60,7 +60,6 @@ def open_engine(
     else:
         need = memory(threads or 1)
         held = need.driver_bytes + 2 * need.shared_bytes + need.gathered_bytes + need.by_row_bytes
-        held += count_handed(len(plan_groups(source)), need.totals_bytes) * need.totals_bytes
         plan_driver = partial(plan_memory, budget, resident_bytes(), 1, 0, 2 * need.totals_bytes, held, 0, remedy)
         plans = [plan_driver]
         if client is None and scheduler is None:
@@ -134,15 +133,29 @@ def _open_cluster(
         threads = max(worker.threads for worker in ready)
         limit = min([driver.budget_bytes, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])
         need = memory(threads)
-        plan = _plan_worker(source, len(ready), limit, base, threads, need, remedy)
+        plan_worker = partial(_plan_worker, source, len(ready), limit, base, threads, need, remedy)
+        driver, plan, most_handed = _plan_handing_over(source, need.totals_bytes, driver, plan_worker)
         fan_in, states = _find_fan_in(source, need), _share_states(need, len(ready))
         arithmetic = [worker.arithmetic for worker in ready]
-        most_handed = count_handed(len(plan_groups(source)), need.totals_bytes)
         engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic, limit, load, states, most_handed)
         try:
             yield engine, max(plan, driver, key=lambda each: each.projected_bytes)
         finally:
             engine.close()
+
+
+def _plan_handing_over(
+    source: RowSource, totals_bytes: int, driver: MemoryPlan, plan_worker: Callable[..., MemoryPlan]
+) -> tuple[MemoryPlan, MemoryPlan, int]:
+    """Return the plans of the driver and of a worker, and how many totals the driver holds that tasks have handed over.
+
+    It holds none if it has no room for them, or a worker has none for those that wait until they are fetched.
+    """
+    most_handed = count_handed(len(plan_groups(source)), totals_bytes, driver.spare_bytes)
+    if most_handed:
+        with suppress(MemoryBudgetError):
+            return driver.hold_more(most_handed * totals_bytes), plan_worker(hands_over=True), most_handed
+    return driver, plan_worker(), 0
 
 
 def _plan_worker(
@@ -154,9 +167,10 @@ def _plan_worker(
     need: MemoryNeed,
     remedy: str,
     varying_bytes: int = VARYING_BYTES,
+    hands_over: bool = False,
 ) -> MemoryPlan:
-    """Plan one of some workers."""
-    waiting = count_waiting(len(plan_groups(source)), threads, need.totals_bytes) + IN_MESSAGES
+    """Plan one of some workers. hands_over: whether totals are handed to the driver while a pass goes on."""
+    waiting = count_waiting(len(plan_groups(source)), threads, hands_over) + IN_MESSAGES
     held = waiting * need.totals_bytes + (JOIN_BYTES if need.totals_bytes and _find_fan_in(source, need) > 2 else 0)
     held += (2 + threads) * need.shared_bytes + need.walk_bytes + 2 * need.gathered_bytes
     held += PARTS_BY_ROW * need.by_row_bytes // n_workers

@@ -7,9 +7,10 @@ have not begun. The groups of a lost worker are given to another one by Dask, an
 What a task has added is lost with its worker. So in a long pass tasks are ended and renewed every HAND_OVER_SECONDS:
 they leave the groups that are not begun, but for the next one, to new tasks of the same workers, and the driver fetches
 and keeps the subtrees that they have added.
-A task that was lost with four workers is cut in two: where workers die every few seconds, only short tasks end. Then
-workers join the subtrees of all tasks, until one is left. Groups that are in none of the subtrees are added last: a
-worker gave them away, and its answer was lost.
+A task that was lost with four workers is cut in two: where workers die every few seconds, only short tasks end. A
+single group is tried MOST_TRIES times, because Dask counts a worker also for tasks that only waited there, and all
+tasks wait with the first worker that comes after all were lost. Then workers join the subtrees of all tasks, until one
+is left. Groups that are in none of the subtrees are added last: a worker gave them away, and its answer was lost.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy as np
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Partial, combine_partials
 from streamsvm.engines.part import DONE_ROWS, Addition, Part, Pass, add_part, give_away, join_parts, leave_groups
-from streamsvm.engines.patience import Patience
+from streamsvm.engines.patience import MOST_TRIES, Patience
 from streamsvm.engines.protocol import Costs
 from streamsvm.engines.shares import Slot
 from streamsvm.engines.subtrees import MOST_STOLEN, Subtree, find_gaps, join_subtrees
@@ -67,6 +68,7 @@ class PassOnWorkers:
     _kept: dict[str, tuple[range, ...]] = field(default_factory=dict)  # by worker: all of its groups
     _handed: list[Subtree] = field(default_factory=list)  # the subtrees that tasks have handed over
     _stolen: Counter[str] = field(default_factory=Counter)  # by worker: how often it took groups from others
+    _tries: Counter[range] = field(default_factory=Counter)  # by group: how often it was lost with four workers
     _mute: set[str] = field(default_factory=set)  # workers that did not answer
     _told_rows: int = 0
 
@@ -130,13 +132,12 @@ class PassOnWorkers:
 
     def _list_pending(self) -> dict[str, Future]:
         """Return the tasks that are not done. Raises the error of a task; one that was lost too often is cut in two."""
-        failed = [key for key, future in self._futures.items() if future.status == "error"]
-        for key in failed:
-            halves = _halve(self._ranges[key])
-            if not halves or not self.patience.was_lost(self._futures[key]):
+        for key in [key for key, future in self._futures.items() if future.status == "error"]:
+            again = _cut(self._ranges[key], self._tries) if self.patience.was_lost(self._futures[key]) else []
+            if not again:
                 self.patience.result(self._futures[key])
             self._futures.pop(key).release()
-            self._submit(self._free(halves))
+            self._submit(self._free(again))
         return {key: future for key, future in self._futures.items() if future.status == "pending"}
 
     def _report(self, workers: Mapping[str, Any] | None) -> None:
@@ -234,13 +235,18 @@ class PassOnWorkers:
         return self._join_here(found) if self._handed else found
 
 
-def _halve(ranges: Sequence[range]) -> list[range]:
-    """Return several ranges one by one, and one range in two halves; none for a single group."""
+def _cut(ranges: Sequence[range], tries: Counter[range]) -> list[range]:
+    """Return what is tried in place of a task that was lost: several ranges one by one, or one range in two halves.
+
+    A single group is tried again, unless it was tried MOST_TRIES times, which `tries` counts.
+    """
     if len(ranges) > 1:
         return list(ranges)
     (one,) = ranges
-    middle = len(one) // 2
-    return [one[:middle], one[middle:]] if middle else []
+    if len(one) > 1:
+        return [one[: len(one) // 2], one[len(one) // 2 :]]
+    tries[one] += 1
+    return [one] if tries[one] < MOST_TRIES else []
 
 
 def _find_ranges(groups: Set[int]) -> tuple[range, ...]:

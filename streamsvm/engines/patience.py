@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +27,7 @@ LOOK_SECONDS = 5.0  # between two questions to the scheduler, which answers in m
 SILENT_SECONDS = 30.0  # until a silent process is named; a process that computes answers within a few seconds
 GIVEN_UP_SECONDS = 120.0  # until a worker of our own is replaced; on a busy machine its imports take 30 seconds
 LOST_SECONDS = 60.0  # until a silent scheduler is given up
+MOST_TRIES = 3  # at a task that is lost with four workers each time, until the run ends
 ENDING = "the last complete step is kept, and a run in a folder goes on with --resume"
 
 
@@ -64,12 +65,35 @@ class Patience:
             if workers is not None:
                 return [(address, k) for address in sorted(workers) for k in range(workers[address]["nthreads"])]
 
+    def results(self, submits: Sequence[Callable[[], Future]]) -> Iterator[Any]:
+        """Submit tasks, and yield their results, in order; a task that is lost MOST_TRIES times ends it. See `result`.
+
+        In the end, also after a failure or Ctrl-C, all tasks are let go, so that those under way end early.
+        """
+        futures = [submit() for submit in submits]
+        try:
+            for k, submit in enumerate(submits):
+                for _ in range(MOST_TRIES - 1):
+                    self._await(futures[k])
+                    if futures[k].status != "error" or not self.was_lost(futures[k]):
+                        break
+                    futures[k] = submit()
+                yield self.result(futures[k])
+                futures[k].release()
+        finally:
+            for future in futures:
+                future.release()
+
+    def _await(self, future: Future) -> None:
+        """Return once a task is done, or has failed. ConnectionError if the scheduler is lost."""
+        while not self.wait([future], LOOK_SECONDS):
+            self.look()
+
     def result(self, future: Future) -> Any:
         """Return the result of a task, however long it takes. ConnectionError if the scheduler is lost."""
         from distributed.comm import CommClosedError
 
-        while not self.wait([future], LOOK_SECONDS):
-            self.look()
+        self._await(future)
         if future.status == "error":
             self._raise_error(future)
         found = self._try(lambda: future.result(timeout=LOST_SECONDS), (CancelledError, CommClosedError))

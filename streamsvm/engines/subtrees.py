@@ -19,7 +19,8 @@ from streamsvm.engines.group import Partial
 MOST_STOLEN = 4  # how often in a pass a thread may take groups that were given to another one
 STOLEN_SUBTREES = 2  # how many whole subtrees it takes at a time, at most
 FAN_IN = 16  # how many tasks' subtrees one task joins, at most
-HANDED_BYTES = 64 << 20  # of totals that the driver holds while a pass goes on
+HANDED_BYTES = 256 << 20  # of totals that the driver holds while a pass goes on, at most
+HANDED_NODES = 8  # a level: with room for fewer totals the driver holds none, since many have no neighbour there yet
 JOIN_BYTES = 16 << 20  # of totals that one task joins, if they are those of more than two tasks
 
 Combine = Callable[[Partial, Partial], Partial]
@@ -88,19 +89,13 @@ def find_fan_in(n_groups: int, totals_bytes: int) -> int:
     return max(2, min(FAN_IN, JOIN_BYTES // part_bytes))
 
 
-def hands_over(n_groups: int, totals_bytes: int) -> bool:
-    """Return whether tasks hand what they have added to the driver while a pass goes on: totals must be small."""
-    return 8 * count_levels(n_groups) * totals_bytes <= HANDED_BYTES
+def count_handed(n_groups: int, totals_bytes: int, room_bytes: int) -> int:
+    """Return how many totals the driver may hold that tasks have handed over, if it has room for so many bytes."""
+    number = min(n_groups, min(HANDED_BYTES, room_bytes) // max(1, totals_bytes))
+    return number if number >= min(n_groups, HANDED_NODES * count_levels(n_groups)) else 0
 
 
-def count_handed(n_groups: int, totals_bytes: int) -> int:
-    """Return how many totals the driver may hold that tasks have handed over."""
-    if not hands_over(n_groups, totals_bytes):
-        return 0
-    return min(n_groups, HANDED_BYTES // max(1, totals_bytes))
-
-
-def count_waiting(n_groups: int, threads: int, totals_bytes: int) -> int:
+def count_waiting(n_groups: int, threads: int, hands_over: bool) -> int:
     """Return how many totals may wait on a worker, beside those that its threads are computing.
 
     Each thread may hold the totals of its own groups and of the groups of a lost worker, two nodes a level at most for
@@ -109,5 +104,5 @@ def count_waiting(n_groups: int, threads: int, totals_bytes: int) -> int:
     parts has fetched totals of other groups, and holds one sum a level.
     """
     levels = count_levels(n_groups)
-    nodes = (8 if hands_over(n_groups, totals_bytes) else 4) * levels
+    nodes = (8 if hands_over else 4) * levels
     return min(n_groups, threads * (nodes + MOST_STOLEN * STOLEN_SUBTREES)) + levels

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvm.engines import worker_start
 from streamsvm.engines.kept import Load
-from streamsvm.engines.patience import GIVEN_UP_SECONDS
+from streamsvm.engines.patience import GIVEN_UP_SECONDS, MOST_TRIES, Patience
 from streamsvm.errors import InputError, say_count
 from streamsvm.interrupts import waiting
 from streamsvm.machine import resident_bytes
@@ -67,9 +67,27 @@ def prepare_workers(client: Client, load: Load) -> list[ReadyWorker]:
     """Prepare one worker of each host, and then the others, which find the compiled kernels in the host's cache.
 
     Processes that compile the same cached function at once have crashed each other (numba#4807). A worker that is lost
-    meanwhile is left out. Raises InputError if no worker comes, and ConnectionError if all are lost.
+    meanwhile is left out, and if all are lost, others are waited for, as in a pass. Raises InputError if no worker
+    comes at first, and ConnectionError if the scheduler is lost, or all workers of MOST_TRIES tries.
     """
+    patience = Patience(client, "the preparation of the workers")
     _wait_for_workers(client)
+    for _ in range(MOST_TRIES):
+        ready = _prepare_all(client, load)
+        if ready:
+            return ready
+        LOGGER.warning(
+            "scheduler %s: its workers were lost before the first pass; waiting for others", patience.address
+        )
+        _await_others(patience)
+    lost = (
+        f"its workers were lost before the first pass, {MOST_TRIES} times in a row; see whether their memory is enough"
+    )
+    raise ConnectionError(f"scheduler {patience.address}: {lost}")
+
+
+def _prepare_all(client: Client, load: Load) -> list[ReadyWorker]:
+    """Prepare the workers that are there now; none are returned if all are lost meanwhile."""
     hosts = {address: about["host"] for address, about in _list_workers(client).items()}
     first_of_host = {host: address for address, host in hosts.items()}.values()
     others = [address for address in hosts if address not in first_of_host]
@@ -77,9 +95,13 @@ def prepare_workers(client: Client, load: Load) -> list[ReadyWorker]:
     for workers in (list(first_of_host), others):
         if workers:
             ready += _prepare(client, load, workers)
-    if not ready:
-        raise ConnectionError(f"scheduler {client.scheduler.address}: its workers were lost before the first pass")
     return ready
+
+
+def _await_others(patience: Patience) -> None:
+    """Return once there are workers. ConnectionError if the scheduler is lost, or nobody replaces workers of ours."""
+    while not patience.list_workers():
+        patience.ask(patience.client._wait_for_workers, 1)
 
 
 def _wait_for_workers(client: Client) -> None:

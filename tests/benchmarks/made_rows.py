@@ -43,14 +43,14 @@ class MadeRows:
     label_column: None = None
     qid_column: None = None
 
-    def __init__(self, n_rows: int, seed: int = 0) -> None:
-        self.n_rows, self.n_features, self.seed = n_rows, FEATURES, seed
+    def __init__(self, n_rows: int, seed: int = 0, n_features: int = FEATURES) -> None:
+        self.n_rows, self.n_features, self.seed = n_rows, n_features, seed
         self.chunk_starts: I64 = np.append(np.arange(0, n_rows, CHUNK_ROWS), n_rows).astype(np.int64)
         self.n_chunks = len(self.chunk_starts) - 1
-        self.nbytes = self.stored_bytes = 4 * n_rows * FEATURES
-        self.fingerprint = f"made rows {n_rows} {seed}"
+        self.nbytes = self.stored_bytes = 4 * n_rows * n_features
+        self.fingerprint = f"made rows {n_rows} {n_features} {seed}"
         self.class_counts: I64 = np.array([(n_rows + 1) // 2, n_rows // 2])
-        self.mean = SHIFT * draw_direction(seed)
+        self.mean = SHIFT * draw_direction(seed, n_features)
 
     def sum_weights(self) -> F64:
         """See RowSource."""
@@ -66,7 +66,7 @@ class MadeRows:
         random = np.random.Generator(np.random.SFC64((self.seed, 1, index)))
         y = self._draw_labels(index)
         side = np.where(random.random(CHUNK_ROWS)[: stop - start] < FLIPPED, 1 - 2 * y, 2 * y - 1)
-        X: F32 = random.standard_normal((stop - start, FEATURES), np.float32)
+        X: F32 = random.standard_normal((stop - start, self.n_features), np.float32)
         X += side.astype(np.float32)[:, None] * self.mean
         return Rows(start, X, y)
 
@@ -77,7 +77,7 @@ class MadeRows:
     def take(self, rows: I64) -> Rows:
         """Return single rows; each of the chunks in which they lie is computed."""
         chunks = np.searchsorted(self.chunk_starts, rows, side="right") - 1
-        X, y = np.empty((len(rows), FEATURES), np.float32), np.empty(len(rows), np.int32)
+        X, y = np.empty((len(rows), self.n_features), np.float32), np.empty(len(rows), np.int32)
         for index in np.unique(chunks):
             chunk, places = self.read(int(index)), np.flatnonzero(chunks == index)
             own = rows[places] - chunk.start
@@ -88,14 +88,14 @@ class MadeRows:
 
     def take_bytes(self, rows: I64) -> int:
         """Return the bytes of the rows, as if single rows could be computed: the others are thrown away."""
-        return 4 * FEATURES * len(rows)
+        return 4 * self.n_features * len(rows)
 
     def advise(self, index: int) -> None:
         """Do nothing."""
 
     def chunk_bytes(self, index: int) -> int:
         """See RowSource."""
-        return 4 * (FEATURES + 1) * CHUNK_ROWS
+        return 4 * (self.n_features + 1) * CHUNK_ROWS
 
     def stream_bytes(self) -> int:
         """Return the bytes of a chunk that is added up, of the next one, and of the random numbers behind one."""
@@ -108,7 +108,7 @@ class MadeRows:
         return np.random.default_rng((self.seed, 2, index)).permutation(codes)
 
 
-def draw_direction(seed: int) -> F32:
+def draw_direction(seed: int, n_features: int = FEATURES) -> F32:
     """Return the unit vector that tells the classes apart."""
-    u = np.random.default_rng((seed, 0)).standard_normal(FEATURES)
+    u = np.random.default_rng((seed, 0)).standard_normal(n_features)
     return np.asarray(u / np.linalg.norm(u), np.float32)

@@ -142,14 +142,23 @@ def test_a_task_keeps_its_next_group() -> None:
     assert task.leave() == []
 
 
-@pytest.mark.parametrize("totals_bytes", [0, 1000, 100_000, 1 << 20])
-def test_large_totals_stay_with_the_workers(totals_bytes: int) -> None:
+@pytest.mark.parametrize("totals_bytes", [1000, 100_000, 1 << 20, 1 << 24])
+@pytest.mark.parametrize("room_bytes", [0, 10 << 20, 1 << 30])
+@pytest.mark.parametrize("n_groups", [16, 512])
+def test_the_driver_holds_totals_if_it_has_room_for_those_that_have_no_neighbour_yet(
+    totals_bytes: int, room_bytes: int, n_groups: int
+) -> None:
+    held = count_handed(n_groups, totals_bytes, room_bytes)
+    assert held * totals_bytes <= min(room_bytes, HANDED_BYTES)
+    enough = min(n_groups, 8 * count_levels(n_groups)) * totals_bytes
+    assert bool(held) == (enough <= min(room_bytes, HANDED_BYTES))
+
+
+@pytest.mark.parametrize("hands_over", [False, True])
+def test_twice_as_many_totals_wait_on_workers_that_hand_over(hands_over: bool) -> None:
     n_groups = 512
-    held = count_handed(n_groups, totals_bytes)
-    assert held * totals_bytes <= HANDED_BYTES
-    assert bool(held) == (totals_bytes < 1 << 20)
-    nodes = (8 if held else 4) * count_levels(n_groups)
-    assert count_waiting(n_groups, 1, totals_bytes) == nodes + 8 + count_levels(n_groups)
+    nodes = (8 if hands_over else 4) * count_levels(n_groups)
+    assert count_waiting(n_groups, 1, hands_over) == nodes + 8 + count_levels(n_groups)
 
 
 def test_the_groups_of_a_task_make_up_ranges() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed import Client
 
+from streamsvm.data.groups import plan_groups
 from streamsvm.engines import opening
+from streamsvm.engines.cluster import DistributedEngine
+from streamsvm.engines.memory import SLACK_BYTES
 from streamsvm.engines.opening import open_engine
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import resident_bytes
@@ -70,6 +74,26 @@ def test_what_is_sent_between_driver_and_workers(
         ) as (_, plan):
             found.append(plan.parts["solver"])
     assert found[1] - found[0] == times * (50 << 20)
+
+
+@pytest.mark.usefixtures("many_groups")
+def test_totals_are_handed_over_where_the_driver_has_room(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that would be enough without is enough, and what the driver holds is in its plan."""
+    monkeypatch.setattr(opening, "resident_bytes", lambda: 0)
+    source = make_problem(1).store(tmp_path / "rows", chunk_bytes=1000)
+    n_groups, need = len(plan_groups(source)), MemoryNeed(1 << 30, 0, 1 << 20, 0)
+    found = []
+    for room_bytes in (0, 500 << 20):
+        budget = need.driver_bytes + 3 * 2 * need.totals_bytes + SLACK_BYTES + room_bytes
+        arguments: dict[str, Any] = {"load": lambda: None, "memory": lambda _: need, "budget_bytes": budget}
+        with open_engine(source, client=client, **arguments) as (engine, plan):
+            assert isinstance(engine, DistributedEngine)
+            found.append((engine.most_handed, plan.parts["solver"]))
+            assert plan.projected_bytes <= budget
+    assert n_groups > 1
+    assert found == [(0, need.driver_bytes), (n_groups, need.driver_bytes + n_groups * need.totals_bytes)]
 
 
 @pytest.mark.parametrize(("what", "times"), [("driver_bytes", 1), ("shared_bytes", 3)])

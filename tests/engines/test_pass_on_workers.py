@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,8 @@ from streamsvm.engines import pass_on_workers, patience
 from streamsvm.engines.cluster import DistributedEngine, _run_walk
 from streamsvm.engines.kept import Terms
 from streamsvm.engines.part import Part, Pass, give_away
+from streamsvm.engines.pass_on_workers import _cut
+from streamsvm.engines.patience import MOST_TRIES
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import Rows
 from streamsvm.requests import Scan, Take, Walk
@@ -288,3 +291,11 @@ def test_dask_does_not_look_into_the_tasks_of_a_pass() -> None:
     scan = Scan(Trace, add_to_trace, combine_traces, (Opaque(),))
     works = [Pass(name, Terms("engine"), scan, None) for name in "ab"]
     assert len({tokenize(work, part) for work in works for part in parts}) == 4
+
+
+def test_a_lost_task_is_cut_down_to_single_groups_which_are_tried_again_a_few_times() -> None:
+    tries = Counter[range]()
+    assert _cut([range(2), range(5, 9)], tries) == [range(2), range(5, 9)]
+    assert _cut([range(5, 8)], tries) == [range(5, 6), range(6, 8)]
+    assert [_cut([range(5, 6)], tries) for _ in range(MOST_TRIES)] == [[range(5, 6)], [range(5, 6)], []]
+    assert _cut([range(6, 7)], tries) == [range(6, 7)], "every group is counted by itself"

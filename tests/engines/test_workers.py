@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -113,6 +114,8 @@ def test_a_worker_answers_while_it_loads_its_kernels(client: Client, tmp_path: P
 class TwoHosts:
     """Stands in for a Client of three workers on one host and one on another."""
 
+    scheduler = SimpleNamespace(address="tcp://c:1")
+
     def __init__(self) -> None:
         self.hosts = {"tcp://a:1": "a", "tcp://b:1": "b", "tcp://a:2": "a", "tcp://a:3": "a"}
         self.calls: list[set[str]] = []
@@ -134,6 +137,18 @@ def test_hosts_compile_side_by_side() -> None:
     assert sorted(client.hosts[address] for address in first) == ["a", "b"]
     assert first | then == set(client.hosts)
     assert not first & then
+
+
+def test_workers_that_are_lost_again_and_again_before_the_first_pass_are_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As workers are whose memory is too small for the kernels."""
+    tries: list[Client] = []
+    monkeypatch.setattr(workers, "_prepare", lambda client, *_: tries.append(client) or [])
+    monkeypatch.setattr(workers, "_await_others", lambda _: None)
+    with pytest.raises(ConnectionError, match=r"scheduler tcp://c:1: its workers were lost .* 3 times in a row"):
+        prepare_workers(TwoHosts(), compile_kernels)
+    assert len(tries) == 6, "two hosts' first workers, and the others, three times"
 
 
 def test_training_on_the_cluster_of_others_gives_the_same_bits(dataset: Dataset) -> None:

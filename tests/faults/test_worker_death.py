@@ -18,6 +18,7 @@ from distributed import Client, Worker
 from streamsvm.cli.progress import log_to_stderr
 from streamsvm.data.dataset import Dataset
 from streamsvm.engines import workers
+from streamsvm.engines.pass_on_workers import PassOnWorkers
 from streamsvm.engines.workers import Load, ReadyWorker, prepare_worker, prepare_workers, start_workers
 from streamsvm.methods.cutting_plane import segments
 from streamsvm.methods.cutting_plane.segments import add_to_totals
@@ -121,6 +122,25 @@ def test_a_task_that_was_lost_too_often_is_cut_in_two(
     assert (result.model_sha256, result.passes) == (undisturbed.model_sha256, undisturbed.passes)
 
 
+def die_in_the_first_group(markers: list[str], totals: Any, rows: Rows, *shared: Any) -> None:
+    """Add rows, but die at the first row of all as often as there are marker files to be made."""
+    die_at_first(markers if rows.start == 0 else [], totals, rows, *shared)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_death_is_too_many")
+def test_a_single_group_that_was_lost_too_often_is_tried_again(
+    both_alive: Client, dataset: Dataset, undisturbed: Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Workers may die of something else. The task of two groups is cut in two; then the first group is lost twice."""
+    markers = [str(tmp_path / f"death-{k}") for k in range(3)]
+    monkeypatch.setattr(PassOnWorkers, "_steal", lambda *_: [])
+    monkeypatch.setattr(segments, "add_to_totals", partial(die_in_the_first_group, markers))
+    result = train(dataset, OPTIONS, client=both_alive)
+    assert all(Path(marker).exists() for marker in markers)
+    assert (result.model_sha256, result.passes) == (undisturbed.model_sha256, undisturbed.passes)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_death_is_too_many")
 def test_a_task_that_kills_every_worker_ends_the_run(
@@ -134,26 +154,35 @@ def test_a_task_that_kills_every_worker_ends_the_run(
     assert not Path(markers[20]).exists()
 
 
-async def die_as_it_is_prepared(marker: str, dask_worker: Worker, load: Load) -> ReadyWorker:
-    """Prepare a worker; the first process that comes to make the marker file is killed."""
-    try:
-        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return await prepare_worker(dask_worker, load)
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("it is dead")
+async def die_as_it_is_prepared(markers: list[str], dask_worker: Worker, load: Load) -> ReadyWorker:
+    """Prepare a worker; but for each marker file, the first process that comes to make it is killed."""
+    for marker in markers:
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        os.kill(os.getpid(), signal.SIGKILL)
+    return await prepare_worker(dask_worker, load)
 
 
-@pytest.mark.slow
-def test_a_worker_killed_while_it_is_prepared(
-    both_alive: Client, dataset: Dataset, undisturbed: Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("n_deaths", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.once)])
+def test_workers_killed_while_they_are_prepared(
+    n_deaths: int,
+    both_alive: Client,
+    dataset: Dataset,
+    undisturbed: Result,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Before the first pass; the run goes on without it."""
-    marker = tmp_path / "death"
-    monkeypatch.setattr(workers, "prepare_worker", partial(die_as_it_is_prepared, str(marker)))
-    result = train(dataset, OPTIONS, client=both_alive)
-    assert marker.exists()
+    """Before the first pass; the run goes on without one that is lost, and waits for others if all are."""
+    markers = [str(tmp_path / f"death-{k}") for k in range(n_deaths)]
+    monkeypatch.setattr(workers, "prepare_worker", partial(die_as_it_is_prepared, markers))
+    with log_to_stderr():
+        result = train(dataset, OPTIONS, client=both_alive)
+    assert all(Path(marker).exists() for marker in markers)
     assert (result.model_sha256, result.status) == (undisturbed.model_sha256, "converged")
+    assert ("lost before the first pass; waiting for others" in capsys.readouterr().err) == (n_deaths == 2)
 
 
 def test_what_fails_in_a_worker_that_is_alive_is_raised(both_alive: Client, monkeypatch: pytest.MonkeyPatch) -> None:
