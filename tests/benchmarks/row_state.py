@@ -39,7 +39,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "line search": ("two", {"options": {"acceleration": "line-search"}}),
     "one read": ("two", {"options": {"acceleration": "one-read"}, "resident_rows": 1000}),
     "block ascent": ("two", {"options": {"acceleration": "block-ascent"}, "resident_rows": 1000}),
+    "regression, cutting planes": ("numbers", {"task": "regress", "solver": "cutting-plane"}),
+    "regression, 1,000 rows kept": ("numbers", {"task": "regress", "resident_rows": 1000}),
     "newton": ("two", {"loss": "logistic"}),
+    "newton, 1,000 rows kept": ("two", {"loss": "logistic", "resident_rows": 1000}),
+    "squared hinge, 1,000 rows kept": ("two", {"loss": "squared_hinge", "resident_rows": 1000}),
     "one class, linear": ("two", {"task": "one-class", "solver": "cutting-plane", "nu": 0.01}),
     "Crammer-Singer": ("many", {"task": "crammer-singer", "resident_rows": 1000}),
     "rank": ("queries", {"task": "rank"}),
@@ -47,12 +51,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "interior-point": ("two", {"solver": "interior-point"}),
     "smo": ("two", {"solver": "smo", "resident_rows": 1000, **RBF}),
     "irwls": ("two", {"solver": "irwls", "resident_rows": 1000, **RBF}),
+    "regression, kernel": ("numbers", {"task": "regress", "solver": "smo", "resident_rows": 1000, **RBF}),
+    "one class, kernel": ("two", {"task": "one-class", "solver": "smo", "nu": 0.01, "resident_rows": 1000, **RBF}),
+    "Crammer-Singer, kernel": ("many", {"task": "crammer-singer", "solver": "smo", "resident_rows": 1000, **RBF}),
     "budgeted-sgd": ("two", {"solver": "budgeted-sgd", "options": {"budget": 50}, **RBF}),
 }
 
 
 def make_rows(path: Path, kind: str, n_rows: int) -> Dataset:
-    """Write rows of two classes, of five, or in queries of a hundred."""
+    """Write rows of two classes, of five, with numbers as targets, or in queries of a hundred."""
     if path.exists():
         return open_dataset(path)
     random = np.random.default_rng(0)
@@ -60,6 +67,8 @@ def make_rows(path: Path, kind: str, n_rows: int) -> Dataset:
     y, more = np.where(X[:, 0] + random.standard_normal(n_rows) > 0, 1, -1), dict[str, Any]()
     if kind == "many":
         y = random.integers(0, 5, n_rows)
+    if kind == "numbers":
+        y, more = X[:, 0] + random.standard_normal(n_rows), {"regression": True}
     if kind == "queries":
         y, more = random.integers(0, 5, n_rows), {"qid": np.arange(n_rows) // 100}
     return ingest(X, path, y, layout="dense", chunk_bytes=CHUNK_BYTES, **more)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.readers import ingest
 from streamsvm.engines.dask import ThreadedEngine
+from streamsvm.engines.one_read import answer
+from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.set_up import set_up
-from streamsvm.requests import Scan
+from streamsvm.requests import All, Scan, Step
 from streamsvm.training.train import TrainOptions, train
 
 N_ROWS = 20_000
@@ -49,3 +53,61 @@ def test_messages_take_no_more_than_is_planned(case: str, tmp_path: Path, monkey
     need = set_up(dataset, options).memory(1)
     assert max(sent) <= need.by_row_bytes + need.shared_bytes
     assert max(gathered) <= 1.1 * (need.totals_bytes + need.gathered_bytes) + 10_000
+
+
+FREE_OF_ROWS: dict[str, dict[str, Any]] = {
+    "line search": {"options": {"acceleration": "line-search"}},
+    "one read": {"options": {"acceleration": "one-read"}, "resident_rows": 300},
+    "regression, cutting planes": {"task": "regress", "solver": "cutting-plane"},
+    "regression, newton": {"task": "regress", "resident_rows": 300},
+    "newton": {"loss": "logistic", "resident_rows": 300},
+    "interior-point": {"solver": "interior-point"},
+}
+FEW, MANY = 40_000, 120_000  # already the fewer are more than the rows that any of these solvers looks at singly
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("case", FREE_OF_ROWS)
+def test_what_the_driver_sends_receives_and_saves_does_not_grow_with_the_rows(case: str) -> None:
+    """One byte more for each row that is added would be noticed in what is planned, and in what is counted."""
+    (few, planned_few), (many, planned_many) = (_count_bytes(n_rows, FREE_OF_ROWS[case]) for n_rows in (FEW, MANY))
+    assert few > 0
+    assert many - few < MANY - FEW
+    assert planned_many - planned_few < MANY - FEW
+
+
+def _count_bytes(n_rows: int, case: dict[str, Any]) -> tuple[int, int]:
+    """Return the bytes of three steps' largest request, answer or state, and those that are planned for the driver."""
+    random = np.random.default_rng(0)
+    X = random.standard_normal((n_rows, 3), np.float32)
+    scores = X[:, 0] + random.standard_normal(n_rows)
+    source = ArrayDataset(X, (scores > 0).astype(np.int32), np.arange(2))
+    if case.get("task") == "regress":
+        source = ArrayDataset(X, None, None, target=scores)
+    fit = set_up(source, TrainOptions(C=100 / n_rows, tol=1e-9, **case))
+    solver, engine, largest, steps = fit.solve(fit.start()), SerialEngine(source), 0, 0
+    request = next(solver)
+    while steps < 3:
+        if isinstance(request, Step):
+            steps += 1
+            state = {part.name: getattr(request.state, part.name) for part in fields(request.state)}
+            largest = max(largest, len(pickle.dumps(state)))
+            if request.status is not None:
+                break
+            request = solver.send(None)
+            continue
+        found = answer(engine, request)
+        largest = max(largest, len(pickle.dumps(found)), _count_sent(request))
+        request = solver.send(found)
+    need = fit.memory(1)
+    return largest, need.driver_bytes + need.gathered_bytes + need.by_row_bytes + need.shared_bytes
+
+
+def _count_sent(request: Any) -> int:
+    """Return the bytes of the arrays that go out with a request, with those of the changes of rows' numbers."""
+    if isinstance(request, All):
+        return sum(map(_count_sent, request.requests))
+    if not isinstance(request, Scan):
+        return 0
+    given = [change.given for state in request.states for change in state.changes]
+    return len(pickle.dumps((request.shared, request.by_row, given)))
