@@ -133,7 +133,7 @@ class Draw:
         if self.is_lacking or self.turns == MOST_TURNS:
             return np.empty(0, np.int64)
         stays, waiting = turn.moves != 0.0, self.candidates & ~self.was_active
-        near, n_waiting = self._list_near(turn, stays, waiting), int(np.count_nonzero(waiting))
+        near, n_waiting = self._list_near(turn, ~waiting), int(np.count_nonzero(waiting))
         n_new = min(int(np.count_nonzero(~stays)), n_waiting + len(near))
         if n_new < LEAST_CHANGED * self.size:
             return np.empty(0, np.int64)
@@ -142,13 +142,12 @@ class Draw:
         self.was_active[near] = True
         return np.sort(np.concatenate((drawn, near)))
 
-    def _list_near(self, turn: Turn, stays: Mask, waiting: Mask) -> I64:
-        """Return the rows, the nearest first, that the step may have made violators. stays: of the active rows."""
+    def _list_near(self, turn: Turn, others: Mask) -> I64:
+        """Return the rows of others that the step may have made violators since they were active, the nearest first."""
         if self.near is None:
             return np.empty(0, np.int64)
-        active, others = turn.active, ~waiting
-        self.near.update(active.rows, replace(active, f=turn.expected).settle(), turn.expected - turn.start)
-        others[active.rows[stays]] = False
+        active = replace(turn.active, f=turn.expected)
+        self.near.update(active.rows, active.settle(), turn.expected - turn.start)
         return self.near.list_rows(others)
 
     def _draw(self, size: int) -> I64:

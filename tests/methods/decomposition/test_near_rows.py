@@ -44,3 +44,14 @@ def test_a_row_that_left_is_near_again_when_others_have_moved_enough() -> None:
     for size, comes in ((0.2, False), (0.2, True)):  # 0.2 and then 0.4 of the leeway of 0.5
         near.update(other, make_conditions([1.5] * 6).of_rows(other), np.array([-size, size]))
         assert (0 in near.list_rows(ALL)) == comes
+
+
+def test_the_leeway_of_a_row_is_that_of_its_last_turn() -> None:
+    near, moved = NearRows(make_conditions([1.1, 9.0, 9.0, 9.0, 9.0, 9.0])), np.array([-0.2, 0.2])
+    first, other = np.array([0]), np.array([1])
+    near.update(first, make_conditions([3.0] * 6).of_rows(first), moved)
+    near.update(other, make_conditions([9.0] * 6).of_rows(other), moved)
+    assert 0 not in near.list_rows(ALL)
+    near.update(first, make_conditions([1.1] * 6).of_rows(first), moved)
+    near.update(other, make_conditions([9.0] * 6).of_rows(other), moved)
+    assert 0 in near.list_rows(ALL)
