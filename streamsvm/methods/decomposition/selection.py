@@ -47,6 +47,13 @@ class Conditions:
         """LIBSVM's m(a) - M(a), but 0 at the optimum and if no pair of rows can move."""
         return max(0.0, self.most - self.least) if np.isfinite(self.most - self.least) else 0.0
 
+    @property
+    def leeway(self) -> F64:
+        """By how much e_i may move before the row violates its condition, (n,): below 0 if it does, -|e_i| if free."""
+        above, below = np.where(self.up, self.errors, -np.inf), np.where(self.down, -self.errors, -np.inf)
+        leeway: F64 = -np.maximum(above, below)
+        return leeway
+
     def find_violators(self, tol: float) -> tuple[Mask, Mask]:
         """Return which rows violate their condition by more than tol: those that can move up, and down."""
         return self.up & (self.errors > tol), self.down & (self.errors < -tol)
@@ -178,13 +185,13 @@ def draw_active_rows(conditions: Conditions, size: int, tol: float, rng: np.rand
 
     Free rows make up half of the set, or what the violators leave. The sides are equal, if they can be, because
     multipliers of one side can only move as far as those of the other: sum_i y_i a_i stays. If the set is not full,
-    the rows with the least |e| among all others complete it. Violators are drawn with weights e^2, and free rows with
-    weights |e|: who violates most is most often a support vector in the end, and the others have their turn, too.
+    the rows with the least |e| among all others complete it. Rows are drawn with weights |e|: who violates most is most
+    often a support vector in the end, and the others have their turn, too.
     """
     e, free = conditions.errors, conditions.free
     shares = np.abs(e) / max(float(np.max(np.abs(e))), LEAST_WEIGHT)
     sides = conditions.find_violators(tol)
-    up, down = (draw_rows(np.flatnonzero(side & ~free), shares**2, size, rng) for side in sides)
+    up, down = (draw_rows(np.flatnonzero(side & ~free), shares, size, rng) for side in sides)
     some_free = draw_rows(np.flatnonzero(free), shares, max(size // 2, size - len(up) - len(down)), rng)
     room = size - len(some_free)
     n_up = min(len(up), max(room // 2, room - len(down)))

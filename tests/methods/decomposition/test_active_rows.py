@@ -70,16 +70,41 @@ def list_steps(plane: Decomposition) -> list[tuple[list[I64], int, Step]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_row_is_taken_twice_in_a_step_and_columns_fit_the_active_set(kind: str) -> None:
+def test_no_row_is_taken_twice_in_a_turn_and_columns_fit_the_active_set(kind: str) -> None:
     steps = list_steps(replace(PLANE, **KINDS[kind]))
     assert steps[-1][2].status == "converged"
     for taken, columns, _ in steps:
-        rows = np.concatenate(taken)
-        assert len(np.unique(rows)) == len(rows)
+        assert all(len(np.unique(rows)) == len(rows) for rows in taken)
         assert len(taken) <= MOST_TURNS
         assert len(taken[0]) == RESIDENT
         assert columns <= RESIDENT
     assert max(len(taken) for taken, _, _ in steps) > 1
+    first = np.concatenate(steps[0][0])  # in the first step no row is known to be near
+    assert len(np.unique(first)) == len(first)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_left_come_again_when_others_have_moved_their_sums(kind: str) -> None:
+    """Once all violators have been active, the places go to the rows that are near, of which some were active."""
+    source, settings = make_rows(), replace(PLANE, **KINDS[kind])
+    state: State = drive(source, settings, most_steps=5)[-1].state
+    draw = Draw(settings, state)
+    rows = draw.first()
+    draw.was_active[:] = True
+    turn, came = start_turn(draw, make_active(settings, state, rows, source.take(rows))), []
+    for _ in range(3):
+        move(turn, np.arange(0, RESIDENT // 2))
+        stay = turn.active.rows[turn.moves != 0.0]
+        came.append(draw.next(turn))
+        assert len(came[-1]) == RESIDENT - len(stay)
+        assert not np.intersect1d(came[-1], turn.active.rows).size
+        fresh = make_active(settings, state, came[-1], source.take(came[-1]))
+        turn = exchange_rows(settings, state, draw, turn, fresh)
+        X = np.asarray(source.take(turn.active.rows).X, np.float64)
+        f = state.f[turn.active.rows] + compute_matrix(settings.kernel, X, X) @ turn.moves
+        np.testing.assert_allclose(turn.expected, f, atol=1e-5)
+    left = np.concatenate((rows, came[0]))
+    assert np.intersect1d(left, np.concatenate(came[1:])).size
 
 
 def test_early_passes_are_full() -> None:

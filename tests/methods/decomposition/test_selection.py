@@ -183,10 +183,10 @@ def test_random_depends_on_the_seed_alone_and_reaches_every_candidate() -> None:
 
 
 def test_active_rows_are_drawn_by_how_far_they_violate() -> None:
-    """Of two kinds of violators on each side, 1 and 3, the second is drawn nine times as often at first; both are."""
+    """Of two kinds of violators on each side, 1 and 9, the second is drawn nine times as often at first; both are."""
     n, rng = 4000, np.random.default_rng(0)
     y = np.where(np.arange(n) % 2, 1.0, -1.0)
-    f = -y * np.where(np.arange(n) % 4 < 2, 0.0, 2.0)  # errors y - f of 1 and 3, and a bias of 0
+    f = -y * np.where(np.arange(n) % 4 < 2, 0.0, 8.0)  # errors y - f of 1 and 9, and a bias of 0
     conditions = find_conditions(y, np.ones(n), np.zeros(n), f)
     drawn = draw_active_rows(conditions, 200, 0.1, rng)
     far = np.count_nonzero(np.arange(n)[drawn] % 4 >= 2)
