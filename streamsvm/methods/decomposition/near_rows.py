@@ -1,8 +1,8 @@
 """Which rows a step may have made violate their conditions since their sums f were last known.
 
 The sums of rows that are not active are not known before the next pass, while the active rows move. A row met its
-condition by some leeway when its f was last known: before the step, or in the last turn in which it was active. What f
-of the active rows has moved since then tells how far f of that row may have moved.
+condition by some leeway when its f was last known: before the step, or in the last turn in which it was active. The
+standard deviation by which f of the active rows has moved since then tells how far f of that row may have moved.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import numpy as np
 
 from streamsvm.methods.decomposition.selection import Conditions, Mask
 from streamsvm.numeric.rows import F64, I64
-
-MOST_DEVIATIONS = 2.0  # a row is near if its leeway is less than so many standard deviations
 
 
 class NearRows:
@@ -31,7 +29,7 @@ class NearRows:
         self.leeway[rows], self.known_at[rows] = conditions.leeway, self.path
 
     def list_rows(self, is_candidate: Mask) -> I64:
-        """Return the candidates that are near, those of the fewest standard deviations first."""
+        """Return the candidates whose leeway is less than the path since it was known, the least share of it first."""
         path = self.path - self.known_at
-        near = np.flatnonzero(is_candidate & (path > 0.0) & (self.leeway < MOST_DEVIATIONS * path))
+        near = np.flatnonzero(is_candidate & (path > 0.0) & (self.leeway < path))
         return near[np.argsort(self.leeway[near] / path[near], kind="stable")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.methods.decomposition.near_rows import MOST_DEVIATIONS, NearRows
+from streamsvm.methods.decomposition.near_rows import NearRows
 from streamsvm.methods.decomposition.selection import Conditions, find_conditions
 
 ALL = np.ones(6, np.bool_)
@@ -28,7 +28,7 @@ def test_a_row_without_a_cost_is_never_near() -> None:
 
 
 def test_nearest_rows_come_first_and_rows_that_are_just_known_do_not_come() -> None:
-    near = NearRows(make_conditions([1.0 + MOST_DEVIATIONS * 1.1, 1.25, 1.0, 1.0, 0.5, 0.0]))
+    near = NearRows(make_conditions([2.1, 1.25, 1.0, 1.0, 0.5, 0.1]))
     assert not len(near.list_rows(ALL))  # nothing has moved
     near.update(np.array([2]), make_conditions([1.0] * 6).of_rows(np.array([2])), np.array([-1.0, 1.0]))
     np.testing.assert_array_equal(near.list_rows(ALL), [3, 1, 4, 5])  # a deviation of 1, and row 2 is known
@@ -41,13 +41,13 @@ def test_a_row_that_left_is_near_again_when_others_have_moved_enough() -> None:
     near = NearRows(make_conditions([1.5] * 6))
     left, other = np.array([0]), np.array([1])
     near.update(left, make_conditions([1.5] * 6).of_rows(left), np.array([-5.0, 5.0]))
-    for size, comes in ((0.2, False), (0.2, True)):  # 0.2 and then 0.4 of the leeway of 0.5
+    for size, comes in ((0.3, False), (0.3, True)):  # 0.3, and then 0.6, against a leeway of 0.5
         near.update(other, make_conditions([1.5] * 6).of_rows(other), np.array([-size, size]))
         assert (0 in near.list_rows(ALL)) == comes
 
 
 def test_the_leeway_of_a_row_is_that_of_its_last_turn() -> None:
-    near, moved = NearRows(make_conditions([1.1, 9.0, 9.0, 9.0, 9.0, 9.0])), np.array([-0.2, 0.2])
+    near, moved = NearRows(make_conditions([1.1, 9.0, 9.0, 9.0, 9.0, 9.0])), np.array([-0.4, 0.4])
     first, other = np.array([0]), np.array([1])
     near.update(first, make_conditions([3.0] * 6).of_rows(first), moved)
     near.update(other, make_conditions([9.0] * 6).of_rows(other), moved)
