@@ -1,0 +1,217 @@
+"""Ingest on workers into an object store: nothing but the store is shared, and nothing is left there but the dataset.
+
+What workers do is done in this process, with what they would be sent; the last tests start processes.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamsvm.data import segments, upload
+from streamsvm.data.ingest_options import IngestOptions
+from streamsvm.data.shared_scratch import SharedObjects
+from streamsvm.data.tables import Columns
+from streamsvm.errors import InputError, IntegrityError
+from streamsvm.training import ingest_on_workers as module
+from streamsvm.training.ingest_on_workers import ingest_on_workers
+from tests.object_server import ObjectServer, Request
+from tests.training.ingested_files import FILES, make_csv, make_svmlight, read_bytes
+from tests.training.test_ingest_on_workers import OPTIONS, here, write_alone
+
+__all__ = ["here"]
+pytestmark = pytest.mark.once
+
+URL, BELOW = "s3://bucket/d.zarr", "bucket/d.zarr/"
+SHARDS = IngestOptions(chunk_bytes=400, shard_bytes=900, layout="sparse")
+
+
+@pytest.fixture
+def no_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """There is no folder for temporary files, and no other folder is written to."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a file is written")
+
+    monkeypatch.setattr("streamsvm.data.shared_scratch.open_to_rewrite", refuse)
+    monkeypatch.setattr("streamsvm.data.chunk_file.open_to_rewrite", refuse)
+
+
+def write_files(name: str, folder: Path) -> list[Path]:
+    paths = [folder / file for file in FILES[name]]
+    for path, text in zip(paths, FILES[name].values(), strict=True):
+        path.write_text(text, newline="")
+    return paths
+
+
+def list_objects(server: ObjectServer) -> dict[str, bytes]:
+    return {key.removeprefix(BELOW): content for key, content in server.objects.items()}
+
+
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", FILES)
+def test_the_objects_are_the_files_of_one_process(
+    name: str, options: str, here: None, server: ObjectServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """And nothing else is in the store, or was written to a disk."""
+    paths = write_files(name, tmp_path)
+    write_alone(paths, tmp_path / "alone.zarr", OPTIONS[options])
+    request.getfixturevalue("no_disk")
+    ingest_on_workers(paths, URL, Columns(), OPTIONS[options])
+    assert list_objects(server) == read_bytes(tmp_path / "alone.zarr")
+    assert any(f"{BELOW}.spill/" in each.key for each in server.requests)
+
+
+# --- what is damaged
+
+
+def flip(at: int) -> Callable[[dict[str, bytes], str], None]:
+    def change(objects: dict[str, bytes], key: str) -> None:
+        content = bytearray(objects[key])
+        content[at if at >= 0 else len(content) + at] ^= 1
+        objects[key] = bytes(content)
+
+    return change
+
+
+def exchange(objects: dict[str, bytes], key: str) -> None:
+    """Exchange an object with another of the same size."""
+    other = next(each for each in sorted(objects) if each != key and len(objects[each]) == len(objects[key]))
+    objects[key], objects[other] = objects[other], objects[key]
+
+
+DAMAGES: dict[str, Callable[[dict[str, bytes], str], Any]] = {
+    "first limit": flip(0),
+    "limit of items": flip(24),
+    "high bits of a limit": flip(23),
+    "in the middle": flip(2000),
+    "checksum": flip(-1),
+    "missing": lambda objects, key: objects.pop(key),
+    "cut short": lambda objects, key: objects.update({key: objects[key][:-1]}),
+    "exchanged": exchange,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_segment_is_named(
+    damage: str, here: None, server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is left in the store."""
+    path = tmp_path / "a.svm"
+    path.write_text("\n".join(f"{k % 2} 1:{k % 9 + 1} 3:1" for k in range(600)))
+    list_runs = module._list_runs
+
+    def damage_segments(*given: Any) -> Any:
+        keys = [key for key in sorted(server.objects) if ".spill" in key]
+        DAMAGES[damage](server.objects, keys[len(keys) // 2])
+        return list_runs(*given)
+
+    monkeypatch.setattr(module, "_list_runs", damage_segments)
+    with pytest.raises(IntegrityError, match=r"^s3://bucket/d\.zarr/\.spill/[0-9a-f]{16}/\d+-\d+-\d+: "):
+        ingest_on_workers([path], URL, Columns(), IngestOptions(chunk_bytes=700))
+    assert not server.objects
+
+
+@pytest.mark.parametrize("part", ["y-", "X-data-", "X-indptr-", "X/data/c/"])
+def test_a_damaged_part_of_the_dataset_is_named(part: str, here: None, server: ObjectServer, tmp_path: Path) -> None:
+    """Values of a chunk that several ranges share, or a chunk that waits for its shard."""
+    (path,) = write_files("queries", tmp_path)
+    damaged = set[str]()
+
+    def damage(request: Request) -> None:
+        if request.method == "GET" and re.search(rf"/\.spill/\w+/{part}", request.key) and not damaged:
+            damaged.add(request.key)
+            flip(0)(server.objects, request.key)
+
+    server.fault = damage
+    with pytest.raises(IntegrityError, match=rf"^s3://bucket/d\.zarr/\.spill/[0-9a-f]{{16}}/{part}.*: is damaged"):
+        ingest_on_workers([path], URL, Columns(), SHARDS)
+    assert damaged
+    assert not server.objects
+    assert not server.uploads  # of shards
+
+
+def test_labels_with_the_same_hash_are_refused(
+    here: None, server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.csv").write_text(make_csv(0, 90))
+    monkeypatch.setattr(segments, "hash_text", lambda _: 7)
+    with pytest.raises(InputError, match=r"the labels '(yes|no)' and '(yes|no)' have the same hash"):
+        ingest_on_workers([tmp_path / "a.csv"], URL, Columns(), IngestOptions())
+    assert not server.objects
+
+
+# --- an ingest that fails, or is killed
+
+
+def test_a_dataset_is_kept_until_the_rows_are_checked(here: None, server: ObjectServer, tmp_path: Path) -> None:
+    """Or replaced by another one."""
+    path = tmp_path / "a.svm"
+    path.write_text(make_svmlight(0, 90))
+    ingest_on_workers([path], URL, Columns(), SHARDS)
+    before = dict(server.objects)
+    path.write_text(make_svmlight(1, 90) + "\n1 3:oops")
+    with pytest.raises(InputError, match="value 'oops'"):
+        ingest_on_workers([path], URL, Columns(), replace(SHARDS, overwrite=True))
+    assert server.objects == before
+    path.write_text(make_svmlight(1, 90))
+    ingest_on_workers([path], URL, Columns(), replace(SHARDS, overwrite=True))
+    write_alone([path], tmp_path / "alone.zarr", SHARDS)
+    assert list_objects(server) == read_bytes(tmp_path / "alone.zarr")
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_is_put_after_the_end_is_removed(fails: bool, server: ObjectServer) -> None:
+    """By the worker, which nobody waits for."""
+    scratch: SharedObjects | None = None
+    try:
+        with upload.new_upload(URL) as opened:
+            opened.open_group()
+            scratch = opened.scratch
+            scratch.put("0-0-0", [b"rows"], 4)
+            if fails:
+                raise InputError("bad rows")
+    except InputError:
+        assert fails
+    left = dict(server.objects)
+    assert not any(".spill" in key for key in left)
+    assert scratch is not None
+    with pytest.raises(InputError, match="the ingest has ended"):
+        scratch.put("1-0-0", [b"rows"], 4)
+    assert server.objects == left
+
+
+def test_an_ingest_that_ends_meanwhile_leaves_no_scratch_object(server: ObjectServer) -> None:
+    with upload.new_upload(URL) as opened:
+        opened.open_group()
+
+        def end(request: Request) -> None:
+            if request.method == "PUT" and ".spill" in request.key:
+                server.fault = lambda _: None
+                server.objects[f"{BELOW}.writing"] = upload.GIVEN_UP
+
+        server.fault = end
+        before = set(server.objects)
+        with pytest.raises(InputError, match="the ingest has ended"):
+            opened.scratch.put("0-0-0", [b"rows"], 4)
+        assert set(server.objects) == before
+        server.objects[f"{BELOW}.writing"] = opened.scratch.token.encode()
+
+
+def test_what_a_killed_ingest_left_is_removed(here: None, server: ObjectServer, tmp_path: Path) -> None:
+    path = tmp_path / "a.svm"
+    path.write_text(make_svmlight(0, 90))
+    server.objects |= {f"{BELOW}.writing": b"", f"{BELOW}.spill/0123456789abcdef/0-0-0": b"rows"}
+    with pytest.raises(InputError, match="--overwrite"):
+        ingest_on_workers([path], URL, Columns(), SHARDS)
+    ingest_on_workers([path], URL, Columns(), replace(SHARDS, overwrite=True))
+    write_alone([path], tmp_path / "alone.zarr", SHARDS)
+    assert list_objects(server) == read_bytes(tmp_path / "alone.zarr")
