@@ -5,22 +5,30 @@ What workers do is done in this process, with what they would be sent; the last 
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import tempfile
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from distributed import Client
 
-from streamsvm.data import segments, upload
+from streamsvm.data import segments, spill, upload
 from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.shared_scratch import SharedObjects
 from streamsvm.data.tables import Columns
+from streamsvm.engines.workers import start_workers
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.training import ingest_on_workers as module
 from streamsvm.training.ingest_on_workers import ingest_on_workers
+from tests.conftest import WORKER_BYTES
 from tests.object_server import ObjectServer, Request
 from tests.training.ingested_files import FILES, make_csv, make_svmlight, read_bytes
 from tests.training.test_ingest_on_workers import OPTIONS, here, write_alone
@@ -29,6 +37,7 @@ __all__ = ["here"]
 pytestmark = pytest.mark.once
 
 URL, BELOW = "s3://bucket/d.zarr", "bucket/d.zarr/"
+OF_FIVE = IngestOptions(chunk_bytes=2000, shard_bytes=8000)
 SHARDS = IngestOptions(chunk_bytes=400, shard_bytes=900, layout="sparse")
 
 
@@ -215,3 +224,83 @@ def test_what_a_killed_ingest_left_is_removed(here: None, server: ObjectServer, 
     ingest_on_workers([path], URL, Columns(), replace(SHARDS, overwrite=True))
     write_alone([path], tmp_path / "alone.zarr", SHARDS)
     assert list_objects(server) == read_bytes(tmp_path / "alone.zarr")
+
+
+# --- on real workers
+
+
+def leave_no_folder(folder: str) -> None:
+    """Give this process a folder for temporary files of its own, which is missing."""
+    tempfile.tempdir = f"{folder}/of-process-{os.getpid()}"
+
+
+def die_after_putting(marker: str, function: Callable[..., Any], *given: Any) -> Any:
+    """Call a function; but the first process that comes here is killed when it has put a scratch object."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return function(*given)
+    put = SharedObjects.put
+
+    def put_and_die(scratch: SharedObjects, *content: Any) -> None:
+        put(scratch, *content)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    SharedObjects.put = put_and_die  # type: ignore[method-assign]
+    return function(*given)
+
+
+@pytest.fixture
+def five_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Path], dict[str, bytes]]:
+    """Files, and those of the dataset that one process makes of them; of several runs and shards."""
+    for each in (spill, module):
+        monkeypatch.setattr(each, "RUN_BYTES", 12000)
+    monkeypatch.setattr(module, "CHUNKS_TOGETHER", 1)
+    paths = [tmp_path / f"{k}.svm" for k in range(5)]
+    for k, path in enumerate(paths):
+        path.write_text(make_svmlight(k, 200))
+    write_alone(paths, tmp_path / "alone.zarr", OF_FIVE, 8 << 20)
+    return paths, read_bytes(tmp_path / "alone.zarr")
+
+
+@contextmanager
+def workers_without_disks(n: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Start workers that have no folder for temporary files, and let them carry out what is asked of workers."""
+    with start_workers(n, 1, WORKER_BYTES) as client:
+        client.run(leave_no_folder, str(folder))
+
+        @contextmanager
+        def open_client(**_: Any) -> Iterator[Client]:
+            yield client
+
+        monkeypatch.setattr(module, "open_workers", open_client)
+        yield
+
+
+@pytest.mark.usefixtures("spawned_workers", "workers_import_tests")
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3])
+def test_workers_share_nothing_but_the_store(
+    n: int, server: ObjectServer, five_files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bits are those of one process, for any number of workers."""
+    paths, alone = five_files
+    with workers_without_disks(n, tmp_path / "missing", monkeypatch):
+        ingest_on_workers(paths, URL, Columns(), OF_FIVE)
+    assert list_objects(server) == alone
+    assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.usefixtures("spawned_workers", "workers_import_tests")
+@pytest.mark.parametrize("work", ["set_stretch_aside", "write_range"])
+def test_what_a_killed_worker_did_is_done_again(
+    work: str, server: ObjectServer, five_files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, alone = five_files
+    killing = partial(die_after_putting, str(tmp_path / "death"), getattr(module, work))
+    monkeypatch.setattr(module, work, killing)
+    with workers_without_disks(2, tmp_path / "missing", monkeypatch):
+        ingest_on_workers(paths, URL, Columns(), OF_FIVE)
+    assert (tmp_path / "death").exists()
+    assert list_objects(server) == alone
+    puts = Counter(each.key for each in server.requests if each.method == "PUT" and ".spill" in each.key)
+    assert max(puts.values()) == 2
