@@ -129,9 +129,12 @@ def test_a_damaged_segment_is_named(
     assert not server.objects
 
 
-@pytest.mark.parametrize("part", ["y-", "X-data-", "X-indptr-", "X/data/c/"])
-def test_a_damaged_part_of_the_dataset_is_named(part: str, here: None, server: ObjectServer, tmp_path: Path) -> None:
-    """Values of a chunk that several ranges share, or a chunk that waits for its shard."""
+@pytest.mark.parametrize("part", ["y-", "X-data-", "X-indptr-", "X/data/c/1"])
+def test_a_damaged_part_of_the_dataset_is_named(
+    part: str, here: None, server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values of a chunk that several ranges share, or the second chunk of a shard, whose first one is being sent."""
+    monkeypatch.setattr(upload, "PART_BYTES", 100)
     (path,) = write_files("queries", tmp_path)
     damaged = set[str]()
 
@@ -145,7 +148,8 @@ def test_a_damaged_part_of_the_dataset_is_named(part: str, here: None, server: O
         ingest_on_workers([path], URL, Columns(), SHARDS)
     assert damaged
     assert not server.objects
-    assert not server.uploads  # of shards
+    assert not server.uploads
+    assert any("uploads" in each.query for each in server.requests) == (part == "X/data/c/1")
 
 
 def test_labels_with_the_same_hash_are_refused(
