@@ -1,8 +1,4 @@
-"""The shuffle of `data.spill`, done by several workers through scratch files that they share.
-
-Each row goes to the run that one process would draw for it, since the draws depend on the number of the piece alone. A
-worker sets the rows of a stretch aside in segments: files with its rows sorted by run. A run is then read from all
-segments in order, so that its rows, and their permutation, are those of one process.
+"""Segments: scratch files in which a worker sets rows of a stretch aside, sorted by the run that each of them goes to.
 
     segment = limits, part of run 0, its CRC-32C, part of run 1, its CRC-32C, ...
 
@@ -14,10 +10,8 @@ and the part, so that it also tells a part that lies where another one should.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import groupby
 from typing import Any
 
 import google_crc32c
@@ -25,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.chunk_file import CRC_BYTES, Bytes
-from streamsvm.data.shared_scratch import SharedScratch, read_ranges
-from streamsvm.data.spill import RUN_BYTES, SpilledRows
-from streamsvm.errors import InputError, IntegrityError
+from streamsvm.data.shared_scratch import SharedScratch
+from streamsvm.errors import InputError
 from streamsvm.numeric.permute import permute_rows
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, stack_rows
 
@@ -89,16 +82,6 @@ class Segment:
         """Return the CRC-32C of what is told of the part of a run."""
         checksum: int = google_crc32c.value(f"{self.name}, run {at}".encode())
         return checksum
-
-
-@dataclass(frozen=True)
-class Run:
-    """Rows that are permuted together: those with the number `at` in each of the segments, in order."""
-
-    segments: tuple[Segment, ...]
-    at: int
-    n_rows: int
-    n_items: int
 
 
 @dataclass
@@ -181,92 +164,6 @@ def _as_bytes(values: npt.NDArray[Any]) -> Bytes:
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
 
-def draw_runs(seed: int, n_runs: int, piece: int, n_rows: int) -> I64:
-    """Return the runs of the rows of a piece, whose number counts from 1, as `Spill.add` draws them."""
-    if n_runs == 1:
-        return np.zeros(n_rows, np.int64)
-    return np.random.default_rng((seed, 0, piece)).integers(n_runs, size=(n_rows,))
-
-
-def count_parts(nbytes: int) -> int:
-    """Return over how many new runs a run is scattered that outgrew memory, as `Spill.split_large_runs` does."""
-    return nbytes // (2 * RUN_BYTES) + 1
-
-
-def split_run(run: Run, seed: int, number: int, nbytes: int, writer: SegmentWriter) -> SegmentWriter:
-    """Scatter a run over the runs of a writer; `nbytes` are its own, and `number` is its place among all runs."""
-    step, at = max(1, run.n_rows * RUN_BYTES // (4 * nbytes)), 0
-    drawn = np.concatenate(
-        [
-            np.random.default_rng((seed, 1, number, begin)).integers(writer.n_runs, size=min(step, run.n_rows - begin))
-            for begin in range(0, run.n_rows, step)
-        ]
-    )
-    (limits,) = _read_limits(writer.scratch, [run])
-    for part in _read_parts(writer.scratch, run, limits):  # the run may be larger than the memory
-        writer.add(part.X, part.vectors, drawn[at : at + part.n_rows])
-        at += part.n_rows
-    writer.flush()
-    return writer
-
-
-def read_runs(scratch: SharedScratch, runs: Sequence[Run], texts: Mapping[str, int]) -> Iterator[SpilledRows]:
-    """Yield the rows of runs. texts: if labels are texts, the code of each among all."""
-    for _, same in groupby(runs, key=lambda run: run.segments):
-        together = list(same)
-        for run, limits in zip(together, _read_limits(scratch, together), strict=True):
-            yield _read_run(scratch, run, limits, texts)
-
-
-def _read_run(scratch: SharedScratch, run: Run, limits: Sequence[Limits], texts: Mapping[str, int]) -> SpilledRows:
-    parts = [part for part in _read_parts(scratch, run, limits) if part.n_rows]
-    vectors = {name: np.concatenate([part.vectors[name] for part in parts]) for name in parts[0].vectors}
-    if texts:
-        vectors["label"] = _number_texts(vectors["label"], texts)
-    return SpilledRows(stack_rows([part.X for part in parts]), vectors)
-
-
-def _read_limits(scratch: SharedScratch, runs: Sequence[Run]) -> list[list[Limits]]:
-    """Return the limits of the parts of runs, which have the same segments, by run and segment."""
-    first, stop = runs[0].at, runs[-1].at + 2
-    wanted = [(segment.name, segment.n_bytes, (16 * first, 16 * stop)) for segment in runs[0].segments]
-    found: list[list[Limits]] = [[] for _ in runs]
-    for _, content in read_ranges(scratch, wanted):
-        limits = content.view(np.int64).reshape(-1, 2).tolist()
-        for run, mine in zip(runs, found, strict=True):
-            begin, end = limits[run.at - first : run.at - first + 2]
-            mine.append(((begin[0], begin[1]), (end[0], end[1])))
-    return found
-
-
-def _read_parts(scratch: SharedScratch, run: Run, limits: Sequence[Limits]) -> Iterator[SpilledRows]:
-    """Yield the rows of a run by segment. Raises IntegrityError, which names the segment, if they are damaged."""
-    places = zip(run.segments, limits, strict=True)
-    wanted = [(segment.name, segment.n_bytes, segment.find_part(run.at, *each)) for segment, each in places]
-    with closing(read_ranges(scratch, wanted)) as parts:
-        for segment, each, (name, content) in zip(run.segments, limits, parts, strict=True):
-            payload, stored = content[:-CRC_BYTES], content[-CRC_BYTES:].tobytes()
-            checksum = google_crc32c.extend(segment.start_checksum(run.at), payload)
-            if checksum.to_bytes(CRC_BYTES, "little") != stored:
-                raise IntegrityError(f"{name}: the rows of run {run.at} are damaged (their checksum is wrong)")
-            yield _unpack(segment.columns, payload, each)
-
-
-def _unpack(columns: Sequence[Column], content: Bytes, limits: Limits) -> SpilledRows:
-    """Return the rows of a part."""
-    arrays, at = dict[str, Any](), 0
-    for column in columns:
-        n_bytes = column.count(limits) * column.n_bytes
-        values = content[at : at + n_bytes].view(column.dtype)
-        arrays[column.name] = values.reshape(-1, column.width) if column.name == "X" else values
-        at += n_bytes
-    if "X" in arrays:
-        return SpilledRows(arrays.pop("X"), arrays)
-    indptr = np.concatenate(([0], np.cumsum(arrays.pop("counts")))).astype(np.int64)
-    data, indices = (arrays.pop(name) for name in OF_ITEMS)
-    return SpilledRows(CsrRows(data, indices, indptr, int(indices.max(initial=-1)) + 1), arrays)
-
-
 def hash_text(text: str) -> int:
     """Return the number that stands for a label of text in segments, whichever worker meets it."""
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
@@ -282,11 +179,3 @@ def refuse_equal_hashes(texts: Iterable[str]) -> None:
                 f"the labels {other!r} and {text!r} have the same hash, so workers cannot tell them apart; rename one, "
                 "or leave out --workers and --scheduler"
             )
-
-
-def _number_texts(hashes: npt.NDArray[np.uint64], texts: Mapping[str, int]) -> npt.NDArray[np.float64]:
-    """Return the code of each label among all."""
-    known = np.array([hash_text(text) for text in texts], np.uint64)
-    order = np.argsort(known)
-    codes = np.array(list(texts.values()), np.float64)[order]
-    return codes[np.searchsorted(known[order], hashes)]

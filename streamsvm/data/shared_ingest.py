@@ -13,7 +13,8 @@ from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.placed_array import PlacedArray
 from streamsvm.data.placed_rows import RangeWriter, RangeWritten
 from streamsvm.data.prepared_rows import prepare_rows
-from streamsvm.data.segments import Run, SegmentWriter, draw_runs, hash_text, read_runs
+from streamsvm.data.segments import SegmentWriter, hash_text
+from streamsvm.data.shared_runs import Run, draw_runs, read_runs
 from streamsvm.data.shared_scratch import SharedScratch
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.stretches import Stretch, read_stretch

@@ -23,16 +23,15 @@ from streamsvm.data.compilation import compile_ingest
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.destination import new_folder
 from streamsvm.data.formats import guess_format
-from streamsvm.data.ingest import MOST_CLASSES, Report, describe_rows, find_shape, join_names
+from streamsvm.data.ingest import MOST_CLASSES, Report, join_names
 from streamsvm.data.ingest_options import IngestOptions, check_options
 from streamsvm.data.object_file import AHEAD_BYTES
 from streamsvm.data.object_writer import PUT_BYTES
 from streamsvm.data.open_dataset import open_dataset
-from streamsvm.data.placed_array import PlacedArray
-from streamsvm.data.placed_rows import Piece, Stored, find_chunk_starts, note_written, seal
 from streamsvm.data.readers import guess_bytes, open_files
-from streamsvm.data.segments import Column, Run, SegmentWriter, count_parts, refuse_equal_hashes, split_run
-from streamsvm.data.shared_ingest import Plan, SetAside, Source, set_stretch_aside, write_range
+from streamsvm.data.segments import refuse_equal_hashes
+from streamsvm.data.shared_ingest import Source, set_stretch_aside
+from streamsvm.data.shared_runs import Inventory
 from streamsvm.data.shared_scratch import SharedFolder, SharedScratch
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import list_files
@@ -41,18 +40,18 @@ from streamsvm.data.stretches import KINDS, Stretch, cut_file, require_same_colu
 from streamsvm.data.survey import Survey, check_survey
 from streamsvm.data.tables import Columns
 from streamsvm.data.upload import Upload, new_upload
-from streamsvm.data.writer import LARGEST_CHUNK_BYTES, DatasetWriter
+from streamsvm.data.writer import LARGEST_CHUNK_BYTES
 from streamsvm.engines.errands import carry_out, open_workers
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
 from streamsvm.numeric.scaling import FeatureStatistics
+from streamsvm.training.write_on_workers import write_on_workers
 from streamsvm.urls import is_remote
 
 if TYPE_CHECKING:
     from distributed import Client
 
-CHUNKS_TOGETHER = 4  # that one worker writes; of the first and the last, others write a part
 REMEDY = "or use a smaller --chunk-bytes"
 
 
@@ -126,10 +125,10 @@ def ingest_on_workers(
         n_runs = max(1, -(-guess_bytes(paths) // RUN_BYTES))
         source = Source(name, kind, first, options, seed, n_runs, scratch)
         survey = Survey(MOST_CLASSES, FeatureStatistics.start(), options.regression)
-        aside = _set_aside(client, source, _cut(client, paths, kind, columns), survey, report)
+        inventory = _set_aside(client, source, _cut(client, paths, kind, columns), survey, report)
         check_survey(survey, name, options.regression, options.needs_two_classes)
         refuse_equal_hashes(survey.texts)
-        _write(client, source, survey, aside, place)
+        write_on_workers(client, source, survey, inventory, place)
     return open_dataset(destination)
 
 
@@ -190,18 +189,18 @@ def _cut(client: Client, paths: list[str], kind: str, columns: Columns) -> list[
     return [stretch for plan in plans for stretch in plan]
 
 
-def _set_aside(
-    client: Client, source: Source, stretches: list[Stretch], survey: Survey, report: Report
-) -> list[SetAside]:
+def _set_aside(client: Client, source: Source, stretches: list[Stretch], survey: Survey, report: Report) -> Inventory:
     """Let workers set all rows aside, and take note of them in the survey.
 
     The runs of rows depend on how many pieces are before them. Where a block has other pieces than expected (its labels
     are long), the stretches behind it are set aside once more.
     """
-    expected = _sum_before([stretch.n_pieces for stretch in stretches])
+    n_runs = 1 if source.seed is None else source.n_runs
+    found, again, n_pieces, n_in_file = Inventory(n_runs), list[tuple[Any, ...]](), 0, 0
+    expected = [0, *np.cumsum([stretch.n_pieces for stretch in stretches]).tolist()][: len(stretches)]
     tasks = [(source, stretch, k, expected[k]) for k, stretch in enumerate(stretches)]
-    found, n_in_file = list[SetAside](), 0
-    for stretch, one in zip(stretches, carry_out(client, "reading the files", set_stretch_aside, tasks), strict=True):
+    set_aside = carry_out(client, "reading the files", set_stretch_aside, tasks)
+    for k, (stretch, one) in enumerate(zip(stretches, set_aside, strict=True)):
         survey.merge(one.survey, source.name)
         for statistics in one.statistics:
             assert survey.statistics is not None
@@ -210,106 +209,12 @@ def _set_aside(
         if stretch.ends and not n_in_file:
             raise InputError(f"{stretch.path}: no rows" + " in this file" * (source.kind == "svmlight"))
         n_in_file = 0 if stretch.ends else n_in_file
-        found.append(replace(one, statistics=()))
+        if source.seed is None or n_pieces == expected[k]:
+            found.add(k, one.segments)
+        else:
+            again.append((source, stretch, k, n_pieces))
+        n_pieces += one.n_pieces
         report(survey.n_rows)
-    before = _sum_before([one.n_pieces for one in found])
-    again = [k for k in range(len(found)) if before[k] != expected[k]] if source.seed is not None else []
-    tasks = [(source, stretches[k], k, before[k]) for k in again]
-    for k, one in zip(again, carry_out(client, "reading the files", set_stretch_aside, tasks), strict=True):
-        found[k] = one
+    for (_, _, k, _), one in zip(again, carry_out(client, "reading the files", set_stretch_aside, again), strict=True):
+        found.add(k, one.segments)
     return found
-
-
-def _sum_before(counts: Sequence[int]) -> list[int]:
-    return [0, *np.cumsum(counts).tolist()][: len(counts)]
-
-
-def _list_runs(client: Client, source: Source, aside: list[SetAside]) -> list[Run]:
-    """Return the runs in the order in which they are written. Those that outgrew memory are split."""
-    known = dict[tuple[Column, ...], tuple[Column, ...]]()
-    segments = [segment for one in aside for segment in one.segments.segments]
-    segments = [replace(each, columns=known.setdefault(each.columns, each.columns)) for each in segments]  # sent once
-    if source.seed is None:
-        return [Run((segment,), 0, segment.n_rows, segment.n_items) for segment in segments]
-    rows, items = (sum(getattr(one.segments, name) for one in aside) for name in ("rows", "items"))
-    runs = [Run(tuple(segments), at, int(rows[at]), int(items[at])) for at in range(source.n_runs)]
-    row_bytes = max(one.segments.row_bytes for one in aside)
-    item_bytes = 8 if any(one.segments.is_sparse for one in aside) else 0
-    begin = 0
-    while begin < len(runs):
-        tasks = list[tuple[Any, ...]]()
-        for number in range(begin, len(runs)):
-            run = runs[number]
-            nbytes = run.n_rows * row_bytes + run.n_items * item_bytes
-            if count_parts(nbytes) > 1 and run.n_rows > 1:
-                counts_items = source.options.layout == "sparse"
-                writer = SegmentWriter(source.scratch, f"split{number}", count_parts(nbytes), counts_items)
-                tasks.append((run, source.seed, number, nbytes, writer))
-                runs[number] = replace(run, n_rows=0, n_items=0)
-        begin = len(runs)
-        for written in carry_out(client, "splitting large runs", split_run, tasks):
-            parts = zip(written.rows.tolist(), written.items.tolist(), strict=True)
-            runs += [Run(tuple(written.segments), at, *size) for at, size in enumerate(parts)]
-    return runs
-
-
-def _write(client: Client, source: Source, survey: Survey, aside: list[SetAside], place: Path | Upload) -> None:
-    """Let workers write all rows, and write the manifest."""
-    options, name = source.options, source.name
-    scaling = None
-    if options.scale != "none":
-        assert survey.statistics is not None
-        scaling = survey.statistics.scaling(options.scale, survey.n_rows)
-    is_dense = isinstance(source.first.X, np.ndarray)
-    shape, fields = find_shape(survey, is_dense, scaling, name, options)
-    runs = _list_runs(client, source, aside)
-    writer = DatasetWriter(place, shape, fields, options.chunk_bytes, options.codec, shard_bytes=options.shard_bytes)
-    plan = Plan(source, replace(survey, statistics=None), shape, scaling, writer.arrays)
-    ranges = list(carry_out(client, "writing the dataset", write_range, _share_out(plan, runs)))
-    stored: Stored = {each: {} for each in plan.arrays}
-    for one in ranges:
-        for each, chunks in one.stored.items():
-            stored[each] |= chunks
-    shared = dict[tuple[str, int], list[Piece]]()
-    for one in ranges:
-        for each, pieces in one.shared.items():
-            for k, piece in pieces.items():
-                shared.setdefault((each, k), []).append(piece)
-    tasks = [(plan.arrays[each], source.scratch, k, pieces) for (each, k), pieces in shared.items()]
-    for (each, k), chunk in zip(shared, carry_out(client, "writing the dataset", seal, tasks), strict=True):
-        stored[each][k] = chunk
-    _join(client, plan, stored)
-    starts = find_chunk_starts(ranges, plan.arrays["X/data"].chunks[0]) if shape.sparse else None
-    note_written(writer, stored, starts)
-    counts = sum((one.class_counts for one in ranges), np.zeros(len(survey.list_classes()), np.int64))
-    writer.finish(describe_rows(source.seed, survey, counts, name, options), scaling)
-
-
-def _join(client: Client, plan: Plan, stored: Stored) -> None:
-    """Let workers join chunks to shards where they lie apart."""
-    tasks = list[tuple[PlacedArray, int, list[int]]]()
-    for name, array in plan.arrays.items():
-        checksums = [chunk.checksum for _, chunk in sorted(stored[name].items())]
-        per_shard = array.shards.chunks_per_shard
-        if array.needs_joining:
-            parts = [checksums[at : at + per_shard] for at in range(0, len(checksums), per_shard)]
-            tasks += [(array, shard, part) for shard, part in enumerate(parts)]
-    for _ in carry_out(client, "joining chunks to shards", PlacedArray.join, tasks):
-        pass
-
-
-def _share_out(plan: Plan, runs: list[Run]) -> list[tuple[Any, ...]]:
-    """Return the runs that each task writes, in order, with their numbers, and the first row and item."""
-    tasks, shape = list[tuple[Any, ...]](), plan.shape
-    wanted = CHUNKS_TOGETHER * (plan.source.options.chunk_bytes or shape.chunk_bytes())
-    nbytes, row, item = wanted, 0, 0
-    for number, run in enumerate(runs):
-        if not run.n_rows:
-            continue
-        if nbytes >= wanted:
-            tasks.append((plan, [], row, item))
-            nbytes = 0
-        tasks[-1][1].append((number, run))
-        nbytes += 8 * run.n_items if shape.sparse else 4 * shape.n_features * run.n_rows
-        row, item = row + run.n_rows, item + run.n_items
-    return tasks

@@ -27,6 +27,7 @@ from streamsvm.data.tables import Columns
 from streamsvm.engines.workers import start_workers
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.training import ingest_on_workers as module
+from streamsvm.training import write_on_workers
 from streamsvm.training.ingest_on_workers import ingest_on_workers
 from tests.conftest import WORKER_BYTES
 from tests.object_server import ObjectServer, Request
@@ -116,24 +117,27 @@ def test_a_damaged_segment_is_named(
     """And nothing is left in the store."""
     path = tmp_path / "a.svm"
     path.write_text("\n".join(f"{k % 2} 1:{k % 9 + 1} 3:1" for k in range(600)))
-    list_runs = module._list_runs
+    list_runs = write_on_workers._list_runs
 
     def damage_segments(*given: Any) -> Any:
         keys = [key for key in sorted(server.objects) if ".spill" in key]
         DAMAGES[damage](server.objects, keys[len(keys) // 2])
         return list_runs(*given)
 
-    monkeypatch.setattr(module, "_list_runs", damage_segments)
+    monkeypatch.setattr(write_on_workers, "_list_runs", damage_segments)
     with pytest.raises(IntegrityError, match=r"^s3://bucket/d\.zarr/\.spill/[0-9a-f]{16}/\d+-\d+-\d+: "):
         ingest_on_workers([path], URL, Columns(), IngestOptions(chunk_bytes=700))
     assert not server.objects
 
 
-@pytest.mark.parametrize("part", ["y-", "X-data-", "X-indptr-", "X/data/c/1"])
+@pytest.mark.parametrize("part", ["segments", "y-", "X-data-", "X-indptr-", "X/data/c/1"])
 def test_a_damaged_part_of_the_dataset_is_named(
     part: str, here: None, server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Values of a chunk that several ranges share, or the second chunk of a shard, whose first one is being sent."""
+    """A listing of segments, or values of a chunk that several ranges share, or the second chunk of a shard.
+
+    The first chunk of the shard is being sent then.
+    """
     monkeypatch.setattr(upload, "PART_BYTES", 100)
     (path,) = write_files("queries", tmp_path)
     damaged = set[str]()
@@ -259,7 +263,7 @@ def five_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Pa
     """Files, and those of the dataset that one process makes of them; of several runs and shards."""
     for each in (spill, module):
         monkeypatch.setattr(each, "RUN_BYTES", 12000)
-    monkeypatch.setattr(module, "CHUNKS_TOGETHER", 1)
+    monkeypatch.setattr(write_on_workers, "CHUNKS_TOGETHER", 1)
     paths = [tmp_path / f"{k}.svm" for k in range(5)]
     for k, path in enumerate(paths):
         path.write_text(make_svmlight(k, 200))
@@ -295,13 +299,13 @@ def test_workers_share_nothing_but_the_store(
 
 
 @pytest.mark.usefixtures("spawned_workers", "workers_import_tests")
-@pytest.mark.parametrize("work", ["set_stretch_aside", "write_range"])
+@pytest.mark.parametrize(("of", "work"), [(module, "set_stretch_aside"), (write_on_workers, "write_range")])
 def test_what_a_killed_worker_did_is_done_again(
-    work: str, server: ObjectServer, five_files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    of: Any, work: str, server: ObjectServer, five_files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths, alone = five_files
-    killing = partial(die_after_putting, str(tmp_path / "death"), getattr(module, work))
-    monkeypatch.setattr(module, work, killing)
+    killing = partial(die_after_putting, str(tmp_path / "death"), getattr(of, work))
+    monkeypatch.setattr(of, work, killing)
     with workers_without_disks(2, tmp_path / "missing", monkeypatch):
         ingest_on_workers(paths, URL, Columns(), OF_FIVE)
     assert (tmp_path / "death").exists()

@@ -19,7 +19,7 @@ import pytest
 from distributed import Client
 
 from streamsvm.cli.command import main
-from streamsvm.data import parquet, segments, spill, stretches
+from streamsvm.data import parquet, segments, shared_runs, spill, stretches
 from streamsvm.data.chunk_file import open_to_rewrite, write_chunk
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.dataset import Dataset
@@ -32,6 +32,7 @@ from streamsvm.data.text import read_svmlight
 from streamsvm.engines.errands import carry_out
 from streamsvm.errors import InputError, MemoryBudgetError, WriteError
 from streamsvm.training import ingest_on_workers as module
+from streamsvm.training import write_on_workers
 from streamsvm.training.ingest_on_workers import ingest_on_workers
 from tests.object_server import ObjectServer
 from tests.training.ingested_files import FAULTS, FILES, make_csv, make_svmlight, read_bytes
@@ -64,12 +65,13 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(stretches, "BLOCK_BYTES", BLOCK_BYTES)
     monkeypatch.setattr(stretches, "STRETCH_BLOCKS", 2)
-    for each in (spill, segments, module):
+    for each in (spill, shared_runs, module):
         monkeypatch.setattr(each, "RUN_BYTES", RUN_BYTES)
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 700)
-    monkeypatch.setattr(module, "CHUNKS_TOGETHER", 2)
+    monkeypatch.setattr(write_on_workers, "CHUNKS_TOGETHER", 2)
     monkeypatch.setattr(module, "open_workers", open_nobody)
-    monkeypatch.setattr(module, "carry_out", carry_out_backwards)
+    for each in (module, write_on_workers):
+        monkeypatch.setattr(each, "carry_out", carry_out_backwards)
 
 
 def write_alone(paths: list[Path], destination: Path, options: IngestOptions, block_bytes: int = BLOCK_BYTES) -> None:
@@ -108,8 +110,8 @@ def test_the_files_are_those_of_one_process(name: str, options: str, here: None,
 def test_large_runs_are_split_as_one_process_does(here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Zeros and ones take less as text than as numbers, so that the runs are larger than expected, twice."""
     split = list[int]()
-    count_parts = segments.count_parts
-    monkeypatch.setattr(module, "count_parts", lambda nbytes: split.append(count_parts(nbytes)) or split[-1])
+    count_parts = shared_runs.count_parts
+    monkeypatch.setattr(write_on_workers, "count_parts", lambda nbytes: split.append(count_parts(nbytes)) or split[-1])
     rng = np.random.default_rng(0)
     path = tmp_path / "a.svm"
     path.write_text("\n".join(f"{k % 2} " + " ".join(f"{j}:1" for j in np.flatnonzero(rng.random(9) < 0.8) + 1)
