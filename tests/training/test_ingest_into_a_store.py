@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,19 +24,21 @@ from distributed import Client
 
 from streamsvm.data import segments, spill, upload
 from streamsvm.data.ingest_options import IngestOptions
-from streamsvm.data.shared_scratch import SharedObjects
+from streamsvm.data.readers import ingest
+from streamsvm.data.shared_scratch import FILES_AHEAD, SharedObjects
 from streamsvm.data.tables import Columns
 from streamsvm.engines.workers import start_workers
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.training import ingest_on_workers as module
 from streamsvm.training import write_on_workers
 from streamsvm.training.ingest_on_workers import ingest_on_workers
+from tests.commands import Run, run
 from tests.conftest import WORKER_BYTES
 from tests.object_server import ObjectServer, Request
 from tests.training.ingested_files import FILES, make_csv, make_svmlight, read_bytes
 from tests.training.test_ingest_on_workers import OPTIONS, here, write_alone
 
-__all__ = ["here"]
+__all__ = ["here", "run"]
 pytestmark = pytest.mark.once
 
 URL, BELOW = "s3://bucket/d.zarr", "bucket/d.zarr/"
@@ -78,6 +82,20 @@ def test_the_objects_are_the_files_of_one_process(
     ingest_on_workers(paths, URL, Columns(), OPTIONS[options])
     assert list_objects(server) == read_bytes(tmp_path / "alone.zarr")
     assert any(f"{BELOW}.spill/" in each.key for each in server.requests)
+
+
+def test_several_segments_are_read_at_once_and_no_range_twice(
+    here: None, server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = write_files("queries", tmp_path)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1)
+    path.write_text(make_svmlight(0, 300))
+    server.latency = 0.005
+    ingest_on_workers([path], URL, Columns(), IngestOptions(chunk_bytes=700))
+    assert server.most_at_once == FILES_AHEAD
+    ranges = Counter((each.key, each.range) for each in server.reads(".spill/") if "/segments" not in each.key)
+    assert set(ranges.values()) == {1}
+    assert len({key for key, _ in ranges}) > FILES_AHEAD
 
 
 # --- what is damaged
@@ -312,3 +330,27 @@ def test_what_a_killed_worker_did_is_done_again(
     assert list_objects(server) == alone
     puts = Counter(each.key for each in server.requests if each.method == "PUT" and ".spill" in each.key)
     assert max(puts.values()) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGKILL])
+def test_a_driver_that_is_ended(by: signal.Signals, server: ObjectServer, tmp_path: Path, run: Run) -> None:
+    """By Ctrl-C it leaves nothing; if it is killed, what is left is no dataset, and the next ingest replaces it."""
+    path = tmp_path / "a.svm"
+    path.write_text(make_svmlight(0, 300))
+    server.fault = lambda request: "held" if request.method == "PUT" and "/y/c/0" in request.key else None
+    words = ("ingest", str(path), URL, "--workers", "1", "--memory", "2GB")
+    with subprocess.Popen([sys.executable, "-m", "streamsvm", *words], stderr=subprocess.PIPE, text=True) as process:
+        assert server.held.wait(120)
+        process.send_signal(by)
+        err = process.communicate(timeout=60)[1]
+    server.fault = lambda _: None
+    if by == signal.SIGINT:
+        assert "interrupted; nothing was left behind" in err
+        assert not server.objects
+        return
+    assert any(".spill" in key for key in server.objects)
+    assert "was killed" in run(*words).err
+    assert run(*words, "--overwrite").code == 0
+    ingest(path, tmp_path / "alone.zarr")
+    assert list_objects(server) == read_bytes(tmp_path / "alone.zarr")
