@@ -51,7 +51,7 @@ class Run:
 
 
 class Inventory:
-    """What is known of all segments, by the stretch or the run that they were made of, and of their n_runs runs.
+    """What is known of the segments of all stretches, and of their n_runs runs.
 
     rows, items: of each run. row_bytes: of a row without the items of sparse rows. item_bytes: of an item of theirs.
     """
