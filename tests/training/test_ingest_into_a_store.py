@@ -148,6 +148,28 @@ def test_a_damaged_segment_is_named(
     assert not server.objects
 
 
+@pytest.mark.parametrize("damage", ["in the middle", "missing", "cut short"])
+def test_a_damaged_segment_in_a_folder_is_named(
+    damage: str, here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is left beside the destination."""
+    path = tmp_path / "a.svm"
+    path.write_text("\n".join(f"{k % 2} 1:{k % 9 + 1} 3:1" for k in range(600)))
+    list_runs = write_on_workers._list_runs
+
+    def damage_segments(*given: Any) -> Any:
+        (file,) = tmp_path.glob(".d.zarr.*.partial/spill*/0-0-0")
+        content = {file.name: file.read_bytes()}
+        DAMAGES[damage](content, file.name)
+        file.write_bytes(content[file.name]) if content else file.unlink()
+        return list_runs(*given)
+
+    monkeypatch.setattr(write_on_workers, "_list_runs", damage_segments)
+    with pytest.raises(IntegrityError, match=r"/\.d\.zarr\..*\.partial/spill.*/0-0-0: "):
+        ingest_on_workers([path], tmp_path / "d.zarr", Columns(), IngestOptions(chunk_bytes=700))
+    assert [each.name for each in tmp_path.iterdir()] == ["a.svm"]
+
+
 @pytest.mark.parametrize("part", ["segments", "y-", "X-data-", "X-indptr-", "X/data/c/1"])
 def test_a_damaged_part_of_the_dataset_is_named(
     part: str, here: None, server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
