@@ -9,6 +9,7 @@ without harm.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,14 +65,21 @@ class RangeWritten:
 
 
 class _ArrayRange:
-    """Writes the values start to stop - 1 of an array, in order."""
+    """Writes the values start to stop - 1 of an array, in order: the pool writes a chunk while one is collected."""
 
     def __init__(
-        self, array: PlacedArray, scratch: SharedScratch, start: int, stop: int, written: RangeWritten
+        self,
+        array: PlacedArray,
+        scratch: SharedScratch,
+        limits: tuple[int, int],
+        written: RangeWritten,
+        pool: ThreadPoolExecutor,
     ) -> None:
-        self.array, self.scratch, self.stop = array, scratch, stop
-        self._position = self._begin = start
-        self._buffer = np.empty(array.chunks, array.dtype)
+        self.array, self.scratch, self._pool = array, scratch, pool
+        self._begin, self.stop = limits
+        self._position = self._begin
+        self._buffer, self._other = (np.empty(array.chunks, array.dtype) for _ in range(2))
+        self._writing: Future[None] | None = None
         self._stored = written.stored.setdefault(array.name, {})
         self._shared = written.shared.setdefault(array.name, {})
 
@@ -85,21 +93,38 @@ class _ArrayRange:
             if self._position % size == 0 or self._position == self.stop:
                 self._flush()
 
+    def wait(self) -> None:
+        """Wait until the pool has written a chunk. Raises the error that it met."""
+        if self._writing is not None:
+            self._writing.result()
+
     def _flush(self) -> None:
-        size, stop = self.array.chunks[0], self._position
-        index, first = divmod(self._begin, size)
+        self.wait()
+        if self.array.codec == "crc32c":
+            self._writing = self._pool.submit(self._write, self._buffer, self._begin, self._position)
+            self._buffer, self._other = self._other, self._buffer
+        else:  # Zarr's settings, which are others meanwhile, are those of all threads
+            self._write(self._buffer, self._begin, self._position)
+        self._begin = self._position
+
+    def _write(self, buffer: Array, begin: int, stop: int) -> None:
+        """Store a chunk, or the piece of it that is there."""
+        size = self.array.chunks[0]
+        index, first = divmod(begin, size)
         n_rows = min(size, self.array.shape[0] - index * size)
-        if stop - self._begin == n_rows:
-            self._stored[index] = _store(self.array, self._buffer, index, n_rows)
+        if stop - begin == n_rows:
+            self._stored[index] = _store(self.array, buffer, index, n_rows)
         else:
-            content = self._buffer[first : first + stop - self._begin].reshape(-1).view(np.uint8)
-            self.scratch.put(_name_piece(self.array, self._begin), [content.data], len(content))
-            self._shared[index] = Piece(self._begin, stop - self._begin, google_crc32c.value(content))
-        self._begin = stop
+            content = buffer[first : first + stop - begin].reshape(-1).view(np.uint8)
+            self.scratch.put(_name_piece(self.array, begin), [content.data], len(content))
+            self._shared[index] = Piece(begin, stop - begin, google_crc32c.value(content))
 
 
 class RangeWriter:
-    """Writes the rows of one worker, of which the first is row `row` of the dataset and begins at item `item`."""
+    """Writes the rows of one worker, of which the first is row `row` of the dataset and begins at item `item`.
+
+    pool: writes chunks of several arrays at once, while the next ones are collected.
+    """
 
     def __init__(
         self,
@@ -109,6 +134,7 @@ class RangeWriter:
         row_stop: int,
         item: int,
         item_stop: int,
+        pool: ThreadPoolExecutor,
     ) -> None:
         self.written, self._row, self._item = RangeWritten(row), row, item
         limits = dict.fromkeys(arrays, (row, row_stop))
@@ -116,7 +142,7 @@ class RangeWriter:
             limits |= {"X/indptr": (row + (row > 0), row_stop + 1)}
             limits |= dict.fromkeys(("X/data", "X/indices"), (item, item_stop))
             self._items_per_chunk = arrays["X/data"].chunks[0]
-        self._ranges = {name: _ArrayRange(arrays[name], scratch, *limits[name], self.written) for name in arrays}
+        self._ranges = {name: _ArrayRange(arrays[name], scratch, limits[name], self.written, pool) for name in arrays}
         if row == 0 and "X/indptr" in arrays:
             self._ranges["X/indptr"].append(np.zeros(1, np.int64))
 
@@ -133,6 +159,12 @@ class RangeWriter:
         for name, values in rows.vectors.items():
             self._ranges[name].append(values)
         self._row += rows.n_rows
+
+    def finish(self) -> RangeWritten:
+        """Wait until all chunks are written, and return what there is."""
+        for each in self._ranges.values():
+            each.wait()
+        return self.written
 
     def _note_marks(self, firsts: npt.NDArray[np.int64]) -> None:
         """Note the first row that begins at each multiple of the items of a chunk, or later."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -17,10 +18,14 @@ from streamsvm.data.segments import SegmentWriter, hash_text
 from streamsvm.data.shared_runs import Run, draw_runs, read_runs
 from streamsvm.data.shared_scratch import SharedScratch
 from streamsvm.data.source_rows import SourceRows
+from streamsvm.data.spill import SpilledRows
 from streamsvm.data.stretches import Stretch, read_stretch
 from streamsvm.data.survey import Survey
 from streamsvm.data.writer import Shape
+from streamsvm.numeric.rows import Rows
 from streamsvm.numeric.scaling import FeatureStatistics, Scaling
+
+WRITERS = 4  # chunks of a task that are written at once, each of another array
 
 
 @dataclass(frozen=True)
@@ -102,19 +107,25 @@ def set_stretch_aside(source: Source, stretch: Stretch, number: int, n_before: i
 def write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> RangeWritten:
     """Write the rows of some runs, with their numbers; the first is row `row` of the dataset, and begins at `item`."""
     n_rows, n_items = (sum(getattr(run, name) for _, run in runs) for name in ("n_rows", "n_items"))
-    writer = RangeWriter(plan.arrays, plan.source.scratch, row, row + n_rows, item, item + n_items)
     counts = np.zeros(len(plan.survey.list_classes()), np.int64)
-    read = read_runs(plan.source.scratch, [run for _, run in runs], plan.survey.texts)
-    for number, run in runs:
-        rows = next(read)
-        order = np.arange(run.n_rows)
-        if plan.source.seed is not None:
-            order = np.random.default_rng((plan.source.seed, 2, number)).permutation(run.n_rows)
-        for mine in np.split(order, range(count_part_rows(plan.shape), run.n_rows, count_part_rows(plan.shape))):
-            prepared = prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling, plan.source.name)
-            if prepared.y is not None:
-                counts += np.bincount(prepared.y, minlength=len(counts))
-            writer.append(prepared)
-        del rows
-    writer.written.class_counts = counts
-    return writer.written
+    with ThreadPoolExecutor(WRITERS) as pool:
+        scratch = plan.source.scratch
+        writer = RangeWriter(plan.arrays, scratch, row, row + n_rows, item, item + n_items, pool)
+        read = read_runs(scratch, [run for _, run in runs], plan.survey.texts)
+        for number, run in runs:
+            for prepared in _prepare(plan, number, run, next(read)):
+                if prepared.y is not None:
+                    counts += np.bincount(prepared.y, minlength=len(counts))
+                writer.append(prepared)
+        written = writer.finish()
+    written.class_counts = counts
+    return written
+
+
+def _prepare(plan: Plan, number: int, run: Run, rows: SpilledRows) -> Iterator[Rows]:
+    """Yield the rows of a run as they are stored, in their new order; number: of the run, among all."""
+    order, step = np.arange(run.n_rows), count_part_rows(plan.shape)
+    if plan.source.seed is not None:
+        order = np.random.default_rng((plan.source.seed, 2, number)).permutation(run.n_rows)
+    for mine in np.split(order, range(step, run.n_rows, step)):
+        yield prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling, plan.source.name)

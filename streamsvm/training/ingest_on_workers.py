@@ -111,7 +111,7 @@ def ingest_on_workers(
     opened = partial(
         open_workers,
         load=partial(compile_ingest, kind),
-        need_bytes=5 * RUN_BYTES + 2 * chunk_bytes + is_remote(destination) * (2 * AHEAD_BYTES + PUT_BYTES),
+        need_bytes=5 * RUN_BYTES + 3 * chunk_bytes + is_remote(destination) * 2 * (AHEAD_BYTES + PUT_BYTES),
         budget_bytes=memory_bytes,
         workers=workers,
         scheduler=scheduler,

@@ -25,6 +25,7 @@ from distributed import Client
 from streamsvm.data import segments, spill, upload
 from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.readers import ingest
+from streamsvm.data.shared_ingest import WRITERS
 from streamsvm.data.shared_scratch import FILES_AHEAD, SharedObjects
 from streamsvm.data.tables import Columns
 from streamsvm.engines.workers import start_workers
@@ -92,7 +93,7 @@ def test_several_segments_are_read_at_once_and_no_range_twice(
     path.write_text(make_svmlight(0, 300))
     server.latency = 0.005
     ingest_on_workers([path], URL, Columns(), IngestOptions(chunk_bytes=700))
-    assert server.most_at_once == FILES_AHEAD
+    assert FILES_AHEAD <= server.most_at_once <= FILES_AHEAD + WRITERS
     ranges = Counter((each.key, each.range) for each in server.reads(".spill/") if "/segments" not in each.key)
     assert set(ranges.values()) == {1}
     assert len({key for key, _ in ranges}) > FILES_AHEAD
