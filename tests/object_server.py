@@ -200,7 +200,10 @@ class _Handler(BaseHTTPRequestHandler):
         headers: dict[str, str]
         with self.owner.lock:
             if request.method == "DELETE":
-                objects.pop(key, None)
+                if "uploadId" in request.query:
+                    self.owner.uploads.pop(request.query["uploadId"][0], None)
+                else:
+                    objects.pop(key, None)
                 status, answer, headers = 204, b"", {}
             elif request.method == "POST" and "delete" in request.query:
                 names = re.findall(r"<Key>(.*?)</Key>", body.decode())

@@ -78,21 +78,21 @@ class LocalPlace:
 
 
 class LocalFile:
-    """A chunk on a local disk. See chunk_file.StoredFile."""
+    """A chunk on a local disk. See chunk_file.StoredFile. kind: what the file is called in messages."""
 
-    def __init__(self, folder: Path, span: Span) -> None:
-        path = folder / span.key
+    def __init__(self, folder: Path, span: Span, kind: str | None = None) -> None:
+        path, kind = folder / span.key, kind or span.kind
         self.name, self._begin = f"{folder}/{span.name}", span.begin
         try:
             self._file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         except FileNotFoundError:
-            raise IntegrityError(f"{path}: {span.kind} is missing") from None
+            raise IntegrityError(f"{path}: {kind} is missing") from None
         except OSError as error:
-            raise IntegrityError(f"{path}: {span.kind} cannot be opened: {error.strerror}") from error
+            raise IntegrityError(f"{path}: {kind} cannot be opened: {error.strerror}") from error
         size = os.fstat(self._file).st_size
         if size != span.file_bytes:
             os.close(self._file)
-            raise IntegrityError(f"{path}: {span.kind} has {size} bytes instead of {span.file_bytes}")
+            raise IntegrityError(f"{path}: {kind} has {size} bytes instead of {span.file_bytes}")
 
     def fill(self, buffer: Bytes, begin: int) -> None:
         """See StoredFile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,13 @@ class LocalFolder:
             raise InputError(f"{array}: no such folder; all workers have to share the folder of the dataset they write")
         write_chunk(array / span.key, payload, span.begin, end)
 
+    def open_array(self, name: str) -> zarr.Array[Any]:
+        """Return an array, to write compressed chunks of it."""
+        return zarr.open_array(str(self.folder / name), mode="r+")
+
+    def note_checksum(self, name: str, span: Span, checksum: int) -> None:
+        """Do nothing, as the checksum is in the file that another process has written."""
+
     def read_checksum(self, name: str, span: Span) -> int:
         """Return the CRC-32C that a chunk ends with."""
         stop = span.begin + span.n_bytes if span.kind == "shard" else None  # a compressed chunk has another size
@@ -64,10 +72,9 @@ class PlacedArray:
     def store(self, chunk: npt.NDArray[Any], index: int, n_rows: int) -> npt.NDArray[np.uint32] | None:
         """Write a chunk, of which the first n_rows are filled. Return the checksums of its parts, if it has any."""
         if self.codec != "crc32c":
-            assert isinstance(self.place, LocalFolder)
-            file, start = str(self.place.folder / self.name), index * self.chunks[0]
+            start = index * self.chunks[0]
             with zarr.config.set({f"array.{key}": value for key, value in ZEROS_TOO.items()}):
-                zarr.open_array(file, mode="r+")[start : start + n_rows] = chunk[:n_rows]
+                self.place.open_array(self.name)[start : start + n_rows] = chunk[:n_rows]
             return None
         chunk[n_rows:] = 0  # Zarr fills up the last chunk in the same way
         payload = chunk.reshape(-1).view(np.uint8)
@@ -77,3 +84,20 @@ class PlacedArray:
     def read_checksum(self, index: int) -> int:
         """Return the CRC-32C that a chunk ends with."""
         return self.place.read_checksum(self.name, self.shards.find(index))
+
+    def note_checksum(self, index: int, checksum: int) -> None:
+        """Take note of the CRC-32C of a chunk that another process has stored."""
+        self.place.note_checksum(self.name, self.shards.find(index), checksum)
+
+    @property
+    def needs_joining(self) -> bool:
+        """Whether chunks that several processes have stored are joined to shards at the end."""
+        return self.shards.chunks_per_shard > 1 and isinstance(self.place, Upload)
+
+    def join(self, shard: int, checksums: Sequence[int]) -> None:
+        """Join the chunks of a shard, which several processes have stored, and which have these checksums."""
+        assert isinstance(self.place, Upload)
+        first = shard * self.shards.chunks_per_shard
+        indices = range(first, first + len(checksums))
+        spans = [self.shards.find(index) for index in indices]
+        self.place.join_chunks(self.name, spans, checksums, self.shards.end_with(indices[-1]))

@@ -1,57 +1,104 @@
-"""The shuffle of `data.spill`, done by several workers through a folder that they share.
+"""Segments: scratch files in which a worker sets rows of a stretch aside, sorted by the run that each of them goes to.
 
-Each row goes to the run that one process would draw for it, since the draws depend on the number of the piece alone. A
-worker sets the rows of a stretch aside in segments: files with its rows sorted by run, and where each run begins. A run
-is then read from all segments in order, so that its rows, and their permutation, are those of one process.
+    segment = limits, part of run 0, its CRC-32C, part of run 1, its CRC-32C, ...
+
+The limits are two numbers for each run and two for the end: its first row and its first item. A part has a block for
+each column: labels, counts of items and so on. The checksum is that of the name of the segment, the number of the run,
+and the part, so that it also tells a part that lies where another one should.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from hashlib import blake2b
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.chunk_file import open_to_rewrite
-from streamsvm.data.spill import RUN_BYTES, SpilledRows
-from streamsvm.files import write_atomically
+from streamsvm.data.chunk_file import CRC_BYTES, Bytes
+from streamsvm.data.shared_scratch import SharedScratch
+from streamsvm.errors import InputError
 from streamsvm.numeric.permute import permute_rows
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, stack_rows
 
 SEGMENT_BYTES = 64 << 20  # of rows that are sorted by run together
-LIMITS, ARRAYS = "limits", "arrays.json"
+OF_ITEMS = ("data", "indices")  # the columns with a value for each item, and not for each row
+Limits = tuple[tuple[int, int], tuple[int, int]]  # the first row and the first item of a part, and those that follow it
 
 
 @dataclass(frozen=True)
-class Run:
-    """Rows that are permuted together: those with the number `at` in each of the segments, in order."""
+class Column:
+    """The values of one name in a segment: `width` of them for each row, or for each item."""
 
-    segments: tuple[str, ...]
-    at: int
+    name: str
+    dtype: str
+    width: int
+
+    @property
+    def is_of_items(self) -> bool:
+        """Whether there are values for each item."""
+        return self.name in OF_ITEMS
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes for each row, or for each item."""
+        return self.width * np.dtype(self.dtype).itemsize
+
+    def count(self, limits: Limits) -> int:
+        """Return how many rows, or items, a part has."""
+        return limits[1][self.is_of_items] - limits[0][self.is_of_items]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A file with rows that are sorted by run."""
+
+    name: str
+    n_runs: int
     n_rows: int
     n_items: int
+    columns: tuple[Column, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the file."""
+        return self.find(self.n_runs, (self.n_rows, self.n_items))
+
+    def find(self, at: int, first: tuple[int, int]) -> int:
+        """Return the byte at which the part of a run begins, by its first row and item."""
+        begin = 16 * (self.n_runs + 1) + CRC_BYTES * at
+        return begin + sum(column.n_bytes * first[column.is_of_items] for column in self.columns)
+
+    def find_part(self, at: int, first: tuple[int, int], following: tuple[int, int]) -> tuple[int, int]:
+        """Return the bytes of the part of a run with its checksum, by its limits; none if the limits are damaged."""
+        begin, end = self.find(at, first), self.find(at + 1, following)
+        rise = 0 <= first[0] <= following[0] <= self.n_rows and 0 <= first[1] <= following[1]
+        return (begin, end) if rise and end <= self.n_bytes else (0, 0)
+
+    def start_checksum(self, at: int) -> int:
+        """Return the CRC-32C of what is told of the part of a run."""
+        checksum: int = google_crc32c.value(f"{self.name}, run {at}".encode())
+        return checksum
 
 
 @dataclass
 class SegmentWriter:
-    """Sets rows aside in a folder, in segments whose names begin with `name`.
+    """Sets rows aside in segments whose names begin with `name`.
 
     n_runs: of a segment. counts_items: whether the non-zeros of dense rows are counted. segments: those that are
-    written, by name, with their rows and items. rows, items: by run, of all of them. row_bytes: of a row without the
-    items of sparse rows.
+    written. rows, items: by run, of all of them. row_bytes: of a row without the items of sparse rows.
     """
 
-    folder: Path
+    scratch: SharedScratch
     name: str
     n_runs: int
     counts_items: bool = False
 
     def __post_init__(self) -> None:
-        self.segments: dict[str, tuple[int, int]] = {}
+        self.segments: list[Segment] = []
         self.row_bytes, self.is_sparse = 0, False
         self.rows, self.items = np.zeros(self.n_runs, np.int64), np.zeros(self.n_runs, np.int64)
         self._waiting: list[tuple[Matrix, dict[str, Any], I64]] = []
@@ -81,102 +128,54 @@ class SegmentWriter:
         item_limits = row_limits
         if isinstance(X, CsrRows):
             item_limits = X.indptr[row_limits]
-            arrays |= {"data": X.data, "indices": X.indices, "counts": np.diff(X.indptr)}
+            arrays |= {"counts": np.diff(X.indptr), "data": X.data, "indices": X.indices}
             items = np.diff(item_limits)
         else:
             arrays["X"] = X
             counts = np.count_nonzero(X, axis=1) if self.counts_items else np.zeros(len(X), np.int64)
             items = np.diff(np.concatenate(([0], np.cumsum(counts)))[row_limits])
         self.rows, self.items = self.rows + np.diff(row_limits), self.items + items
-        segment = f"{self.name}-{len(self.segments)}"
-        for name, values in {**arrays, LIMITS: np.stack((row_limits, item_limits))}.items():
-            with open_to_rewrite(self.folder / f"{segment}.{name}.npy") as file:
-                np.save(file, values, allow_pickle=False)
-        self.segments[segment] = (len(run), int(items.sum()))
-        note_arrays(self.folder, list(arrays))
+        self._put(arrays, np.stack((row_limits, item_limits), axis=1), int(items.sum()))
+
+    def _put(self, arrays: Mapping[str, npt.NDArray[Any]], limits: I64, n_items: int) -> None:
+        """Write a segment; limits: the first row and item of each run, and those of the end."""
+        arrays = dict(sorted(arrays.items(), key=lambda each: -each[1].itemsize))  # so that all blocks are aligned
+        columns = tuple(Column(name, each.dtype.str, int(np.prod(each.shape[1:]))) for name, each in arrays.items())
+        n_rows = int(limits[-1, 0])
+        segment = Segment(f"{self.name}-{len(self.segments)}", self.n_runs, n_rows, n_items, columns)
+        parts = _lay_out(segment, list(arrays.values()), np.ascontiguousarray(limits, np.int64))
+        self.scratch.put(segment.name, parts, segment.n_bytes)
+        self.segments.append(segment)
 
 
-def draw_runs(seed: int, n_runs: int, piece: int, n_rows: int) -> I64:
-    """Return the runs of the rows of a piece, whose number counts from 1, as `Spill.add` draws them."""
-    if n_runs == 1:
-        return np.zeros(n_rows, np.int64)
-    return np.random.default_rng((seed, 0, piece)).integers(n_runs, size=(n_rows,))
+def _lay_out(segment: Segment, arrays: Sequence[npt.NDArray[Any]], limits: I64) -> Iterator[Any]:
+    """Yield the bytes of a segment, in pieces."""
+    yield _as_bytes(limits).data
+    for at, (first, following) in enumerate(zip(limits[:-1].tolist(), limits[1:].tolist(), strict=True)):
+        checksum = segment.start_checksum(at)
+        for column, values in zip(segment.columns, arrays, strict=True):
+            content = _as_bytes(values[first[column.is_of_items] : following[column.is_of_items]])
+            checksum = google_crc32c.extend(checksum, content)
+            yield content.data
+        yield checksum.to_bytes(CRC_BYTES, "little")
 
 
-def count_parts(nbytes: int) -> int:
-    """Return over how many new runs a run is scattered that outgrew memory, as `Spill.split_large_runs` does."""
-    return nbytes // (2 * RUN_BYTES) + 1
+def _as_bytes(values: npt.NDArray[Any]) -> Bytes:
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
 
-def split_run(
-    folder: Path, run: Run, seed: int, number: int, nbytes: int, writer: SegmentWriter, texts: Mapping[str, int]
-) -> SegmentWriter:
-    """Scatter a run over the runs of a writer; `nbytes` are its own, and `number` is its place among all runs."""
-    step, at = max(1, run.n_rows * RUN_BYTES // (4 * nbytes)), 0
-    drawn = np.concatenate(
-        [
-            np.random.default_rng((seed, 1, number, begin)).integers(writer.n_runs, size=min(step, run.n_rows - begin))
-            for begin in range(0, run.n_rows, step)
-        ]
-    )
-    for segment in run.segments:  # the run may be larger than the memory
-        part = _read_part(folder, segment, run.at, texts)
-        writer.add(part.X, part.vectors, drawn[at : at + part.n_rows])
-        at += part.n_rows
-    writer.flush()
-    if texts:
-        note_texts(folder, writer.name, texts)
-    return writer
+def hash_text(text: str) -> int:
+    """Return the number that stands for a label of text in segments, whichever worker meets it."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
-def read_run(folder: Path, run: Run, texts: Mapping[str, int]) -> SpilledRows:
-    """Return the rows of a run. texts: if labels are texts, the code of each among all."""
-    parts = [_read_part(folder, segment, run.at, texts) for segment in run.segments]
-    parts = [part for part in parts if part.n_rows] or parts[:1]
-    vectors = {name: np.concatenate([part.vectors[name] for part in parts]) for name in parts[0].vectors}
-    return SpilledRows(stack_rows([part.X for part in parts]), vectors)
-
-
-def _read_part(folder: Path, segment: str, at: int, texts: Mapping[str, int]) -> SpilledRows:
-    files = {file.name.split(".")[1]: file for file in _list_arrays(folder, segment)}
-    (row, row_stop), (item, item_stop) = np.load(files.pop(LIMITS))[:, at : at + 2].tolist()
-    vectors = {name: _load(file, row, row_stop) for name, file in files.items() if name not in ("data", "indices")}
-    if texts:
-        vectors["label"] = _number_texts(folder, segment, texts)[vectors["label"].astype(np.int64)]
-    if "X" in vectors:
-        return SpilledRows(vectors.pop("X"), vectors)
-    indptr = np.concatenate(([0], np.cumsum(vectors.pop("counts")))).astype(np.int64)
-    data, indices = (_load(files[name], item, item_stop) for name in ("data", "indices"))
-    return SpilledRows(CsrRows(data, indices, indptr, int(indices.max(initial=-1)) + 1), vectors)
-
-
-def _list_arrays(folder: Path, segment: str) -> Iterator[Path]:
-    names = json.loads((folder / ARRAYS).read_bytes())
-    return (folder / f"{segment}.{name}.npy" for name in (*names, LIMITS))
-
-
-def note_arrays(folder: Path, names: Sequence[str]) -> None:
-    """Write down which arrays all segments have, once for all."""
-    if not (folder / ARRAYS).exists():
-        write_atomically(folder / ARRAYS, json.dumps(list(names)).encode())
-
-
-def note_texts(folder: Path, stretch: str, texts: Mapping[str, int]) -> None:
-    """Write down the codes that labels of text have in a stretch."""
-    (folder / f"{stretch}.texts.json").write_text(json.dumps(list(texts)))
-
-
-def _number_texts(folder: Path, segment: str, texts: Mapping[str, int]) -> npt.NDArray[np.float64]:
-    known = json.loads((folder / f"{segment.rsplit('-', 1)[0]}.texts.json").read_bytes())
-    return np.array([texts[text] for text in known], np.float64)
-
-
-def _load(file: Path, start: int, stop: int) -> npt.NDArray[Any]:
-    """Return a part of an array."""
-    with file.open("rb") as opened:
-        version = np.lib.format.read_magic(opened)
-        assert version == (1, 0)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(opened)
-        width = int(np.prod(shape[1:], dtype=np.int64))
-        opened.seek(start * width * dtype.itemsize, 1)
-        return np.fromfile(opened, dtype, (stop - start) * width).reshape(stop - start, *shape[1:])
+def refuse_equal_hashes(texts: Iterable[str]) -> None:
+    """Raise InputError if one number stands for two labels."""
+    names: dict[int, str] = {}
+    for text in texts:
+        other = names.setdefault(hash_text(text), text)
+        if other != text:
+            raise InputError(
+                f"the labels {other!r} and {text!r} have the same hash, so workers cannot tell them apart; rename one, "
+                "or leave out --workers and --scheduler"
+            )

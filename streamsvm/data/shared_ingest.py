@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import islice
 
 import numpy as np
 
@@ -13,13 +14,18 @@ from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.placed_array import PlacedArray
 from streamsvm.data.placed_rows import RangeWriter, RangeWritten
 from streamsvm.data.prepared_rows import prepare_rows
-from streamsvm.data.segments import Run, SegmentWriter, draw_runs, note_texts, read_run
+from streamsvm.data.segments import SegmentWriter, hash_text
+from streamsvm.data.shared_runs import Run, draw_runs, read_runs
+from streamsvm.data.shared_scratch import SharedScratch
 from streamsvm.data.source_rows import SourceRows
+from streamsvm.data.spill import SpilledRows
 from streamsvm.data.stretches import Stretch, read_stretch
 from streamsvm.data.survey import Survey
 from streamsvm.data.writer import Shape
-from streamsvm.errors import InputError
+from streamsvm.numeric.rows import Rows
 from streamsvm.numeric.scaling import FeatureStatistics, Scaling
+
+WRITERS = 4  # chunks of a task that are written at once, each of another array
 
 
 @dataclass(frozen=True)
@@ -38,8 +44,8 @@ class Source:
         The seed of the shuffle; None keeps the order.
     n_runs : int
         Runs of the shuffle.
-    scratch : Path
-        A folder that all workers share.
+    scratch : SharedFolder or SharedObjects
+        Where rows are set aside.
     """
 
     name: str
@@ -48,7 +54,7 @@ class Source:
     options: IngestOptions
     seed: int | None
     n_runs: int
-    scratch: Path
+    scratch: SharedScratch
 
 
 @dataclass(frozen=True)
@@ -77,41 +83,49 @@ def set_stretch_aside(source: Source, stretch: Stretch, number: int, n_before: i
 
     Raises InputError for bad rows, and if the scratch folder is not there.
     """
-    if not source.scratch.is_dir():
-        raise InputError(f"{source.scratch}: no such folder; all workers have to share the folder of the new dataset")
+    source.scratch.check()
     survey = Survey(MOST_CLASSES, None, source.options.regression)
     n_runs = 1 if source.seed is None else source.n_runs
-    segments = SegmentWriter(source.scratch, str(number), n_runs, source.options.layout == "sparse")
-    statistics, n_pieces = list[FeatureStatistics](), 0
+    name = f"{number}-{n_before}"  # where n_before is found to be another, the rows go to other runs
+    segments = SegmentWriter(source.scratch, name, n_runs, source.options.layout == "sparse")
+    statistics, n_pieces, hashes = list[FeatureStatistics](), 0, list[int]()
     for rows in read_stretch(stretch, source.kind, source.first):
         n_pieces += 1
         if source.options.scale != "none":
             survey.statistics = FeatureStatistics.start()
             statistics.append(survey.statistics)
         X, vectors = survey.add(rows, source.name)
+        if survey.texts:
+            hashes += [hash_text(text) for text in islice(survey.texts, len(hashes), None)]
+            vectors["label"] = np.array(hashes, np.uint64)[vectors["label"].astype(np.int64)]
         run = draw_runs(source.seed or 0, n_runs, n_before + n_pieces, rows.n_rows)
         segments.add(X, vectors, run)
     segments.flush()
-    if survey.texts:
-        note_texts(source.scratch, str(number), survey.texts)
     return SetAside(replace(survey, statistics=None), segments, n_pieces, tuple(statistics))
 
 
 def write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> RangeWritten:
     """Write the rows of some runs, with their numbers; the first is row `row` of the dataset, and begins at `item`."""
     n_rows, n_items = (sum(getattr(run, name) for _, run in runs) for name in ("n_rows", "n_items"))
-    writer = RangeWriter(plan.arrays, plan.source.scratch, row, row + n_rows, item, item + n_items)
     counts = np.zeros(len(plan.survey.list_classes()), np.int64)
-    for number, run in runs:
-        rows = read_run(plan.source.scratch, run, plan.survey.texts)
-        order = np.arange(run.n_rows)
-        if plan.source.seed is not None:
-            order = np.random.default_rng((plan.source.seed, 2, number)).permutation(run.n_rows)
-        for mine in np.split(order, range(count_part_rows(plan.shape), run.n_rows, count_part_rows(plan.shape))):
-            prepared = prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling, plan.source.name)
-            if prepared.y is not None:
-                counts += np.bincount(prepared.y, minlength=len(counts))
-            writer.append(prepared)
-        del rows
-    writer.written.class_counts = counts
-    return writer.written
+    with ThreadPoolExecutor(WRITERS) as pool:
+        scratch = plan.source.scratch
+        writer = RangeWriter(plan.arrays, scratch, row, row + n_rows, item, item + n_items, pool)
+        read = read_runs(scratch, [run for _, run in runs], plan.survey.texts)
+        for number, run in runs:
+            for prepared in _prepare(plan, number, run, next(read)):
+                if prepared.y is not None:
+                    counts += np.bincount(prepared.y, minlength=len(counts))
+                writer.append(prepared)
+        written = writer.finish()
+    written.class_counts = counts
+    return written
+
+
+def _prepare(plan: Plan, number: int, run: Run, rows: SpilledRows) -> Iterator[Rows]:
+    """Yield the rows of a run as they are stored, in their new order; number: of the run, among all."""
+    order, step = np.arange(run.n_rows), count_part_rows(plan.shape)
+    if plan.source.seed is not None:
+        order = np.random.default_rng((plan.source.seed, 2, number)).permutation(run.n_rows)
+    for mine in np.split(order, range(step, run.n_rows, step)):
+        yield prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling, plan.source.name)

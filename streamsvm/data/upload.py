@@ -8,9 +8,8 @@ is killed; `--overwrite` replaces it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from secrets import token_hex
 from typing import Any
 
@@ -24,27 +23,37 @@ from streamsvm import interrupts
 from streamsvm.data.chunk_file import CRC_BYTES, Bytes
 from streamsvm.data.manifest import ATTRIBUTE
 from streamsvm.data.object_store import begin, connect, reading, wait_for, writing
+from streamsvm.data.object_writer import PART_BYTES, PARTS_IN_FLIGHT, put_object
 from streamsvm.data.shards import Span
-from streamsvm.errors import InputError
+from streamsvm.data.shared_scratch import SPILL, WRITING, SharedObjects, read_ranges
+from streamsvm.errors import InputError, IntegrityError
 from streamsvm.urls import hide_secrets
 
-MANIFEST, WRITING = "zarr.json", ".writing"
-PART_BYTES = 8 << 20  # of an object that is sent in parts
-PARTS_IN_FLIGHT = 4
+MANIFEST = "zarr.json"
+GIVEN_UP = b"given up"
 
 
 class Upload(ObjectStore[Any]):
-    """The objects of a dataset that is being written, as a store of Zarr. Use it in `new_upload`."""
+    """The objects of a dataset that is being written, as a store of Zarr. Use it in `new_upload`.
 
-    def __init__(self, url: str) -> None:
+    A worker has a copy of it, without credentials, and can do no more than write chunks, and join chunks to shards: a
+    copy puts a chunk that belongs into a shard among the scratch objects.
+    """
+
+    def __init__(self, url: str, token: str | None = None, metadata: Mapping[str, bytes] | None = None) -> None:
         super().__init__(connect(url))
-        self.url, self._token, self._has_begun = url, token_hex(8), False
-        self._metadata: dict[str, bytes] = {}
+        self.url, self._token, self._has_begun = url, token or token_hex(8), False
+        self._is_copy = token is not None
+        self.scratch = SharedObjects(url, self._token)
+        self._metadata = dict(metadata or {})
         self._checksums: dict[str, int] = {}
         self._shards: dict[str, Any] = {}  # those that are being written
 
     def __str__(self) -> str:
         return self.url
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Upload, (self.url, self._token, self._metadata)
 
     # --- what the writer of a dataset needs
 
@@ -58,9 +67,41 @@ class Upload(ObjectStore[Any]):
     def write_chunk(self, name: str, span: Span, payload: Bytes, end: bytes) -> None:
         """Write a raw chunk of an array: its object, or what comes next in its shard, which `end` completes."""
         key, checksum = f"{name}/{span.key}", google_crc32c.value(payload)
-        parts = [payload.data[at : at + PART_BYTES] for at in range(0, len(payload), PART_BYTES)]
-        parts.append(memoryview(checksum.to_bytes(CRC_BYTES, "little")))
-        wait_for(begin(self._put(key, parts) if span.kind == "chunk" else self._put_next(key, [*parts, end])))
+        parts = [payload.data, checksum.to_bytes(CRC_BYTES, "little")]
+        if self._is_copy and span.kind == "shard":
+            self.scratch.put(f"{name}/{span.own_key}", parts, span.n_bytes)
+        else:
+            self._require_token()
+            wait_for(begin(self._put(key, parts) if span.kind == "chunk" else self._put_next(key, [*parts, end])))
+        self._checksums[f"{name}/{span.own_key}"] = checksum
+
+    def join_chunks(self, name: str, spans: Sequence[Span], checksums: Sequence[int], end: bytes) -> None:
+        """Write a shard, whose chunks copies have put among the scratch objects. Raises IntegrityError for others."""
+        wanted = [(f"{name}/{span.own_key}", span.n_bytes, (0, span.n_bytes)) for span in spans]
+        self._require_token()
+        try:
+            with closing(read_ranges(self.scratch, wanted)) as contents:
+                for span, checksum, (file, content) in zip(spans, checksums, contents, strict=True):
+                    payload, stored = content[:-CRC_BYTES], checksum.to_bytes(CRC_BYTES, "little")
+                    if google_crc32c.value(payload) != checksum or content[-CRC_BYTES:].tobytes() != stored:
+                        raise IntegrityError(f"{file}: is damaged (its checksum is wrong)")
+                    parts = [content.data, end if span is spans[-1] else b""]
+                    wait_for(begin(self._put_next(f"{name}/{span.key}", parts)))
+        finally:
+            wait_for(begin(self._abandon_shards()))
+
+    def _require_token(self) -> None:
+        """Raise InputError if this is the copy of a worker, and the dataset is no longer being written."""
+        if self._is_copy:
+            self.scratch.check()
+
+    def open_array(self, name: str) -> zarr.Array[Any]:
+        """Return an array, to write compressed chunks of it."""
+        self._require_token()
+        return zarr.open_array(self, path=name, mode="r+", zarr_format=3)
+
+    def note_checksum(self, name: str, span: Span, checksum: int) -> None:
+        """Take note of the CRC-32C that a chunk ends with, which a copy has written."""
         self._checksums[f"{name}/{span.own_key}"] = checksum
 
     def read_checksum(self, name: str, span: Span) -> int:
@@ -92,21 +133,8 @@ class Upload(ObjectStore[Any]):
         if key not in self._metadata:
             await self.set(key, value)
 
-    async def _put(self, key: str, parts: list[Any], mode: Any = None) -> None:
-        import obstore
-
-        size = sum(len(part) for part in parts)
-        several = size > PART_BYTES and mode is None
-        with writing(f"{self.url}/{key}"):
-            await obstore.put_async(
-                self.store,
-                key,
-                iter(parts) if several else b"".join(parts),
-                mode=mode,
-                use_multipart=several,
-                chunk_size=PART_BYTES,
-                max_concurrency=PARTS_IN_FLIGHT,
-            )
+    async def _put(self, key: str, parts: Sequence[Any], mode: str | None = None) -> None:
+        await put_object(self.store, self.url, key, parts, sum(len(part) for part in parts), mode)
 
     async def _put_next(self, key: str, parts: list[Any]) -> None:
         """Write what comes next in a shard. The last part is the index, which is empty before the end of the shard.
@@ -122,21 +150,10 @@ class Upload(ObjectStore[Any]):
                 )
                 self._shards[key] = opened
             for part in parts:
-                await self._shards[key].write(bytes(part))  # a copy: the chunk's memory is used again before it is sent
+                for at in range(0, len(part), PART_BYTES):  # copies: the memory is used again before it is sent
+                    await self._shards[key].write(bytes(part[at : at + PART_BYTES]))
             if parts[-1]:
                 await self._shards.pop(key).close()
-
-    def take_metadata(self, folder: Path, scratch: Path) -> list[str]:
-        """Take over the metadata of a dataset in a folder, and return the keys of its other files (see `put_file`).
-
-        scratch: a folder in it that does not belong to the dataset.
-        """
-        self.open_group()
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file() and scratch not in path.parents]
-        keys = [path.relative_to(folder).as_posix() for path in files]
-        metadata = [key for key in keys if key.endswith("zarr.json")]
-        self._metadata = {key: (folder / key).read_bytes() for key in metadata}
-        return [key for key in keys if key not in self._metadata]
 
     async def _abandon_shards(self) -> None:
         """Let the store forget the shards that are not complete."""
@@ -170,6 +187,7 @@ class Upload(ObjectStore[Any]):
         for key in self._metadata:
             if key != MANIFEST:
                 wait_for(begin(self._put(key, [self._metadata[key]])))
+        self._delete([key for key in self._list_keys() if key.startswith(f"{SPILL}/")])
         self._put_if_absent(MANIFEST, self._metadata[MANIFEST], others)
         self._delete([WRITING])
 
@@ -177,17 +195,19 @@ class Upload(ObjectStore[Any]):
         """Remove what this process has written, and leave what was there before it began."""
         wait_for(begin(self._abandon_shards()))
         if self._read(WRITING) == self._token.encode():
+            wait_for(begin(self._put(WRITING, [GIVEN_UP], "overwrite")))  # what workers still put, they remove
             if self._has_begun:
                 self.remove()
+            self._delete([key for key in self._list_keys() if key.startswith(f"{SPILL}/")])
             self._delete([WRITING])
 
     def remove(self) -> None:
-        """Remove all objects but the one that says that this process is writing; the manifest first."""
+        """Remove all objects but those that are there because this process is writing; the manifest first."""
         keys = self._list_keys()
         if MANIFEST in keys:
             self._delete([MANIFEST])
-        if others := [key for key in keys if key not in (MANIFEST, WRITING)]:
-            self._delete(others)
+        ours = (WRITING, f"{SPILL}/{self._token}/")
+        self._delete([key for key in keys if key != MANIFEST and not key.startswith(ours)])
 
     def _put_if_absent(self, key: str, content: bytes, otherwise: str, overwrite: bool = False) -> None:
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -220,27 +240,10 @@ class Upload(ObjectStore[Any]):
         async def delete() -> None:
             await obstore.delete_async(self.store, keys)
 
+        if not keys:
+            return
         with writing(self.url), suppress(FileNotFoundError):
             wait_for(begin(delete()))
-
-
-def put_file(url: str, folder: Path, key: str) -> None:
-    """Put a file of a folder into the store, whichever process does it, where an `Upload` has taken the metadata.
-
-    Raises InputError if there is no such folder, and WriteError if the store does not take the file.
-    """
-    import obstore
-
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; all workers have to share the folder for temporary files (TMPDIR)")
-    store: Any = connect(url)
-    in_parts: Any = {"chunk_size": PART_BYTES, "max_concurrency": PARTS_IN_FLIGHT}
-
-    async def put() -> None:
-        await obstore.put_async(store, key, folder / key, **in_parts)
-
-    with writing(f"{url}/{key}"):
-        wait_for(begin(put()))
 
 
 @contextmanager

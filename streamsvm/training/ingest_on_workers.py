@@ -1,9 +1,9 @@
 """Ingest on the workers of a cluster: files are read, shuffled and written by all of them, and the manifest comes last.
 
 One worker for each file notes where its blocks begin. Workers then read stretches of blocks and set their rows aside in
-runs, in a scratch folder within that of the new dataset; and then each of them permutes some runs and writes them at
-their places. The dataset has the bytes of `data.ingest`, for any number of workers. If the driver is killed, nothing is
-left at the destination, and the next ingest removes what lies beside it.
+runs, in scratch files within the new dataset, be it a folder or in an object store; and then each of them permutes some
+runs and writes them at their places. The dataset has the bytes of `data.ingest`, for any number of workers. If the
+driver is killed, there is no dataset at the destination, and the next ingest removes what is left.
 """
 
 from __future__ import annotations
@@ -23,32 +23,35 @@ from streamsvm.data.compilation import compile_ingest
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.destination import new_folder
 from streamsvm.data.formats import guess_format
-from streamsvm.data.ingest import MOST_CLASSES, Report, describe_rows, find_shape, join_names
+from streamsvm.data.ingest import MOST_CLASSES, Report, join_names
 from streamsvm.data.ingest_options import IngestOptions, check_options
+from streamsvm.data.object_file import AHEAD_BYTES
+from streamsvm.data.object_writer import PUT_BYTES
 from streamsvm.data.open_dataset import open_dataset
-from streamsvm.data.placed_rows import Stored, find_chunk_starts, note_written, seal
 from streamsvm.data.readers import guess_bytes, open_files
-from streamsvm.data.segments import Run, SegmentWriter, count_parts, split_run
-from streamsvm.data.shared_ingest import Plan, SetAside, Source, set_stretch_aside, write_range
+from streamsvm.data.segments import refuse_equal_hashes
+from streamsvm.data.shared_ingest import Source, set_stretch_aside
+from streamsvm.data.shared_runs import Inventory
+from streamsvm.data.shared_scratch import SharedFolder, SharedScratch
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import list_files
 from streamsvm.data.spill import RUN_BYTES
 from streamsvm.data.stretches import KINDS, Stretch, cut_file, require_same_columns
 from streamsvm.data.survey import Survey, check_survey
 from streamsvm.data.tables import Columns
-from streamsvm.data.upload import Upload, new_upload, put_file
-from streamsvm.data.writer import LARGEST_CHUNK_BYTES, DatasetWriter
+from streamsvm.data.upload import Upload, new_upload
+from streamsvm.data.writer import LARGEST_CHUNK_BYTES
 from streamsvm.engines.errands import carry_out, open_workers
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
 from streamsvm.numeric.scaling import FeatureStatistics
+from streamsvm.training.write_on_workers import write_on_workers
 from streamsvm.urls import is_remote
 
 if TYPE_CHECKING:
     from distributed import Client
 
-CHUNKS_TOGETHER = 4  # that one worker writes; of the first and the last, others write a part
 REMEDY = "or use a smaller --chunk-bytes"
 
 
@@ -71,8 +74,7 @@ def ingest_on_workers(
     sources : sequence of str or Path
         Files, patterns and folders. Every worker must find them under these names.
     destination : str or Path
-        Where the dataset is written: a folder on a file system that all workers share, or a URL in an object store;
-        then all workers share the folder for temporary files (TMPDIR), where the dataset is made before.
+        Where the dataset is written: a folder on a file system that all workers share, or a URL in an object store.
     columns : Columns
         The roles of a table's columns.
     options : IngestOptions
@@ -109,7 +111,7 @@ def ingest_on_workers(
     opened = partial(
         open_workers,
         load=partial(compile_ingest, kind),
-        need_bytes=5 * RUN_BYTES + 2 * chunk_bytes,
+        need_bytes=5 * RUN_BYTES + 3 * chunk_bytes + is_remote(destination) * 2 * (AHEAD_BYTES + PUT_BYTES),
         budget_bytes=memory_bytes,
         workers=workers,
         scheduler=scheduler,
@@ -117,32 +119,31 @@ def ingest_on_workers(
     )
     with (
         caught(),
-        _new_place(destination, options.overwrite) as (folder, upload),
-        TemporaryDirectory(prefix="spill", dir=folder) as scratch,
+        _new_place(destination, options.overwrite) as (place, scratch),
         opened() as client,
     ):
         n_runs = max(1, -(-guess_bytes(paths) // RUN_BYTES))
-        source = Source(name, kind, first, options, seed, n_runs, Path(scratch))
+        source = Source(name, kind, first, options, seed, n_runs, scratch)
         survey = Survey(MOST_CLASSES, FeatureStatistics.start(), options.regression)
-        aside = _set_aside(client, source, _cut(client, paths, kind, columns), survey, report)
+        inventory = _set_aside(client, source, _cut(client, paths, kind, columns), survey, report)
         check_survey(survey, name, options.regression, options.needs_two_classes)
-        _write(client, source, survey, aside, folder)
-        if upload is not None:
-            tasks = [(upload.url, folder, key) for key in upload.take_metadata(folder, Path(scratch))]
-            for _ in carry_out(client, "writing the dataset to the store", put_file, tasks):
-                pass
+        refuse_equal_hashes(survey.texts)
+        write_on_workers(client, source, survey, inventory, place)
     return open_dataset(destination)
 
 
 @contextmanager
-def _new_place(destination: str | Path, overwrite: bool) -> Iterator[tuple[Path, Upload | None]]:
-    """Yield the folder in which the dataset is made, and, for a URL, the upload that brings it there."""
-    if not is_remote(destination):
-        with new_folder(Path(destination).absolute(), overwrite) as folder:
-            yield folder, None
+def _new_place(destination: str | Path, overwrite: bool) -> Iterator[tuple[Path | Upload, SharedScratch]]:
+    """Yield the place in which the dataset is made, and that of the scratch files within it."""
+    if is_remote(destination):
+        with new_upload(str(destination), overwrite) as upload:
+            yield upload, upload.scratch
         return
-    with new_upload(str(destination), overwrite) as upload, TemporaryDirectory(prefix="streamsvm-") as made:
-        yield Path(made), upload
+    with (
+        new_folder(Path(destination).absolute(), overwrite) as folder,
+        TemporaryDirectory(prefix="spill", dir=folder) as scratch,
+    ):
+        yield folder, SharedFolder(Path(scratch))
 
 
 def _require_readable(
@@ -188,18 +189,18 @@ def _cut(client: Client, paths: list[str], kind: str, columns: Columns) -> list[
     return [stretch for plan in plans for stretch in plan]
 
 
-def _set_aside(
-    client: Client, source: Source, stretches: list[Stretch], survey: Survey, report: Report
-) -> list[SetAside]:
+def _set_aside(client: Client, source: Source, stretches: list[Stretch], survey: Survey, report: Report) -> Inventory:
     """Let workers set all rows aside, and take note of them in the survey.
 
     The runs of rows depend on how many pieces are before them. Where a block has other pieces than expected (its labels
     are long), the stretches behind it are set aside once more.
     """
-    expected = _sum_before([stretch.n_pieces for stretch in stretches])
+    n_runs = 1 if source.seed is None else source.n_runs
+    found, again, n_pieces, n_in_file = Inventory(n_runs), list[tuple[Any, ...]](), 0, 0
+    expected = [0, *np.cumsum([stretch.n_pieces for stretch in stretches]).tolist()][: len(stretches)]
     tasks = [(source, stretch, k, expected[k]) for k, stretch in enumerate(stretches)]
-    found, n_in_file = list[SetAside](), 0
-    for stretch, one in zip(stretches, carry_out(client, "reading the files", set_stretch_aside, tasks), strict=True):
+    set_aside = carry_out(client, "reading the files", set_stretch_aside, tasks)
+    for k, (stretch, one) in enumerate(zip(stretches, set_aside, strict=True)):
         survey.merge(one.survey, source.name)
         for statistics in one.statistics:
             assert survey.statistics is not None
@@ -208,86 +209,12 @@ def _set_aside(
         if stretch.ends and not n_in_file:
             raise InputError(f"{stretch.path}: no rows" + " in this file" * (source.kind == "svmlight"))
         n_in_file = 0 if stretch.ends else n_in_file
-        found.append(replace(one, statistics=()))
+        if source.seed is None or n_pieces == expected[k]:
+            found.add(k, one.segments)
+        else:
+            again.append((source, stretch, k, n_pieces))
+        n_pieces += one.n_pieces
         report(survey.n_rows)
-    before = _sum_before([one.n_pieces for one in found])
-    again = [k for k in range(len(found)) if before[k] != expected[k]] if source.seed is not None else []
-    tasks = [(source, stretches[k], k, before[k]) for k in again]
-    for k, one in zip(again, carry_out(client, "reading the files", set_stretch_aside, tasks), strict=True):
-        found[k] = one
+    for (_, _, k, _), one in zip(again, carry_out(client, "reading the files", set_stretch_aside, again), strict=True):
+        found.add(k, one.segments)
     return found
-
-
-def _sum_before(counts: Sequence[int]) -> list[int]:
-    return [0, *np.cumsum(counts).tolist()][: len(counts)]
-
-
-def _list_runs(client: Client, source: Source, survey: Survey, aside: list[SetAside]) -> list[Run]:
-    """Return the runs in the order in which they are written. Those that outgrew memory are split."""
-    sizes = {name: size for one in aside for name, size in one.segments.segments.items()}
-    if source.seed is None:
-        return [Run((name,), 0, *size) for name, size in sizes.items()]
-    rows, items = (sum(getattr(one.segments, name) for one in aside) for name in ("rows", "items"))
-    runs = [Run(tuple(sizes), at, int(rows[at]), int(items[at])) for at in range(source.n_runs)]
-    row_bytes = max(one.segments.row_bytes for one in aside)
-    item_bytes = 8 if any(one.segments.is_sparse for one in aside) else 0
-    begin = 0
-    while begin < len(runs):
-        tasks = list[tuple[Any, ...]]()
-        for number in range(begin, len(runs)):
-            run = runs[number]
-            nbytes = run.n_rows * row_bytes + run.n_items * item_bytes
-            if count_parts(nbytes) > 1 and run.n_rows > 1:
-                counts_items = source.options.layout == "sparse"
-                writer = SegmentWriter(source.scratch, f"split{number}", count_parts(nbytes), counts_items)
-                tasks.append((source.scratch, run, source.seed, number, nbytes, writer, survey.texts))
-                runs[number] = replace(run, n_rows=0, n_items=0)
-        begin = len(runs)
-        for written in carry_out(client, "splitting large runs", split_run, tasks):
-            parts = zip(written.rows.tolist(), written.items.tolist(), strict=True)
-            runs += [Run(tuple(written.segments), at, *size) for at, size in enumerate(parts)]
-    return runs
-
-
-def _write(client: Client, source: Source, survey: Survey, aside: list[SetAside], folder: Path) -> None:
-    """Let workers write all rows, and write the manifest."""
-    options, name = source.options, source.name
-    scaling = None
-    if options.scale != "none":
-        assert survey.statistics is not None
-        scaling = survey.statistics.scaling(options.scale, survey.n_rows)
-    is_dense = isinstance(source.first.X, np.ndarray)
-    shape, fields = find_shape(survey, is_dense, scaling, name, options)
-    runs = _list_runs(client, source, survey, aside)
-    writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, shard_bytes=options.shard_bytes)
-    plan = Plan(source, replace(survey, statistics=None), shape, scaling, writer.arrays)
-    ranges = list(carry_out(client, "writing the dataset", write_range, _share_out(plan, runs)))
-    stored: Stored = {each: {} for each in plan.arrays}
-    for one in ranges:
-        for each, chunks in one.stored.items():
-            stored[each] |= chunks
-    shared = sorted({(each, k) for one in ranges for each, indices in one.shared.items() for k in indices})
-    tasks = [(plan.arrays[each], source.scratch, k) for each, k in shared]
-    for (each, k), parts in zip(shared, carry_out(client, "writing the dataset", seal, tasks), strict=True):
-        stored[each][k] = parts
-    starts = find_chunk_starts(ranges, plan.arrays["X/data"].chunks[0]) if shape.sparse else None
-    note_written(writer, stored, starts)
-    counts = sum((one.class_counts for one in ranges), np.zeros(len(survey.list_classes()), np.int64))
-    writer.finish(describe_rows(source.seed, survey, counts, name, options), scaling)
-
-
-def _share_out(plan: Plan, runs: list[Run]) -> list[tuple[Any, ...]]:
-    """Return the runs that each task writes, in order, with their numbers, and the first row and item."""
-    tasks, shape = list[tuple[Any, ...]](), plan.shape
-    wanted = CHUNKS_TOGETHER * (plan.source.options.chunk_bytes or shape.chunk_bytes())
-    nbytes, row, item = wanted, 0, 0
-    for number, run in enumerate(runs):
-        if not run.n_rows:
-            continue
-        if nbytes >= wanted:
-            tasks.append((plan, [], row, item))
-            nbytes = 0
-        tasks[-1][1].append((number, run))
-        nbytes += 8 * run.n_items if shape.sparse else 4 * shape.n_features * run.n_rows
-        row, item = row + run.n_rows, item + run.n_items
-    return tasks

@@ -1,25 +1,35 @@
 """`ingest` on workers beside one process: seconds on the clock and of the processors, from start to end.
 
-    python tests/benchmarks/ingest_on_workers.py [--megabytes 400] [--rounds 2]
+    python -m tests.benchmarks.ingest_on_workers [--megabytes 400] [--rounds 2] [--store] [--before CHECKOUT]
 
 The files of svmlight text and CSV are in the system's cache. All processes of a command count, and so does starting
 them. The rounds are taken in turn, and the least of each number is told: where other programs run, seconds on the clock
 tell of them, too. The datasets are compared, file by file.
+
+--store: the datasets go to tests/object_server.py in a process of its own on loopback, which counts the bytes that are
+put and got, and the requests. --before: another checkout of streamsvm, whose rounds are taken in turn, too.
 """
 
 from __future__ import annotations
 
 import argparse
-import filecmp
+import hashlib
+import json
 import os
-import shutil
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
 
+from tests.object_server import ObjectServer, make_tag
+
+ROOT = Path(__file__).parents[2]
+BELOW = "bucket/rows.zarr/"
 WAYS = {"one process": (), **{f"{n} worker{'s' * (n > 1)}": ("--workers", str(n)) for n in (1, 2, 4)}}
 
 
@@ -49,48 +59,116 @@ def write_csv(file: Path, nbytes: int) -> None:
             written += opened.write(b"\n".join(rows) + b"\n")
 
 
-def run(arguments: list[str]) -> tuple[float, float]:
+def run(arguments: list[str], checkout: Path) -> tuple[float, float]:
     """Return the seconds on the clock and of the processors that a command and all of its processes take."""
-    began = time.perf_counter()
+    began, environment = time.perf_counter(), {**os.environ, "PYTHONPATH": str(checkout)}
     with open(os.devnull, "wb") as nowhere:
         redirected = [(os.POSIX_SPAWN_DUP2, nowhere.fileno(), stream) for stream in (1, 2)]
-        process = os.posix_spawn(sys.executable, [sys.executable, *arguments], os.environ, file_actions=redirected)
+        process = os.posix_spawn(
+            sys.executable, [sys.executable, "-P", *arguments], environment, file_actions=redirected
+        )
         _, status, usage = os.wait4(process, 0)
     if status:
         raise SystemExit(f"{' '.join(arguments)}: status {os.waitstatus_to_exitcode(status)}")
     return time.perf_counter() - began, usage.ru_utime + usage.ru_stime
 
 
-def are_equal(one: Path, other: Path) -> bool:
-    """Tell whether two folders have the same files."""
-    names = [sorted(str(file.relative_to(each)) for file in each.rglob("*") if file.is_file()) for each in (one, other)]
-    return names[0] == names[1] and not any(filecmp.cmpfiles(one, other, names[0], shallow=False)[1:])
+def serve() -> None:
+    """Serve a store. For each line of standard input tell what has come since the last one, and empty the store."""
+    with ObjectServer() as server:
+        print(server.url, flush=True)
+        for _ in sys.stdin:
+            put = sum(int(request.headers.get("content-length", 0)) for request in server.requests)
+            got = sum(stop - start for start, stop in (request.range or (0, 0) for request in server.requests))
+            digest = digest_all({key.removeprefix(BELOW): content for key, content in server.objects.items()})
+            told = {"put": put, "got": got, "requests": len(server.requests), "digest": digest}
+            print(json.dumps(told), flush=True)
+            for each in (server.requests, server.objects):
+                each.clear()
+            make_tag.cache_clear()
+
+
+def digest_all(files: dict[str, bytes]) -> str:
+    """Return the digest of files by name."""
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(f"{name} {len(files[name])} ".encode() + files[name])
+    return digest.hexdigest()
+
+
+@contextmanager
+def open_store() -> Iterator[subprocess.Popen[str]]:
+    """Yield a process that serves a store, to which the environment leads."""
+    command = [sys.executable, "-m", "tests.benchmarks.ingest_on_workers", "--serve"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
+        assert server.stdout is not None
+        os.environ |= ObjectServer.environment_of(server.stdout.readline().strip())
+        yield server
+        server.communicate()
+
+
+def ask(server: subprocess.Popen[str]) -> dict[str, int | str]:
+    """Return what the store has counted."""
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.write("\n")
+    server.stdin.flush()
+    told: dict[str, int | str] = json.loads(server.stdout.readline())
+    return told
+
+
+def measure(command: list[str], checkout: Path, server: subprocess.Popen[str] | None) -> tuple[list[float], str]:
+    """Return the numbers of the table for an ingest, and the digest of the dataset, which is removed."""
+    if server is not None:
+        seconds = run([*command[:4], f"s3://{BELOW[:-1]}", *command[4:]], checkout)
+        told = ask(server)
+        return [*seconds, *(float(told[each]) for each in ("put", "got", "requests"))], str(told["digest"])
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "rows.zarr"
+        seconds = run([*command[:4], str(made), *command[4:]], checkout)
+        files = {str(file.relative_to(made)): file.read_bytes() for file in made.rglob("*") if file.is_file()}
+        return list(seconds), digest_all(files)
+
+
+def compare(file: Path, options: argparse.Namespace, server: subprocess.Popen[str] | None) -> None:
+    """Print the lines of a file."""
+    checkouts = {"": ROOT, **({} if options.before is None else {", before": options.before.absolute()})}
+    found, digests = dict[str, list[list[float]]](), set[str]()
+    for _ in range(options.rounds):
+        for way, more in WAYS.items():
+            for name, checkout in checkouts.items():
+                command = ["-m", "streamsvm", "ingest", str(file), *more]
+                numbers, digest = measure(command, checkout, server)
+                found.setdefault(way + name, []).append(numbers)
+                digests.add(digest)
+    assert len(digests) == 1
+    for way, rounds in found.items():
+        clock, cpu, *counted = np.min(rounds, axis=0)
+        told = [f"{clock:.1f}", f"{cpu:.1f}", f"{options.megabytes / cpu:.1f}"]
+        if counted:
+            put, got, requests = counted
+            told += [f"{put / 1e6:.0f}", f"{got / 1e6:.0f}", f"{requests:.0f}"]
+        print(f"| {file.suffix} | {way} | {' | '.join(told)} |", flush=True)
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--store", action="store_true")
+    parser.add_argument("--before", type=Path)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    print("| files | ingested by | s | CPU s | MB a CPU s |\n|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for file, write in ((folder / "rows.svm", write_svmlight), (folder / "rows.csv", write_csv)):
+    if options.serve:
+        serve()
+        return
+    names = ["files", "ingested by", "s", "CPU s", "MB a CPU s", *["MB put", "MB got", "requests"] * options.store]
+    print(f"| {' | '.join(names)} |\n|{'---|' * len(names)}")
+    with tempfile.TemporaryDirectory() as name, open_store() if options.store else nullcontext() as server:
+        for file, write in ((Path(name) / "rows.svm", write_svmlight), (Path(name) / "rows.csv", write_csv)):
             write(file, options.megabytes << 20)
-            found = dict[str, list[tuple[float, float]]]()
-            for _ in range(options.rounds):
-                for way, more in WAYS.items():
-                    made = folder / way
-                    shutil.rmtree(made, ignore_errors=True)
-                    command = ["-m", "streamsvm", "ingest", str(file), str(made), *more]
-                    found.setdefault(way, []).append(run(command))
-                    assert are_equal(made, folder / next(iter(WAYS)))
-            for way, times in found.items():
-                clock, cpu = (min(each[k] for each in times) for k in range(2))
-                print(
-                    f"| {file.suffix} | {way} | {clock:.1f} | {cpu:.1f} | {options.megabytes / cpu:.1f} |", flush=True
-                )
+            compare(file, options, server)
             file.unlink()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from streamsvm.cli.info import verify
-from streamsvm.data import array_writer, upload
+from streamsvm.data import array_writer, object_writer, upload
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, WriteError
@@ -57,7 +57,7 @@ def test_the_manifest_comes_last_and_only_where_none_is(server: ObjectServer) ->
 
 
 def test_large_chunks_are_sent_in_parts(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "PART_BYTES", 5 << 20)
+    monkeypatch.setattr(object_writer, "PART_BYTES", 5 << 20)
     rows = random.normal(size=(600, 5000)).astype(np.float32)
     dataset = write(rows=rows, chunk_bytes=1 << 30, shuffle=None)
     assert sum("partNumber" in request.query for request in server.requests) == 3

@@ -23,6 +23,7 @@ from streamsvm.data.shared_ingest import SetAside, set_stretch_aside, write_rang
 from streamsvm.data.tables import Columns
 from streamsvm.engines.workers import start_workers
 from streamsvm.training import ingest_on_workers as module
+from streamsvm.training import write_on_workers
 from streamsvm.training.ingest_on_workers import ingest_on_workers
 from tests.conftest import WORKER_BYTES
 from tests.training.ingested_files import make_svmlight, read_bytes
@@ -52,9 +53,12 @@ def write_or_die(folder: Path, *arguments: Any) -> RangeWritten:
     return found
 
 
-@pytest.mark.parametrize(("name", "dying"), [("set_stretch_aside", set_aside_or_die), ("write_range", write_or_die)])
+@pytest.mark.parametrize(
+    ("of", "name", "dying"),
+    [(module, "set_stretch_aside", set_aside_or_die), (write_on_workers, "write_range", write_or_die)],
+)
 def test_a_worker_is_killed(
-    name: str, dying: Any, workers_import_tests: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    of: Any, name: str, dying: Any, workers_import_tests: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After it has written what it was asked for, and before anybody hears of it: the other one writes it once more."""
 
@@ -69,7 +73,7 @@ def test_a_worker_is_killed(
         path.write_text(make_svmlight(k, 100))
     ingest(paths, tmp_path / "alone.zarr", options=IngestOptions(chunk_bytes=2000))
     monkeypatch.setattr(module, "open_workers", open_two)
-    monkeypatch.setattr(module, name, partial(dying, tmp_path / "marks"))
+    monkeypatch.setattr(of, name, partial(dying, tmp_path / "marks"))
     ingest_on_workers(paths, tmp_path / "shared.zarr", Columns(), IngestOptions(chunk_bytes=2000))
     assert (tmp_path / "marks" / "dead").exists()
     assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
@@ -83,7 +87,7 @@ def test_the_driver_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "streamsvm", "ingest", str(path), str(tmp_path / "d.zarr")]
     with subprocess.Popen([*command, "--workers", "1"], stderr=subprocess.DEVNULL) as process:
         ends = time.monotonic() + SECONDS
-        while not list(tmp_path.glob(".d.zarr.*.partial/spill*/*.npy")):
+        while not list(tmp_path.glob(".d.zarr.*.partial/spill*/0-*")):
             assert time.monotonic() < ends
             assert process.poll() is None
             time.sleep(0.01)

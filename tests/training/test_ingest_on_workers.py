@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import os
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +19,7 @@ import pytest
 from distributed import Client
 
 from streamsvm.cli.command import main
-from streamsvm.data import parquet, segments, spill, stretches
+from streamsvm.data import parquet, segments, shared_runs, spill, stretches
 from streamsvm.data.chunk_file import open_to_rewrite, write_chunk
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.dataset import Dataset
@@ -28,10 +29,10 @@ from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import guess_bytes, ingest
 from streamsvm.data.tables import Columns
 from streamsvm.data.text import read_svmlight
-from streamsvm.data.upload import put_file
 from streamsvm.engines.errands import carry_out
 from streamsvm.errors import InputError, MemoryBudgetError, WriteError
 from streamsvm.training import ingest_on_workers as module
+from streamsvm.training import write_on_workers
 from streamsvm.training.ingest_on_workers import ingest_on_workers
 from tests.object_server import ObjectServer
 from tests.training.ingested_files import FAULTS, FILES, make_csv, make_svmlight, read_bytes
@@ -54,7 +55,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         found: list[Any] = []
         for each in reversed(arguments):
             try:
-                found.append(function(*each))
+                found.append(function(*pickle.loads(pickle.dumps(each))))  # as workers are sent it
             except InputError as error:
                 found.append(error)
         for each in reversed(found):
@@ -64,12 +65,13 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(stretches, "BLOCK_BYTES", BLOCK_BYTES)
     monkeypatch.setattr(stretches, "STRETCH_BLOCKS", 2)
-    for each in (spill, segments, module):
+    for each in (spill, shared_runs, module):
         monkeypatch.setattr(each, "RUN_BYTES", RUN_BYTES)
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 700)
-    monkeypatch.setattr(module, "CHUNKS_TOGETHER", 2)
+    monkeypatch.setattr(write_on_workers, "CHUNKS_TOGETHER", 2)
     monkeypatch.setattr(module, "open_workers", open_nobody)
-    monkeypatch.setattr(module, "carry_out", carry_out_backwards)
+    for each in (module, write_on_workers):
+        monkeypatch.setattr(each, "carry_out", carry_out_backwards)
 
 
 def write_alone(paths: list[Path], destination: Path, options: IngestOptions, block_bytes: int = BLOCK_BYTES) -> None:
@@ -108,8 +110,8 @@ def test_the_files_are_those_of_one_process(name: str, options: str, here: None,
 def test_large_runs_are_split_as_one_process_does(here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Zeros and ones take less as text than as numbers, so that the runs are larger than expected, twice."""
     split = list[int]()
-    count_parts = segments.count_parts
-    monkeypatch.setattr(module, "count_parts", lambda nbytes: split.append(count_parts(nbytes)) or split[-1])
+    count_parts = shared_runs.count_parts
+    monkeypatch.setattr(write_on_workers, "count_parts", lambda nbytes: split.append(count_parts(nbytes)) or split[-1])
     rng = np.random.default_rng(0)
     path = tmp_path / "a.svm"
     path.write_text("\n".join(f"{k % 2} " + " ".join(f"{j}:1" for j in np.flatnonzero(rng.random(9) < 0.8) + 1)
@@ -207,11 +209,6 @@ def test_a_fault_leaves_no_objects(here: None, server: ObjectServer, tmp_path: P
     with pytest.raises(WriteError, match=r"^s3://bucket/d\.zarr/y/c/0: cannot be written: "):
         ingest_on_workers([path], "s3://bucket/d.zarr", Columns(), IngestOptions())
     assert not server.objects
-
-
-def test_workers_that_do_not_share_the_temporary_folder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such folder; all workers have to share the folder for temporary files"):
-        put_file("s3://bucket/d.zarr", tmp_path / "elsewhere", "X/c/0")
 
 
 def test_blocks_of_several_pieces(here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
