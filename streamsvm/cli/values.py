@@ -44,14 +44,17 @@ def parse_losses(text: str) -> tuple[str, ...]:
 
 def parse_gamma(text: str) -> float | str:
     """Return the value of --gamma: a number, "scale" or "auto"."""
-    return text if text in ("scale", "auto") else float(text)
+    try:
+        return text if text in ("scale", "auto") else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: write a number, scale or auto") from None
 
 
 def parse_gammas(text: str) -> tuple[float | str, ...]:
     """Return the values of gamma in a text like "scale,0.1,1"."""
     try:
         return tuple(map(parse_gamma, text.split(",")))
-    except ValueError:
+    except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(f"{text!r}: write numbers, scale or auto, with commas between them") from None
 
 

@@ -30,8 +30,12 @@ from streamsvm.data.values import (
     to_source_rows,
 )
 from streamsvm.errors import InputError, say_count
+from streamsvm.numeric.narrow import widen_bits
 
 MOST_COLUMNS = 2**31 - 1  # the most that indices of 32 bits can name
+# Files of NumPy, HDF5 and Zarr hold the bfloat16 of ml_dtypes as two bytes without a type; all else that they hold so,
+# its floats of fewer bits, has one byte.
+UNTYPED_BFLOAT16 = np.dtype("V2")
 
 
 @dataclass
@@ -177,6 +181,8 @@ def _to_features(
     piece: Any, where: str, n_before: int, names: tuple[str, ...] | None
 ) -> npt.NDArray[np.float32] | csr_array:
     """Copy a piece of X to float32. Raises InputError, with row and column, for what is not a finite number."""
+    if piece.dtype == UNTYPED_BFLOAT16 and not is_sparse(piece):
+        piece = widen_bits(piece)
     if piece.dtype.kind not in (NUMBER_KINDS if is_sparse(piece) else NUMBER_KINDS + "O"):
         raise InputError(f"{where}: {piece.dtype} is not a number")
     sparse = make_canonical(piece, where) if is_sparse(piece) else None

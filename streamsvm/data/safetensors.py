@@ -24,7 +24,7 @@ from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import Vector, show_text
 from streamsvm.errors import InputError
-from streamsvm.numeric.narrow import widen
+from streamsvm.numeric.narrow import widen_bits
 
 MOST_HEADER_BYTES = 100 << 20  # the limit of the format
 BFLOAT16 = "BF16"
@@ -125,11 +125,5 @@ def _open(path: str, name: str, tensors: dict[str, tuple[Vector, bool]], n_dimen
     stream = open_stream(f"{path}: {name}", values, n_dimensions, piece_bytes)
     if is_bfloat16:
         n_piece = max(1, piece_bytes // (ITEM_BYTES * max(1, math.prod(values.shape[1:]))))
-        stream.pieces = (_widen(values[at : at + n_piece]) for at in range(0, len(values), n_piece))
+        stream.pieces = (widen_bits(values[at : at + n_piece]) for at in range(0, len(values), n_piece))
     return stream
-
-
-def _widen(bits: Vector) -> Vector:
-    wide = np.empty(bits.shape, np.float32)
-    widen(np.ascontiguousarray(bits), wide)
-    return wide

@@ -40,6 +40,13 @@ def widen(stored: Stored, wide: F32) -> None:
         wide[:] = stored
 
 
+def widen_bits(bits: Stored) -> F32:
+    """Return the values of bfloat16 whose bits are given, two bytes each: uint16, or no type of NumPy (V2)."""
+    wide = np.empty(bits.shape, np.float32)
+    widen(np.ascontiguousarray(bits).view(np.uint16), wide)
+    return wide
+
+
 @lru_cache
 def load_widening(dtype: str) -> None:
     """Load what widens a type from numba's cache, or compile it, before a pass does; only float16 needs it."""

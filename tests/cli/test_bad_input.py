@@ -32,7 +32,7 @@ BAD_TRAINING = {
     "resident rows unused": (["{data}", "--resident-rows", "9%", "--option", "acceleration=none"], "resident rows are"),
     "resident rows": (["{data}", "--solver", "smo", "--resident-rows", "many"], "resident rows 'many'"),
     "too few resident rows": (["{data}", "--solver", "smo", "--resident-rows", "1"], "at least two are needed"),
-    "gamma no number": (["{data}", "--gamma", "wide"], "argument --gamma: invalid parse_gamma value: 'wide'"),
+    "gamma no number": (["{data}", "--gamma", "wide"], "argument --gamma: 'wide': write a number, scale or auto; see"),
     "gamma zero": (["{data}", "--solver", "smo", "--kernel", "rbf", "--gamma", "0"], "gamma is 0.0; it must be"),
     "degree": (["{data}", "--degree", "0"], "argument --degree"),
     "coef0": (["{data}", "--solver", "irwls", "--kernel", "poly", "--coef0", "inf"], "coef0 is inf; it must be finite"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 from streamsvm import LinearSVC, delete, ingest
 from streamsvm.data.dataset import Dataset
@@ -186,6 +187,58 @@ def test_bfloat16_of_ml_dtypes(tmp_path: Path) -> None:
     values = X.astype(ml_dtypes.bfloat16)
     dataset = ingest(values, tmp_path / "rows.zarr", Y, dtype="bfloat16", shuffle=None)
     np.testing.assert_array_equal(dataset.read(0).X, values.astype(np.float32))
+
+
+def in_npy(folder: Path, untyped: Any) -> Any:
+    np.save(folder / "X.npy", untyped)
+    np.save(folder / "y.npy", Y)
+    return [folder / "X.npy", folder / "y.npy"]
+
+
+def in_npz(folder: Path, untyped: Any) -> Any:
+    np.savez(folder / "rows.npz", X=untyped, y=Y)
+    return folder / "rows.npz"
+
+
+def in_hdf5(folder: Path, untyped: Any) -> Any:
+    h5py = pytest.importorskip("h5py", reason="HDF5 needs h5py")
+    return h5py.File(folder / "rows.h5", "w").create_dataset("X", data=untyped, chunks=(300, 12))
+
+
+def in_hdf5_as_float(folder: Path, untyped: Any) -> Any:
+    """bfloat16 as HDF5 itself describes it: 1 sign, 8 exponent (bias 127) and 7 fraction bits."""
+    h5py = pytest.importorskip("h5py", reason="HDF5 needs h5py")
+    kind = h5py.h5t.IEEE_F32LE.copy()
+    kind.set_fields(15, 7, 8, 0, 7)
+    kind.set_size(2)
+    kind.set_ebias(127)
+    file, space = h5py.File(folder / "rows.h5", "w"), h5py.h5s.create_simple(untyped.shape)
+    h5py.h5d.create(file.id, b"X", kind, space).write(space, space, VALUES["bfloat16"])
+    return file["X"]
+
+
+def in_zarr(folder: Path, untyped: Any) -> Any:
+    array = zarr.create_array(folder / "X.zarr", shape=untyped.shape, chunks=(300, 12), dtype="V2", zarr_format=2)
+    array[:] = untyped
+    return array
+
+
+@pytest.mark.parametrize("kind", [np.asarray, in_npy, in_npz, in_hdf5, in_hdf5_as_float, in_zarr])
+def test_bfloat16_of_files_without_a_type_for_it(tmp_path: Path, kind: Any) -> None:
+    """numpy.save, h5py and Zarr write arrays of ml_dtypes as two bytes without a type, dtype V2."""
+    untyped = (VALUES["bfloat16"].view(np.uint32) >> 16).astype(np.uint16).view("V2")
+    source = untyped if kind is np.asarray else kind(tmp_path, untyped)
+    y = None if kind in (in_npy, in_npz) else Y  # files hold their own
+    dataset = ingest(source, tmp_path / "rows.zarr", y, dtype="bfloat16", shuffle=None)
+    np.testing.assert_array_equal(dataset.read(0).X, VALUES["bfloat16"])
+
+
+def test_values_that_are_no_numbers_are_refused_in_bytes_without_a_type(tmp_path: Path) -> None:
+    untyped = np.array([[0x3F80, 0x4000], [0x4040, 0x7FC0]], np.uint16).view("V2")  # 1, 2, 3, NaN
+    with pytest.raises(InputError, match=r"^X: row 2, column 2 \(counted from 1\): nan"):
+        ingest(untyped, tmp_path / "rows.zarr", [0, 1])
+    with pytest.raises(InputError, match=r"^X: \|V3 is not a number"):
+        ingest(np.zeros((2, 2), "V3"), tmp_path / "rows.zarr", [0, 1])
 
 
 def test_what_widens_float16_is_loaded_when_a_dataset_is_opened(tmp_path: Path) -> None:
