@@ -13,6 +13,7 @@ from streamsvm.cli.endings import say_what_is_left, sum_up
 from streamsvm.cli.resuming import tell_if_nothing_is_kept
 from streamsvm.cli.settings import count_workers, list_given, read_axes, read_settings
 from streamsvm.errors import InputError
+from streamsvm.problems.ranking import RANK
 from streamsvm.problems.registry import find_problem
 from streamsvm.training.statuses import STATUSES
 from streamsvm.urls import hide_secrets, is_remote
@@ -70,6 +71,7 @@ def train_model(options: argparse.Namespace) -> int:
     problem = find_problem(options.task)
     dataset = open_data(options, regression=not problem.has_classes, needs_labels=problem.needs_labels)
     train_options = settle_task(dataset, train_options)
+    _tell_of_queries(dataset, train_options)
     if options.plan:
         return _print_plan(dataset, train_options, options)
     if options.live is None:
@@ -81,6 +83,13 @@ def train_model(options: argparse.Namespace) -> int:
     with serve_page(options.out, options.live) as address:
         print(f"the run is shown on {address} while it lasts", file=sys.stderr, flush=True)
         return _train_on(dataset, train_options, options)
+
+
+def _tell_of_queries(dataset: Dataset, train_options: TrainOptions) -> None:
+    """Print a line if the rows belong to queries, and the training does not learn their order."""
+    if "qid" in dataset.vectors and train_options.task != RANK.name:
+        told = f"--task {train_options.task} does not read its query ids; --task {RANK.name} learns the order of the"
+        print(f"{dataset.name}: {told} rows of each query", file=sys.stderr)
 
 
 def _print_plan(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:

@@ -95,3 +95,13 @@ def test_settings_are_told_by_their_options(run: Run, data: Path, tmp_path: Path
     for given, told in cases.items():
         ran = run(*command, *given)
         assert (ran.code, ran.err.endswith(f"cannot be resumed with other settings: {told}\n")) == (2, True), ran.err
+
+
+def test_a_training_that_does_not_read_the_queries_says_so(run: Run, tmp_path: Path) -> None:
+    rows = "".join(f"{k % 2} qid:{k // 4} 1:{k % 2 + k / 50} 2:1\n" for k in range(24))
+    (tmp_path / "rows.svm").write_text(rows)
+    assert run("ingest", tmp_path / "rows.svm", tmp_path / "rows.zarr").code == 0
+    ran = run("train", tmp_path / "rows.zarr", "--out", tmp_path / "classes")
+    assert (ran.code, "--task classify does not read its query ids; --task rank learns" in ran.err) == (0, True)
+    ran = run("train", tmp_path / "rows.zarr", "--out", tmp_path / "ranks", "--task", "rank")
+    assert (ran.code, "query ids" in ran.err) == (0, False)

@@ -120,7 +120,7 @@ def test_the_same_bits_on_workers_and_after_an_interruption(tmp_path: Path) -> N
     dataset = CURVED.store(tmp_path / "rows.zarr", 4000)
     options = replace(OPTIONS, resident_rows="30%")
     whole = train(dataset, options)
-    assert whole.passes > 3
+    assert whole.passes > 2
     on_workers = train(dataset, replace(options, threads=None, workers=2))
     assert on_workers.model_sha256 == whole.model_sha256
     first = train(dataset, replace(options, max_passes=2), tmp_path / "run")
