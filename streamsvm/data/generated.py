@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.destination import new_folder
 from streamsvm.data.open_dataset import open_dataset
@@ -102,6 +103,8 @@ def write_generated(destination: str | Path, n_rows: int, truth: Truth) -> Datas
     with new_folder(Path(destination)) as folder:
         writer = DatasetWriter(folder, shape, ("y",), CHUNK_BYTES, "crc32c")
         for rows in truth.make_blocks(n_rows):
+            if interrupts.are_ending():  # in a thread, too
+                raise KeyboardInterrupt
             assert rows.y is not None
             counts += np.bincount(rows.y, minlength=2)
             writer.append(rows)

@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamsvm.cli import demo
-from streamsvm.cli.demo import BUDGET_BYTES, run_demo, show_larger_than_memory
+from streamsvm.cli.demo import BUDGET_BYTES, begin_writing, run_demo, show_larger_than_memory
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.errors import InputError
 from tests.conftest import ROOT
@@ -93,15 +94,17 @@ def test_little_disk_means_less_data(
 ) -> None:
     free_bytes = 40 * 10**6
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, free_bytes))
-    assert show_larger_than_memory(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        assert show_larger_than_memory(tmp_path, begin_writing(tmp_path, pool).result())
     assert "Only 40.0 MB are free here" in capsys.readouterr().out
     assert open_dataset(tmp_path / "generated.zarr").nbytes <= free_bytes / 2
 
 
 def test_no_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, 10**6))
-    with pytest.raises(InputError, match=r"only 1.0 MB are free; name a roomier folder by --out"):
-        show_larger_than_memory(tmp_path)
+    no_room = pytest.raises(InputError, match=r"only 1.0 MB are free; name a roomier folder by --out")
+    with no_room, ThreadPoolExecutor(1) as pool:
+        begin_writing(tmp_path, pool)
     assert not list(tmp_path.iterdir())
 
 
@@ -112,7 +115,7 @@ def test_a_claim_that_does_not_hold_is_told(
     good = {"status": "converged", "peak_memory_bytes": 1, "projected_memory_bytes": BUDGET_BYTES, "relative_gap": 0.0}
     result = {**good, "passes": 1, "seconds": 1.0, "read_bytes": 1, **broken}
     monkeypatch.setattr(demo, "_run_for_json", lambda folder, command: result)
-    monkeypatch.setattr(demo, "write_generated", lambda *_: type("Data", (), {"nbytes": 1}))
+    monkeypatch.setattr(demo, "write_generated", lambda *_: type("Data", (), {"nbytes": 1, "n_rows": 1}))
     monkeypatch.setattr(demo, "show_real_data", lambda folder: True)
     assert run_demo(tmp_path / "out") == 1
     assert ("NOT KEPT" in capsys.readouterr().out) == ("peak_memory_bytes" in broken)
