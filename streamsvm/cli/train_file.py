@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from streamsvm.data.dataset import Dataset
 
 CACHE = ".cache.zarr"  # the end of the dataset's name
+OPTION = " --"  # in a message that names an option of `ingest` as a remedy, which `train` has not, but for --label
 
 
 def open_data(options: argparse.Namespace, *, regression: bool, needs_labels: bool) -> Dataset:
@@ -21,12 +22,15 @@ def open_data(options: argparse.Namespace, *, regression: bool, needs_labels: bo
 
     regression, needs_labels: whether the labels are numbers to be predicted, and whether there must be labels.
     """
+    from streamsvm.data.formats import has_known_ending
     from streamsvm.data.hdf5 import is_h5ad
     from streamsvm.data.open_dataset import open_dataset
     from streamsvm.data.sources import is_folder_of_files
 
     groups = getattr(options, "groups", None)
     local = None if is_remote(options.data) else Path(options.data)
+    if local is not None and has_known_ending(local) and not local.exists():
+        raise InputError(f"{local}: no such file")
     if local is None or (is_h5ad(local) and not regression) or not (local.is_file() or is_folder_of_files(local)):
         return open_dataset(options.data, options.label, groups, options.cache)
     if not local.is_file() or getattr(options, "plan", False):
@@ -64,13 +68,21 @@ def _ingest_once(file: Path, wanted: dict[str, Any], options: argparse.Namespace
         if "source_state" not in found.meta:
             raise InputError(f"{cache}: is a dataset that another command wrote: train on it, or remove it")
     guess_format(file)  # raises InputError for files that are not read
-    print(f"{file}: its rows are written to {cache}, which later trainings use, too", file=sys.stderr)
     line = Line()
+    counter = RowCounter(line)
+
+    def show(n_rows: int) -> None:
+        if not counter.n_rows:  # what is wrong with the first rows is told without this
+            print(f"{file}: its rows are written to {cache}, which later trainings use, too", file=sys.stderr)
+        counter.add(n_rows - counter.n_rows)
+
     columns = Columns(label=wanted["label"], groups=wanted["groups"], require_label=wanted["needs_labels"])
     settings = IngestOptions(regression=wanted["regression"], overwrite=True, source_state=state)
     try:
-        return ingest(file, cache, columns=columns, options=settings, report=RowCounter(line).show)
+        return ingest(file, cache, columns=columns, options=settings, report=show)
     except InputError as error:
+        if OPTION not in str(error).replace(" --label", ""):
+            raise
         raise InputError(f"{error}; where more than --label is needed, {_tell_commands(options)}") from error
     finally:
         line.close()

@@ -110,3 +110,13 @@ def test_a_file_that_is_not_read_is_refused_at_once(run: Run, tmp_path: Path) ->
     ran = run("train", tmp_path / "t.xlsx", "--out", tmp_path / "run")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert "t.xlsx: .xlsx files are not read: save the table as CSV or Parquet" in ran.err
+
+
+def test_what_is_wrong_with_a_file_is_told_in_one_line(run: Run, tmp_path: Path) -> None:
+    """The hint at `ingest` comes only where an option of it would help, and no line tells of rows that are not read."""
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "text.csv").write_text("a,b,label\n1,x,0\n2,y,1\n")
+    for name, fault, hint in (("empty.csv", "no rows", 0), ("none.csv", "no such file", 0), ("text.csv", "not a n", 1)):
+        ran = run("train", tmp_path / name, "--out", tmp_path / "run")
+        assert (ran.code, ran.err.count("\n"), ran.err.count("streamsvm ingest")) == (2, 1, hint)
+        assert fault in ran.err
