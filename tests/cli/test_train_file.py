@@ -112,7 +112,7 @@ def test_a_file_that_is_not_read_is_refused_at_once(run: Run, tmp_path: Path) ->
     assert "t.xlsx: .xlsx files are not read: save the table as CSV or Parquet" in ran.err
 
 
-def test_what_is_wrong_with_a_file_is_told_in_one_line(run: Run, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_file_is_told_in_one_line(run: Run, tmp_path: Path) -> None:  # noqa: F811
     """The hint at `ingest` comes only where an option of it would help, and no line tells of rows that are not read."""
     (tmp_path / "empty.csv").touch()
     (tmp_path / "text.csv").write_text("a,b,label\n1,x,0\n2,y,1\n")
