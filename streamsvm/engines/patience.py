@@ -66,9 +66,10 @@ class Patience:
                 return [(address, k) for address in sorted(workers) for k in range(workers[address]["nthreads"])]
 
     def results(self, submits: Sequence[Callable[[], Future]]) -> Iterator[Any]:
-        """Submit tasks, and yield their results, in order; a task that is lost MOST_TRIES times ends it. See `result`.
+        """Submit tasks, and yield their results, in order. See `result`.
 
-        In the end, also after a failure or Ctrl-C, all tasks are let go, so that those under way end early.
+        A task that is lost is submitted again, unless it was lost MOST_TRIES times. In the end, also after a failure or
+        Ctrl-C, all tasks are let go, so that those under way end early.
         """
         futures = [submit() for submit in submits]
         try:

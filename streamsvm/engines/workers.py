@@ -72,18 +72,15 @@ def prepare_workers(client: Client, load: Load) -> list[ReadyWorker]:
     """
     patience = Patience(client, "the preparation of the workers")
     _wait_for_workers(client)
-    for _ in range(MOST_TRIES):
+    lost = f"scheduler {patience.address}: its workers were lost before the first pass"
+    for tries in range(MOST_TRIES):
+        if tries:
+            LOGGER.warning("%s; waiting for others", lost)
+            _await_others(patience)
         ready = _prepare_all(client, load)
         if ready:
             return ready
-        LOGGER.warning(
-            "scheduler %s: its workers were lost before the first pass; waiting for others", patience.address
-        )
-        _await_others(patience)
-    lost = (
-        f"its workers were lost before the first pass, {MOST_TRIES} times in a row; see whether their memory is enough"
-    )
-    raise ConnectionError(f"scheduler {patience.address}: {lost}")
+    raise ConnectionError(f"{lost}, {MOST_TRIES} times in a row; see whether their memory is enough")
 
 
 def _prepare_all(client: Client, load: Load) -> list[ReadyWorker]:

@@ -77,11 +77,11 @@ class StepTasks:
         self._begin_step()
 
     def end_step(self, event: Event) -> bool:
-        """End the task of a step, and begin the next one unless the run is over. Return whether it is to end."""
-        is_told = self._tell(self.step, "end", event.make_model)
-        if not (event.status or is_told):
+        """End the task of a step, and begin the next one unless the run is over. Return whether a hook ends the run."""
+        is_to_end = self._tell(self.step, "end", event.make_model)
+        if not (event.status or is_to_end):
             self._begin_step()
-        return is_told
+        return is_to_end
 
     def end(self, model: Any) -> None:
         """End the task of the fit."""

@@ -51,8 +51,10 @@ class KernelSVM(BaseSVM):  # type: ignore[misc]
         X = model.support_vectors
         coef = np.atleast_2d(model.dual_coef)
         if isinstance(X, CsrRows):
-            self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape)
+            parts = show_only(X.data), show_only(X.indices), show_only(X.indptr)
+            self.support_vectors_ = csr_array(parts, X.shape)
             self.dual_coef_ = csr_array(coef)
+            self.dual_coef_.data.flags.writeable = False
         else:
             self.support_vectors_, self.dual_coef_ = show_only(X), show_only(coef)
         self._gamma = model.kernel.gamma

@@ -137,9 +137,8 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
     def _count_each(self, result: Result) -> list[int]:
         """Return the pair steps of SMO of each problem where these are counted, or else the steps."""
         each = result.problems or [{"steps": result.steps, **result.history[-1]}]
-        return [
-            problem.get("pairs", problem["steps"]) if self._counts_pairs() else problem["steps"] for problem in each
-        ]
+        counted = "pairs" if self._counts_pairs() else "steps"
+        return [problem.get(counted, problem["steps"]) for problem in each]
 
     def _tell_limit(self, result: Result) -> str:
         """Return, of a limit of pair steps, also the words of scikit-learn, by which its warning is filtered."""

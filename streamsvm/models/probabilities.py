@@ -31,8 +31,7 @@ def find_probabilities(model: Model, scores: F64) -> F64:
     name = find_calibration(model.info)
     if name is not None:
         way = CALIBRATIONS[name]
-        apply = way.apply_each if model.problem.has_label_sets and way.apply_each is not None else way.apply
-        return apply(model.info[way.key], scores)
+        return way.choose_apply(model.problem.has_label_sets)(model.info[way.key], scores)
     require_probabilities(model)
     if model.problem.has_label_sets:
         return np.asarray(expit(scores), np.float64)

@@ -46,14 +46,18 @@ class Calibration:
     apply_each: Callable[[Any, F64], F64] | None = None
     needs_every_class: bool = True
 
+    def choose_apply(self, has_label_sets: bool) -> Callable[[Any, F64], F64]:
+        """Return `apply_each` for rows with sets of labels, if there is one, and otherwise `apply`."""
+        return self.apply_each if has_label_sets and self.apply_each is not None else self.apply
 
-def _each_class(scores: F64, codes: Truth) -> list[tuple[F64, Any]]:
+
+def _each_class(scores: F64, truth: Truth) -> list[tuple[F64, Any]]:
     """Return each score of the rows, with whether the rows are of the class, or have the label, that it stands for."""
-    if codes.ndim == 2:
-        return list(zip(scores.T, codes.T, strict=True))
+    if truth.ndim == 2:
+        return list(zip(scores.T, truth.T, strict=True))
     if scores.shape[1] == 1:
-        return [(scores[:, 0], codes == 1)]
-    return [(scores[:, k], codes == k) for k in range(scores.shape[1])]
+        return [(scores[:, 0], truth == 1)]
+    return [(scores[:, k], truth == k) for k in range(scores.shape[1])]
 
 
 def share_out(each: F64) -> F64:

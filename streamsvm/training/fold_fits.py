@@ -76,8 +76,7 @@ class HeldOut:
         ValueError if the rows do not suffice.
         """
         measured, has_sets = Reliability(), self.truth.ndim == 2
-        apply = way.apply_each if has_sets and way.apply_each is not None else way.apply
-        add = measured.add_sets if has_sets else measured.add
+        apply, add = way.choose_apply(has_sets), measured.add_sets if has_sets else measured.add
         for k in np.unique(self.fold):
             mine = self.fold == k
             stored = way.fit(self.scores[~mine], self.truth[~mine], self.weight[~mine])

@@ -143,12 +143,13 @@ def test_workers_that_are_lost_again_and_again_before_the_first_pass_are_given_u
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As workers are whose memory is too small for the kernels."""
-    tries: list[Client] = []
+    tries, waits = list[Client](), list[Any]()
     monkeypatch.setattr(workers, "_prepare", lambda client, *_: tries.append(client) or [])
-    monkeypatch.setattr(workers, "_await_others", lambda _: None)
+    monkeypatch.setattr(workers, "_await_others", waits.append)
     with pytest.raises(ConnectionError, match=r"scheduler tcp://c:1: its workers were lost .* 3 times in a row"):
         prepare_workers(TwoHosts(), compile_kernels)
     assert len(tries) == 6, "two hosts' first workers, and the others, three times"
+    assert len(waits) == 2, "nobody is waited for after the last try"
 
 
 def test_training_on_the_cluster_of_others_gives_the_same_bits(dataset: Dataset) -> None:

@@ -154,6 +154,13 @@ def test_what_a_sum_of_kernels_is_made_of_cannot_be_written_to(name: str) -> Non
             getattr(model, name)[...] = 1.0
 
 
+@pytest.mark.parametrize("name", ["dual_coef_", "support_vectors_"])
+def test_what_a_sum_of_kernels_of_sparse_rows_is_made_of_cannot_be_written_to(name: str) -> None:
+    model = SVC().fit(csr_array(X), Y)
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(model, name).data[...] = 1.0
+
+
 @pytest.mark.parametrize("kind", [LinearSVC, LogisticRegression, LinearSVR, LinearOneClassSVM, RankSVM])
 @pytest.mark.parametrize("many", [False, True])
 def test_weights_and_biases_of_linear_models_predict_as_they_are_now(kind: Any, many: bool, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ is expected to lower P by little: what is left is less than the difference betwe
 
 Where the costs are so large that a row alone could decide, the steps would be made much shorter again and again, since
 rows lose and gain curvature on the way. So P is minimised with smaller costs first, and each minimiser is the start for
-costs that are ten times as large.
+costs that are STAGE times as large.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ LITTLE_BEFORE = 0.01  # of P, with costs that are not the last
 def minimise_sample(settings: LabelNewton, state: State, codes: I64, sample: Rows) -> State:
     """Return the state with the minimisers of these labels for the sample as the next points, some labels at a time."""
     rows = weigh_rows(sample, settings.n_rows / sample.n_rows)
-    few = ROWS_A_WEIGHT * (settings.n_features + 1)
-    own, next_w = replace(settings, tol=0.0), state.next_w.copy()
+    few = min(ROWS_A_WEIGHT * (settings.n_features + 1), settings.curvature_rows)
+    next_w = state.next_w.copy()
     for at in range(0, len(codes), BLOCK_LABELS):
         part = codes[at : at + BLOCK_LABELS]
         W = np.zeros((len(part), settings.n_features + 1))
         shares = _choose_shares(settings, part, sample)
-        if len(shares) == 1:
-            own = replace(own, curvature_rows=min(few, settings.curvature_rows))
+        own = replace(settings, tol=0.0, curvature_rows=few if len(shares) == 1 else settings.curvature_rows)
         for share in shares:
             costs, at_zero = share * settings.costs[part], share * settings.at_zero[part]
             few_labels = replace(own, costs=costs, at_zero=at_zero, side_by_side=len(part))

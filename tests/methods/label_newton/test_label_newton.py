@@ -19,9 +19,12 @@ from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import resident_bytes
 from streamsvm.methods import set_up as set_up_module
-from streamsvm.methods.label_newton import setup, sums
+from streamsvm.methods.label_newton import sample, setup, sums
+from streamsvm.methods.label_newton.row_losses import CODES
+from streamsvm.methods.label_newton.steps import LabelNewton, start_state
 from streamsvm.methods.set_up import set_up, settle_task
 from streamsvm.models.model import LinearModel
+from streamsvm.numeric.rows import Rows
 from streamsvm.training.loop import Result
 from streamsvm.training.train import TrainOptions, train
 from streamsvm.training.verify import verify
@@ -123,6 +126,22 @@ def test_large_costs_of_about_as_many_rows_as_features_take_few_reads(C: float, 
         theirs = problem.value(label, fit_by_sklearn(problem, label, loss, (C, C)), loss, (C, C))
         assert found.problems[label]["lower_bound"] <= theirs * (1 + 1e-12)
         assert value <= theirs * (1 + 1e-3)
+
+
+def test_the_start_of_a_label_does_not_depend_on_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large costs are reached with the curvature of more rows, also where a block with small costs came first."""
+    monkeypatch.setattr(sample, "BLOCK_LABELS", 1)
+    random = np.random.default_rng(0)
+    X = random.normal(size=(800, 6)).astype(np.float32)
+    y = np.argmax(X[:, :3] + random.normal(size=(800, 3)), axis=1).astype(np.int32)
+    costs = np.repeat([[1e-3], [10.0]], 2, axis=1)
+    settings = LabelNewton(CODES["squared_hinge"], costs, 800 * costs[:, 0], 1e-3, 1.0, 448, 2, 800, 6, 24)
+    both, alone = (
+        sample.minimise_sample(settings, start_state(settings), codes, Rows(0, X, y)).next_w
+        for codes in (np.arange(2), np.array([1]))
+    )
+    assert np.any(both[0])
+    np.testing.assert_array_equal(both[1], alone[1])
 
 
 def test_balanced_weights_are_those_of_each_label(loss: str, tmp_path: Path) -> None:
