@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.methods.feature_map.options import FeatureOptions
 from streamsvm.numeric.rows import F64
@@ -81,8 +81,11 @@ class BaseLinear(BaseSVM):  # type: ignore[misc]
 
 def put_weights(model: Any, coef: Any, intercept: Any) -> Any:
     """Return the model with these weights and this bias, which users may have changed as those of scikit-learn's."""
-    coef = np.asarray(coef, np.float64).reshape(model.coef.shape)
-    intercept = np.asarray(intercept, np.float64).reshape(np.shape(model.intercept))
+    coef, intercept = np.asarray(coef, np.float64), np.asarray(intercept, np.float64)
+    for name, given, own in (("coef_", coef, model.coef), ("intercept_", intercept, model.intercept)):
+        if given.size != np.size(own):
+            raise InputError(f"{name}: {say_count(given.size, 'value')}, but the model has {np.size(own):,}")
+    coef, intercept = coef.reshape(model.coef.shape), intercept.reshape(np.shape(model.intercept))
     if np.array_equal(coef, model.coef) and np.array_equal(intercept, model.intercept):
         return model
     return replace(model, coef=coef, intercept=intercept if intercept.ndim else float(intercept))

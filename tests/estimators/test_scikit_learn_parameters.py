@@ -184,5 +184,12 @@ def test_weights_and_biases_of_linear_models_predict_as_they_are_now(kind: Any, 
     fitted.save(tmp_path / "model.npz")
 
 
+def test_weights_of_another_number_are_refused() -> None:
+    fitted = LinearSVC().fit(X, Y)
+    fitted.coef_ = np.ones(X.shape[1] + 1)
+    with pytest.raises(InputError, match=rf"^coef_: {X.shape[1] + 1} values, but the model has {X.shape[1]}$"):
+        fitted.predict(X)
+
+
 def score(fitted: Any) -> Any:
     return fitted.decision_function(X) if hasattr(fitted, "decision_function") else fitted.predict(X)

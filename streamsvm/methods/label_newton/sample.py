@@ -37,6 +37,7 @@ def minimise_sample(settings: LabelNewton, state: State, codes: I64, sample: Row
         part = codes[at : at + BLOCK_LABELS]
         W = np.zeros((len(part), settings.n_features + 1))
         shares = _choose_shares(settings, part, sample)
+        # Near the optimum of small costs few rows are enough for a step; with large ones the steps are short as it is.
         own = replace(settings, tol=0.0, curvature_rows=few if len(shares) == 1 else settings.curvature_rows)
         for share in shares:
             costs, at_zero = share * settings.costs[part], share * settings.at_zero[part]
@@ -48,8 +49,8 @@ def minimise_sample(settings: LabelNewton, state: State, codes: I64, sample: Row
 
 def _choose_shares(settings: LabelNewton, codes: I64, rows: Rows) -> list[float]:
     """Return the shares of the costs with which P is minimised one after the other; the last one is 1."""
-    values = rows.X.data if isinstance(rows.X, CsrRows) else rows.X
-    square = float(np.sum(np.square(values), dtype=np.float64)) / rows.n_rows + settings.bias_feature**2
+    values = rows.X.data if isinstance(rows.X, CsrRows) else rows.X.reshape(-1)
+    square = float(np.einsum("i,i->", values, values, dtype=np.float64)) / rows.n_rows + settings.bias_feature**2
     curvature = SHARPEST[settings.loss] * float(np.max(settings.costs[codes])) * square
     shares = [1.0]
     while curvature * shares[-1] > SMALL:
