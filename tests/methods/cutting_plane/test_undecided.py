@@ -229,7 +229,7 @@ def test_where_it_has_no_effect_it_is_refused(dataset: Dataset, tmp_path: Path) 
     with pytest.raises(InputError, match="scratch is for one training"):
         tune(dataset, options, [1.0, 2.0], [], folds=2)
     with pytest.raises(InputError, match="scratch is for one training"):
-        require_folds(options)
+        require_folds(options, "sigmoid")
     codes = (np.arange(3000) % 3).astype(np.int32)
     with pytest.raises(InputError, match="3 classes: scratch is for one training"):
         train(ArrayDataset(np.random.default_rng(0).normal(size=(3000, 4)), codes, np.arange(3)), options)
