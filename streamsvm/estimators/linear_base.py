@@ -81,11 +81,22 @@ class BaseLinear(BaseSVM):  # type: ignore[misc]
 
 def put_weights(model: Any, coef: Any, intercept: Any) -> Any:
     """Return the model with these weights and this bias, which users may have changed as those of scikit-learn's."""
-    coef = np.asarray(coef, np.float64).reshape(model.coef.shape)
-    intercept = np.asarray(intercept, np.float64).reshape(np.shape(model.intercept))
+    coef, intercept = _read_numbers("coef_", coef, model.coef), _read_numbers("intercept_", intercept, model.intercept)
     if np.array_equal(coef, model.coef) and np.array_equal(intercept, model.intercept):
         return model
     return replace(model, coef=coef, intercept=intercept if intercept.ndim else float(intercept))
+
+
+def _read_numbers(name: str, given: Any, expected: Any) -> F64:
+    """Return numbers that a user has set, in the shape of those expected; InputError for others."""
+    try:
+        numbers = np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is {type(given).__name__}; an array of numbers is expected") from error
+    shape = np.shape(expected)
+    if numbers.shape not in (shape, (1, *shape)):
+        raise InputError(f"{name} has the shape {numbers.shape}; that of the model is {shape}")
+    return numbers.reshape(shape)
 
 
 def read_fit_intercept(problem: Any) -> bool:

@@ -17,7 +17,8 @@ import numpy as np
 from streamsvm import interrupts
 from streamsvm.methods.label_newton.steps import SHARPEST, LabelNewton, State, start_state, take_step
 from streamsvm.methods.label_newton.sums import BLOCK_LABELS, BLOCK_ROWS, add_totals, start_totals
-from streamsvm.numeric.rows import F64, I64, CsrRows, Rows
+from streamsvm.numeric.kernels import compute_squares
+from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.numeric.samples import weigh_rows
 
 LITTLE = 1e-3  # of P: where the next step is expected to lower P by less, the sample is minimised
@@ -49,8 +50,7 @@ def minimise_sample(settings: LabelNewton, state: State, codes: I64, sample: Row
 
 def _choose_shares(settings: LabelNewton, codes: I64, rows: Rows) -> list[float]:
     """Return the shares of the costs with which P is minimised one after the other; the last one is 1."""
-    values = rows.X.data if isinstance(rows.X, CsrRows) else rows.X
-    square = float(np.sum(np.square(values), dtype=np.float64)) / rows.n_rows + settings.bias_feature**2
+    square = float(np.mean(compute_squares(rows.X, np.float64))) + settings.bias_feature**2
     curvature = SHARPEST[settings.loss] * float(np.max(settings.costs[codes])) * square
     shares = [1.0]
     while curvature * shares[-1] > SMALL:

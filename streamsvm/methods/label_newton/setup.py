@@ -28,6 +28,7 @@ from streamsvm.methods.label_newton.sums import (
 )
 from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.models.model import LinearModel
+from streamsvm.numeric.kernels import compute_squares
 from streamsvm.numeric.label_sets import pack_sets
 from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.numeric.samples import draw_sample
@@ -200,4 +201,5 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
         combine_totals(totals, start_totals(2, 3)).finish()
         add_active(np.ones((2, 2)), np.ones((2, 3)), totals.gradients)
     run_products(sets, sets.label_sets)
+    compute_squares(rows.X, np.float64)
     advance(np.zeros(2), np.ones(2), np.ones(2), np.ones(2, np.float32), 1.0)
