@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.errors import InputError, say_count
+from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.methods.feature_map.options import FeatureOptions
 from streamsvm.numeric.rows import F64
@@ -81,14 +81,22 @@ class BaseLinear(BaseSVM):  # type: ignore[misc]
 
 def put_weights(model: Any, coef: Any, intercept: Any) -> Any:
     """Return the model with these weights and this bias, which users may have changed as those of scikit-learn's."""
-    coef, intercept = np.asarray(coef, np.float64), np.asarray(intercept, np.float64)
-    for name, given, own in (("coef_", coef, model.coef), ("intercept_", intercept, model.intercept)):
-        if given.size != np.size(own):
-            raise InputError(f"{name}: {say_count(given.size, 'value')}, but the model has {np.size(own):,}")
-    coef, intercept = coef.reshape(model.coef.shape), intercept.reshape(np.shape(model.intercept))
+    coef, intercept = _read_numbers("coef_", coef, model.coef), _read_numbers("intercept_", intercept, model.intercept)
     if np.array_equal(coef, model.coef) and np.array_equal(intercept, model.intercept):
         return model
     return replace(model, coef=coef, intercept=intercept if intercept.ndim else float(intercept))
+
+
+def _read_numbers(name: str, given: Any, expected: Any) -> F64:
+    """Return numbers that a user has set, in the shape of those expected; InputError for others."""
+    try:
+        numbers = np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is {type(given).__name__}; an array of numbers is expected") from error
+    shape = np.shape(expected)
+    if numbers.shape not in (shape, (1, *shape)):
+        raise InputError(f"{name} has the shape {numbers.shape}; that of the model is {shape}")
+    return numbers.reshape(shape)
 
 
 def read_fit_intercept(problem: Any) -> bool:

@@ -184,12 +184,25 @@ def test_weights_and_biases_of_linear_models_predict_as_they_are_now(kind: Any, 
     fitted.save(tmp_path / "model.npz")
 
 
-def test_weights_of_another_number_are_refused() -> None:
-    fitted = LinearSVC().fit(X, Y)
-    fitted.coef_ = np.ones(X.shape[1] + 1)
-    with pytest.raises(InputError, match=rf"^coef_: {X.shape[1] + 1} values, but the model has {X.shape[1]}$"):
-        fitted.predict(X)
-
-
 def score(fitted: Any) -> Any:
     return fitted.decision_function(X) if hasattr(fitted, "decision_function") else fitted.predict(X)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("coef_", lambda w: w.T, "the shape"),
+        ("coef_", lambda w: w[:, :-1], "the shape"),
+        ("coef_", csr_array, "an array of numbers"),
+        ("coef_", lambda _: "abc", "an array of numbers"),
+        ("intercept_", lambda _: np.zeros(7), "the shape"),
+    ],
+)
+def test_weights_that_are_none_of_the_model_are_named(name: str, given: Any, told: str) -> None:
+    """A transposed array has as many numbers, and was silently taken in another order."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4))
+    fitted = LinearSVC(C=0.1).fit(X, np.argmax(X[:, :3], axis=1))
+    setattr(fitted, name, given(fitted.coef_))
+    with pytest.raises(InputError, match=f"^{name} (is|has) .*{told}"):
+        fitted.predict(X)

@@ -75,4 +75,4 @@ def _minimise(settings: LabelNewton, codes: I64, rows: Rows, W: F64, little: flo
         places = np.flatnonzero(~near & (state.statuses == ""))
         if not len(places):
             break
-    return np.where(np.isfinite(state.values)[:, None] & (state.lengths == 1.0)[:, None], state.next_w, state.best_w)
+    return np.where(near[:, None], state.next_w, state.best_w)  # a step that promises much may be a bad one

@@ -144,6 +144,13 @@ def test_the_start_of_a_label_does_not_depend_on_those_before_it(monkeypatch: py
     np.testing.assert_array_equal(both[1], alone[1])
 
 
+def test_features_whose_squares_overflow_float32(loss: str, tmp_path: Path) -> None:
+    problem = make_labels(7, n=60, d=3)
+    rows = LabelProblem(problem.X * np.float32(1e20), problem.Y).store(tmp_path / "rows")
+    found = train(rows, replace(OPTIONS, C=1e-8, loss=loss, max_passes=3))
+    assert 0.0 <= found.lower_bound <= found.objective < np.inf
+
+
 def test_balanced_weights_are_those_of_each_label(loss: str, tmp_path: Path) -> None:
     problem = make_labels(5, weighted=True, empty=False)
     assert problem.weight is not None
