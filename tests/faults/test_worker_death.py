@@ -132,8 +132,8 @@ def die_in_the_first_group(markers: list[str], totals: Any, rows: Rows, *shared:
 def test_a_single_group_that_was_lost_too_often_is_tried_again(
     both_alive: Client, dataset: Dataset, undisturbed: Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Workers may die of something else. The task of two groups is cut in two; then the first group is lost twice."""
-    markers = [str(tmp_path / f"death-{k}") for k in range(3)]
+    """Workers may die of something else. The task of two groups is cut in two; then the first group is lost once."""
+    markers = [str(tmp_path / f"death-{k}") for k in range(2)]
     monkeypatch.setattr(PassOnWorkers, "_steal", lambda *_: [])
     monkeypatch.setattr(segments, "add_to_totals", partial(die_in_the_first_group, markers))
     result = train(dataset, OPTIONS, client=both_alive)
