@@ -186,6 +186,7 @@ def tune_model(options: argparse.Namespace) -> int:
         require_folds(settings, options.probabilities)
     problem = find_problem(options.task)
     dataset = open_data(options, regression=not problem.has_classes, needs_labels=problem.needs_labels)
+    _tell_of_queries(dataset, settings)
     tell_if_nothing_is_kept(options)
     try:
         folder = options.out, options.resume, options.overwrite
