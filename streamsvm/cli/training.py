@@ -13,7 +13,6 @@ from streamsvm.cli.endings import say_what_is_left, sum_up
 from streamsvm.cli.resuming import tell_if_nothing_is_kept
 from streamsvm.cli.settings import count_workers, list_given, read_axes, read_settings
 from streamsvm.errors import InputError
-from streamsvm.problems.ranking import RANK
 from streamsvm.problems.registry import find_problem
 from streamsvm.training.statuses import STATUSES
 from streamsvm.urls import hide_secrets, is_remote
@@ -87,6 +86,8 @@ def train_model(options: argparse.Namespace) -> int:
 
 def _tell_of_queries(dataset: Dataset, train_options: TrainOptions) -> None:
     """Print a line if the rows belong to queries, and the training does not learn their order."""
+    from streamsvm.problems.ranking import RANK
+
     if "qid" in dataset.vectors and train_options.task != RANK.name:
         told = f"--task {train_options.task} does not read its query ids; --task {RANK.name} learns the order of the"
         print(f"{dataset.name}: {told} rows of each query", file=sys.stderr)
