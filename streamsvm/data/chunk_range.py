@@ -68,6 +68,10 @@ class ChunkRange(View):
         values = self.source.column(name)
         return None if values is None else values[int(self.chunk_starts[0]) : int(self.chunk_starts[-1])]
 
+    def column_of(self, name: str, index: int) -> npt.NDArray[Any] | None:
+        """See RowSource."""
+        return self.source.column_of(name, self.first + index)
+
     def tiles(self, index: int) -> Iterator[Rows]:
         """See RowSource."""
         return self.source.tiles(self.first + index)

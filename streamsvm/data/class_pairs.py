@@ -96,6 +96,11 @@ class PairOfClasses(View):
         own = values[self.members]
         return (own == self.codes[ONE]).astype(np.int32) if name == "y" else own
 
+    def column_of(self, name: str, index: int) -> npt.NDArray[Any] | None:
+        """See RowSource."""
+        values = self.column(name)
+        return None if values is None else values[slice(*self.chunk_starts[index : index + 2].tolist())]
+
     def tiles(self, index: int) -> Iterator[Rows]:
         """See RowSource."""
         for rows in self.source.tiles(index):

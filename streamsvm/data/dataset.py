@@ -209,6 +209,10 @@ class Dataset(Shown):
             return None
         return np.concatenate([self.read_vector(name, index) for index in range(self.n_chunks)])
 
+    def column_of(self, name: str, index: int) -> npt.NDArray[Any] | None:
+        """Return the part of `column(name)` that belongs to the rows of chunk `index`."""
+        return self.read_vector(name, index) if name in self.vectors else None
+
     def read_vector(self, name: str, index: int) -> npt.NDArray[Any]:
         """Return a vector of the rows of chunk `index` by its name (data.checks.VECTORS)."""
         return self._read_vector(name, *self._limits(index))

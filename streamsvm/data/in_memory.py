@@ -105,6 +105,11 @@ class ArrayDataset:
         """See RowSource."""
         return self._vectors().get(name)
 
+    def column_of(self, name: str, index: int) -> npt.NDArray[Any] | None:
+        """See RowSource."""
+        values = self.column(name)
+        return None if values is None else values[slice(*self.chunk_starts[index : index + 2].tolist())]
+
     def _vectors(self) -> dict[str, npt.NDArray[Any]]:
         return {name: values for name in VECTORS if (values := getattr(self, name)) is not None}
 

@@ -57,6 +57,15 @@ class OneLabel(View):
         sets = self.source.column("label_sets")
         return None if sets is None else find_label(sets, self.code).astype(np.int32)
 
+    def column_of(self, name: str, index: int) -> npt.NDArray[Any] | None:
+        """See RowSource."""
+        if name == "label_sets":
+            return None
+        if name != "y":
+            return self.source.column_of(name, index)
+        sets = self.source.column_of("label_sets", index)
+        return None if sets is None else find_label(sets, self.code).astype(np.int32)
+
 
 def sum_label_weights(source: RowSource) -> F64:
     """Return the sums of the sample weights of the rows without each label and with it, (L, 2)."""

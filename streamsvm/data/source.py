@@ -55,6 +55,9 @@ class RowSource(Protocol):
     def column(self, name: str) -> npt.NDArray[Any] | None:
         """Return a vector of all rows by its name (data.checks.VECTORS), or None if there is none."""
 
+    def column_of(self, name: str, index: int) -> npt.NDArray[Any] | None:
+        """Return the part of `column(name)` that belongs to the rows of chunk `index`."""
+
     @property
     def fingerprint(self) -> str:
         """A text that differs between different sources."""

@@ -168,6 +168,10 @@ class View:
         """See RowSource."""
         return self.source.column(name)
 
+    def column_of(self, name: str, index: int) -> npt.NDArray[Any] | None:
+        """See RowSource."""
+        return self.source.column_of(name, index)
+
     def tiles(self, index: int) -> Iterator[Rows]:
         """See RowSource."""
         for rows in self.source.tiles(index):
@@ -248,6 +252,13 @@ class OneClass(View):
     def column(self, name: str) -> npt.NDArray[Any] | None:
         """See RowSource."""
         values = self.source.column(name)
+        return self._code(name, values)
+
+    def column_of(self, name: str, index: int) -> npt.NDArray[Any] | None:
+        """See RowSource."""
+        return self._code(name, self.source.column_of(name, index))
+
+    def _code(self, name: str, values: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
         return (values == self.code).astype(np.int32) if name == "y" and values is not None else values
 
 
@@ -273,6 +284,11 @@ class Kept(View):
     def column(self, name: str) -> npt.NDArray[Any] | None:
         """See RowSource."""
         return self._weight if name == "sample_weight" else self.source.column(name)
+
+    def column_of(self, name: str, index: int) -> npt.NDArray[Any] | None:
+        """See RowSource."""
+        own = slice(*self.chunk_starts[index : index + 2].tolist())
+        return self._weight[own] if name == "sample_weight" else self.source.column_of(name, index)
 
     def _sum(self, weight: F64) -> F64 | None:
         sets, classes = self.source.column("label_sets"), self.source.classes

@@ -20,15 +20,27 @@ from streamsvm.numeric.rows import F64, I32, I64
 OWN_ROUNDINGS = 8  # the units in the last place that the last products and sums can lose
 
 
-def measure_pairs_exactly(scores: F64, pairs: Pairs, cost: float) -> tuple[float, float]:
-    """Return the loss at scores (n, 2), which are pairs of numbers, and how far it can be off. cost: K."""
+def sum_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[float, float, float]:
+    """Return loss / K at scores (n, 2), which are pairs of numbers, as a pair, and the sum of its terms' sizes."""
     query = np.repeat(np.arange(len(pairs.starts) - 1), np.diff(pairs.starts))
     order = np.lexsort((scores[:, 1], scores[:, 0], query))
     n_ranks = int(np.max(pairs.ranks, initial=0)) + 1
-    found, rest, size = _sum_pairs(scores[order], pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks)
-    loss = cost * (found + rest)
-    terms = 8.0 * (len(order) + 64.0)
+    found: tuple[float, float, float]
+    found = _sum_pairs(scores[order], pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks)
+    return found
+
+
+def round_sums(loss: float, size: float, n_rows: int, cost: float) -> tuple[float, float]:
+    """Return the loss and how far it can be off, from its sum over n rows and that of its terms' sizes. cost: K."""
+    loss *= cost
+    terms = 8.0 * (n_rows + 64.0)
     return loss, OWN_ROUNDINGS * UNIT * abs(loss) + bound_rounding(terms, 1.0) * UNIT * cost * size
+
+
+def measure_pairs_exactly(scores: F64, pairs: Pairs, cost: float) -> tuple[float, float]:
+    """Return the loss at scores (n, 2), which are pairs of numbers, and how far it can be off. cost: K."""
+    loss, rest, size = sum_pairs_exactly(scores, pairs)
+    return round_sums(loss + rest, size, len(scores), cost)
 
 
 def count_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[F64, F64]:

@@ -26,6 +26,7 @@ from streamsvm.problems.classification import share_out
 from streamsvm.problems.labels import code_as_classes
 from streamsvm.problems.measures import roc_area
 from streamsvm.problems.problem import Labels, Problem, Scored, join_scored
+from streamsvm.problems.query_pairs import require_ranks
 
 PLACES = (1, 5, 10)  # values of k in NDCG@k
 
@@ -45,8 +46,8 @@ def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
     assert ranks is not None
     if task == "roc-area" and len(classes) != 2:
         raise InputError(f"{source.name}: {say_count(len(classes), 'class')}; the area under the ROC curve is for two")
-    if task == "rank" and classes.dtype.kind not in "biuf":
-        raise InputError(f"{source.name}: labels are {str(classes[0])!r}, ..; ranks have to be numbers")
+    if task == "rank":
+        require_ranks(source)
     weight = np.ones(source.n_rows) if weight is None else weight
     qid = source.column("qid") if task == "rank" else None
     starts, roots = np.array([0, source.n_rows]), weight

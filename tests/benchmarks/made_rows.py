@@ -60,6 +60,10 @@ class MadeRows:
         """See RowSource."""
         return np.concatenate([self._draw_labels(index) for index in range(self.n_chunks)]) if name == "y" else None
 
+    def column_of(self, name: str, index: int) -> npt.NDArray[np.int32] | None:
+        """See RowSource."""
+        return self._draw_labels(index) if name == "y" else None
+
     def read(self, index: int) -> Rows:
         """Return chunk `index`, computed anew."""
         start, stop = self.chunk_starts[index : index + 2].tolist()

@@ -148,7 +148,7 @@ def test_resumed_after_each_step(dataset: Dataset, tmp_path: Path) -> None:
     assert n_steps > 4
     for step in (1, 2, n_steps - 1):
         out = tmp_path / f"stopped-{step}"
-        stopped = train(dataset, replace(OPTIONS, max_passes=2 * step - 1), out=out)
+        stopped = train(dataset, replace(OPTIONS, max_passes=step), out=out)
         assert (stopped.status, stopped.steps) == ("pass_limit", step)
         train(dataset, replace(OPTIONS, threads=2), out=out, resume=True)
         assert describe(out) == whole

@@ -1,7 +1,8 @@
 """The points at which the cuts of a ranking were made (see cutting_plane.origins).
 
-A step makes its cuts in two passes: the scores at both ends of a segment, and the sums of rows. So its notes hold the
-ends and the sums, and the state after it says which step on the segment each cut belongs to.
+Where the driver holds the scores, a step makes its cuts in two passes: the scores at both ends of a segment, and the
+sums of rows. So its notes hold the ends and the sums, and the state after it says which step on the segment each cut
+belongs to. Cuts of rows in queries are made at points, which their sums name.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from streamsvm.methods.cutting_plane.origins import Origin
+from streamsvm.methods.ranking.query_passes import CutSums
 from streamsvm.methods.ranking.solver import State, add_scores, add_sums
 from streamsvm.numeric.rows import F64
+from streamsvm.numeric.whole_queries import QuerySums
 from streamsvm.requests import Scan
 
 Note = tuple[str, F64]
@@ -25,6 +28,13 @@ def note_pass(request: Any, answer: Any) -> Iterator[Note]:
         yield "ends", request.shared[0]
     elif isinstance(request, Scan) and request.add is add_sums:
         yield "cuts", answer
+
+
+def note_query_cuts(request: Any, answer: Any) -> Iterator[Origin]:  # noqa: ARG001
+    """Yield the origins of the cuts that a pass over rows in queries has summed up; else nothing."""
+    if isinstance(answer, QuerySums) and isinstance(sums := answer.sums, CutSums):
+        for w, cut, offset in zip(sums.W, sums.cuts, sums.offsets.tolist(), strict=True):
+            yield Origin(cut, offset, w, w, 1.0)
 
 
 def list_origins(notes: Sequence[Note], state: State) -> Iterator[Origin]:

@@ -61,18 +61,17 @@ def draw_sample(pairs: Pairs, cost: float) -> Sample:
     return Sample(sample, rows, cost * pairs.total / total)
 
 
-def find_step(sample: Sample, start: F64, end: F64, squares: F64, slope: float) -> float:
-    """Return the step in [0, 1] from the scores `start` to `end` at which P is least according to the sample.
+def find_step(sample: Sample, start: F64, change: F64, squares: F64, slope: float) -> float:
+    """Return the step in [0, 1] at which P is least according to the sample, whose scores are start + step change.
 
     The step is the end of the last interval, just beyond the minimum. At the minimum some pairs begin to be active, and
     a cut before it would be one that is known already.
 
     squares (2,): the slope of 1/2 |w|^2 at the step t is squares[0] + t squares[1]; slope: the exact slope of P at 0.
     """
-    s, change = start[sample.rows], (end - start)[sample.rows]
 
     def find_slope(step: float) -> float:
-        coefs = measure_pairs(s + step * change, sample.pairs, sample.cost).coefs
+        coefs = measure_pairs(start + step * change, sample.pairs, sample.cost).coefs
         return float(squares[0] + step * squares[1] - coefs @ change)
 
     correction = slope - find_slope(0.0)

@@ -8,10 +8,13 @@ from functools import partial
 import numpy as np
 
 from streamsvm.data.groups import plan_groups
+from streamsvm.data.row_tiles import TILE_ITEMS, count_tile_rows
 from streamsvm.data.source import RowSource
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
+from streamsvm.methods.ranking import query_solver
 from streamsvm.methods.ranking import solver as ranking
 from streamsvm.methods.ranking.options import RankingOptions
+from streamsvm.methods.ranking.pair_losses import SAMPLE_ROWS, Sample
 from streamsvm.methods.ranking.solver import Ranking, State
 from streamsvm.models.model import RankModel
 from streamsvm.numeric.exact_losses import compute_exact_scores
@@ -22,23 +25,27 @@ from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.row_products import add_rows
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
+from streamsvm.problems.query_pairs import QueryPairs, find_query_pairs
 from streamsvm.problems.ranking import find_pairs
+from streamsvm.problems.registry import find_problem
 from streamsvm.requests import MemoryNeed
 
 ROW_VECTORS = 28  # vectors of 8 bytes a row at once: scores, also in twice the precision, and the counts of pairs
+LARGEST_QUERY_BYTES = 16 << 20  # With a larger query the driver holds the scores of all rows.
+SAMPLE_BYTES = 16 << 20  # of the rows that the line search looks at
+EDGES = 4  # times a query's rows: at both ends of a group of chunks, where two ends meet, and while they are joined
+TASK_BYTES = 320  # for each row of a tile: scores, also in twice the precision, what sorts them, and counts of pairs
 HELD_VECTORS = 7  # the part of them that is held between steps: pairs, this state and the next, and scores under way
 
 
 def set_up(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit:
     """Return the fit; raise InputError if the data have no pairs of rows to compare."""
+    if find_problem(options.task).reads_queries and source.column_of("qid", 0) is not None:
+        found = find_query_pairs(source, _count_sample_rows(source))
+        if _query_bytes(source, found.largest) <= LARGEST_QUERY_BYTES:
+            return _set_up_queries(source, options, own, found)
     pairs, weight = find_pairs(source, options.task)
-    settings = Ranking(
-        pair_cost=float(options.C) * weight / pairs.total,
-        tol=float(options.tol),
-        epsilon=own.epsilon,
-        accelerated=own.acceleration == "line-search",
-        max_cuts=own.max_cuts,
-    )
+    settings = _read_settings(options, own, weight / pairs.total)
     return Fit(
         method="cutting-plane",
         settings={"task": options.task, **asdict(settings)},
@@ -53,8 +60,38 @@ def set_up(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit
     )
 
 
+def _set_up_queries(source: RowSource, options: TrainOptions, own: RankingOptions, found: QueryPairs) -> Fit:
+    """Return the fit for rows in queries, none of which is so large that its rows are better not copied."""
+    settings = _read_settings(options, own, found.weight / found.total)
+    sample = Sample(found.sample, found.rows, settings.pair_cost * found.total / found.sample.total)
+    ends = int(source.chunk_starts[0]), int(source.chunk_starts[-1])
+    return Fit(
+        method="cutting-plane",
+        settings={"task": options.task, **asdict(settings)},
+        memory=partial(_need_query_memory, settings, source, found),
+        start=partial(ranking.start_state, source.n_features),
+        warm_start=partial(ranking.warm_state, settings),
+        solve=partial(query_solver.solve, settings, ends, found.total, sample),
+        make_model=partial(_make_model, source),
+        report=report_progress,
+        compiled=("ranking",),
+        dual=DualWatch("queries", source.n_features, settings.most_cuts(source.n_features)),
+    )
+
+
+def _read_settings(options: TrainOptions, own: RankingOptions, weight_of_pairs: float) -> Ranking:
+    """Return the settings. weight_of_pairs: the sum of the rows' weights, divided by that of the pairs'."""
+    return Ranking(
+        pair_cost=float(options.C) * weight_of_pairs,
+        tol=float(options.tol),
+        epsilon=own.epsilon,
+        accelerated=own.acceleration == "line-search",
+        max_cuts=own.max_cuts,
+    )
+
+
 def _need_memory(settings: Ranking, source: RowSource, threads: int) -> MemoryNeed:  # noqa: ARG001
-    """Return the memory of the solver.
+    """Return the memory of the solver that holds the scores of all rows.
 
     The totals of a task are sums of rows, or the scores of a group of chunks. Every task is sent a weight vector, and
     the entries of its own rows in the vectors with an entry a row.
@@ -68,6 +105,38 @@ def _need_memory(settings: Ranking, source: RowSource, threads: int) -> MemoryNe
         gathered_bytes=16 * source.n_rows,
         by_row_bytes=8 * (ranking.RETREATS + 1) * source.n_rows,
     )
+
+
+def _need_query_memory(settings: Ranking, source: RowSource, found: QueryPairs, threads: int) -> MemoryNeed:  # noqa: ARG001
+    """Return the memory of the solver for rows in queries.
+
+    The totals of a task are cuts, the rows of the queries at both ends of its own, and what a tile or a query is
+    measured with. The driver holds the rows of the sample.
+    """
+    d, points = source.n_features, 2 * len(ranking.LONGER)
+    edges = EDGES * _query_bytes(source, found.largest)
+    measured = TASK_BYTES * max(found.largest, _count_tile_rows(source))
+    return MemoryNeed(
+        driver_bytes=settings.driver_bytes(d) + 2 * _query_bytes(source, len(found.rows)),
+        turn_bytes=settings.turn_bytes(d),
+        totals_bytes=8 * (2 * points + 2) * d + edges + measured,
+        shared_bytes=8 * points * d,
+    )
+
+
+def _query_bytes(source: RowSource, n_rows: int) -> int:
+    """Return the bytes of so many rows, and of vectors with an entry for each of them."""
+    return n_rows * (source.nbytes // source.n_rows + 8 * ROW_VECTORS)
+
+
+def _count_sample_rows(source: RowSource) -> int:
+    """Return how many rows the line search looks at: fewer if they are long."""
+    return max(1, min(SAMPLE_ROWS, SAMPLE_BYTES * source.n_rows // source.nbytes))
+
+
+def _count_tile_rows(source: RowSource) -> int:
+    """Return the most rows of a tile."""
+    return min(source.n_rows, TILE_ITEMS if source.is_sparse else count_tile_rows(source.n_features))
 
 
 def _make_model(source: RowSource, state: State, take: TakeRows) -> RankModel:  # noqa: ARG001

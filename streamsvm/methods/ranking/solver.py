@@ -107,7 +107,7 @@ def solve(settings: Ranking, pairs: Pairs, state: State) -> Solver:
     while True:
         before, passes = state, 1
         if state.passes:
-            state, passes = _lengthen(settings, state), 2
+            state, passes = lengthen(settings, state), 2
             tiles = yield Scan(list, add_scores, combine_tiles, (np.stack((state.best_w, state.master_w)),))
             state, losses, worst, near = _search_line(settings, pairs, sample, state, join_tiles(tiles))
             sums = _sum_rows(n_features, [loss.coefs for loss in losses])
@@ -122,8 +122,7 @@ def solve(settings: Ranking, pairs: Pairs, state: State) -> Solver:
             start = partial(np.zeros, (2, n_features))
             magnitudes = Scan(start, add_magnitudes, combine_magnitudes, by_row=(most,))
             cuts, found = yield All([_sum_rows(n_features, [loss.coefs for loss in losses]), magnitudes])
-            larger = 1.0 + bound_rounding(state.terms, 1.0)
-            state = replace(state, magnitudes=larger * found[0], largest=found[1])
+            state = note_magnitudes(state, found)
         offsets = np.array([loss.offset for loss in losses])
         violation = (worst - state.slack) / total
         state = add_cuts(state, cuts, offsets, 2 * offsets, settings.most_cuts(n_features))
@@ -132,7 +131,7 @@ def solve(settings: Ranking, pairs: Pairs, state: State) -> Solver:
         yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))
 
 
-def _lengthen(settings: Ranking, state: State) -> State:
+def lengthen(settings: Ranking, state: State) -> State:
     """Return the state with a slightly longer minimiser, if nothing moves any more.
 
     At the minimiser, pairs of high cost have margins of 1 but for rounding, which puts some of them into the loss. They
@@ -201,12 +200,23 @@ def _begin(settings: Ranking, pairs: Pairs, state: State) -> tuple[State, list[P
     n_rows = len(pairs.ranks)
     loss = measure_pairs(np.zeros(n_rows), pairs, settings.pair_cost)
     up, down = count_pairs(np.zeros(n_rows), pairs, 1.0)
-    terms = 2.0 * n_rows + 16.0
-    rounding = bound_rounding(terms, loss.loss)
-    state = replace(state, total_cost=loss.loss, terms=terms, latest=_list_cuts([(0.0, loss.offset)]))
-    if is_better(loss.loss, rounding, state):  # a warm start may know a better point
-        state = replace(state, best_w=np.zeros_like(state.best_w), objective=loss.loss, objective_rounding=rounding)
+    state = replace(begin_at_zero(state, loss.loss, n_rows), latest=_list_cuts([(0.0, loss.offset)]))
     return state, [loss], loss.loss, settings.pair_cost * (up + down)
+
+
+def begin_at_zero(state: State, loss: float, n_rows: int) -> State:
+    """Return the state at w = 0, given the loss of all pairs there."""
+    terms = 2.0 * n_rows + 16.0
+    rounding = bound_rounding(terms, loss)
+    state = replace(state, total_cost=loss, terms=terms)
+    if is_better(loss, rounding, state):  # a warm start may know a better point
+        state = replace(state, best_w=np.zeros_like(state.best_w), objective=loss, objective_rounding=rounding)
+    return state
+
+
+def note_magnitudes(state: State, found: F64) -> State:
+    """Return the state with the magnitudes (2, d) that the first pass has found."""
+    return replace(state, magnitudes=(1.0 + bound_rounding(state.terms, 1.0)) * found[0], largest=found[1])
 
 
 def _search_line(
@@ -230,7 +240,8 @@ def _search_line(
     found = [(step, *measure(step)) for step in steps]
     if settings.accelerated:
         known = measure_pairs(start, pairs, settings.pair_cost).coefs  # with the same scores, ties fall the same way
-        step = find_step(sample, start, end, squares, float(squares[0] - known @ change))
+        slope = float(squares[0] - known @ change)
+        step = find_step(sample, start[sample.rows], change[sample.rows], squares, slope)
         retreats, step = (RETREATS, step) if step > 0.0 else (1, AHEAD)
         for _ in range(retreats):
             found.append((step, *measure(step)))
