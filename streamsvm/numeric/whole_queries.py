@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,16 +36,25 @@ class QuerySums:
     last: list[Rows] | None = None
 
 
-def start_queries(start: Callable[[], Any]) -> QuerySums:
-    """Return the totals of no rows; start() returns the sums of no queries."""
+def sum_queries(
+    ends: tuple[int, int], start: Callable[[], T], take: Take[T], combine: Callable[[T, T], T]
+) -> tuple[Callable[[], QuerySums], Callable[..., None], Callable[[QuerySums, QuerySums], QuerySums]]:
+    """Return the functions of a pass over whole queries (requests.Scan), whose answer is a `QuerySums`.
+
+    take(sums, rows, starts) adds whole queries in place to the sums that start() has returned: query k is the rows
+    starts[k]:starts[k + 1]. combine(left, right) returns the sums of both as a new object. ends: the first row of all,
+    and the row after the last. There are limits between queries at both ends.
+    """
+    add, join = partial(_add, take, ends), partial(_combine, take, combine)
+    return partial(_start, start), add, join
+
+
+def _start(start: Callable[[], Any]) -> QuerySums:
     return QuerySums(start())
 
 
-def add_to_queries(take: Take[Any], ends: tuple[int, int], totals: QuerySums, rows: Rows) -> None:
-    """Add a tile. take(sums, rows, starts) adds whole queries in place: query k is the rows starts[k]:starts[k + 1].
-
-    ends: the first row of all, and the row after the last. There are limits at both ends.
-    """
+def _add(take: Take[Any], ends: tuple[int, int], totals: QuerySums, rows: Rows) -> None:
+    """Add a tile."""
     assert rows.qid is not None
     if rows.start == ends[0]:
         totals.last = []
@@ -60,13 +70,8 @@ def add_to_queries(take: Take[Any], ends: tuple[int, int], totals: QuerySums, ro
         _end_query(take, totals)
 
 
-def combine_queries(
-    take: Take[Any], combine: Callable[[Any, Any], Any], left: QuerySums, right: QuerySums
-) -> QuerySums:
-    """Return the totals of the rows of both, which follow one another; combine(left, right) returns the sums of both.
-
-    These are a new object, since the queries that become whole are added to them in place.
-    """
+def _combine(take: Take[Any], combine: Callable[[Any, Any], Any], left: QuerySums, right: QuerySums) -> QuerySums:
+    """Return the totals of the rows of both, which follow one another, with the queries that become whole."""
     totals = QuerySums(combine(left.sums, right.sums), list(left.first), None if left.last is None else list(left.last))
     for piece in right.first:
         _extend(take, totals, piece)

@@ -197,12 +197,9 @@ def _read_points(model: Model, source: RowSource, dual_file: Path | None) -> lis
 def _open(
     model: Model, source: RowSource, points: list[DualPoint], memory_bytes: int | None, threads: int | None
 ) -> Any:
-    """Open an engine with room for the model, the dual points, and the scores of all rows if it compares pairs."""
-    is_ranking = _compares_pairs(model)
+    """Open an engine with room for the model, the dual points, and the scores of all rows where it needs them."""
     size = model.support_vectors.nbytes * 4 if isinstance(model, KernelModel) else 16 * model.coef.nbytes
-    held, totals = (0, 0) if not points else verify_dual.count_bytes(points, *_shape(source), is_ranking)
-    compares_all = is_ranking or (model.problem.has_nu and not model.problem.has_classes)
-    held += 48 * source.n_rows if compares_all else 0
+    held, totals = _count_bytes(model, source, points)
     return open_engine(
         source,
         load=partial(compile_kernels, _name_kernels(model), source.is_sparse),
@@ -210,6 +207,15 @@ def _open(
         budget_bytes=memory_bytes,
         threads=threads,
     )
+
+
+def _count_bytes(model: Model, source: RowSource, points: list[DualPoint]) -> tuple[int, int]:
+    """Return the bytes that the driver holds beside the model, and the bytes of the totals of one task."""
+    if _compares_pairs(model):
+        return verify_ranking.count_bytes(source, str(model.info["task"]), points)
+    compares_all = model.problem.has_nu and not model.problem.has_classes
+    held, totals = (0, 0) if not points else verify_dual.count_bytes(points, source.n_rows, source.n_features, False)
+    return held + (verify_ranking.ALL_BYTES * source.n_rows if compares_all else 0), totals
 
 
 def _name_kernels(model: Model) -> str:
@@ -226,10 +232,6 @@ def _compares_pairs(model: Model) -> bool:
 
 def _joins_classes(model: Model) -> bool:
     return find_entry(model.problem.name).joins_classes
-
-
-def _shape(source: RowSource) -> tuple[int, int]:
-    return source.n_rows, source.n_features
 
 
 def _evaluate(model: Model, engine: Engine, problem: dict[str, Any], points: list[DualPoint] | None) -> Found:

@@ -7,7 +7,8 @@ limited to what the costs allow, and are added in twice the precision. The cuts 
     coefs_i = K sum_t lambda_t (up_i - down_i),   v = sum_i coefs_i x_i,   D = K sum_t lambda_t sum_i up_i - 1/2 |v|^2
 
 Here K is the cost of a pair, and up_i and down_i are the counts of numeric.exact_pairs at the scores of cut t. They
-need the scores of all rows, so the rows are read once for each batch of cuts whose scores fit into memory together.
+need the scores of all rows, so the rows are read once for each batch of cuts whose scores fit into memory together,
+unless pairs do not leave their queries (training.verify_ranking).
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def bound_ranking(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: flo
             counts.add(shares[cut], *count_pairs_exactly(at_cut, pairs))
     start_sums = partial(start_dual_sums, engine.source.n_features)
     by_row = (counts.coefs[:, 0].copy(), counts.coefs[:, 1].copy(), counts.sizes)
-    sums = engine.scan(Scan(start_sums, _add_coefs, combine_dual_sums, (), by_row))
+    sums = engine.scan(Scan(start_sums, add_coefs, combine_dual_sums, (), by_row))
     error = bound_rounding(8.0 * (n_rows + len(shares) + 64.0), 1.0) * UNIT
     return bound_by_coefs(sums, math.fsum(counts.totals), 2 * UNIT * math.fsum(counts.sizes.tolist()), error)
 
@@ -188,7 +189,7 @@ class PairCounts:
                 self.totals += [math.fsum(part.tolist()) for part in added]
 
 
-def _add_coefs(sums: DualSums, rows: Rows, coefs: F64, rests: F64, sizes: F64) -> None:
+def add_coefs(sums: DualSums, rows: Rows, coefs: F64, rests: F64, sizes: F64) -> None:
     """Add both numbers of each coefficient. The second is small, but counts where the sums of the first cancel."""
     alike = replace(rows, y=np.zeros(rows.n_rows, np.int32))
     add_dual_sums(sums, alike, coefs, sizes)

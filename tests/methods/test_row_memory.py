@@ -62,6 +62,7 @@ FREE_OF_ROWS: dict[str, dict[str, Any]] = {
     "regression, newton": {"task": "regress", "resident_rows": 300},
     "newton": {"loss": "logistic", "resident_rows": 300},
     "interior-point": {"solver": "interior-point"},
+    "rank": {"task": "rank"},
 }
 FEW, MANY = 40_000, 120_000  # already the fewer are more than the rows that any of these solvers looks at singly
 
@@ -84,6 +85,8 @@ def _count_bytes(n_rows: int, case: dict[str, Any]) -> tuple[int, int]:
     source = ArrayDataset(X, (scores > 0).astype(np.int32), np.arange(2))
     if case.get("task") == "regress":
         source = ArrayDataset(X, None, None, target=scores)
+    if case.get("task") == "rank":
+        source = ArrayDataset(X, (scores > 0).astype(np.int32), np.arange(2), qid=np.arange(n_rows) // 50)
     fit = set_up(source, TrainOptions(C=100 / n_rows, tol=1e-9, **case))
     solver, engine, largest, steps = fit.solve(fit.start()), SerialEngine(source), 0, 0
     request = next(solver)

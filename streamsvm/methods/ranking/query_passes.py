@@ -6,27 +6,22 @@ classification are sums over rows, and nothing has an entry for each row (numeri
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
 from streamsvm.methods.ranking.pair_losses import measure_pairs
-from streamsvm.numeric.exact_losses import compute_exact_scores
-from streamsvm.numeric.exact_pairs import sum_pairs_exactly
 from streamsvm.numeric.magnitudes import add_row_magnitudes
-from streamsvm.numeric.pair_counts import Pairs, count_pairs
-from streamsvm.numeric.rounding import add_pairs
+from streamsvm.numeric.pair_counts import count_pairs
+from streamsvm.numeric.query_losses import add_exact_losses, combine_exact_losses, pair_rows
 from streamsvm.numeric.row_products import add_rows, compute_scores
 from streamsvm.numeric.rows import F64, I64, Rows
-from streamsvm.numeric.whole_queries import Take, add_to_queries, combine_queries, start_queries
+from streamsvm.numeric.whole_queries import sum_queries
 from streamsvm.numeric.writable import make_writable
 from streamsvm.requests import Scan
 
 Ends = tuple[int, int]
-T = TypeVar("T")
 
 
 @dataclass
@@ -56,19 +51,13 @@ def combine_cuts(left: CutSums, right: CutSums) -> CutSums:
     return CutSums(left.W, left.cuts + right.cuts, left.offsets + right.offsets, left.losses + right.losses, magnitudes)
 
 
-def pair_rows(rows: Rows, starts: I64) -> Pairs:
-    """Return the pairs of whole queries: query k is the rows starts[k]:starts[k + 1]."""
-    assert rows.y is not None
-    weight = np.ones(rows.n_rows) if rows.sample_weight is None else np.sqrt(rows.sample_weight)
-    return Pairs(make_writable(rows.y), weight, starts)
-
-
 def sum_first_cut(ends: Ends, n_features: int, cost: float) -> Scan:
     """Return the pass that sums up the cut at w = 0, where every pair has a loss, and the magnitudes.
 
     ends: the first row of all, and the row after the last. cost: K.
     """
-    return _scan(ends, partial(start_cuts, np.zeros((1, n_features))), partial(add_first_cut, cost), combine_cuts)
+    start = partial(start_cuts, np.zeros((1, n_features)))
+    return Scan(*sum_queries(ends, start, partial(add_first_cut, cost), combine_cuts))
 
 
 def add_first_cut(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
@@ -83,7 +72,7 @@ def add_first_cut(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
 
 def sum_cuts(ends: Ends, W: F64, cost: float) -> Scan:
     """Return the pass that sums up the losses and the cuts at the points W (k, d)."""
-    return _scan(ends, partial(start_cuts, W), partial(add_cuts, cost), combine_cuts)
+    return Scan(*sum_queries(ends, partial(start_cuts, W), partial(add_cuts, cost), combine_cuts))
 
 
 def add_cuts(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
@@ -108,26 +97,4 @@ def measure_exactly(ends: Ends, W: F64, shorter: F64) -> Scan:
     that are shorter by `shorter` (k,), as far as queries have none at the scores themselves.
     """
     take = partial(add_exact_losses, W, shorter)
-    return _scan(ends, partial(np.zeros, (len(W), 4)), take, combine_exact_losses)
-
-
-def add_exact_losses(W: F64, shorter: F64, sums: F64, rows: Rows, starts: I64) -> None:
-    """Add the losses of whole queries."""
-    pairs, scores = pair_rows(rows, starts), compute_exact_scores(rows.X, make_writable(W))
-    for k in range(len(W)):
-        loss, rest, size = sum_pairs_exactly(scores[k], pairs)
-        own = np.array([[loss, rest, size, 0.0]])
-        sums[k : k + 1] = combine_exact_losses(sums[k : k + 1], own)
-        if loss + rest == 0.0 and shorter[k] < 1.0:
-            sums[k, 3] += sum_pairs_exactly((1.0 - shorter[k]) * scores[k], pairs)[0]
-
-
-def combine_exact_losses(left: F64, right: F64) -> F64:
-    """Return the sums over the queries of both."""
-    loss, rest = add_pairs(left[:, 0], left[:, 1], right[:, 0], right[:, 1])
-    return np.column_stack((loss, rest, left[:, 2:] + right[:, 2:]))
-
-
-def _scan(ends: Ends, start: Callable[[], T], take: Take[T], combine: Callable[[T, T], T]) -> Scan:
-    add, join = partial(add_to_queries, take, ends), partial(combine_queries, take, combine)
-    return Scan(partial(start_queries, start), add, join)
+    return Scan(*sum_queries(ends, partial(np.zeros, (len(W), 4)), take, combine_exact_losses))

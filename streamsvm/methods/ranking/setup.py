@@ -8,13 +8,12 @@ from functools import partial
 import numpy as np
 
 from streamsvm.data.groups import plan_groups
-from streamsvm.data.row_tiles import TILE_ITEMS, count_tile_rows
 from streamsvm.data.source import RowSource
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.ranking import query_solver
 from streamsvm.methods.ranking import solver as ranking
 from streamsvm.methods.ranking.options import RankingOptions
-from streamsvm.methods.ranking.pair_losses import SAMPLE_ROWS, Sample
+from streamsvm.methods.ranking.pair_losses import Sample
 from streamsvm.methods.ranking.solver import Ranking, State
 from streamsvm.models.model import RankModel
 from streamsvm.numeric.exact_losses import compute_exact_scores
@@ -25,25 +24,19 @@ from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.row_products import add_rows
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
-from streamsvm.problems.query_pairs import QueryPairs, find_query_pairs
+from streamsvm.problems.query_pairs import QueryPairs
 from streamsvm.problems.ranking import find_pairs
-from streamsvm.problems.registry import find_problem
+from streamsvm.problems.small_queries import ROW_VECTORS, count_task_bytes, find_small_queries, query_bytes
 from streamsvm.requests import MemoryNeed
 
-ROW_VECTORS = 28  # vectors of 8 bytes a row at once: scores, also in twice the precision, and the counts of pairs
-LARGEST_QUERY_BYTES = 16 << 20  # With a larger query the driver holds the scores of all rows.
-SAMPLE_BYTES = 16 << 20  # of the rows that the line search looks at
-EDGES = 4  # times a query's rows: at both ends of a group of chunks, where two ends meet, and while they are joined
-TASK_BYTES = 320  # for each row of a tile: scores, also in twice the precision, what sorts them, and counts of pairs
 HELD_VECTORS = 7  # the part of them that is held between steps: pairs, this state and the next, and scores under way
 
 
 def set_up(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit:
     """Return the fit; raise InputError if the data have no pairs of rows to compare."""
-    if find_problem(options.task).reads_queries and source.column_of("qid", 0) is not None:
-        found = find_query_pairs(source, _count_sample_rows(source))
-        if _query_bytes(source, found.largest) <= LARGEST_QUERY_BYTES:
-            return _set_up_queries(source, options, own, found)
+    found = find_small_queries(source, options.task)
+    if found is not None:
+        return _set_up_queries(source, options, own, found)
     pairs, weight = find_pairs(source, options.task)
     settings = _read_settings(options, own, weight / pairs.total)
     return Fit(
@@ -110,33 +103,15 @@ def _need_memory(settings: Ranking, source: RowSource, threads: int) -> MemoryNe
 def _need_query_memory(settings: Ranking, source: RowSource, found: QueryPairs, threads: int) -> MemoryNeed:  # noqa: ARG001
     """Return the memory of the solver for rows in queries.
 
-    The totals of a task are cuts, the rows of the queries at both ends of its own, and what a tile or a query is
-    measured with. The driver holds the rows of the sample.
+    The totals of a task are cuts, and what its queries take. The driver holds the rows of the sample.
     """
     d, points = source.n_features, 2 * len(ranking.LONGER)
-    edges = EDGES * _query_bytes(source, found.largest)
-    measured = TASK_BYTES * max(found.largest, _count_tile_rows(source))
     return MemoryNeed(
-        driver_bytes=settings.driver_bytes(d) + 2 * _query_bytes(source, len(found.rows)),
+        driver_bytes=settings.driver_bytes(d) + 2 * query_bytes(source, len(found.rows)),
         turn_bytes=settings.turn_bytes(d),
-        totals_bytes=8 * (2 * points + 2) * d + edges + measured,
+        totals_bytes=8 * (2 * points + 2) * d + count_task_bytes(source, found),
         shared_bytes=8 * points * d,
     )
-
-
-def _query_bytes(source: RowSource, n_rows: int) -> int:
-    """Return the bytes of so many rows, and of vectors with an entry for each of them."""
-    return n_rows * (source.nbytes // source.n_rows + 8 * ROW_VECTORS)
-
-
-def _count_sample_rows(source: RowSource) -> int:
-    """Return how many rows the line search looks at: fewer if they are long."""
-    return max(1, min(SAMPLE_ROWS, SAMPLE_BYTES * source.n_rows // source.nbytes))
-
-
-def _count_tile_rows(source: RowSource) -> int:
-    """Return the most rows of a tile."""
-    return min(source.n_rows, TILE_ITEMS if source.is_sparse else count_tile_rows(source.n_features))
 
 
 def _make_model(source: RowSource, state: State, take: TakeRows) -> RankModel:  # noqa: ARG001
