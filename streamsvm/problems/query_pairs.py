@@ -46,8 +46,9 @@ class Labelled:
     weight: F64
 
     def part(self, first: int, stop: int) -> Labelled:
-        """Return the rows first:stop of these."""
-        return Labelled(self.start + first, self.qid[first:stop], self.ranks[first:stop], self.weight[first:stop])
+        """Return the rows first:stop of these, in memory of their own, so that the others can be forgotten."""
+        own = slice(first, stop)
+        return Labelled(self.start + first, self.qid[own].copy(), self.ranks[own].copy(), self.weight[own].copy())
 
 
 def find_query_pairs(source: RowSource, sample_rows: int) -> QueryPairs:
