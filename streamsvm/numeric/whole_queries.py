@@ -109,7 +109,6 @@ def _join(pieces: list[Rows]) -> Rows:
     """Return the rows of several pieces as one."""
     if len(pieces) == 1:
         return pieces[0]
-    vectors: dict[str, Any] = {
-        name: np.concatenate([piece.vectors[name] for piece in pieces]) for name in pieces[0].vectors
-    }
-    return Rows(-1, stack_rows([piece.X for piece in pieces]), **vectors)
+    vectors = [piece.vectors for piece in pieces]
+    joined: dict[str, Any] = {name: np.concatenate([each[name] for each in vectors]) for name in vectors[0]}
+    return Rows(-1, stack_rows([piece.X for piece in pieces]), **joined)

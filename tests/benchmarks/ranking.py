@@ -1,16 +1,18 @@
-"""Rankings: time against n beside classification, and real sets beside scikit-learn's regressions.
+"""Rankings: time against n beside classification, real sets beside scikit-learn's regressions, and queries from disk.
 
-    python tests/benchmarks/ranking.py --data FOLDER [--rounds 3]
+    python tests/benchmarks/ranking.py --data FOLDER [--rounds 3] [--only times|measures|queries]
 
 FOLDER holds covtype/covtype.csv (54 features divided by their maxima, class 1 against the rest), adult/a9a,
 ltr_lightgbm/rank.* with their .query files, and wine/winequality-white.csv; a text-like set of 200,000 rows and 47,000
 features is generated. One thread; processor seconds, medians of the rounds, in which ranking (roc-area) and
-classification take turns; gap 1e-3. A pass of a ranking is one of scores or one of sums; a step makes both.
+classification take turns; gap 1e-3. A pass of ROC area is one of scores or one of sums; a step makes both. Rows in
+queries are generated, of five ranks, and read from disk by two threads.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,14 +27,17 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from streamsvm import RankSVM
+from streamsvm.data.dataset import Dataset
 from streamsvm.data.generated import Truth, write_generated
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
 from streamsvm.numeric.rows import F64
 from streamsvm.problems.ranking import evaluate_ranking
 from streamsvm.training.train import Result, TrainOptions, train
 
 SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)
+QUERIES = ((1_000_000, 46, 100, 1.0), (400_000, 136, 120, 3.0), (500_000, 30, 1000, 0.3))
 CLASSES = np.array([-1, 1])
 
 
@@ -157,17 +162,47 @@ def read_wine(data: Path) -> Any:
     return X[:at], y[:at], None, X[at:], y[at:], None
 
 
+def make_queries(path: Path, n_rows: int, n_features: int, size: int, noise: float) -> Dataset:
+    """Write rows in queries of `size`, whose ranks follow a noisy linear truth."""
+    random = np.random.default_rng(n_features)
+    X = random.standard_normal((n_rows, n_features), np.float32)
+    truth = X @ random.standard_normal(n_features) / np.sqrt(n_features) + noise * random.standard_normal(n_rows)
+    ranks = np.searchsorted(np.quantile(truth, [0.5, 0.75, 0.9, 0.97]), truth)
+    return ingest(X, path, ranks, qid=np.arange(n_rows) // size, shuffle=None)
+
+
+def show_queries(rounds: int) -> None:
+    """Print what it takes to rank rows in queries."""
+    print("\n| rows, features, rows of a query, C | CPU s | seconds | passes | P |\n|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as work:
+        for n_rows, n_features, size, noise in QUERIES:
+            source = make_queries(Path(work) / "rows.zarr", n_rows, n_features, size, noise)
+            for C in (1e-3, 0.1):
+                options = TrainOptions(C=C, task="rank", threads=2, memory_bytes=1 << 30)
+                spent = []
+                for _ in range(rounds):
+                    began = time.process_time(), time.perf_counter()
+                    result = train(source, options)
+                    spent.append((time.process_time() - began[0], time.perf_counter() - began[1]))
+                cpu, seconds = np.median(spent, axis=0)
+                shown = f"{n_rows:,}, {n_features}, {size}, {C:g} | {cpu:.2f} | {seconds:.2f} | {result.passes}"
+                print(f"| {shown} | {result.objective:.6g} |", flush=True)
+            shutil.rmtree(source.path)
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=("times", "measures"))
+    parser.add_argument("--only", choices=("times", "measures", "queries"))
     options = parser.parse_args()
-    if options.only != "measures":
+    if options.only in (None, "times"):
         show_times(options.data, options.rounds)
-    if options.only != "times":
+    if options.only in (None, "measures"):
         show_measures(options.data)
+    if options.only in (None, "queries"):
+        show_queries(options.rounds)
 
 
 if __name__ == "__main__":
