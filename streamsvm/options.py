@@ -36,6 +36,8 @@ class TrainOptions:
         Name of the method (methods.registry); "auto" is the first one that minimises the loss and takes the kernel.
     loss : str or None, default None
         Name of the loss of the problem (problems.registry); None is its first one.
+    penalty : {"l2", "l1"}, default "l2"
+        What is minimised beside the losses: 1/2 |w|^2, or the sum of absolute weights, of which many are 0 then.
     epsilon : float or None, default None
         Half-width of the tube around a target, in which a regression's loss is 0; None is 0.1.
     nu : float or None, default None
@@ -82,6 +84,7 @@ class TrainOptions:
     C: float = 1.0
     solver: str = "auto"
     loss: str | None = None
+    penalty: str = "l2"
     epsilon: float | None = None
     nu: float | None = None
     class_weight: ClassWeight = None

@@ -55,7 +55,7 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
     from streamsvm.options import TrainOptions
 
     options.task, options.multi_class = settle_multi_class(options.task, options.multi_class)
-    kinds = find_kinds(options.task, options.loss)
+    kinds = find_kinds(options.task, options.loss, options.penalty)
     method = find_method(options.solver, kinds, None if options.map else options.kernel)
     kernel, own = options.kernel or (MAPPED_KERNEL if options.map else method.kernels[0]), parse_options(options.option)
     refuse_for_training(options, method, kernel, own)
@@ -73,6 +73,7 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
         resident_rows=options.resident_rows,
         task=options.task,
         loss=options.loss,
+        penalty=options.penalty,
         options=own,
         **list_given(options, "tol", "degree", "coef0", "epsilon", "nu", "multi_class"),
     )

@@ -10,7 +10,7 @@ from streamsvm.cli.values import parse_gamma, parse_losses, parse_numbers, read_
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
 from streamsvm.methods.registry import AUTO, name_methods
-from streamsvm.problems.registry import PROBABILITIES, PROBLEMS, name_losses
+from streamsvm.problems.registry import PENALTIES, PROBABILITIES, PROBLEMS, name_losses
 
 SEED = "of the random numbers (default: 0)"
 
@@ -86,6 +86,8 @@ def _add_problem(command: argparse.ArgumentParser, several: bool) -> None:
         command.add_argument("--loss", metavar="LOSS,..", type=parse_losses, help=known)
     else:
         command.add_argument("--loss", choices=name_losses(), help=losses)
+    kept = "l1: the sum of absolute weights in place of 1/2 |w|^2, so that many are 0; for smooth losses (default: l2)"
+    command.add_argument("--penalty", choices=PENALTIES, default="l2", help=kept)
     tube = "of a regression: errors of at most so much cost nothing (default: 0.1)"
     metavar, numbers = ("EPSILON,..", parse_numbers) if several else ("EPSILON", float)
     command.add_argument("--epsilon", metavar=metavar, type=numbers, help=tube)

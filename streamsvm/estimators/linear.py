@@ -98,7 +98,9 @@ class LinearSVC(BaseLinear, BaseSVC):
         scikit-learn's name of max_passes; -1 is no limit. The smaller one of both holds.
     verbose : int, default=0
         Whether the objective and the gap of each step are printed.
-    penalty : {"l2"}, default="l2"
+    penalty : {"l2", "l1"}, default="l2"
+        1/2 |w|^2, or |w|_1, the sum of absolute weights, which leaves many weights at 0; for the loss squared_hinge. As
+        in LIBLINEAR the weight of the constant feature is penalised, too.
     dual : bool or "auto", default="auto"
         Without effect, since every solver finds the same optimum and proves it by both problems; False is refused with
         the hinge loss, as in scikit-learn.

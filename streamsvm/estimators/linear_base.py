@@ -12,6 +12,7 @@ from streamsvm.estimators.base import BaseSVM
 from streamsvm.methods.feature_map.options import FeatureOptions
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
+from streamsvm.problems.registry import PENALTIES
 
 INTERCEPT_OPTION = "intercept_scaling"
 
@@ -49,17 +50,30 @@ class BaseLinear(BaseSVM):  # type: ignore[misc]
 
     def _options(self) -> TrainOptions:
         """Return the parameters as TrainOptions; with a feature map they name the kernel that it approximates."""
-        options = super()._options()
+        options = replace(super()._options(), penalty=self.penalty)
         if self.feature_map is None:
             return options
         kernel = {"kernel": self.kernel, "gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
         return replace(options, **kernel)  # type: ignore[arg-type]
 
+    def _refuse_penalty(self) -> None:
+        """Raise InputError for a penalty that there is not, or not with the loss."""
+        given = ", ".join(f"{name}={getattr(self, name, None)!r}" for name in ("penalty", "loss", "dual"))
+        if self.penalty not in PENALTIES:
+            raise InputError(f"Unsupported set of arguments: {given}: the penalty is one of {', '.join(PENALTIES)}")
+        if self.penalty == "l1" and getattr(self, "loss", None) in ("hinge", "epsilon_insensitive"):
+            raise InputError(
+                f"Unsupported set of arguments: {given}: the penalty l1 is for smooth losses; choose squared_hinge, or "
+                "LogisticRegression"
+            )
+        if self.penalty == "l1" and getattr(self, "dual", None) is True:
+            raise InputError(
+                f"Unsupported set of arguments: {given}: with the penalty l1 leave dual out, or set it False"
+            )
+
     def _list_own_options(self) -> dict[str, str]:
         """Return the options of single methods; a constant feature of 0 stands for no bias."""
-        if self.penalty != "l2":
-            given = ", ".join(f"{name}={getattr(self, name, None)!r}" for name in ("penalty", "loss", "dual"))
-            raise InputError(f"Unsupported set of arguments: {given}: the penalty is always 'l2', which is 1/2 |w|^2")
+        self._refuse_penalty()
         if getattr(self, "dual", None) is False and getattr(self, "loss", None) in ("hinge", "epsilon_insensitive"):
             raise InputError(
                 f"Unsupported set of arguments: penalty='l2', loss={self.loss!r}, dual=False: scikit-learn's loss is "

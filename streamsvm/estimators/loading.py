@@ -103,12 +103,17 @@ def make_estimator(model: Model) -> Estimator:
 
 def _make_linear_classifier(model: LinearModel) -> LinearSVC | LogisticRegression:
     task, loss, solver = model.problem.name, model.info.get("loss"), model.info["solver"]
-    about = {"C": model.info["C"], "fit_intercept": read_fit_intercept(model.info.get("problem"))}
+    problem = model.info.get("problem")
+    about = {"C": model.info["C"], "fit_intercept": read_fit_intercept(problem), "penalty": _read_penalty(problem)}
     if loss == "logistic":
         return LogisticRegression(**about)
     named = AUTO if solver == find_method(AUTO, find_kinds(task, loss)).name else solver
     multi_class = _name_multi_class(model) or next(iter(MULTI_CLASS))
     return LinearSVC(solver=named, loss=loss or "hinge", multi_class=multi_class, **about)
+
+
+def _read_penalty(problem: Any) -> str:
+    return str(problem.get("penalty", "l2")) if isinstance(problem, dict) else "l2"
 
 
 def _make_regression(model: Model) -> LinearSVR | SVR | BudgetedSVR:

@@ -76,6 +76,16 @@ METHODS = [
         side_by_side=(SideBySide(in_chains=False),),
     ),
     Method(
+        name="newton",
+        losses=("smooth-l1",),
+        options=NewtonOptions,
+        module="streamsvm.methods.newton.l1_setup",
+        process_bytes=newton.OTHER_BYTES,
+        compiled=("l1-newton",),
+        reads={"tol": ALWAYS, "resident_rows": ALWAYS},
+        side_by_side=(SideBySide(in_chains=False),),
+    ),
+    Method(
         name="cutting-plane",
         losses=("convex",),
         options=AnyLossOptions,

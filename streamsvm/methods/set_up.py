@@ -38,7 +38,7 @@ MOST_FEATURES = 5000  # of dense rows of two classes; of sparse ones, whose prod
 
 def choose_method(options: TrainOptions) -> Method:
     """Return the method that was asked for; InputError if it is unknown or cannot solve the problem."""
-    return find_method(options.solver, find_kinds(options.task, options.loss), options.kernel)
+    return find_method(options.solver, find_kinds(options.task, options.loss, options.penalty), options.kernel)
 
 
 def choose_for_many(method: Method, options: TrainOptions, n_problems: int, source: RowSource) -> Method:
@@ -51,7 +51,7 @@ def choose_for_many(method: Method, options: TrainOptions, n_problems: int, sour
     if n_problems == 1:
         most = MANY_FEATURES if source.is_sparse else MOST_FEATURES
         is_wide = source.n_features > most and find_problem(options.task).has_classes
-        is_smooth = "smooth" in find_kinds(options.task, options.loss)
+        is_smooth = "smooth" in find_kinds(options.task, options.loss, options.penalty)
         return find_method(method.name, ("labels",)) if is_wide and is_smooth else method
     most = MANY_FEATURES if source.is_sparse else MANY_DENSE_FEATURES
     if n_problems < MANY_PROBLEMS and source.n_features < most:
@@ -178,7 +178,7 @@ def _say_kernels(method: Method, options: TrainOptions) -> str:
     if method.kernels != ("linear",):
         return f"kernel {options.kernel!r}: choose from {', '.join(method.kernels)}"
     told = f"kernel {options.kernel}: {method.name} is for the linear one; map the rows with `streamsvm features`"
-    kinds = find_kinds(options.task, options.loss)
+    kinds = find_kinds(options.task, options.loss, options.penalty)
     for other in METHODS:
         if can_solve(other, kinds) and len(other.kernels) > 1:
             named = "" if options.kernel in other.kernels else f", which takes {', '.join(other.kernels)}"

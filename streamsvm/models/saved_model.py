@@ -44,12 +44,15 @@ class SavedModel(Shown, ABC):
 
     def _list_facts(self) -> dict[str, str | None]:
         told, vectors = self.info, getattr(self, "dual_coef", None)
+        problem, coef = told.get("problem"), np.asarray(getattr(self, "coef", ()))
+        is_sparse = isinstance(problem, dict) and problem.get("penalty") == "l1"
         known = {"objective", "lower_bound"} <= set(told) and told["objective"] is not None
         return {
             "task": self.problem.name,
             "classes": f"{len(self.classes):,}" if len(self.classes) else None,
             "features": f"{self.n_features:,}",
             "support vectors": None if vectors is None else f"{vectors.shape[-1]:,}",
+            "weights": f"{np.count_nonzero(coef):,} of {coef.size:,} weights are not 0" if is_sparse else None,
             "map": None if self.features is None else f"{self.n_trained:,} features",
             "scaling": None if self.scaling is None else self.scaling.kind,
             "solver": told.get("solver"),

@@ -185,6 +185,16 @@ def keep_features(X: CsrRows, n_features: int) -> CsrRows:
     return CsrRows(X.data[kept], X.indices[kept], indptr, n_features)
 
 
+def choose_features(X: Matrix, places: I32) -> Matrix:
+    """Return X with some of its features: feature j is at places[j], which ascend, and is left out if that is -1."""
+    if not isinstance(X, CsrRows):
+        return X if np.all(places >= 0) else X[:, places >= 0]
+    at = places[X.indices]
+    kept = at >= 0
+    indptr = np.concatenate(([0], np.cumsum(kept)))[X.indptr]
+    return CsrRows(X.data[kept], at[kept], indptr, int(np.count_nonzero(places >= 0)))
+
+
 def to_dense(X: CsrRows) -> F32:
     """Return sparse rows as dense rows (n, d) of the same precision."""
     dense = np.zeros(X.shape, X.data.dtype)

@@ -110,14 +110,28 @@ def find_entry(name: str) -> Entry:
     return PROBLEMS[name]
 
 
-def find_kinds(task: str, loss: str | None = None) -> tuple[str, ...]:
-    """Return the kinds that a loss of a problem belongs to; None is its default loss. InputError if it has no such."""
+PENALTIES = ("l2", "l1")
+SPARSE = "smooth-l1"  # the kind of smooth losses with the penalty l1
+
+
+def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple[str, ...]:
+    """Return the kinds that a loss of a problem belongs to; None is its default loss. InputError if it has no such.
+
+    With the penalty l1 a loss has a kind of its own, since few methods can minimise it.
+    """
     losses = find_entry(task).losses
-    if loss is None:
-        return next(iter(losses.values()))
-    if loss not in losses:
+    if loss is not None and loss not in losses:
         raise InputError(f"loss {loss!r}: the task {task} has {', '.join(losses)}")
-    return losses[loss]
+    kinds = next(iter(losses.values())) if loss is None else losses[loss]
+    if penalty == "l2":
+        return kinds
+    if penalty != "l1":
+        raise InputError(f"penalty {penalty!r}: choose from {', '.join(PENALTIES)}")
+    if "smooth" not in kinds:
+        smooth = [name for name, own in losses.items() if "smooth" in own]
+        which = f"choose the loss {' or '.join(smooth)} for it" if smooth else f"the task {task} has no such loss"
+        raise InputError(f"penalty 'l1': it is for smooth losses; {which}")
+    return (SPARSE,)
 
 
 def find_multi_class(name: str) -> str:

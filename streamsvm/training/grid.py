@@ -98,6 +98,7 @@ def tune(
         "solver": choose_method(options).name,
         "task": options.task,
         **({} if options.loss is None else {"loss": options.loss}),
+        **({} if options.penalty == "l2" else {"penalty": options.penalty}),
         **({} if options.multi_class is None else {"multi_class": options.multi_class}),
         "kernel": options.kernel,
         "C": sorted(set(costs)),

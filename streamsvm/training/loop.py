@@ -33,7 +33,7 @@ from streamsvm.training.statistics import needs_scale
 from streamsvm.training.statuses import DONE, FINAL, explain, require_finite, require_proved
 
 # The settings of a fit that a model tells, so that `verify` can compute its objective anew
-TOLD = ("class_costs", "bias_feature", "pair_cost", "loss", "row_cost", "tube", "nu")
+TOLD = ("class_costs", "bias_feature", "pair_cost", "loss", "penalty", "row_cost", "tube", "nu")
 LOGGER = logging.getLogger("streamsvm")
 
 BeginOthers = Callable[["Training"], "list[Training]"]

@@ -258,7 +258,9 @@ def _evaluate(model: Model, engine: Engine, problem: dict[str, Any], points: lis
     if loss != "hinge":
         if points is not None:
             raise InputError(f"the lower bound with the loss {loss} cannot be computed anew; leave out --dual")
-        return *verify_loss.evaluate(model, engine, losses, float(problem["bias_feature"])), None
+        return *verify_loss.evaluate(
+            model, engine, losses, float(problem["bias_feature"]), str(problem.get("penalty", "l2"))
+        ), None
     costs = np.broadcast_to(np.atleast_2d(np.asarray(problem["class_costs"], np.float64)), (n_problems, 2))
     return _evaluate_linear(model, engine, costs, problem.get("bias_feature"), points)
 

@@ -22,7 +22,9 @@ from streamsvm.training.verify_dual import single_out
 Losses = Sequence[ConvexLoss | SmoothLoss]
 
 
-def evaluate(model: LinearModel, engine: Engine, losses: Losses, bias_feature: float) -> tuple[float, float]:
+def evaluate(
+    model: LinearModel, engine: Engine, losses: Losses, bias_feature: float, penalty: str
+) -> tuple[float, float]:
     """Return P of the model, and how far rounding can have moved it; losses: of each problem.
 
     A score is off by at most e |x_i| with e = gamma_(d+8) |w|. That moves a smooth loss by its slope and its second
@@ -31,17 +33,17 @@ def evaluate(model: LinearModel, engine: Engine, losses: Losses, bias_feature: f
     W = np.column_stack((np.atleast_2d(model.coef), np.atleast_1d(np.asarray(model.intercept, np.float64))))
     start = partial(np.zeros, (len(W), 3))
     totals = engine.scan(Scan(start, partial(_add_losses, losses), operator.add, (W,)))
-    half = measure_square(W[:, :-1], W[:, -1], bias_feature) / 2
+    penalised = put_penalised(W[:, :-1], W[:, -1], bias_feature)
+    half = float(np.sum(np.abs(penalised))) if penalty == "l1" else float(np.sum(penalised**2)) / 2
     moved = bound_rounding(W.shape[1] + 12, 1.0) * np.linalg.norm(W, axis=1)
     of_scores = float(np.sum(moved * totals[:, 1] + moved**2 * totals[:, 2]))
     loss_sum, n_terms = float(np.sum(totals[:, 0])), engine.source.n_rows + 24
     return half + loss_sum, of_scores + bound_rounding(n_terms, loss_sum) + bound_rounding(W.size + 8, 2 * half)
 
 
-def measure_square(W: F64, biases: F64, bias_feature: float) -> float:
-    """Return |w|^2 + (b / bias_feature)^2, summed over all problems; a feature of 0 means that there is no bias."""
-    penalised = biases / bias_feature if bias_feature else np.zeros(len(biases))
-    return float(np.sum(np.column_stack((W, penalised)) ** 2))
+def put_penalised(W: F64, biases: F64, bias_feature: float) -> F64:
+    """Return the weights of all problems, with that of the constant feature; a feature of 0 means there is no bias."""
+    return np.column_stack((W, biases / bias_feature if bias_feature else np.zeros(len(biases))))
 
 
 def _add_losses(losses: Losses, totals: F64, rows: Rows, W: F64) -> None:

@@ -16,7 +16,7 @@ from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rounding import SMALLEST, bound_rounding
 from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
 from streamsvm.numeric.row_products import add_rows, compute_scores
-from streamsvm.numeric.rows import F64, CsrRows, Matrix, Rows
+from streamsvm.numeric.rows import F64, I32, CsrRows, Matrix, Rows, choose_features
 from streamsvm.numeric.smooth_loss import SmoothLoss, has_kinks
 
 STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is found: shares of the line to w
@@ -30,7 +30,8 @@ class Look:
 
     loss: of the rows; bias_feature: the value of the constant feature; norm and reach: the ball |u| <= reach of points
     w + A'u, where A is the matrix of the norm; with a reach of 0 there is none; steps: where the loss is found on the
-    line, as shares of it, of which the last is 1.
+    line, as shares of it, of which the last is 1; places (d,): where each feature is among those of H, or -1 if it is
+    not; None for all features.
     """
 
     loss: SmoothLoss
@@ -38,6 +39,7 @@ class Look:
     norm: RowNorm
     reach: float = 0.0
     steps: tuple[float, ...] = STEPS
+    places: I32 | None = None
 
 
 class Curvature:
@@ -100,9 +102,10 @@ class Totals:
     moved_in_ball: float = 0.0
 
 
-def start_totals(n_features: int, n_steps: int = len(STEPS)) -> Totals:
-    """Return the sums over no rows."""
-    curvatures, losses = (Curvature(n_features), Curvature(n_features)), np.zeros((3, n_steps))
+def start_totals(n_features: int, n_steps: int = len(STEPS), n_bent: int | None = None) -> Totals:
+    """Return the sums over no rows. n_bent: the number of features of H; None for all."""
+    width, losses = n_features if n_bent is None else n_bent, np.zeros((3, n_steps))
+    curvatures = Curvature(width), Curvature(width)
     gradient, tail = np.zeros((2, n_features + 1))
     return Totals(gradient, *curvatures, losses[0], errors=losses[1], excess=losses[2], tail=tail)
 
@@ -128,8 +131,9 @@ def add_totals(totals: Totals, rows: Rows, ends: F64, look: Look) -> None:
         totals.steep_in_ball += float(steep @ of_norm)
         totals.moved_in_ball += float(sharp @ measured)
         least = np.minimum(bent, look.loss.bend(rows, last, look.reach * measured + off))
-    totals.least.add(rows, least, look.bias_feature)
-    totals.rest.add(rows, bent - least, look.bias_feature)
+    own = rows if look.places is None else Rows(rows.start, choose_features(rows.X, look.places))
+    totals.least.add(own, least, look.bias_feature)
+    totals.rest.add(own, bent - least, look.bias_feature)
 
 
 def _add_losses(totals: Totals, k: int, rows: Rows, scores: F64, off: F64, loss: SmoothLoss) -> tuple[F64, F64]:
@@ -171,7 +175,8 @@ def combine_totals(left: Totals, right: Totals) -> Totals:
 
 def sum_rows(rows: Rows, ends: F64, look: Look) -> Totals:
     """Return the sums over rows in memory."""
-    totals = start_totals(rows.X.shape[1], len(look.steps))
+    n_bent = None if look.places is None else int(np.count_nonzero(look.places >= 0))
+    totals = start_totals(rows.X.shape[1], len(look.steps), n_bent)
     for at in range(0, rows.n_rows, TILE_ROWS):
         add_totals(totals, rows.slice(slice(at, at + TILE_ROWS)), ends, look)
     return totals

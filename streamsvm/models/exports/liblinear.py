@@ -34,6 +34,7 @@ SOLVERS = {
     "squared_epsilon_insensitive": "L2R_L2LOSS_SVR",
     "one_class": "ONECLASS_SVM",
 }
+SPARSE = {"squared_hinge": "L1R_L2LOSS_SVC", "logistic": "L1R_LR"}  # the solvers with the penalty l1
 NUMBERS = "L2R_L1LOSS_SVR_DUAL"  # a model of it predicts its score
 NO_FUNCTION = "the probabilities are left out: LIBLINEAR has those of the logistic loss alone"
 
@@ -57,7 +58,9 @@ def _has_labels(model: LinearModel) -> bool:
 
 
 def _write(model: LinearModel, labels: list[int]) -> Iterator[str]:
-    solver, several = SOLVERS[name_loss(model)], bool(model.score_shape)
+    loss, several = name_loss(model), bool(model.score_shape)
+    has_l1 = model.info.get("problem", {}).get("penalty") == "l1"
+    solver = SPARSE.get(loss, SOLVERS[loss]) if has_l1 else SOLVERS[loss]
     if model.kind == "rank":
         solver = NUMBERS
     if solver == "MCSVM_CS" and not several:
