@@ -37,6 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     "budgeted-sgd": {"solver": "budgeted-sgd", **RBF, "options": {"budget": 20}},
     "interior-point": {"solver": "interior-point"},
     "newton": {"loss": "logistic"},
+    "l1-newton": {"loss": "logistic", "penalty": "l1"},
     "feature map": RBF,
 }
 LAYOUTS = ("dense", "sparse")

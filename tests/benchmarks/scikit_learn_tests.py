@@ -19,20 +19,12 @@ import sklearn.svm
 import streamsvm
 
 REPLACED = ("SVC", "NuSVC", "SVR", "NuSVR", "LinearSVC", "LinearSVR", "OneClassSVM")
-L1 = (
-    "`penalty='l1'` is refused, also by `LogisticRegression`: it is not built. Methods, cuts and bounds rest on half "
-    "the square of w, and a sum of absolute weights needs others"
-)
 PRIVATE = "private attributes of LIBSVM's wrapper: predictions come from `model_`"
 KEPT = "`probability` stays: the warning that scikit-learn will remove it would be untrue here"
 WHY = {  # by the beginning of a test's name
     "test_bad_input": "models of dense rows take sparse rows as well, and score them alike; an error would help nobody",
-    "test_dense_liblinear_intercept_handling": L1,
     "test_linear_svm_convergence_warnings": "`max_iter` of linear models counts reads of the data, and not sweeps of "
     "LIBLINEAR. One read solves these small problems with a proof, so that a warning would be untrue",
-    "test_linearsvc[": L1,
-    "test_linearsvc_parameters[42-False-l1-squared_hinge]": L1,
-    "test_linearsvm_liblinear_sample_weight[42-LinearSVC-params0]": L1,
     "test_probability_raises_futurewarning": KEPT,
     "test_svc_raises_error_internal_representation": PRIVATE,
     "test_svr_errors": "a kernel function that returns a wrong shape is refused by `fit`; scikit-learn trains on what "

@@ -37,6 +37,8 @@ LIMITS = {
     ("interior-point", "sparse"): (20, 27_400),
     ("newton", "dense"): (6, 6_300),
     ("newton", "sparse"): (8, 5_600),
+    ("l1-newton", "dense"): (6, 6_400),
+    ("l1-newton", "sparse"): (8, 6_300),
     ("feature map", "dense"): (3, 12_000),
     ("feature map", "sparse"): (5, 13_000),
 }

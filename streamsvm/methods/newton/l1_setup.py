@@ -26,7 +26,7 @@ from streamsvm.problems.registry import find_problem
 from streamsvm.problems.smooth_losses import Logistic
 from streamsvm.requests import MemoryNeed
 
-MOST_FEATURES = 1000  # whose weights change in a step
+MOST_FEATURES = 2000  # whose weights change in a step
 SHARE = 10  # one row in so many is in the sample if memory allows
 LEAST_ROWS = 1000
 ROWS_A_FEATURE = 10

@@ -22,7 +22,8 @@ from streamsvm.requests import Scan, Solver, Step, Take
 LEAST_MOVE = 1e-12  # relative: P and D that move by less may be rounding
 STUCK_STEPS = 10  # If neither P nor D has moved for so many steps, rounding is the limit.
 SAMPLE_SHARE = 0.1  # of the gap that is asked for: the gap on the sample
-MOST_STEPS = 100  # in memory
+STAGE, STAGE_TOL = 3.0, 1e-2  # by how much costs grow from one stage to the next in memory, and the gap of a stage
+MOST_STEPS = 100  # of a stage
 FEW_STEPS = (0.1, 0.4, 1.0)  # where P is found on a step in memory
 
 
@@ -63,19 +64,32 @@ def solve(settings: L1Newton, state: L1State) -> Solver:
 
 
 def minimise_sample(settings: L1Newton, state: L1State, sample: Rows) -> L1State:
-    """Return the state with the sample's minimiser as the next point; each of its rows stands for n / m rows."""
-    rows = weigh_rows(sample, state.n_rows / sample.n_rows)
-    own, none = replace(state, resident=state.resident[:0]), np.zeros_like(state.best_w)
+    """Return the state with the sample's minimiser as the next point; each of its rows stands for n / m rows.
+
+    It is found for smaller costs first, beginning with those for which w = 0 is nearly optimal, so that no step has
+    many more weights than the minimiser.
+    """
+    rows, none = weigh_rows(sample, state.n_rows / sample.n_rows), np.zeros_like(state.best_w)
+    own = replace(
+        state, best_w=none, next_w=none, base_w=none, features=state.features[:1], resident=state.resident[:0]
+    )
+    totals = sum_rows(rows, np.stack((none, none)), make_look(settings, own, (1.0,)))
+    steepest = float(np.max(np.abs(totals.gradient)))
+    own = replace(own, features=choose_features(settings, none, totals.gradient))
+    for share in STAGE ** np.arange(np.ceil(np.log(max(steepest, 1.0)) / np.log(STAGE)), 0.0, -1.0):
+        own = _minimise(settings, own, weigh_rows(rows, 1.0 / share), STAGE_TOL)
+    own = _minimise(settings, own, rows, SAMPLE_SHARE * settings.tol)
+    return replace(state, resident=own.resident, next_w=own.best_w, features=own.features)
+
+
+def _minimise(settings: L1Newton, state: L1State, rows: Rows, tol: float) -> L1State:
+    """Return the state at the minimiser for rows in memory, up to this gap, after at most MOST_STEPS."""
+    w, unknown = state.best_w, float("inf")
+    state = replace(state, base_w=w, next_w=w, objective=unknown, value=unknown, lower_bound=0.0)
     for _ in range(MOST_STEPS):
         interrupts.check()
-        look, ends = make_look(settings, own, FEW_STEPS), np.stack((own.base_w, own.next_w))
-        totals = sum_rows(rows, ends, look)
-        if not np.any(ends):  # the features that matter are known once there is a gradient
-            chosen = choose_features(settings, none, totals.gradient)
-            if not np.array_equal(chosen, own.features):
-                own = replace(own, features=chosen)
-                continue
-        own = take_step(settings, own, look, ends, totals)
-        if own.progress.is_proved(SAMPLE_SHARE * settings.tol):
+        look, ends = make_look(settings, state, FEW_STEPS), np.stack((state.base_w, state.next_w))
+        state = take_step(settings, state, look, ends, sum_rows(rows, ends, look))
+        if state.progress.is_proved(tol):
             break
-    return replace(state, resident=own.resident, next_w=own.best_w, features=own.features)
+    return state
