@@ -77,12 +77,16 @@ class DistributedEngine:
     def _send_data(self) -> Future:
         """Return the source, with the feature map it has, and its groups as the result of a task.
 
-        So each worker gets them once.
+        So each worker gets them once. They are sent anew if that task was lost with its workers.
         """
-        if self._sent is None or self._sent[0] is not self.source:
+        if self._sent is None or self._sent[0] is not self.source or self._sent[1].status == "error":
             data = self.source, plan_groups(self.source)
             self._sent, self._shares = (self.source, self._hold(data)), {}
         return self._sent[1]
+
+    def _send(self, work: Pass, is_small: bool) -> tuple[Future, Pass | Future]:
+        """Return the source and a pass as tasks of the pass take them."""
+        return self._send_data(), work if is_small else self._hold(work)
 
     def _hold(self, shared: Any) -> Future:
         """Return what tasks share as the result of a task: it is sent to each worker once, by the others."""
@@ -117,10 +121,10 @@ class DistributedEngine:
         bare, scratch = replace(scan, by_row=(), held=None), plan_scratch(self.scratch, self.source, room)
         work = Pass(name, self._terms, bare, scratch)
         with dask.config.set(MODELS_MAY_TRAVEL):
-            data, shared = self._send_data(), work if _is_small(work) else self._hold(work)
+            send = partial(self._send, work, _is_small(work))
             self._shares = share_out(len(groups), slots, self._shares) if slots else {}
             sizes = self.fan_in, self.most_handed
-            under_way = PassOnWorkers(name, self.source, groups, scan, data, shared, patience, self.costs, *sizes)
+            under_way = PassOnWorkers(name, self.source, groups, scan, send, patience, self.costs, *sizes)
             total = under_way.carry_out(self._shares)
         self._answered = patience
         return self.costs.count(total)
@@ -130,9 +134,8 @@ class DistributedEngine:
         patience = Patience(self.client, "reading single rows", None, self._address)
         threads = len(patience.list_slots())
         with dask.config.set(MODELS_MAY_TRAVEL):
-            data = self._send_data()
             parts = cut_take(self.source, plan_groups(self.source), take.rows, threads)
-            found = patience.results([partial(self._submit, "rows", _take, data, part) for part in parts])
+            found = patience.results([partial(self._submit_on_data, "rows", _take, part) for part in parts])
             rows: Rows = join_taken(found) if len(parts) > 1 else next(found)
         self.costs.read_bytes += self.source.take_bytes(take.rows)
         return rows
@@ -142,11 +145,10 @@ class DistributedEngine:
         patience, tasks = self._begin_pass(), []
         workers = patience.list_workers()
         with dask.config.set(MODELS_MAY_TRAVEL):
-            data = self._send_data()
             for k, (carry, order) in enumerate(zip(walk.carries, walk.orders, strict=True)):
-                arguments = data, walk.step, carry, order, self._terms
+                arguments = walk.step, carry, order, self._terms
                 preferred = _prefer_worker(workers, k, len(walk.carries))
-                tasks.append(partial(self._submit, "walk", _run_walk, *arguments, **preferred))
+                tasks.append(partial(self._submit_on_data, "walk", _run_walk, *arguments, **preferred))
             parts = list(patience.results(tasks))
         self._answered = patience
         return [self.costs.count(part) for part in parts]
@@ -154,6 +156,10 @@ class DistributedEngine:
     def _submit(self, kind: str, function: Callable[..., Any], *arguments: Any, **preferred: Any) -> Future:
         """Send a task to the scheduler, under a key of its own."""
         return self.client.submit(function, *arguments, key=_name_task(kind), **preferred)
+
+    def _submit_on_data(self, kind: str, function: Callable[..., Any], *arguments: Any, **preferred: Any) -> Future:
+        """Send a task whose first argument is the source and its groups."""
+        return self._submit(kind, function, self._send_data(), *arguments, **preferred)
 
     def close(self) -> None:
         """See Engine. Workers that were lost in the last pass are named. Those that do not answer keep their chunks."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -47,17 +47,16 @@ ASKED_SECONDS = 2.0  # until a worker that is asked for groups is left alone for
 class PassOnWorkers:
     """A pass under way.
 
-    name: unlike that of any other pass. data: the source and its groups, as a result on the workers. work: if it is
-    large, the same of the pass. fan_in: how many tasks' totals one task joins at most. most_handed: how many subtrees
-    that tasks have handed over are kept here, at most; none if totals are large.
+    name: unlike that of any other pass. send: returns the source and its groups, as a result on the workers, and the
+    pass, also as a result if it is large. fan_in: how many tasks' totals one task joins at most. most_handed: how many
+    subtrees that tasks have handed over are kept here, at most; none if totals are large.
     """
 
     name: str
     source: RowSource
     groups: Sequence[range]
     scan: Scan
-    data: Future
-    work: Pass | Future
+    send: Callable[[], tuple[Future, Pass | Future]]
     patience: Patience
     costs: Costs
     fan_in: int
@@ -69,11 +68,15 @@ class PassOnWorkers:
     _handed: list[Subtree] = field(default_factory=list)  # the subtrees that tasks have handed over
     _stolen: Counter[str] = field(default_factory=Counter)  # by worker: how often it took groups from others
     _tries: Counter[range] = field(default_factory=Counter)  # by group: how often it was lost with four workers
+    _sent: tuple[Future, Pass | Future] = field(init=False)
+    _sends: int = 1  # how often both were sent
+    _joins: int = 0  # how often workers were asked to join what was found
     _mute: set[str] = field(default_factory=set)  # workers that did not answer
     _told_rows: int = 0
 
     def carry_out(self, shares: Mapping[Slot, Sequence[range]]) -> Partial:
         """Return the totals of all groups. Raises what a task raises, and ConnectionError if the scheduler is lost."""
+        self._sent = self.send()
         for (address, _), ranges in shares.items():
             self._kept[address] = (*self._kept.get(address, ()), *ranges)
         try:
@@ -110,7 +113,7 @@ class PassOnWorkers:
         where: dict[str, list[str]] = {}
         for address, part in parts:
             key = f"streamsvm-part-{self.name}-{len(self._ranges)}"
-            graph[key], where[key] = (add_part, self.data, self.work, part), [address]
+            graph[key], where[key] = (add_part, *self._sent, part), [address]
             self._ranges[key], self._owners[key] = part.ranges, part.owner
         is_free = parts[0][0] == ""
         with dask.annotate(**({} if is_free else {"workers": where.get, "allow_other_workers": True})):
@@ -133,12 +136,21 @@ class PassOnWorkers:
     def _list_pending(self) -> dict[str, Future]:
         """Return the tasks that are not done. Raises the error of a task; one that was lost too often is cut in two."""
         for key in [key for key, future in self._futures.items() if future.status == "error"]:
+            self._send_again()
             again = _cut(self._ranges[key], self._tries) if self.patience.was_lost(self._futures[key]) else []
             if not again:
                 self.patience.result(self._futures[key])
             self._futures.pop(key).release()
             self._submit(self._free(again))
         return {key: future for key, future in self._futures.items() if future.status == "pending"}
+
+    def _send_again(self) -> None:
+        """Send the source and the pass anew if a task that holds one of them was lost, MOST_TRIES times at most."""
+        from distributed import Future
+
+        held = [one for one in self._sent if isinstance(one, Future)]
+        if any(one.status == "error" and self.patience.was_lost(one) for one in held) and self._sends < MOST_TRIES:
+            self._sends, self._sent = self._sends + 1, self.send()
 
     def _report(self, workers: Mapping[str, Any] | None) -> None:
         """Report the rows that were added since the last report, as far as the heartbeats of workers tell of them."""
@@ -213,26 +225,31 @@ class PassOnWorkers:
         return replace(self.scan, shared=(), by_row=(), states=(), held=None, apart=None, among=None, rest=None)
 
     def _join(self) -> list[Subtree]:
-        """Return the fewest subtrees that all tasks have found, which workers have joined, some parts at a time."""
+        """Return the fewest subtrees that all tasks have found, which workers have joined, some parts at a time.
+
+        A join that is lost is tried again as any other task is.
+        """
+        if not self._futures:
+            return self._handed
+        found: list[Subtree] = next(self.patience.results([self._submit_join]))
+        return self._join_here(found) if self._handed else found
+
+    def _submit_join(self) -> Future:
+        """Have workers join what the tasks have found, and return the task whose result is all of it."""
+        self._joins += 1
         addition = Addition(self.name, self._bare_scan())
         keys = sorted(self._futures, key=lambda key: self._ranges[key][0].start)
         parts: list[Any] = [self._futures[key] for key in keys]
         graph: dict[str, Any] = {}
         while len(parts) > 1:
             together = [parts[at : at + self.fan_in] for at in range(0, len(parts), self.fan_in)]
-            parts = [f"streamsvm-join-{self.name}-{len(self._futures)}-{len(graph) + k}" for k in range(len(together))]
+            name = f"streamsvm-join-{self.name}-{self._joins}"
+            parts = [f"{name}-{len(graph) + k}" for k in range(len(together))]
             graph |= {
                 k: (join_parts, addition, len(self.groups), some) for k, some in zip(parts, together, strict=True)
             }
-        if not parts:
-            return self._handed
-        root = self.patience.client.get(graph, parts[0], sync=False) if graph else parts[0]
-        try:
-            found: list[Subtree] = self.patience.result(root)
-        finally:
-            if graph:
-                root.release()
-        return self._join_here(found) if self._handed else found
+        joined: Future = self.patience.client.get(graph, parts[0], sync=False) if graph else parts[0]
+        return joined
 
 
 def _cut(ranges: Sequence[range], tries: Counter[range]) -> list[range]:

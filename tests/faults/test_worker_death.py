@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,7 +17,7 @@ from distributed import Client, Worker
 
 from streamsvm.cli.progress import log_to_stderr
 from streamsvm.data.dataset import Dataset
-from streamsvm.engines import workers
+from streamsvm.engines import cluster, pass_on_workers, workers
 from streamsvm.engines.pass_on_workers import PassOnWorkers
 from streamsvm.engines.workers import Load, ReadyWorker, prepare_worker, prepare_workers, start_workers
 from streamsvm.methods.cutting_plane import segments
@@ -152,6 +152,33 @@ def test_a_task_that_kills_every_worker_ends_the_run(
     with pytest.raises(ConnectionError, match=r"lost with 1 worker, one after another; .*--resume"):
         train(dataset, OPTIONS, client=both_alive)
     assert not Path(markers[20]).exists()
+
+
+def call_or_die(marker: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function; but the first process that comes to make the marker file is killed."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return function(*arguments)
+    return os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.once
+@pytest.mark.usefixtures("one_death_is_too_many")
+@pytest.mark.parametrize(("module", "name"), [(cluster, "_hold"), (pass_on_workers, "join_parts")])
+def test_what_holds_the_source_and_what_joins_totals_is_tried_again(
+    module: Any,
+    name: str,
+    both_alive: Client,
+    dataset: Dataset,
+    undisturbed: Result,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(module, name, partial(call_or_die, str(tmp_path / "death"), getattr(module, name)))
+    result = train(dataset, OPTIONS, client=both_alive)
+    assert (tmp_path / "death").exists()
+    assert (result.model_sha256, result.passes) == (undisturbed.model_sha256, undisturbed.passes)
 
 
 async def die_as_it_is_prepared(markers: list[str], dask_worker: Worker, load: Load) -> ReadyWorker:
