@@ -22,6 +22,7 @@ import numpy as np
 from streamsvm.methods.label_newton.conjugate_gradients import DIRECTIONS, divide, take_products
 from streamsvm.methods.label_newton.products import add_products, combine_products, start_products
 from streamsvm.methods.label_newton.sample import minimise_sample
+from streamsvm.methods.label_newton.sample_ascent import ascend_sample
 from streamsvm.methods.label_newton.steps import LabelNewton, State, begin_next, take_step
 from streamsvm.methods.label_newton.sums import add_totals, combine_totals, start_totals
 from streamsvm.numeric.rows import I64
@@ -37,7 +38,7 @@ def solve(settings: LabelNewton, state: State) -> Solver:
             continue
         if len(settings.sample) and not state.counts[codes].any():
             sample = yield Take(settings.sample)
-            state = minimise_sample(settings, state, codes, sample)
+            state = (ascend_sample if settings.by_products else minimise_sample)(settings, state, codes, sample)
             del sample
         totals = yield (_ask_for_products if settings.by_products else _ask_for_curvatures)(settings, state, codes)
         totals.finish()
