@@ -35,6 +35,7 @@ MOST_EPOCHS = 30
 # The gap of the dual points is far smaller than |w + g|^2 / 2, the gap that the passes prove, since all rows share some
 # directions. Where the sample is all rows, passes prove nearly all labels at once after this share of the tolerance.
 SHARE_OF_TOL = 1e-4
+SLOW = 0.9  # An epoch after which more than this share of the gap is left is the last one: passes would be faster.
 LITTLE = 0.01  # gap at which another sample would have other minimisers
 ROOT_STEPS, CLOSE = 12, 1e-4  # of Newton's method for a margin, which ends where it is so close
 
@@ -58,6 +59,7 @@ def _ascend(settings: LabelNewton, codes: I64, rows: Rows, enough: float) -> F32
     squares, has = compute_squares(rows.X, np.float64) + bias**2, as_flags(find_labels(rows, codes))
     costs, weight = settings.costs[codes], rows.sample_weight
     assert weight is not None
+    gap = np.inf
     for epoch in range(MOST_EPOCHS):
         interrupts.check()
         order, sums = np.random.default_rng(epoch).permutation(n), np.zeros((2, k))
@@ -65,7 +67,8 @@ def _ascend(settings: LabelNewton, codes: I64, rows: Rows, enough: float) -> F32
             settings.loss, SHARPEST[settings.loss], bias, split(rows.X), order, squares, has, weight, costs, W, a, sums
         )
         objectives = sums[0] + np.einsum("dk,dk->k", W, W, dtype=np.float64) / 2
-        if np.all(sums[1] <= enough * objectives):
+        before, gap = gap, float(np.sum(sums[1]))
+        if np.all(sums[1] <= enough * objectives) or gap > SLOW * before:
             break
     return W
 
