@@ -45,9 +45,17 @@ def solve(settings: LabelNewton, state: State) -> Solver:
         state = (take_products if settings.by_products else take_step)(settings, state, codes, totals)
         ended = "stalled" if "stalled" in state.statuses else "converged"
         status = None if "" in state.statuses else ended
-        worst, mean = float(np.max(state.gaps)), float(np.mean(state.gaps))
-        figures = {"open_problems": int(np.sum(state.statuses == "")), "worst_gap": worst, "mean_gap": mean}
-        yield Step(state, state.progress, status, figures)
+        yield Step(state, state.progress, status, _list_figures(settings, state))
+
+
+def _list_figures(settings: LabelNewton, state: State) -> dict[str, float]:
+    """Return what the history tells of a step; the problems that wait are those of the blocks to come."""
+    return {
+        "open_problems": int(np.sum(state.statuses == "")),
+        "waiting_problems": max(len(state.statuses) - state.first - settings.side_by_side, 0),
+        "worst_gap": float(np.max(state.gaps)),
+        "mean_gap": float(np.mean(state.gaps)),
+    }
 
 
 def _ask_for_curvatures(settings: LabelNewton, state: State, codes: I64) -> Scan:

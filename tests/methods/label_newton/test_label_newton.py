@@ -263,6 +263,10 @@ def test_labels_are_worked_on_in_blocks_if_memory_is_short(
     apart = train(stored, OPTIONS)
     assert apart.status == "converged"
     assert apart.passes > together.passes
+    assert {line["waiting_problems"] for line in together.history} == {0}
+    waiting = [line["waiting_problems"] for line in apart.history]
+    assert set(waiting) == {4, 2, 0}
+    assert waiting == sorted(waiting, reverse=True)
     for one, other in zip(together.problems, apart.problems, strict=True):
         assert one["objective"] == pytest.approx(other["objective"], rel=1e-3)
 
