@@ -106,7 +106,8 @@ class Display:
         gap = step["relative_gap"]
         shown = "no bound yet"
         if gap is not None:
-            shown = f"gap {gap:.2e} (to {self.tol:g})  {self._estimate_time_left(gap, seconds)}"
+            left = self._estimate_time_left(gap, seconds, bool(step.get("waiting_problems")))
+            shown = f"gap {gap:.2e} (to {self.tol:g})  {left}"
         if "rows" in step:  # a solver that learns a stream of rows proves nothing
             shown = f"objective about {step['objective']:.4g}  {say_count(step['n_support_vectors'], 'support vector')}"
         if "eval_score" in step:
@@ -118,8 +119,14 @@ class Display:
             f"memory {format_bytes(step['memory_bytes'])} of {format_bytes(event.plan.budget_bytes)}"
         )
 
-    def _estimate_time_left(self, gap: float, seconds: float) -> str:
-        """Return the time left if the logarithm of the gap goes on falling as in the last steps."""
+    def _estimate_time_left(self, gap: float, seconds: float, some_wait: bool) -> str:
+        """Return the time left if the logarithm of the gap goes on falling as in the last steps.
+
+        It is not known while some problems wait for others to end, since the gap of these is all that falls.
+        """
+        if some_wait:
+            self._earlier = []
+            return "time left unknown"
         self._earlier = [*self._earlier[1 - REMEMBERED_STEPS :], (seconds, gap)]
         seconds_then, gap_then = self._earlier[0]
         if gap <= self.tol:

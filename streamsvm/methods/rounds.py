@@ -138,8 +138,11 @@ class Rounds:
                 if request.status is not None:
                     state = self._end_round(state)
                 status = _find_status(state) if state.first == len(self.parts) else None
-                open_problems = int(np.count_nonzero(state.gather().statuses == ""))
-                yield Step(state, state.progress, status, {**request.figures, "open_problems": open_problems})
+                left = {
+                    "open_problems": int(np.count_nonzero(state.gather().statuses == "")),
+                    "waiting_problems": len(self.parts) - state.members.stop,
+                }
+                yield Step(state, state.progress, status, {**request.figures, **left})
 
     def _end_round(self, state: State) -> State:
         """Return the state at the start of the next round, or after the last one."""

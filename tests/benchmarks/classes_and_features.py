@@ -1,17 +1,21 @@
-"""Squared hinge with several classes and many dense features: three ways to train it, beside scikit-learn's LinearSVC.
+"""A smooth loss with several classes and many dense features: three ways to train it, beside scikit-learn's.
 
     python -m tests.benchmarks.classes_and_features [--rows 10000] [--classes 3,10,26] [--features 100,500,1000,1500]
-        [--memory 8GB,700MB] [--without-theirs]
+        [--data isolet|mnist|pixels --folder FOLDER] [--loss squared_hinge|logistic] [--C 1] [--most-passes 1000]
+        [--memory 8GB,700MB] [--ways classes,curvatures,products,chosen] [--without-theirs]
 
-"classes" is Newton's method for each class, "curvatures" and "products" are the two ways of the method for all labels
-(streamsvm.methods.label_newton), and "chosen" is what streamsvm chooses. Each is trained from disk in a process of its
-own, with each memory: of the larger one the rows stay in memory after the first read. A cell has CPU seconds, those of
-the start of Python included, and reads of all rows.
+Rows are generated, or the first ones of isolet, of MNIST from 0 to 1, or of its pixels from 0 to 255, which lie in the
+folder. "classes" is Newton's method for each class, "curvatures" and "products" are the two ways of the method for all
+labels (streamsvm.methods.label_newton), and "chosen" is what streamsvm chooses. Each is trained from disk in a process
+of its own, with each memory: of the larger one the rows stay in memory after the first read. A cell has CPU seconds,
+those of the start of Python included, and reads of all rows; and of a training that did not converge its status and
+the gap of all classes. Theirs is LinearSVC (LIBLINEAR), or LogisticRegression of each class.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
@@ -22,10 +26,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.linear_model import LogisticRegression as Logistic
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC as Liblinear
 
 import streamsvm
-from streamsvm import LinearSVC
+from streamsvm import LinearSVC, LogisticRegression
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.methods import set_up
 from streamsvm.methods.label_newton import setup
@@ -44,6 +50,16 @@ def make_rows(n: int, d: int, n_classes: int) -> tuple[npt.NDArray[np.float32], 
     return (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32), y
 
 
+def load_rows(folder: Path, name: str, n: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Return the first n rows of isolet or MNIST and their classes."""
+    if name == "isolet":
+        table = np.loadtxt(folder / "isolet/isolet1+2+3+4.csv", delimiter=",", dtype=np.float32, max_rows=n)
+        return np.ascontiguousarray(table[:, :-1]), table[:, -1].astype(np.int64)
+    X = np.fromfile(folder / "mnist/train-images-idx3-ubyte", np.uint8, offset=16).reshape(-1, 784)[:n]
+    y = np.fromfile(folder / "mnist/train-labels-idx1-ubyte", np.uint8, offset=8)[:n]
+    return X.astype(np.float32) / np.float32(1 if name == "pixels" else 255), y.astype(np.int64)
+
+
 def choose(way: str) -> None:
     """Let streamsvm train in this way."""
 
@@ -55,51 +71,83 @@ def choose(way: str) -> None:
         setup.MOST_WEIGHTS = 0 if way == "products" else UNLIMITED
 
 
-def train(path: str, way: str, memory: str) -> None:
+def train(path: str, way: str, memory: str, given: argparse.Namespace) -> None:
     """Train in this process, and print a cell of the table."""
     choose(way)
+    options = {"C": given.C, "memory": memory, "max_passes": given.most_passes}
+    model = LogisticRegression(**options) if given.loss == "logistic" else LinearSVC(loss=given.loss, **options)
     try:
-        model = LinearSVC(loss="squared_hinge", memory=memory).fit(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(path)
     except MemoryBudgetError as error:
         print("needs " + str(error).partition(" of memory")[0])
         return
-    spent, ended = resource.getrusage(resource.RUSAGE_SELF), "" if model.status_ == "converged" else model.status_
-    print(f"{spent.ru_utime + spent.ru_stime:.1f} s, {model.n_passes_} {ended}")
+    spent, result = resource.getrusage(resource.RUSAGE_SELF), model.result_
+    ended = "" if result.status == "converged" else f" {result.status}, gap {result.relative_gap:.1g}"
+    print(f"{spent.ru_utime + spent.ru_stime:.1f} s, {result.passes}{ended}")
 
 
-def main() -> None:
-    """Print the table."""
+def train_theirs(X: npt.NDArray[np.float32], y: npt.NDArray[np.int64], given: argparse.Namespace) -> str:
+    """Train by scikit-learn, and return its cell."""
+    theirs = OneVsRestClassifier(Logistic(C=given.C)) if given.loss == "logistic" else Liblinear(C=given.C)
+    began = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs.fit(X, y)
+    return f"{time.process_time() - began:.1f} s"
+
+
+def read_options() -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--classes", default="3,10,26")
     parser.add_argument("--features", default="100,500,1000,1500")
+    parser.add_argument("--data", choices=("isolet", "mnist", "pixels"))
+    parser.add_argument("--folder", type=Path, default=os.environ.get("STREAMSVM_DATA"))
+    parser.add_argument("--loss", choices=("squared_hinge", "logistic"), default="squared_hinge")
+    parser.add_argument("--C", type=float, default=1.0)
+    parser.add_argument("--most-passes", type=int, default=1000)
     parser.add_argument("--memory", default="8GB,700MB")
+    parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--without-theirs", action="store_true")
     parser.add_argument("--train", nargs=3, metavar=("DATASET", "WAY", "MEMORY"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Print the table."""
+    given = read_options()
     if given.train:
-        train(*given.train)
+        train(*given.train, given)
         return
-    print(f"| memory | classes | features | {' | '.join(WAYS)} | LIBLINEAR |\n" + "|---" * (4 + len(WAYS)) + "|")
+    ways = given.ways.split(",")
+    print(f"| memory | classes | features | {' | '.join(ways)} | theirs |\n" + "|---" * (4 + len(ways)) + "|")
+    if given.data:
+        compare(*load_rows(given.folder, given.data, given.rows), ways, given)
+        return
     for n_classes in map(int, given.classes.split(",")):
         for d in map(int, given.features.split(",")):
-            X, y = make_rows(given.rows, d, n_classes)
-            began = time.process_time()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                theirs = "" if given.without_theirs else Liblinear().fit(X, y)
-            theirs = theirs and f"{time.process_time() - began:.1f} s"
-            with tempfile.TemporaryDirectory() as folder:
-                path = str(Path(folder) / "rows.zarr")
-                streamsvm.ingest(X, path, y)
-                for memory in given.memory.split(","):
-                    cells = [_run(path, way, memory) for way in WAYS]
-                    print(f"| {memory} | {n_classes} | {d:,} | {' | '.join(cells)} | {theirs} |", flush=True)
+            compare(*make_rows(given.rows, d, n_classes), ways, given)
 
 
-def _run(path: str, way: str, memory: str) -> str:
+def compare(X: npt.NDArray[np.float32], y: npt.NDArray[np.int64], ways: list[str], given: argparse.Namespace) -> None:
+    """Print a line for each memory."""
+    theirs = "" if given.without_theirs else train_theirs(X, y, given)
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "rows.zarr")
+        streamsvm.ingest(X, path, y)
+        for memory in given.memory.split(","):
+            cells = [_run(path, way, memory, given) for way in ways]
+            classes, d = len(np.unique(y)), X.shape[1]
+            print(f"| {memory} | {classes} | {d:,} | {' | '.join(cells)} | {theirs} |", flush=True)
+
+
+def _run(path: str, way: str, memory: str, given: argparse.Namespace) -> str:
     """Return the cell that a process of its own prints."""
     command = [sys.executable, "-m", "tests.benchmarks.classes_and_features", "--train", path, way, memory]
+    command += ["--loss", given.loss, "--C", str(given.C), "--most-passes", str(given.most_passes)]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 

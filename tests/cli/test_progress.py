@@ -100,6 +100,16 @@ def test_time_left_goes_by_the_fall_of_the_gap(gaps: list[float], left: str) -> 
     assert f"  {left}  " in texts[-1]
 
 
+def test_time_left_is_unknown_while_problems_wait() -> None:
+    """When the last of them have begun it goes by the steps from then on."""
+    events = [make_event(k + 1, gap, 10.0 * (k + 1)) for k, gap in enumerate([0.9, 0.899, 1e-1, 1e-2])]
+    for event, waiting in zip(events, (5, 5, 0, 0), strict=True):
+        event.line["waiting_problems"] = waiting
+    texts = show_all(events)
+    assert ["time left unknown" in text for text in texts] == [True, True, True, False]
+    assert "about 10 s left" in texts[-1]
+
+
 def test_rows_read(clock: Callable[[float], None]) -> None:
     stream = io.StringIO()
     counter = RowCounter(Line(stream))

@@ -101,6 +101,7 @@ def test_a_problem_that_has_not_begun_is_told_as_it_is(name: str, dataset: Datas
     found = train(dataset, replace(KINDS[name], max_passes=1))
     assert found.status == "pass_limit"
     assert [problem["status"] for problem in found.problems[1:]] == ["", "", ""]
+    assert found.history[-1]["waiting_problems"] == (3 if found.problems[0]["status"] == "" else 2)
     assert not np.any(found.model.coef[1:])  # type: ignore[union-attr]
     verified = verify(found.model, dataset)
     assert verified.objective == pytest.approx(found.objective, rel=1e-9)

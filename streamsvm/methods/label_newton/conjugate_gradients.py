@@ -49,7 +49,7 @@ def take_products(settings: LabelNewton, state: State, codes: I64, totals: Produ
     found = read_totals(settings, W, settings.costs[looked], totals.sums, g, totals.squares)
     note_found(settings, state, looked, W, found)
     for k, code in enumerate(looked.tolist()):
-        if not state.statuses[code] and is_accepted(state, code, W[k], found.P[k], found.P_off[k]):
+        if not state.statuses[code] and is_accepted(settings, state, code, W[k], found.P[k], found.P_off[k]):
             _begin_step(state, code, found.gradients[k])
     state.counts[bent] += 1
     products = np.ascontiguousarray(totals.products.T)

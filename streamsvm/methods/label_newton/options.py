@@ -19,4 +19,8 @@ class LabelNewtonOptions:
     curvature_rows: int = count(
         default=0, least=0, help="rows from which a pass finds the curvature of a label; 0: 64 for each weight"
     )
-    sample_rows: int = count(default=0, least=0, help="rows in memory at the start; 0: 160 for each weight")
+    sample_rows: int = count(
+        default=0,
+        least=0,
+        help="rows in memory at the start; 0: 160 for each weight, or 256 MB where a label has more than 1,500 weights",
+    )

@@ -26,7 +26,7 @@ U32_SCALE = 2.0**-32
 
 
 @register_jitable
-def _measure(code: int, cost: float, margin: float) -> tuple[float, float, float]:
+def measure(code: int, cost: float, margin: float) -> tuple[float, float, float]:
     """Return the loss, the multiplier and the curvature."""
     if code == 0:
         missing = 1.0 - margin
@@ -74,7 +74,7 @@ def measure_rows(
         for j in range(k):
             y = 1.0 if has[i, j] else -1.0
             margin = y * scores[i, j]
-            loss, a, bend = _measure(code, costs[j, has[i, j]] * weight[i], margin)
+            loss, a, bend = measure(code, costs[j, has[i, j]] * weight[i], margin)
             scores[i, j] = -y * a
             if a > 0.0:
                 sums[LOSS, j] += loss
@@ -96,7 +96,7 @@ def bend_rows(code: int, scores: F32, along: F32, has: npt.NDArray[np.uint8], we
     for i in range(n):
         for j in range(k):
             margin = scores[i, j] if has[i, j] else -scores[i, j]
-            _, _, bend = _measure(code, costs[j, has[i, j]] * weight[i], margin)
+            _, _, bend = measure(code, costs[j, has[i, j]] * weight[i], margin)
             along[i, j] *= bend
 
 

@@ -38,10 +38,11 @@ def minimise_sample(settings: LabelNewton, state: State, codes: I64, sample: Row
         W = np.zeros((len(part), settings.n_features + 1))
         shares = _choose_shares(settings, part, sample)
         # Near the optimum of small costs few rows are enough for a step; with large ones the steps are short as it is.
-        own = replace(settings, tol=0.0, curvature_rows=few if len(shares) == 1 else settings.curvature_rows)
+        n_curved = few if len(shares) == 1 else settings.curvature_rows
+        # The objectives at w = 0 are not those of the sample, and none of these points is to be given up for it.
+        own = replace(settings, at_zero=np.full(len(part), np.inf), tol=0.0, curvature_rows=n_curved)
         for share in shares:
-            costs, at_zero = share * settings.costs[part], share * settings.at_zero[part]
-            few_labels = replace(own, costs=costs, at_zero=at_zero, side_by_side=len(part))
+            few_labels = replace(own, costs=share * settings.costs[part], side_by_side=len(part))
             W = _minimise(few_labels, part, rows, W, LITTLE if share == 1.0 else LITTLE_BEFORE)
         next_w[part - state.first] = W
     return replace(state, next_w=next_w)

@@ -18,6 +18,7 @@ from streamsvm.methods.label_newton.conjugate_gradients import advance, start_co
 from streamsvm.methods.label_newton.options import OTHER_BYTES, LabelNewtonOptions
 from streamsvm.methods.label_newton.products import TILE_ROWS, run_products
 from streamsvm.methods.label_newton.row_losses import CODES, add_active
+from streamsvm.methods.label_newton.sample_ascent import run_ascent
 from streamsvm.methods.label_newton.steps import LabelNewton, State, start_state
 from streamsvm.methods.label_newton.sums import (
     BLOCK_LABELS,
@@ -42,6 +43,8 @@ LOOKED_POINTS = 5  # arrays (m, d+1) that come and go in a step: points, gradien
 LARGEST_TILE_ROWS = 1 << 17  # of one feature
 POINTS = 8  # arrays (L, d+1) of the driver: the state before and after a step, the checkpoint
 SAMPLE_SHARE = 10  # of the memory, at most one part in so many for the sample
+MOST_SAMPLE_BYTES = 256 << 20  # in which labels with many weights find their start: one thread works on it
+ASCENT_BYTES = 5  # of a row or a weight and a label: a float32 number and a flag
 COPIES = 2  # of the sample while it is taken
 MOST_WEIGHTS = 1500  # of a label for which curvatures are found: with more, steps are found by products
 THREADS = 2  # memory is left for the totals of so many threads, since models must not depend on the machine
@@ -66,10 +69,9 @@ def set_up(source: RowSource, options: TrainOptions, own: LabelNewtonOptions) ->
         n_rows=source.n_rows,
         n_features=source.n_features,
         row_bytes=source.nbytes // source.n_rows + 8,
-        sample=_draw(source, options, own.sample_rows or SAMPLE_A_WEIGHT * width),
+        by_products=width > MOST_WEIGHTS,
     )
-    if width > MOST_WEIGHTS:
-        settings = replace(settings, by_products=True, sample=settings.sample[:0])
+    settings = replace(settings, sample=_draw(source, options, settings, own.sample_rows))
     settings = replace(settings, side_by_side=_count_side_by_side(source, options, settings))
     size = settings.side_by_side
     return Fit(
@@ -120,11 +122,14 @@ def _start(settings: LabelNewton) -> State:
     return start_conjugates(state) if settings.by_products else state
 
 
-def _draw(source: RowSource, options: TrainOptions, n_rows: int) -> I64:
+def _draw(source: RowSource, options: TrainOptions, settings: LabelNewton, asked_rows: int) -> I64:
     """Return the numbers of the rows of the sample, of which a tenth of the memory at most is taken."""
-    row_bytes = COPIES * (source.nbytes // source.n_rows + 8)
-    most = (options.memory_bytes or default_budget_bytes()) // (SAMPLE_SHARE * row_bytes)
-    return draw_sample(min(n_rows, most), source.n_rows, options.seed, source.is_shuffled)
+    row_bytes, most = COPIES * settings.row_bytes, SAMPLE_A_WEIGHT * (settings.n_features + 1)
+    if settings.by_products:
+        row_bytes += ASCENT_BYTES * min(len(settings.costs), BLOCK_LABELS)
+        most = MOST_SAMPLE_BYTES // settings.row_bytes
+    room = (options.memory_bytes or default_budget_bytes()) // (SAMPLE_SHARE * row_bytes)
+    return draw_sample(min(asked_rows or most, room), source.n_rows, options.seed, source.is_shuffled)
 
 
 def _count_side_by_side(source: RowSource, options: TrainOptions, settings: LabelNewton) -> int:
@@ -147,12 +152,14 @@ def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
     """
     L, width, size = len(settings.costs), settings.n_features + 1, settings.side_by_side
     row_bytes = 12 * width + size + -(-L // 8) + BLOCK_LABELS * (2 * 8 + 8 + 1) + 4 * width
-    if settings.by_products:
-        points = 8 * width * (2 * L + (CONJUGATE_POINTS + LOOKED_POINTS) * size)
-        totals, shared = size * (8 * width + 40), 8 * size * (width + 4)
-        return MemoryNeed(points, 0, totals, shared, threads * min(settings.n_rows, TILE_ROWS) * 8 * 4 * size)
-    block_rows = min(settings.n_rows, BLOCK_ROWS + min(BLOCK_ROWS, LARGEST_TILE_ROWS // width))
     sample_bytes = COPIES * len(settings.sample) * settings.row_bytes
+    if settings.by_products:
+        held, turn = 8 * width * (2 * L + CONJUGATE_POINTS * size), 8 * width * LOOKED_POINTS * size
+        ascent = sample_bytes + ASCENT_BYTES * min(size, BLOCK_LABELS) * (len(settings.sample) + width)
+        totals, shared = size * (8 * width + 40), 8 * size * (width + 4)
+        tile_bytes = threads * min(settings.n_rows, TILE_ROWS) * 8 * 4 * size
+        return MemoryNeed(held + max(turn, ascent), 0, totals, shared, tile_bytes)
+    block_rows = min(settings.n_rows, BLOCK_ROWS + min(BLOCK_ROWS, LARGEST_TILE_ROWS // width))
     turn = 4 * 8 * width**2 + sample_bytes
     return MemoryNeed(
         driver_bytes=POINTS * 8 * L * width + turn,
@@ -200,4 +207,5 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
         combine_totals(totals, start_totals(2, 3)).finish()
         add_active(np.ones((2, 2)), np.ones((2, 3)), totals.gradients)
     run_products(sets, sets.label_sets)
+    run_ascent(sets)
     advance(np.zeros(2), np.ones(2), np.ones(2), np.ones(2, np.float32), 1.0)

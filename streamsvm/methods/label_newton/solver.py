@@ -22,6 +22,7 @@ import numpy as np
 from streamsvm.methods.label_newton.conjugate_gradients import DIRECTIONS, divide, take_products
 from streamsvm.methods.label_newton.products import add_products, combine_products, start_products
 from streamsvm.methods.label_newton.sample import minimise_sample
+from streamsvm.methods.label_newton.sample_ascent import ascend_sample
 from streamsvm.methods.label_newton.steps import LabelNewton, State, begin_next, take_step
 from streamsvm.methods.label_newton.sums import add_totals, combine_totals, start_totals
 from streamsvm.numeric.rows import I64
@@ -37,16 +38,24 @@ def solve(settings: LabelNewton, state: State) -> Solver:
             continue
         if len(settings.sample) and not state.counts[codes].any():
             sample = yield Take(settings.sample)
-            state = minimise_sample(settings, state, codes, sample)
+            state = (ascend_sample if settings.by_products else minimise_sample)(settings, state, codes, sample)
             del sample
         totals = yield (_ask_for_products if settings.by_products else _ask_for_curvatures)(settings, state, codes)
         totals.finish()
         state = (take_products if settings.by_products else take_step)(settings, state, codes, totals)
         ended = "stalled" if "stalled" in state.statuses else "converged"
         status = None if "" in state.statuses else ended
-        worst, mean = float(np.max(state.gaps)), float(np.mean(state.gaps))
-        figures = {"open_problems": int(np.sum(state.statuses == "")), "worst_gap": worst, "mean_gap": mean}
-        yield Step(state, state.progress, status, figures)
+        yield Step(state, state.progress, status, _list_figures(settings, state))
+
+
+def _list_figures(settings: LabelNewton, state: State) -> dict[str, float]:
+    """Return what the history tells of a step; the problems that wait are those of the blocks to come."""
+    return {
+        "open_problems": int(np.sum(state.statuses == "")),
+        "waiting_problems": max(len(state.statuses) - state.first - settings.side_by_side, 0),
+        "worst_gap": float(np.max(state.gaps)),
+        "mean_gap": float(np.mean(state.gaps)),
+    }
 
 
 def _ask_for_curvatures(settings: LabelNewton, state: State, codes: I64) -> Scan:

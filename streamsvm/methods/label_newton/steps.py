@@ -197,7 +197,7 @@ def take_step(settings: LabelNewton, before: State, codes: I64, totals: Totals) 
     note_found(settings, state, codes, W, found)
     state.active[codes] = np.maximum(totals.sums[ACTIVE], 1.0)
     for k, code in enumerate(codes.tolist()):
-        if not state.statuses[code] and is_accepted(state, code, W[k], found.P[k], found.P_off[k]):
+        if not state.statuses[code] and is_accepted(settings, state, code, W[k], found.P[k], found.P_off[k]):
             interrupts.check()
             step = _find_step(totals.curvatures[k], found.gradients[k])
             state.slopes[code] = float(found.gradients[k] @ step)
@@ -205,9 +205,16 @@ def take_step(settings: LabelNewton, before: State, codes: I64, totals: Totals) 
     return state
 
 
-def is_accepted(state: State, code: int, w: F64, P: float, off: float) -> bool:
-    """Return whether the next step begins at w, and note it then; otherwise the step that led there is shortened."""
+def is_accepted(settings: LabelNewton, state: State, code: int, w: F64, P: float, off: float) -> bool:
+    """Return whether the next step begins at w, and note it then; otherwise the step that led there is shortened.
+
+    A start at which P is higher than at w = 0 is given up for w = 0: so it is if the rows of a sample do not stand for
+    all rows, since a few of these have most of the weight.
+    """
     length, slope, place = state.lengths[code], state.slopes[code], code - state.first
+    if state.values[code] == np.inf and not P - off <= settings.at_zero[code] and np.any(w):
+        state.next_w[place] = 0.0
+        return False
     if state.values[code] + ENOUGH * length * slope + off >= P:
         state.base_w[place], state.values[code], state.lengths[code] = w, P, 1.0
         return True

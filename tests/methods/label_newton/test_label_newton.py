@@ -19,8 +19,9 @@ from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import resident_bytes
 from streamsvm.methods import set_up as set_up_module
-from streamsvm.methods.label_newton import sample, setup, sums
+from streamsvm.methods.label_newton import sample, sample_ascent, setup, sums
 from streamsvm.methods.label_newton.row_losses import CODES
+from streamsvm.methods.label_newton.setup import AT_ZERO
 from streamsvm.methods.label_newton.steps import LabelNewton, start_state
 from streamsvm.methods.set_up import set_up, settle_task
 from streamsvm.models.model import LinearModel
@@ -35,7 +36,8 @@ from tests.methods.test_one_against_rest import make_classes
 
 OPTIONS = TrainOptions(threads=1, loss="squared_hinge")
 MANY_GROUPS = {("streamsvm.data.groups", "SMALLEST_GROUP_BYTES"): 1, ("streamsvm.data.groups", "GROUPS"): 5}
-WIDE = ("streamsvm.methods.label_newton.setup", "MOST_WEIGHTS")
+SETUP = "streamsvm.methods.label_newton.setup"
+BY_PRODUCTS = {(SETUP, "MOST_WEIGHTS"): 1, (SETUP, "MOST_SAMPLE_BYTES"): 4096}
 LOSSES = ("squared_hinge", "logistic")
 KINDS = {
     "dense": make_labels(1),
@@ -47,9 +49,10 @@ KINDS = {
 
 @pytest.fixture(params=["curvatures", "products"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How steps are found."""
+    """How steps are found: by products after a start from a few rows, so that steps are needed."""
     if request.param == "products":
-        monkeypatch.setattr(setup, "MOST_WEIGHTS", 1)
+        for (module, name), value in BY_PRODUCTS.items():
+            monkeypatch.setattr(f"{module}.{name}", value)
     return str(request.param)
 
 
@@ -144,6 +147,50 @@ def test_the_start_of_a_label_does_not_depend_on_those_before_it(monkeypatch: py
     np.testing.assert_array_equal(both[1], alone[1])
 
 
+def test_a_start_worse_than_no_weights_is_given_up(loss: str, way: str, tmp_path: Path) -> None:
+    """One row that is unlike all others has nearly all of the weight, and is not in the sample of 20 rows."""
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(600, 30)).astype(np.float32), np.ones(600)
+    Y = X[:, :3] > 0
+    X[599], Y[599], weight[599] = 4.0, False, 1e4
+    dataset, at_zero = LabelProblem(X, Y, weight).store(tmp_path / "rows"), weight.sum() * AT_ZERO[CODES[loss]]
+    options = replace(OPTIONS, loss=loss, options={"sample_rows": "20"})
+    first, second = (
+        [one["objective"] for one in train(dataset, replace(options, max_passes=m)).problems] for m in (1, 2)
+    )
+    assert min(first) > 2 * at_zero
+    assert max(second) <= at_zero * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("C", [0.001, 0.03])
+def test_one_pass_proves_labels_with_many_weights_whose_rows_are_all_in_memory(
+    C: float, loss: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(setup, "MOST_WEIGHTS", 1)
+    for problem in (make_labels(2, n=400, d=300, density=0.1), make_labels(4, n=60, d=100, weighted=True)):
+        found = train(problem.store(tmp_path / str(len(problem.Y))), replace(OPTIONS, C=C, loss=loss, tol=1e-4))
+        assert (found.status, found.passes) == ("converged", 1)
+
+
+def test_coordinate_ascent_reaches_the_optimum_of_liblinear(
+    loss: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """So it does for rows whose costs differ, sparse and dense, some labels at a time."""
+    for name, value in {"BLOCK_LABELS": 2, "MOST_EPOCHS": 2000, "SLOW": np.inf}.items():
+        monkeypatch.setattr(sample_ascent, name, value)
+    for problem in (make_labels(2, n=300, d=40, density=0.2), make_labels(3, n=300, d=8, weighted=True)):
+        n, d = problem.X.shape
+        costs = np.repeat([[0.2, 0.5]], problem.Y.shape[1], axis=0)
+        zeros = np.zeros(len(costs))
+        settings = LabelNewton(CODES[loss], costs, zeros, 1e-6, 1.0, 1, len(costs), n, d, 1, by_products=True)
+        rows = problem.store(tmp_path / str(d)).take(np.arange(n))
+        state = sample_ascent.ascend_sample(settings, start_state(settings), np.arange(len(costs)), rows)
+        for label, w in enumerate(state.next_w):
+            if problem.Y[:, label].any():
+                other = problem.value(label, fit_by_sklearn(problem, label, loss, (0.2, 0.5)), loss, (0.2, 0.5))
+                assert problem.value(label, w, loss, (0.2, 0.5)) <= other * (1 + 1e-5)
+
+
 def test_features_whose_squares_overflow_float32(loss: str, tmp_path: Path) -> None:
     problem = make_labels(7, n=60, d=3)
     rows = LabelProblem(problem.X * np.float32(1e20), problem.Y).store(tmp_path / "rows")
@@ -194,7 +241,7 @@ def test_the_same_bits_on_any_engine(way: str, stored: Dataset, client: Client) 
 def test_the_same_bits_if_a_run_is_killed_after_any_step(way: str, stored: Dataset, tmp_path: Path) -> None:
     options = replace(OPTIONS, tol=1e-5)
     whole = train(stored, options)
-    changed = {**MANY_GROUPS, **({WIDE: 1} if way == "products" else {})}
+    changed = {**MANY_GROUPS, **(BY_PRODUCTS if way == "products" else {})}
     for step in sorted({1, whole.steps // 2, whole.steps - 1}):
         out = tmp_path / str(step)
         kill_after(step, stored.path, options, out, changed)
@@ -216,6 +263,10 @@ def test_labels_are_worked_on_in_blocks_if_memory_is_short(
     apart = train(stored, OPTIONS)
     assert apart.status == "converged"
     assert apart.passes > together.passes
+    assert {line["waiting_problems"] for line in together.history} == {0}
+    waiting = [line["waiting_problems"] for line in apart.history]
+    assert set(waiting) == {4, 2, 0}
+    assert waiting == sorted(waiting, reverse=True)
     for one, other in zip(together.problems, apart.problems, strict=True):
         assert one["objective"] == pytest.approx(other["objective"], rel=1e-3)
 
