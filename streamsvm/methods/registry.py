@@ -20,6 +20,7 @@ from streamsvm.methods.newton import options as newton
 from streamsvm.methods.newton.options import NewtonOptions
 from streamsvm.methods.option_fields import ALWAYS
 from streamsvm.methods.ranking.options import RankingOptions
+from streamsvm.problems.registry import SPARSE
 
 DECOMPOSITION = Method(
     name="smo",
@@ -77,7 +78,7 @@ METHODS = [
     ),
     Method(
         name="newton",
-        losses=("smooth-l1",),
+        losses=(SPARSE,),
         options=NewtonOptions,
         module="streamsvm.methods.newton.l1_setup",
         process_bytes=newton.OTHER_BYTES,
