@@ -193,10 +193,7 @@ class Upload(ObjectStore[Any]):
         )
 
     def _take_over(self, resumption: Resumption) -> bool:
-        """Go on with the ingest of another process, whose workers write no more then, and return whether this is wanted.
-
-        Raises InputError if yet another process has done so meanwhile.
-        """
+        """Take the place of another process, if this is wanted, and return whether it is. InputError if a third does."""
         if self._read(WRITING) in (None, b"", GIVEN_UP):
             return False
         known = open_store(self.url).ask_about(WRITING)["e_tag"]
