@@ -193,7 +193,7 @@ class Upload(ObjectStore[Any]):
         )
 
     def _take_over(self, resumption: Resumption) -> bool:
-        """Take the place of another process, if this is wanted, and return whether it is. InputError if a third does."""
+        """Take the place of another process if this is wanted, and return whether it is. InputError if a third does."""
         if self._read(WRITING) in (None, b"", GIVEN_UP):
             return False
         known = open_store(self.url).ask_about(WRITING)["e_tag"]
