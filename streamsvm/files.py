@@ -68,13 +68,16 @@ def remove_partials(folder: Path, of: str | None = None) -> None:
 
     The caller must hold the lock. A folder that may be written to but not listed keeps its files.
     """
+    for left in list_partials(folder, of):
+        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink(missing_ok=True)
+
+
+def list_partials(folder: Path, of: str | None = None) -> list[Path]:
+    """Return the partial files and folders in a folder, for the name `of` or for any name; none if it is not listed."""
     try:
-        entries = list(folder.iterdir())
+        return [entry for entry in folder.iterdir() if is_partial(entry.name, of)]
     except PermissionError:
-        return
-    for left in entries:
-        if is_partial(left.name, of):
-            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink(missing_ok=True)
+        return []
 
 
 def refuse_inputs(out: Path, inputs: Iterable[str | Path]) -> None:
@@ -135,8 +138,8 @@ def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def unpack_arrays(path: Path, place: str | None = None) -> dict[str, Any]:
-    """Return the arrays of an .npz file that `write_arrays` or `pack_arrays` wrote.
+def unpack_arrays(path: Path | BinaryIO, place: str | None = None) -> dict[str, Any]:
+    """Return the arrays of an .npz file, or of its content, that `write_arrays` or `pack_arrays` wrote.
 
     Reading runs no code, and takes no more memory than the file has bytes. Raises InputError, which names the file and
     the array, for all other files. place: what the file is called there, if not by its path.

@@ -104,6 +104,8 @@ def _add_ingest(commands: Any) -> None:
     into.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
     added = "add the rows to the dataset DEST.zarr, laid out, scaled and coded as its rows are"
     into.add_argument("--append", action="store_true", help=added)
+    going_on = "go on with an ingest on workers that was killed, or whose cluster was lost; anew if nothing is left"
+    ingest.add_argument("--resume", action="store_true", help=going_on)
     add_cluster(ingest, "worker processes on this machine that read, shuffle and write (default: threads here)")
     add_memory(ingest)
     add_json(ingest)

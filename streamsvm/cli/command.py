@@ -130,6 +130,7 @@ def _ingest_on_workers(given: argparse.Namespace, **how: Any) -> Dataset:
 
     memory = None if given.memory is None else parse_bytes(given.memory)
     cluster = {"workers": count_workers(given), "scheduler": given.scheduler, "memory_bytes": memory}
+    cluster["resume"] = given.resume
     return ingest_on_workers(given.sources, given.destination, **how, **cluster)
 
 

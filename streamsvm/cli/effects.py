@@ -23,7 +23,7 @@ METHOD_READS: dict[str, set[str]] = {}  # Several methods may share a name.
 for each in METHODS:
     METHOD_READS.setdefault(each.name, set()).update(each.reads)
 ENGINE_READS = {"--scheduler": (), "processes on this machine": ("workers",)}
-INGEST_READS = {"one process": (), "--workers and --scheduler": ("memory",)}
+INGEST_READS = {"one process": (), "--workers and --scheduler": ("memory", "resume")}
 INGEST_ON_WORKERS_READS = {"--workers and --scheduler": (), "one process": ("like", "append")}
 PLAN_READS = {"--plan": (), "a training": ("resume", "overwrite")}
 # Of a map in a training: the training itself reads the seed, and the kernel's options where there is no map.

@@ -18,10 +18,12 @@ from typing import BinaryIO
 from zarr.core.sync import sync
 
 from streamsvm.data.manifest import ATTRIBUTE
+from streamsvm.data.shared_scratch import SPILL_FOLDER, Resumption, SharedFolder
 from streamsvm.errors import InputError, WriteError
-from streamsvm.files import name_partial, open_atomically, remove_partials, sync_folder, sync_tree
+from streamsvm.files import list_partials, name_partial, open_atomically, remove_partials, sync_folder, sync_tree
 from streamsvm.locks import Lock
 
+MANIFEST = "zarr.json"
 REPLACE = "remove it or choose another name, or replace it by --overwrite (overwrite=True in Python)"
 
 
@@ -34,6 +36,18 @@ def check_destination(destination: Path, overwrite: bool = False) -> None:
         raise InputError(f"{destination}: exists already, and is no dataset; remove it or choose another name")
     if not overwrite:
         raise InputError(f"{destination}: exists already; {REPLACE}")
+
+
+def refuse_taken(url: str, manifest: bytes, overwrite: bool) -> None:
+    """Raise InputError if nothing can be written to a URL where this manifest lies. See `check_destination`."""
+    try:
+        is_ours = ATTRIBUTE in json.loads(manifest)["attributes"]
+    except (ValueError, KeyError, TypeError):
+        is_ours = False
+    if not is_ours:
+        raise InputError(f"{url}: exists already, and is no dataset; remove it or choose another name")
+    if not overwrite:
+        raise InputError(f"{url}: exists already; {REPLACE}")
 
 
 def check_file(destination: Path, overwrite: bool) -> None:
@@ -81,32 +95,51 @@ def new_file(destination: Path, overwrite: bool = True) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def new_folder(destination: Path, overwrite: bool = False) -> Iterator[Path]:
+def new_folder(destination: Path, overwrite: bool = False, resumption: Resumption | None = None) -> Iterator[Path]:
     """Yield a new folder, which becomes `destination` if the block succeeds and is removed if it does not.
 
     Its files are on disk before it gets its name. With `overwrite` a dataset of that name is replaced at the end.
+    resumption: decides whether it is the folder that a killed process has left, and whether it is kept after an error.
     Raises InputError if the destination exists or another process is writing to it, and WriteError if it cannot be
     written.
     """
     check_destination(destination, overwrite)
     make_parents(destination)
     with Lock(destination):
-        partial = name_partial(destination)
+        left, keeps = None if resumption is None else _find_left(destination, resumption), False
+        partial = left or name_partial(destination)
         try:
-            remove_partials(destination.parent, destination.name)
+            if left is None:
+                remove_partials(destination.parent, destination.name)
             _recover(destination)
             check_destination(destination, overwrite)  # once more, with the lock: another process may have finished it
-            partial.mkdir()
+            partial.mkdir(exist_ok=left is not None)
             yield partial
             sync_tree(partial)
             _put_in_place(partial, destination, overwrite)
-        except (InputError, ConnectionError):  # the error of a lost cluster has a message of its own
-            raise
-        except OSError as error:
-            raise WriteError(f"{destination}: cannot be written: {error.strerror or error}") from error
+        except BaseException as error:
+            keeps = resumption is not None and resumption.keeps(error)
+            if isinstance(error, OSError) and not isinstance(error, (InputError, ConnectionError)):
+                raise WriteError(f"{destination}: cannot be written: {error.strerror or error}") from error
+            raise  # the error of a lost cluster has a message of its own
         finally:
             sync(_finish_writes())  # after Ctrl-C or an error Zarr's own thread still writes files
-            shutil.rmtree(partial, ignore_errors=True)
+            if not keeps:
+                shutil.rmtree(partial, ignore_errors=True)
+
+
+def _find_left(destination: Path, resumption: Resumption) -> Path | None:
+    """Return the folder that a killed process has left, if it is to be gone on with."""
+    left = list_partials(destination.parent, destination.name)
+    return next((each for each in left if resumption.goes_on(SharedFolder(each / SPILL_FOLDER))), None)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove files that a killed process left unfinished in a partial folder, and the metadata, which come anew."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            if name == MANIFEST or name.endswith(".partial"):  # both we and Zarr name files so until they are complete
+                os.unlink(os.path.join(parent, name))
 
 
 def _put_in_place(partial: Path, destination: Path, overwrite: bool) -> None:
@@ -133,7 +166,7 @@ def _name_replaced(destination: Path) -> Path:
 def _is_our_group(folder: Path) -> bool:
     """Tell whether a folder is a dataset or holds predictions."""
     try:
-        attributes = json.loads((folder / "zarr.json").read_bytes())["attributes"]
+        attributes = json.loads((folder / MANIFEST).read_bytes())["attributes"]
         return ATTRIBUTE in attributes or (folder / "score" / "zarr.json").exists()
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -12,23 +12,21 @@ PARTS_IN_FLIGHT = 4
 PUT_BYTES = (PARTS_IN_FLIGHT + 3) * PART_BYTES  # of memory that sending an object takes, with the blocks that are made
 
 
-async def put_object(
-    store: Any, url: str, key: str, parts: Iterable[Any], n_bytes: int, mode: str | None = None
-) -> None:
+async def put_object(store: Any, url: str, key: str, parts: Iterable[Any], n_bytes: int, mode: Any = None) -> None:
     """Put an object of n_bytes, whose content comes in parts of any size. Raises WriteError, which names its URL.
 
-    mode: "create" puts it only where none is, and "overwrite" anywhere, both by one request.
+    mode: "create" puts it only where none is, "overwrite" anywhere, and {"e_tag": known} in the place of the known
+    version, each by one request.
     """
     import obstore
 
     several = n_bytes > PART_BYTES and mode is None
-    chosen: Any = mode
     with writing(f"{url}/{key}"):
         await obstore.put_async(
             store,
             key,
             _make_blocks(parts) if several else b"".join(parts),
-            mode=chosen,
+            mode=mode,
             use_multipart=several,
             chunk_size=PART_BYTES,
             max_concurrency=PARTS_IN_FLIGHT,

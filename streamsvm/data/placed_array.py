@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import zarr
 
-from streamsvm.data.chunk_file import Bytes, checksum_parts, read_checksum, write_chunk
+from streamsvm.data.chunk_file import CRC_BYTES, Bytes, checksum_parts, read_checksum, write_chunk
 from streamsvm.data.shards import Shards, Span
 from streamsvm.data.upload import Upload
 from streamsvm.errors import InputError
@@ -42,6 +43,15 @@ class LocalFolder:
     def open_array(self, name: str) -> zarr.Array[Any]:
         """Return an array, to write compressed chunks of it."""
         return zarr.open_array(str(self.folder / name), mode="r+")
+
+    def read_chunk(self, name: str, span: Span) -> bytes | None:
+        """Return a chunk with its checksum, or None if there is none."""
+        try:
+            with open(self.folder / name / span.key, "rb") as file:
+                file.seek(span.begin)
+                return file.read(span.n_bytes if span.kind == "shard" else -1)  # a compressed chunk has another size
+        except FileNotFoundError:
+            return None
 
     def note_checksum(self, name: str, span: Span, checksum: int) -> None:
         """Do nothing, as the checksum is in the file that another process has written."""
@@ -84,6 +94,14 @@ class PlacedArray:
     def read_checksum(self, index: int) -> int:
         """Return the CRC-32C that a chunk ends with."""
         return self.place.read_checksum(self.name, self.shards.find(index))
+
+    def holds(self, index: int, checksum: int) -> bool:
+        """Tell whether a chunk is stored that has this CRC-32C, and ends with it."""
+        found = self.place.read_chunk(self.name, self.shards.find(index))
+        stored = checksum.to_bytes(CRC_BYTES, "little")
+        return (
+            found is not None and found[-CRC_BYTES:] == stored and google_crc32c.value(found[:-CRC_BYTES]) == checksum
+        )
 
     def note_checksum(self, index: int, checksum: int) -> None:
         """Take note of the CRC-32C of a chunk that another process has stored."""

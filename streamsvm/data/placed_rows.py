@@ -116,7 +116,7 @@ class _ArrayRange:
             self._stored[index] = _store(self.array, buffer, index, n_rows)
         else:
             content = buffer[first : first + stop - begin].reshape(-1).view(np.uint8)
-            self.scratch.put(_name_piece(self.array, begin), [content.data], len(content))
+            self.scratch.put(name_piece(self.array, begin), [content.data], len(content))
             self._shared[index] = Piece(begin, stop - begin, google_crc32c.value(content))
 
 
@@ -183,7 +183,7 @@ def seal(array: PlacedArray, scratch: SharedScratch, index: int, pieces: Sequenc
     n_rows, done = min(size, array.shape[0] - index * size), 0
     chunk = np.zeros(array.chunks, array.dtype)
     lengths = [piece.n_values * chunk[:1].nbytes for piece in pieces]
-    names = [_name_piece(array, piece.begin) for piece in pieces]
+    names = [name_piece(array, piece.begin) for piece in pieces]
     wanted = [(name, n_bytes, (0, n_bytes)) for name, n_bytes in zip(names, lengths, strict=True)]
     with closing(read_ranges(scratch, wanted)) as contents:
         for piece, (name, content) in zip(pieces, contents, strict=True):
@@ -201,7 +201,8 @@ def _store(array: PlacedArray, chunk: Array, index: int, n_rows: int) -> StoredC
     return StoredChunk(array.read_checksum(index), parts)
 
 
-def _name_piece(array: PlacedArray, begin: int) -> str:
+def name_piece(array: PlacedArray, begin: int) -> str:
+    """Return the name of the scratch file with values of a chunk that other ranges share."""
     return f"{array.name.replace('/', '-')}-{begin}"
 
 

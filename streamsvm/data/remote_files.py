@@ -88,6 +88,11 @@ def find_size(path: str | Path) -> int:
     return _ask_about(str(path))[0] if is_remote(path) else os.stat(path).st_size
 
 
+def find_state(url: str) -> tuple[int, str | None]:
+    """Return the size and the version of an object in a store. Raises OSError if there is none."""
+    return _ask_about(url)
+
+
 def _ask_about(url: str) -> tuple[int, str | None]:
     """Return the size and the version of an object. Raises OSError if there is none, or if the store does not tell."""
     refuse_secrets(url)  # as a whole, since a query would count as a part of the object's name

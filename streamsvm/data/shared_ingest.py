@@ -14,7 +14,9 @@ from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.placed_array import PlacedArray
 from streamsvm.data.placed_rows import RangeWriter, RangeWritten
 from streamsvm.data.prepared_rows import prepare_rows
+from streamsvm.data.range_record import find_range, record_range
 from streamsvm.data.segments import SegmentWriter, hash_text
+from streamsvm.data.set_aside import SetAside, find_set_aside, record_set_aside
 from streamsvm.data.shared_runs import Run, draw_runs, read_runs
 from streamsvm.data.shared_scratch import SharedScratch
 from streamsvm.data.source_rows import SourceRows
@@ -58,16 +60,6 @@ class Source:
 
 
 @dataclass(frozen=True)
-class SetAside:
-    """A stretch whose rows were set aside. statistics: of each of its pieces, if features are scaled."""
-
-    survey: Survey
-    segments: SegmentWriter
-    n_pieces: int
-    statistics: tuple[FeatureStatistics, ...]
-
-
-@dataclass(frozen=True)
 class Plan:
     """How ranges of rows are written. survey: of all rows, without statistics."""
 
@@ -81,12 +73,22 @@ class Plan:
 def set_stretch_aside(source: Source, stretch: Stretch, number: int, n_before: int) -> SetAside:
     """Set the rows of a stretch aside, which has this number; n_before: the pieces of all stretches before it.
 
-    Raises InputError for bad rows, and if the scratch folder is not there.
+    Nothing is done if a worker has set them aside already, and they are undamaged. Raises InputError for bad rows, and
+    if the scratch folder is not there.
     """
     source.scratch.check()
+    name = f"{number}-{n_before}"  # where n_before is found to be another, the rows go to other runs
+    found = find_set_aside(source.scratch, name, Survey(MOST_CLASSES, None, source.options.regression))
+    if found is None:
+        found = _set_aside(source, stretch, name, n_before)
+        record_set_aside(source.scratch, name, found)
+    return found
+
+
+def _set_aside(source: Source, stretch: Stretch, name: str, n_before: int) -> SetAside:
+    """Set the rows of a stretch aside in segments of this name."""
     survey = Survey(MOST_CLASSES, None, source.options.regression)
     n_runs = 1 if source.seed is None else source.n_runs
-    name = f"{number}-{n_before}"  # where n_before is found to be another, the rows go to other runs
     segments = SegmentWriter(source.scratch, name, n_runs, source.options.layout == "sparse")
     statistics, n_pieces, hashes = list[FeatureStatistics](), 0, list[int]()
     for rows in read_stretch(stretch, source.kind, source.first):
@@ -105,7 +107,19 @@ def set_stretch_aside(source: Source, stretch: Stretch, number: int, n_before: i
 
 
 def write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> RangeWritten:
-    """Write the rows of some runs, with their numbers; the first is row `row` of the dataset, and begins at `item`."""
+    """Write the rows of some runs, with their numbers; the first is row `row` of the dataset, and begins at `item`.
+
+    Nothing is done if a worker has written them already, and all is undamaged.
+    """
+    name = f"written-{row}-{sum(run.n_rows for _, run in runs)}"
+    written = find_range(plan.source.scratch, name, plan.arrays)
+    if written is None:
+        written = _write_range(plan, runs, row, item)
+        record_range(plan.source.scratch, name, written)
+    return written
+
+
+def _write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> RangeWritten:
     n_rows, n_items = (sum(getattr(run, name) for _, run in runs) for name in ("n_rows", "n_items"))
     counts = np.zeros(len(plan.survey.list_classes()), np.int64)
     with ThreadPoolExecutor(WRITERS) as pool:

@@ -25,6 +25,8 @@ from streamsvm.data.spill import RUN_BYTES, SpilledRows
 from streamsvm.errors import IntegrityError
 from streamsvm.numeric.rows import I64, CsrRows, stack_rows
 
+SEGMENTS_TOGETHER = 64  # of which the limits of all runs of a group are in memory
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -122,6 +124,32 @@ def split_run(run: Run, seed: int, number: int, nbytes: int, writer: SegmentWrit
     return writer
 
 
+def regroup_runs(runs: Sequence[Run], writer: SegmentWriter) -> SegmentWriter:
+    """Write the rows of runs, which follow one another in the same segments, to segments of their own."""
+    segments = _read_listing(writer.scratch, runs[0].listing)[runs[0].begin : runs[0].end]
+    for at in range(0, len(segments), SEGMENTS_TOGETHER):
+        _scatter_slices(segments[at : at + SEGMENTS_TOGETHER], runs, writer)
+    writer.flush()
+    return writer
+
+
+def _scatter_slices(segments: Sequence[Segment], runs: Sequence[Run], writer: SegmentWriter) -> None:
+    """Add the rows of runs in some segments to a writer, run by run. Of each segment one range is read."""
+    by_segment = list(zip(*_read_limits(writer.scratch, segments, runs), strict=True))
+    parts = [
+        [segment.find_part(run.at, *each) for run, each in zip(runs, limits, strict=True)]
+        for segment, limits in zip(segments, by_segment, strict=True)
+    ]
+    ranges = [(each[0][0], max(each[0][0], each[-1][1])) for each in parts]  # limits that are damaged may descend
+    wanted = [(segment.name, segment.n_bytes, limits) for segment, limits in zip(segments, ranges, strict=True)]
+    with closing(read_ranges(writer.scratch, wanted)) as slices:
+        for segment, limits, places, (name, content) in zip(segments, by_segment, parts, slices, strict=True):
+            for number, (run, each, (begin, end)) in enumerate(zip(runs, limits, places, strict=True)):
+                mine = content[begin - places[0][0] : end - places[0][0]].copy()  # a copy is aligned
+                part = _check_part(segment, run, each, name, mine)
+                writer.add(part.X, part.vectors, np.full(part.n_rows, number))
+
+
 def read_runs(scratch: SharedScratch, runs: Sequence[Run], texts: Mapping[str, int]) -> Iterator[SpilledRows]:
     """Yield the rows of runs. texts: if labels are texts, the code of each among all."""
     listings = {listing: _read_listing(scratch, listing) for listing in {run.listing for run in runs}}
@@ -162,11 +190,16 @@ def _read_parts(
     wanted = [(segment.name, segment.n_bytes, segment.find_part(run.at, *each)) for segment, each in places]
     with closing(read_ranges(scratch, wanted)) as parts:
         for segment, each, (name, content) in zip(segments, limits, parts, strict=True):
-            payload, stored = content[:-CRC_BYTES], content[-CRC_BYTES:].tobytes()
-            checksum = google_crc32c.extend(segment.start_checksum(run.at), payload)
-            if checksum.to_bytes(CRC_BYTES, "little") != stored:
-                raise IntegrityError(f"{name}: the rows of run {run.at} are damaged (their checksum is wrong)")
-            yield _unpack(segment.columns, payload, each)
+            yield _check_part(segment, run, each, name, content)
+
+
+def _check_part(segment: Segment, run: Run, limits: Limits, name: str, content: Bytes) -> SpilledRows:
+    """Return the rows of a part. Raises IntegrityError, which names the segment, if they are damaged."""
+    payload, stored = content[:-CRC_BYTES], content[-CRC_BYTES:].tobytes()
+    checksum = google_crc32c.extend(segment.start_checksum(run.at), payload)
+    if checksum.to_bytes(CRC_BYTES, "little") != stored:
+        raise IntegrityError(f"{name}: the rows of run {run.at} are damaged (their checksum is wrong)")
+    return _unpack(segment.columns, payload, limits)
 
 
 def _unpack(columns: Sequence[Column], content: Bytes, limits: Limits) -> SpilledRows:

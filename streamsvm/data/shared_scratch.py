@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from zarr.core.buffer import default_buffer_prototype
@@ -23,9 +23,11 @@ from streamsvm.data.object_store import RemoteStore, begin, open_store, reading,
 from streamsvm.data.object_writer import put_object
 from streamsvm.data.shards import Span
 from streamsvm.errors import InputError
+from streamsvm.files import write_atomically
 
 WRITING = ".writing"  # the object by which a process says that it writes a dataset below a URL
 SPILL = ".spill"  # the folder of scratch objects
+SPILL_FOLDER = "spill"  # that of scratch files, in the folder in which a dataset is made
 FILES_AHEAD = 16  # files that are open, and whose first ranges are requested
 BUFFER_BYTES = 1 << 20  # of a file that is written
 
@@ -48,6 +50,16 @@ class SharedFolder:
             for part in parts:
                 file.write(part)
 
+    def keep(self, name: str, content: bytes) -> None:
+        """Write a file that is there whole or not at all, whoever is killed meanwhile."""
+        self.check()
+        write_atomically(self.folder / name, content)
+
+    def find(self, name: str) -> bytes | None:
+        """Return the content of a file that `keep` has written, or None if there is none."""
+        path = self.folder / name
+        return path.read_bytes() if path.exists() else None
+
     def open(self, name: str, n_bytes: int, wanted: Range) -> StoredFile:  # noqa: ARG002
         """Open a file of n_bytes. Raises IntegrityError if it is missing, or of another size."""
         return LocalFile(self.folder, Span(name, n_bytes, 0, n_bytes, name, name), "scratch file")
@@ -57,7 +69,8 @@ class SharedFolder:
 class SharedObjects:
     """Scratch objects below a dataset that is written to a store by the process that has put `.writing` there.
 
-    token: what that object says as long as the dataset is being written.
+    token: what that object says as long as the dataset is being written. It begins with the name of the folder of the
+    scratch objects, which a process that goes on with the work of another has in common with that one.
     """
 
     url: str
@@ -65,46 +78,80 @@ class SharedObjects:
 
     def check(self) -> None:
         """Raise InputError unless the dataset is still being written."""
-        if not self._is_written():
+        self._compare(self._read_token())
+
+    def _compare(self, found: str) -> None:
+        """Raise InputError unless the token that was found is the own one."""
+        if found != self.token:
             raise InputError(f"{self.url}: the ingest has ended, or another process has begun to write there")
 
     def put(self, name: str, parts: Iterable[Any], n_bytes: int) -> None:
         """Put an object of n_bytes, whose content comes in parts. Nothing of it is left where the ingest has ended.
 
         The process that ends it takes its token away before it removes what there is: so either that process removes
-        the object, or the token is found missing here.
+        the object, or the token is found missing here. Where another process goes on with the ingest, the object stays,
+        as it has the bytes that the other process needs.
         """
         import obstore
 
         store, key = self._open_store(), f"{self._folder}/{name}"
         wait_for(begin(put_object(store.store, self.url, key, parts, n_bytes)))
-        if not self._is_written():
+        found = self._read_token()
+        if found.partition("-")[0] != self.folder_name:
 
             async def delete() -> None:
                 await obstore.delete_async(store.store, key)
 
             with writing(self.url):
                 wait_for(begin(delete()))
-            self.check()
+        self._compare(found)
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Put an object, which a store does whole or not at all."""
+        self.put(name, [content], len(content))
+
+    def find(self, name: str) -> bytes | None:
+        """Return the content of an object, or None if there is none."""
+        return self._read(f"{self._folder}/{name}")
 
     def open(self, name: str, n_bytes: int, wanted: Range) -> StoredFile:
         """Open an object of n_bytes, and request the range that is wanted of it. Errors are those of ObjectFile."""
         return ObjectFile(self._open_store(), f"{self._folder}/{name}", n_bytes, [wanted], "scratch object")
 
     @property
+    def folder_name(self) -> str:
+        """The name of the folder of the scratch objects."""
+        return self.token.partition("-")[0]
+
+    @property
     def _folder(self) -> str:
-        return f"{SPILL}/{self.token}"
+        return f"{SPILL}/{self.folder_name}"
 
     def _open_store(self) -> RemoteStore:
         return open_store(self.url)
 
-    def _is_written(self) -> bool:
-        with reading(f"{self.url}/{WRITING}"):
-            found = wait_for(begin(self._open_store().get(WRITING, default_buffer_prototype())))
-        return found is not None and found.to_bytes() == self.token.encode()
+    def _read_token(self) -> str:
+        return (self._read(WRITING) or b"").decode()
+
+    def _read(self, key: str) -> bytes | None:
+        with reading(f"{self.url}/{key}"):
+            found = wait_for(begin(self._open_store().get(key, default_buffer_prototype())))
+        return None if found is None else found.to_bytes()
 
 
 SharedScratch = SharedFolder | SharedObjects
+
+
+class Resumption(Protocol):
+    """Decides about the scratch files that a process leaves which does not end well."""
+
+    def goes_on(self, scratch: SharedScratch) -> bool:
+        """Tell whether to go on with what another process has left. An error leaves it as it is."""
+
+    def keeps(self, error: BaseException) -> bool:
+        """Tell whether what there is stays when this process ends with an error."""
+
+
 Ranges = Generator[tuple[str, Bytes], None, None]
 
 

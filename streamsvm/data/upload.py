@@ -2,12 +2,11 @@
 
 The manifest is put there on the condition that there is none, so that the dataset appears whole or not at all. A store
 has no locks that end with their process. An object `.writing` says that a process is writing, and stays if the process
-is killed; `--overwrite` replaces it.
+is killed; `--overwrite` replaces it, and so does a process that goes on with an ingest.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from secrets import token_hex
@@ -21,16 +20,17 @@ from zarr.storage import ObjectStore
 
 from streamsvm import interrupts
 from streamsvm.data.chunk_file import CRC_BYTES, Bytes
-from streamsvm.data.manifest import ATTRIBUTE
-from streamsvm.data.object_store import begin, connect, reading, wait_for, writing
+from streamsvm.data.destination import refuse_taken
+from streamsvm.data.object_store import begin, connect, open_store, reading, wait_for, writing
 from streamsvm.data.object_writer import PART_BYTES, PARTS_IN_FLIGHT, put_object
 from streamsvm.data.shards import Span
-from streamsvm.data.shared_scratch import SPILL, WRITING, SharedObjects, read_ranges
+from streamsvm.data.shared_scratch import SPILL, WRITING, Resumption, SharedObjects, read_ranges
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.urls import hide_secrets
 
 MANIFEST = "zarr.json"
 GIVEN_UP = b"given up"
+CLEARED = "cleared"  # the scratch object that says that what is to be replaced was removed
 
 
 class Upload(ObjectStore[Any]):
@@ -43,7 +43,7 @@ class Upload(ObjectStore[Any]):
     def __init__(self, url: str, token: str | None = None, metadata: Mapping[str, bytes] | None = None) -> None:
         super().__init__(connect(url))
         self.url, self._token, self._has_begun = url, token or token_hex(8), False
-        self._is_copy = token is not None
+        self._is_copy, self._is_resumable = token is not None, False
         self.scratch = SharedObjects(url, self._token)
         self._metadata = dict(metadata or {})
         self._checksums: dict[str, int] = {}
@@ -61,7 +61,11 @@ class Upload(ObjectStore[Any]):
         """Return the group of the dataset. Before the first call, what is to be replaced is removed."""
         if not self._has_begun:
             self._has_begun = True
-            self.remove()
+            if not self._is_resumable:
+                self.remove()
+            elif self.scratch.find(CLEARED) is None:
+                self.remove()
+                self.scratch.keep(CLEARED, b"")
         return zarr.open_group(self, mode="a", zarr_format=3)
 
     def write_chunk(self, name: str, span: Span, payload: Bytes, end: bytes) -> None:
@@ -100,6 +104,12 @@ class Upload(ObjectStore[Any]):
         self._require_token()
         return zarr.open_array(self, path=name, mode="r+", zarr_format=3)
 
+    def read_chunk(self, name: str, span: Span) -> bytes | None:
+        """Return a chunk that a copy has written, with its checksum, or None if there is none."""
+        if span.kind == "shard":
+            return self.scratch.find(f"{name}/{span.own_key}")
+        return self._read(f"{name}/{span.key}")
+
     def note_checksum(self, name: str, span: Span, checksum: int) -> None:
         """Take note of the CRC-32C that a chunk ends with, which a copy has written."""
         self._checksums[f"{name}/{span.own_key}"] = checksum
@@ -133,7 +143,7 @@ class Upload(ObjectStore[Any]):
         if key not in self._metadata:
             await self.set(key, value)
 
-    async def _put(self, key: str, parts: Sequence[Any], mode: str | None = None) -> None:
+    async def _put(self, key: str, parts: Sequence[Any], mode: Any = None) -> None:
         await put_object(self.store, self.url, key, parts, sum(len(part) for part in parts), mode)
 
     async def _put_next(self, key: str, parts: list[Any]) -> None:
@@ -164,20 +174,36 @@ class Upload(ObjectStore[Any]):
 
     # --- from nothing to a dataset
 
-    def begin_writing(self, overwrite: bool) -> None:
-        """Say that this process writes here. Raises InputError if the place is taken."""
+    def begin_writing(self, overwrite: bool, resumption: Resumption | None = None) -> None:
+        """Say that this process writes here, or goes on with another's work. InputError if the place is taken."""
         found = self._read(MANIFEST)
         if found is not None:
-            _refuse_taken(self.url, found, overwrite)
+            refuse_taken(self.url, found, overwrite)
         elif self._holds_others():
             raise InputError(f"{self.url}: there are objects already, and they are no dataset; choose another name")
-        self._put_if_absent(
+        self._is_resumable = resumption is not None
+        if resumption is not None and self._take_over(resumption):
+            return
+        self._put_on_condition(
             WRITING,
             self._token.encode(),
             "another process is writing to it, or was killed while it did; if none is, replace what is left by "
-            "--overwrite (overwrite=True in Python)",
-            overwrite,
+            "--overwrite (overwrite=True in Python)" + ", or go on with it by --resume" * (resumption is not None),
+            "overwrite" if overwrite else "create",
         )
+
+    def _take_over(self, resumption: Resumption) -> bool:
+        """Take the place of another process if this is wanted, and return whether it is. InputError if a third does."""
+        if self._read(WRITING) in (None, b"", GIVEN_UP):
+            return False
+        known = open_store(self.url).ask_about(WRITING)["e_tag"]
+        left = SharedObjects(self.url, (self._read(WRITING) or b"").decode())
+        if not resumption.goes_on(left):
+            return False
+        self._token = f"{left.folder_name}-{token_hex(8)}"
+        self.scratch = SharedObjects(self.url, self._token)
+        self._put_on_condition(WRITING, self._token.encode(), "another process goes on with it", {"e_tag": known})
+        return True
 
     def commit(self) -> None:
         """Write the metadata, and last of all the manifest. Raises InputError if another process has written one."""
@@ -188,7 +214,7 @@ class Upload(ObjectStore[Any]):
             if key != MANIFEST:
                 wait_for(begin(self._put(key, [self._metadata[key]])))
         self._delete([key for key in self._list_keys() if key.startswith(f"{SPILL}/")])
-        self._put_if_absent(MANIFEST, self._metadata[MANIFEST], others)
+        self._put_on_condition(MANIFEST, self._metadata[MANIFEST], others, "create")
         self._delete([WRITING])
 
     def give_up(self) -> None:
@@ -206,14 +232,15 @@ class Upload(ObjectStore[Any]):
         keys = self._list_keys()
         if MANIFEST in keys:
             self._delete([MANIFEST])
-        ours = (WRITING, f"{SPILL}/{self._token}/")
+        ours = (WRITING, f"{SPILL}/{self.scratch.folder_name}/")
         self._delete([key for key in keys if key != MANIFEST and not key.startswith(ours)])
 
-    def _put_if_absent(self, key: str, content: bytes, otherwise: str, overwrite: bool = False) -> None:
+    def _put_on_condition(self, key: str, content: bytes, otherwise: str, mode: Any) -> None:
+        """Put an object on the condition of the mode of obstore. Raises InputError, which tells `otherwise`."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         try:
-            wait_for(begin(self._put(key, [content], "overwrite" if overwrite else "create")))
+            wait_for(begin(self._put(key, [content], mode)))
         except (AlreadyExistsError, PreconditionError, FileExistsError):
             raise InputError(f"{self.url}: {otherwise}") from None
 
@@ -247,17 +274,19 @@ class Upload(ObjectStore[Any]):
 
 
 @contextmanager
-def new_upload(url: str, overwrite: bool = False) -> Iterator[Upload]:
+def new_upload(url: str, overwrite: bool = False, resumption: Resumption | None = None) -> Iterator[Upload]:
     """Yield the objects of a new dataset, which can be opened if the block succeeds, and are removed if it does not.
 
     A process that is killed leaves objects without a manifest, which nobody takes for a dataset. With `overwrite` a
-    dataset of that name is removed when the first chunk is written. Raises InputError if the place is taken, and
-    WriteError if it cannot be written to.
+    dataset of that name is removed when the first chunk is written.
+
+    resumption: decides whether they are those that a killed process has left, and whether they stay after an error.
+    Raises InputError if the place is taken, and WriteError if it cannot be written to.
     """
     if url.startswith("http"):
         raise InputError(f"{hide_secrets(url)}: an http URL can be read only; write to s3://, gs:// or az://")
     upload = Upload(url.rstrip("/"))
-    upload.begin_writing(overwrite)
+    upload.begin_writing(overwrite, resumption)
     try:
         yield upload
         upload.commit()
@@ -265,20 +294,6 @@ def new_upload(url: str, overwrite: bool = False) -> Iterator[Upload]:
         if isinstance(error, KeyboardInterrupt):
             interrupts.accept()  # or removing would be interrupted, too
         with suppress(InputError):  # the first error is told
-            upload.give_up()
+            if resumption is None or not resumption.keeps(error):
+                upload.give_up()
         raise
-
-
-def _refuse_taken(url: str, manifest: bytes, overwrite: bool) -> None:
-    """Raise InputError unless a dataset may be replaced that has this manifest."""
-    try:
-        is_ours = ATTRIBUTE in json.loads(manifest)["attributes"]
-    except (ValueError, KeyError, TypeError):
-        is_ours = False
-    if not is_ours:
-        raise InputError(f"{url}: exists already, and is no dataset; remove it or choose another name")
-    if not overwrite:
-        raise InputError(
-            f"{url}: exists already; remove it or choose another name, or replace it by --overwrite "
-            "(overwrite=True in Python)"
-        )

@@ -3,17 +3,18 @@
 One worker for each file notes where its blocks begin. Workers then read stretches of blocks and set their rows aside in
 runs, in scratch files within the new dataset, be it a folder or in an object store; and then each of them permutes some
 runs and writes them at their places. The dataset has the bytes of `data.ingest`, for any number of workers. If the
-driver is killed, there is no dataset at the destination, and the next ingest removes what is left.
+driver is killed, there is no dataset at the destination. The next ingest goes on with what is left (`resume`), or
+removes it.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 from streamsvm.data import arrow_tables, csv_table
 from streamsvm.data.compilation import compile_ingest
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.destination import new_folder
+from streamsvm.data.destination import new_folder, remove_unfinished
 from streamsvm.data.formats import guess_format
 from streamsvm.data.ingest import MOST_CLASSES, Report, join_names
 from streamsvm.data.ingest_options import IngestOptions, check_options
@@ -32,7 +33,7 @@ from streamsvm.data.readers import guess_bytes, open_files
 from streamsvm.data.segments import refuse_equal_hashes
 from streamsvm.data.shared_ingest import Source, set_stretch_aside
 from streamsvm.data.shared_runs import Inventory
-from streamsvm.data.shared_scratch import SharedFolder, SharedScratch
+from streamsvm.data.shared_scratch import SPILL_FOLDER, SharedFolder, SharedScratch
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import list_files
 from streamsvm.data.spill import RUN_BYTES
@@ -46,6 +47,7 @@ from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
 from streamsvm.numeric.scaling import FeatureStatistics
+from streamsvm.training.ingest_record import IngestRecord, describe_ingest
 from streamsvm.training.write_on_workers import write_on_workers
 from streamsvm.urls import is_remote
 
@@ -65,6 +67,7 @@ def ingest_on_workers(
     workers: int | None = None,
     scheduler: str | None = None,
     memory_bytes: int | None = None,
+    resume: bool = False,
     report: Report = lambda _: None,
 ) -> Dataset:
     """Write files of svmlight text, CSV, TSV or Parquet as a dataset, by the workers of a cluster, and open it.
@@ -87,15 +90,21 @@ def ingest_on_workers(
         The address of a cluster that is there already, instead of `workers`.
     memory_bytes : int, optional
         What one process may hold (default: half of the machine's memory).
+    resume : bool
+        Whether to go on with an ingest of the same files that was killed, or whose cluster was lost. Where nothing is
+        left of one, all begins anew.
     report : callable, optional
         Called with the number of rows that have been read so far.
 
     Raises
     ------
     InputError
-        For bad input, with file, line, column and reason. Nothing is left at the destination then.
+        For bad input, with file, line, column and reason. Nothing is left at the destination then; but what is left of
+        a killed ingest stays if a file has changed since.
     MemoryBudgetError
         If a worker needs more memory than it may hold.
+    ConnectionError
+        If the cluster is lost. What is finished then is kept for `resume`.
     """
     check_options(options)
     options = replace(options, label_column=columns.label, qid_column=columns.qid)
@@ -117,12 +126,14 @@ def ingest_on_workers(
         scheduler=scheduler,
         remedy=REMEDY,
     )
+    n_runs = max(1, -(-guess_bytes(paths) // RUN_BYTES))
+    record = describe_ingest(str(destination), paths, columns, options, (kind, seed, n_runs), resume)
     with (
         caught(),
-        _new_place(destination, options.overwrite) as (place, scratch),
+        _new_place(destination, options.overwrite, record) as (place, scratch),
         opened() as client,
     ):
-        n_runs = max(1, -(-guess_bytes(paths) // RUN_BYTES))
+        record.begin(scratch)
         source = Source(name, kind, first, options, seed, n_runs, scratch)
         survey = Survey(MOST_CLASSES, FeatureStatistics.start(), options.regression)
         inventory = _set_aside(client, source, _cut(client, paths, kind, columns), survey, report)
@@ -133,17 +144,20 @@ def ingest_on_workers(
 
 
 @contextmanager
-def _new_place(destination: str | Path, overwrite: bool) -> Iterator[tuple[Path | Upload, SharedScratch]]:
+def _new_place(
+    destination: str | Path, overwrite: bool, record: IngestRecord
+) -> Iterator[tuple[Path | Upload, SharedScratch]]:
     """Yield the place in which the dataset is made, and that of the scratch files within it."""
     if is_remote(destination):
-        with new_upload(str(destination), overwrite) as upload:
+        with new_upload(str(destination), overwrite, record) as upload:
             yield upload, upload.scratch
         return
-    with (
-        new_folder(Path(destination).absolute(), overwrite) as folder,
-        TemporaryDirectory(prefix="spill", dir=folder) as scratch,
-    ):
-        yield folder, SharedFolder(Path(scratch))
+    with new_folder(Path(destination).absolute(), overwrite, record) as folder:
+        scratch = folder / SPILL_FOLDER
+        scratch.mkdir(exist_ok=record.goes_on_with_another)
+        remove_unfinished(folder)
+        yield folder, SharedFolder(scratch)
+        shutil.rmtree(scratch)
 
 
 def _require_readable(

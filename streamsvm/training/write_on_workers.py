@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from streamsvm.data.placed_array import PlacedArray
 from streamsvm.data.placed_rows import Piece, RangeWritten, Stored, find_chunk_starts, note_written, seal
 from streamsvm.data.segments import Segment, SegmentWriter
 from streamsvm.data.shared_ingest import Plan, Source, write_range
-from streamsvm.data.shared_runs import Inventory, Run, count_parts, list_segments, split_run
+from streamsvm.data.shared_runs import Inventory, Run, count_parts, list_segments, regroup_runs, split_run
 from streamsvm.data.survey import Survey
 from streamsvm.data.upload import Upload
 from streamsvm.data.writer import DatasetWriter
@@ -22,6 +23,7 @@ from streamsvm.engines.errands import carry_out
 if TYPE_CHECKING:
     from distributed import Client
 
+MOST_SLICES = 256  # into which a segment is cut; more would have less than 256 KiB each
 CHUNKS_TOGETHER = 4  # that one worker writes; of the first and the last, others write a part
 
 
@@ -33,6 +35,8 @@ def _list_runs(client: Client, source: Source, inventory: Inventory) -> list[Run
         return [Run(listing, k, k + 1, 0, each.n_rows, each.n_items) for k, each in enumerate(segments)]
     sizes = zip(inventory.rows.tolist(), inventory.items.tolist(), strict=True)
     runs = [Run(listing, 0, len(segments), at, *size) for at, size in enumerate(sizes)]
+    if len(runs) > MOST_SLICES:
+        runs = _regroup(client, source, runs)
     begin = 0
     while begin < len(runs):
         tasks = list[tuple[Any, ...]]()
@@ -47,6 +51,20 @@ def _list_runs(client: Client, source: Source, inventory: Inventory) -> list[Run
         begin = len(runs)
         runs += _list_parts(source, list(carry_out(client, "splitting large runs", split_run, tasks)), begin)
     return runs
+
+
+def _regroup(client: Client, source: Source, runs: list[Run]) -> list[Run]:
+    """Let workers write the rows of some runs side by side in segments of their own, and return the runs there.
+
+    A run is a slice of each segment, so that R runs in S segments are R S slices. Of sqrt(R) groups of runs each takes
+    one larger slice of each segment, S sqrt(R) in all, and a run is then a slice of the segments of its group: R^1.5.
+    """
+    step = isqrt(len(runs) - 1) + 1
+    groups = [runs[at : at + step] for at in range(0, len(runs), step)]
+    counts_items = source.options.layout == "sparse"
+    writers = [SegmentWriter(source.scratch, f"group{k}", len(each), counts_items) for k, each in enumerate(groups)]
+    written = list(carry_out(client, "shuffling the rows", regroup_runs, list(zip(groups, writers, strict=True))))
+    return _list_parts(source, written, 0)
 
 
 def _list_parts(source: Source, written: list[SegmentWriter], number: int) -> list[Run]:

@@ -1,4 +1,4 @@
-"""Processes that die during an ingest on workers: the same bytes, or nothing."""
+"""Processes that die during an ingest on workers: the same bytes, at once or by `--resume`, or nothing."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from typing import Any
 import pytest
 from distributed import Client
 
+from streamsvm.data import spill
 from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.placed_rows import RangeWritten
 from streamsvm.data.readers import ingest
-from streamsvm.data.shared_ingest import SetAside, set_stretch_aside, write_range
+from streamsvm.data.set_aside import SetAside
+from streamsvm.data.shared_ingest import Source, set_stretch_aside, write_range
+from streamsvm.data.stretches import Stretch
 from streamsvm.data.tables import Columns
 from streamsvm.engines.workers import start_workers
 from streamsvm.training import ingest_on_workers as module
 from streamsvm.training import write_on_workers
 from streamsvm.training.ingest_on_workers import ingest_on_workers
 from tests.conftest import WORKER_BYTES
+from tests.object_server import ObjectServer
 from tests.training.ingested_files import make_svmlight, read_bytes
 
 pytestmark = pytest.mark.once
@@ -97,3 +101,97 @@ def test_the_driver_is_killed(tmp_path: Path) -> None:
     subprocess.run([*command, "--workers", "1"], check=True)
     assert read_bytes(tmp_path / "d.zarr") == read_bytes(tmp_path / "alone.zarr")
     assert sorted(os.listdir(tmp_path)) == ["a.svm", "alone.zarr", "d.zarr"]
+
+
+# --- killed and resumed
+
+DRIVER = """
+import os, signal, sys
+from streamsvm.cli.command import main
+from streamsvm.training import ingest_on_workers, write_on_workers
+
+name, at, *words = sys.argv[1:]
+carry_out = ingest_on_workers.carry_out
+
+def carry_out_or_die(client, what, function, arguments):
+    for k, found in enumerate(carry_out(client, what, function, arguments)):
+        if (function.__name__, str(k)) == (name, at):
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield found
+
+for each in (ingest_on_workers, write_on_workers):
+    each.carry_out = carry_out_or_die
+ingest_on_workers.RUN_BYTES, write_on_workers.CHUNKS_TOGETHER = 12000, 1
+sys.exit(main(["ingest", *words, "--chunk-bytes", "2000", "--memory", "2GB"]))
+"""
+
+
+def ingest_or_die(place: tuple[str, int], words: list[str], workers: int, environment: dict[str, str]) -> int:
+    """Let a process ingest, which is killed at a call that workers have carried out, and return its exit status."""
+    command = [sys.executable, "-c", DRIVER, place[0], str(place[1]), *words, "--workers", str(workers)]
+    return subprocess.run(command, env=os.environ | environment, timeout=SECONDS, check=False).returncode
+
+
+@pytest.fixture
+def five_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict[str, bytes]]:
+    """Files, and those of the dataset that one process makes of them, in several runs."""
+    monkeypatch.setattr(spill, "RUN_BYTES", 12000)
+    paths = [tmp_path / f"{k}.svm" for k in range(5)]
+    for k, path in enumerate(paths):
+        path.write_text(make_svmlight(k, 200))
+    ingest(paths, tmp_path / "alone.zarr", options=IngestOptions(chunk_bytes=2000))
+    return [str(path) for path in paths], read_bytes(tmp_path / "alone.zarr")
+
+
+@pytest.mark.parametrize(
+    ("into", "place", "workers"),
+    [
+        ("folder", ("set_stretch_aside", 2), (2, 1)),
+        pytest.param("folder", ("write_range", 1), (1, 2), marks=pytest.mark.slow),
+        pytest.param("folder", ("seal", 2), (2, 2), marks=pytest.mark.slow),
+        pytest.param("store", ("set_stretch_aside", 2), (1, 1), marks=pytest.mark.slow),
+        ("store", ("write_range", 1), (2, 2)),
+        pytest.param("store", ("seal", 2), (1, 2), marks=pytest.mark.slow),
+    ],
+)
+def test_a_killed_driver_is_resumed(
+    into: str, place: tuple[str, int], workers: tuple[int, int], five_files: Any, server: ObjectServer, tmp_path: Path
+) -> None:
+    """By another number of workers, to the bytes of one process; and nothing else is left."""
+    paths, alone = five_files
+    destination = "s3://bucket/d.zarr" if into == "store" else str(tmp_path / "d.zarr")
+    words = [*paths, destination]
+    assert ingest_or_die(place, words, workers[0], server.environment) == -signal.SIGKILL
+    assert ingest_or_die(("", 0), [*words, "--resume"], workers[1], server.environment) == 0
+    if into == "store":
+        assert {key.removeprefix("bucket/d.zarr/"): value for key, value in server.objects.items()} == alone
+    else:
+        assert read_bytes(tmp_path / "d.zarr") == alone
+    assert sorted(os.listdir(tmp_path)) == sorted(
+        [*map(os.path.basename, paths), "alone.zarr", *["d.zarr"] * (into == "folder")]
+    )
+
+
+def die_at_the_third(source: Source, stretch: Stretch, number: int, n_before: int) -> SetAside:
+    """Set a stretch aside, but for the third one, which kills each process that tries."""
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return set_stretch_aside(source, stretch, number, n_before)
+
+
+@pytest.mark.slow
+def test_all_workers_are_killed(
+    five_files: Any, workers_import_tests: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they have finished is kept, and other workers go on with it."""
+    paths, alone = five_files
+    options = IngestOptions(chunk_bytes=2000)
+    monkeypatch.setattr(module, "RUN_BYTES", 12000)
+    monkeypatch.setattr(module, "set_stretch_aside", die_at_the_third)
+    with pytest.raises(ConnectionError, match="was lost with 4 workers"):
+        ingest_on_workers(paths, tmp_path / "d.zarr", Columns(), options, workers=2, memory_bytes=WORKER_BYTES)
+    monkeypatch.setattr(module, "set_stretch_aside", set_stretch_aside)
+    (left,) = tmp_path.glob(".d.zarr.*.partial")
+    assert {"set-aside-0-0", "set-aside-1-1"} <= set(os.listdir(left / "spill"))
+    ingest_on_workers(paths, tmp_path / "d.zarr", Columns(), options, workers=1, memory_bytes=WORKER_BYTES, resume=True)
+    assert read_bytes(tmp_path / "d.zarr") == alone

@@ -99,6 +99,28 @@ def test_several_segments_are_read_at_once_and_no_range_twice(
     assert len({key for key, _ in ranges}) > FILES_AHEAD
 
 
+def test_of_four_times_the_data_the_shuffle_takes_eight_times_the_requests_and_not_sixteen(
+    here: None, server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S segments and R runs take S sqrt(R) + R^1.5 ranges in groups, and R S otherwise.
+
+    Groups and segments that are not full blur this: what is counted is nearer to the one than to the other.
+    """
+    between = (8 * 16) ** 0.5
+    path, counted = tmp_path / "a.svm", dict[tuple[int, int], int]()
+    for most in (1, 1000):
+        monkeypatch.setattr(write_on_workers, "MOST_SLICES", most)
+        for n_rows in (600, 2400):
+            path.write_text(make_svmlight(0, n_rows))
+            ingest_on_workers([path], URL, Columns(), IngestOptions(chunk_bytes=2000))
+            counted[most, n_rows] = len([each for each in server.reads(".spill/") if each.range is not None])
+            for each in (server.requests, server.objects):
+                each.clear()
+    assert counted[1, 2400] < between * counted[1, 600]
+    assert counted[1000, 2400] > between * counted[1000, 600]
+    assert counted[1, 2400] < counted[1000, 2400]
+
+
 # --- what is damaged
 
 
@@ -129,17 +151,19 @@ DAMAGES: dict[str, Callable[[dict[str, bytes], str], Any]] = {
 }
 
 
+@pytest.mark.parametrize("most", [1, 1000])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_segment_is_named(
-    damage: str, here: None, server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    damage: str, most: int, here: None, server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nothing is left in the store."""
     path = tmp_path / "a.svm"
     path.write_text("\n".join(f"{k % 2} 1:{k % 9 + 1} 3:1" for k in range(600)))
     list_runs = write_on_workers._list_runs
+    monkeypatch.setattr(write_on_workers, "MOST_SLICES", most)
 
     def damage_segments(*given: Any) -> Any:
-        keys = [key for key in sorted(server.objects) if ".spill" in key]
+        keys = [key for key in sorted(server.objects) if re.search(r"\.spill/\w+/\d+-\d+-\d+$", key)]
         DAMAGES[damage](server.objects, keys[len(keys) // 2])
         return list_runs(*given)
 

@@ -122,6 +122,22 @@ def test_large_runs_are_split_as_one_process_does(here: None, tmp_path: Path, mo
     assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
 
 
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("most", [1, 3])
+def test_regrouped_runs_are_those_of_one_process(
+    most: int, name: str, options: str, here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / file for file in FILES[name]]
+    for path, text in zip(paths, FILES[name].values(), strict=True):
+        path.write_text(text, newline="")
+    monkeypatch.setattr(write_on_workers, "MOST_SLICES", most)
+    write_alone(paths, tmp_path / "alone.zarr", OPTIONS[options])
+    ingest_on_workers(paths, tmp_path / "shared.zarr", Columns(), OPTIONS[options])
+    assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+
+
 @pytest.fixture
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Two files of Parquet, whose row groups and pieces have different ends."""
