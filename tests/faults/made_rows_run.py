@@ -6,7 +6,8 @@
 The rows are those of tests/benchmarks/made_rows.py: nothing is stored, so that the data may be larger than any disk.
 They are trained on workers with one thread each, which are killed one after the other, and another worker joins for
 each that was killed. Every fifth time all of them are killed, and none is there for a second. Then the rows are trained
-on as many threads, undisturbed. Prints a Markdown table of both: joined are the workers that came after the first ones;
+on as many threads, undisturbed. Prints a Markdown table of both: joined are the workers that the scheduler has come to
+know after the first ones, of which those that were killed while they started are none;
 reads are the bytes read over the bytes of all rows, those of tasks that were lost left out; the largest peak of memory
 of any worker, those that were killed included, beside the largest memory that was projected for a process. Steps are
 told on standard error as they come. The exit status is 1 if the two models differ by a bit.
@@ -131,9 +132,10 @@ def kill_until_ended(process: int, cluster: Cluster, n_workers: int, seconds: fl
                 cluster.strike(pid, signal.SIGKILL)
             time.sleep(EMPTY_SECONDS if every else 0.0)
             cluster.keep(n_workers)
-            struck.killed, struck.joined = struck.killed + len(victims), struck.joined + len(victims)
+            struck.killed += len(victims)
             next_kill = time.monotonic() + seconds
         time.sleep(0.05)
+    struck.joined = cluster.log.read_text().count("Register worker") - n_workers
     return struck
 
 
