@@ -231,7 +231,12 @@ class PassOnWorkers:
         """
         if not self._futures:
             return self._handed
-        found: list[Subtree] = next(self.patience.results([self._submit_join]))
+        found: list[Subtree]
+        if len(self._futures) == 1:  # it stays, since its part may be joined with others later
+            (only,) = self._futures.values()
+            found = self.patience.result(only)
+        else:
+            found = next(self.patience.results([self._submit_join]))
         return self._join_here(found) if self._handed else found
 
     def _submit_join(self) -> Future:
@@ -248,7 +253,7 @@ class PassOnWorkers:
             graph |= {
                 k: (join_parts, addition, len(self.groups), some) for k, some in zip(parts, together, strict=True)
             }
-        joined: Future = self.patience.client.get(graph, parts[0], sync=False) if graph else parts[0]
+        joined: Future = self.patience.client.get(graph, parts[0], sync=False)
         return joined
 
 
