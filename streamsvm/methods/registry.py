@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from streamsvm.errors import InputError
@@ -20,7 +21,7 @@ from streamsvm.methods.newton import options as newton
 from streamsvm.methods.newton.options import NewtonOptions
 from streamsvm.methods.option_fields import ALWAYS
 from streamsvm.methods.ranking.options import RankingOptions
-from streamsvm.problems.registry import SPARSE
+from streamsvm.problems.registry import PROBLEMS, SPARSE
 
 DECOMPOSITION = Method(
     name="smo",
@@ -170,9 +171,20 @@ def find_method(name: str, losses: tuple[str, ...], kernel: str | None = None) -
     for method in named:
         if can_solve(method, losses):
             return method
-    wanted = " or ".join(sorted({loss for method in named for loss in method.losses}))
+    wanted = _name_losses([loss for method in named for loss in method.losses])
     able = [method.name for method in METHODS if can_solve(method, losses)]
     raise InputError(
-        f"solver {name}: it minimises losses of the kind {wanted}, and the loss of this problem is of the kind "
-        f"{' or '.join(losses)}; use {' or '.join(dict.fromkeys(able))}"
+        f"solver {name}: it is not for the loss {_name_losses(losses)}; it is for {wanted}; use "
+        f"{' or '.join(dict.fromkeys(able))}"
     )
+
+
+def _name_losses(kinds: Sequence[str]) -> str:
+    """Return the names of the losses that are of any of these kinds, each with the tasks that have it."""
+    tasks: dict[str, list[str]] = {}
+    for task, entry in PROBLEMS.items():
+        for loss, own in entry.losses.items():
+            if set(own) & set(kinds):
+                tasks.setdefault(loss, []).append(task)
+    named = [f"{loss} (--task {' or '.join(which)})" for loss, which in tasks.items()]
+    return ", ".join([*named, *["smooth losses with --penalty l1"] * (SPARSE in kinds)])
