@@ -26,7 +26,7 @@ def add_exact_losses(W: F64, shorter: F64, sums: F64, rows: Rows, starts: I64) -
         loss, rest, size = sum_pairs_exactly(scores[k], pairs)
         own = np.array([[loss, rest, size, 0.0]])
         sums[k : k + 1] = combine_exact_losses(sums[k : k + 1], own)
-        if loss + rest == 0.0 and shorter[k] < 1.0:
+        if loss + rest <= 0.0 and shorter[k] < 1.0:
             sums[k, 3] += sum_pairs_exactly((1.0 - shorter[k]) * scores[k], pairs)[0]
 
 

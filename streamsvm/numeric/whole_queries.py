@@ -28,7 +28,8 @@ class QuerySums:
     """The totals of successive rows.
 
     sums: over the whole queries. first: the pieces of the rows before the first limit, all rows if there is no limit.
-    last: the pieces of the rows after the last limit, or None if there is no limit.
+    last: the pieces of the rows after the last limit, of which there are none if the limit is at the end; None if there
+    is no limit.
     """
 
     sums: Any

@@ -17,8 +17,8 @@ from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.rows import F64, I32, I64
 from streamsvm.options import require_classes
 
-LOOKED_AT = 1 << 20  # queries whose numbers are compared at once, to find one that occurs in two places
-SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 times the golden ratio less 1: the multiples of it are spread evenly
+QUERIES_AT_ONCE = 1 << 20  # queries whose numbers are compared at once, to find one that occurs in two places
+SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 (golden ratio - 1): the high bits of its multiples are spread evenly
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Labelled:
     ranks: I32
     weight: F64
 
-    def part(self, first: int, stop: int) -> Labelled:
+    def copy_part(self, first: int, stop: int) -> Labelled:
         """Return the rows first:stop of these, in memory of their own, so that the others can be forgotten."""
         own = slice(first, stop)
         return Labelled(self.start + first, self.qid[own].copy(), self.ranks[own].copy(), self.weight[own].copy())
@@ -60,7 +60,8 @@ def find_query_pairs(source: RowSource, sample_rows: int) -> QueryPairs:
     if there are no pairs.
     """
     require_ranks(source)
-    stride, n_queries, n_paired, largest, total, weight = max(1, source.n_rows // sample_rows), 0, 0, 0, 0.0, 0.0
+    stride, n_queries, n_paired, largest = -(-source.n_rows // sample_rows), 0, 0, 0
+    total, weight = 0.0, 0.0
     chosen: list[Labelled] = []
     for rows, starts in _read_queries(source):
         _check_weights(source.name, rows)
@@ -68,7 +69,7 @@ def find_query_pairs(source: RowSource, sample_rows: int) -> QueryPairs:
         of_query = np.add.reduceat(up, starts[:-1])
         paired = np.flatnonzero(of_query > 0.0)
         drawn = paired[(np.arange(len(paired)) + n_paired) % stride == 0]
-        chosen += [rows.part(*starts[k : k + 2].tolist()) for k in drawn]
+        chosen += [rows.copy_part(*starts[k : k + 2].tolist()) for k in drawn]
         n_queries, n_paired = n_queries + len(of_query), n_paired + len(paired)
         largest = max(largest, int(np.max(np.diff(starts))))
         total, weight = total + float(np.sum(of_query)), weight + float(np.sum(rows.weight))
@@ -94,14 +95,16 @@ def _join_sample(chosen: list[Labelled]) -> tuple[Pairs, I64]:
 
 def _read_queries(source: RowSource) -> Iterator[tuple[Labelled, I64]]:
     """Yield successive whole queries, those that end in a chunk together, and where each starts among their rows."""
-    rest: Labelled | None = None
+    pieces: list[Labelled] = []
     for index in range(source.n_chunks):
-        rows = _read_chunk(source, index) if rest is None else _append(rest, _read_chunk(source, index))
-        limits = np.flatnonzero(np.diff(rows.qid)) + 1
+        rows = _read_chunk(source, index)
+        limits = np.flatnonzero(np.diff(rows.qid, prepend=pieces[-1].qid[-1:] if pieces else rows.qid[:1]))
         last = len(rows.qid) if index == source.n_chunks - 1 else int(limits[-1]) if len(limits) else 0
-        rest = rows.part(last, len(rows.qid))
-        if last:
-            yield rows.part(0, last), np.concatenate(([0], limits[limits < last], [last]))
+        if last or (len(limits) and pieces):
+            whole = _join([*pieces, rows.copy_part(0, last)])
+            yield whole, np.concatenate(([0], np.flatnonzero(np.diff(whole.qid)) + 1, [len(whole.qid)]))
+            pieces = []
+        pieces.append(rows.copy_part(last, len(rows.qid)))
 
 
 def _read_chunk(source: RowSource, index: int) -> Labelled:
@@ -111,9 +114,9 @@ def _read_chunk(source: RowSource, index: int) -> Labelled:
     return Labelled(int(source.chunk_starts[index]), qid, ranks, np.ones(len(qid)) if weight is None else weight)
 
 
-def _append(rest: Labelled, rows: Labelled) -> Labelled:
-    pairs = [(getattr(rest, name), getattr(rows, name)) for name in ("qid", "ranks", "weight")]
-    return Labelled(rest.start, *map(np.concatenate, pairs))
+def _join(pieces: list[Labelled]) -> Labelled:
+    qid, ranks, weight = (np.concatenate([getattr(one, name) for one in pieces]) for name in ("qid", "ranks", "weight"))
+    return Labelled(pieces[0].start, qid, ranks, weight)
 
 
 def _check_weights(name: str, rows: Labelled) -> None:
@@ -125,7 +128,7 @@ def _check_weights(name: str, rows: Labelled) -> None:
 
 def _check_places(source: RowSource, n_queries: int) -> None:
     """Raise InputError for the first query that occurs in two places; a share of the queries is compared at a time."""
-    shares = max(1, -(-n_queries // LOOKED_AT))
+    shares = max(1, -(-n_queries // QUERIES_AT_ONCE))
     again: list[tuple[int, int]] = []
     for share in range(shares):
         qid, row = _list_starts(source, share, shares)
@@ -150,7 +153,8 @@ def _list_starts(source: RowSource, share: int, shares: int) -> tuple[I64, I64]:
         qid = source.column_of("qid", index)
         assert qid is not None
         starts = np.flatnonzero(np.diff(qid, prepend=before) if len(before) else np.append(1, np.diff(qid)))
-        own = starts[(qid[starts].view(np.uint64) * SPREAD) % np.uint64(shares) == share]
+        spread = (qid[starts].view(np.uint64) * SPREAD) >> np.uint64(32)
+        own = starts[spread % np.uint64(shares) == share]
         found.append((qid[own], own + source.chunk_starts[index]))
         before = qid[-1:]
     queries, rows = (np.concatenate(part) for part in zip(*found, strict=True))

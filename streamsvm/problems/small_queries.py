@@ -10,8 +10,10 @@ from streamsvm.problems.registry import find_problem
 SAMPLE_ROWS = 1 << 13  # rows that the line search looks at
 ROW_VECTORS = 28  # vectors of 8 bytes a row at once: scores, also in twice the precision, and the counts of pairs
 LARGEST_QUERY_BYTES = 16 << 20  # With a larger query the driver holds the scores of all rows.
-SAMPLE_BYTES = 16 << 20  # of these rows, which are fewer if they are long
-EDGES = 4  # times a query's rows: at both ends of a group of chunks, where two ends meet, and while they are joined
+SAMPLE_BYTES = 16 << 20  # the most bytes of the sample: long rows make it smaller
+EDGES = (
+    4  # copies of the largest query in a task: at both ends of its rows, where two ends meet, and while it is joined
+)
 TASK_BYTES = 320  # for each row of a tile: scores, also in twice the precision, what sorts them, and counts of pairs
 
 

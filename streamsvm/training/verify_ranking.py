@@ -45,7 +45,7 @@ Found = tuple[float, float, Bound | None]
 
 @dataclass
 class QueryDual:
-    """Sums over queries, all of the pairs' multipliers.
+    """Sums over queries of what the multipliers of pairs give.
 
     rows: of the rows with their coefs; total (2,): of the multipliers, as a sum of two numbers; sizes: of the sizes of
     the terms of all coefs.

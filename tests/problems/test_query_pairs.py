@@ -64,7 +64,7 @@ def _check_sample(found: query_pairs.QueryPairs, pairs: query_pairs.Pairs, sampl
         place = int(np.flatnonzero(pairs.starts == found.rows[first])[0])
         np.testing.assert_array_equal(found.rows[first:end], np.arange(*pairs.starts[place : place + 2]))
     n_queries = len(found.sample.starts) - 1
-    stride = max(1, len(pairs.ranks) // sample_rows)
+    stride = -(-len(pairs.ranks) // sample_rows)
     assert n_queries <= -(-(len(pairs.starts) - 1) // stride)
     assert len(found.rows) <= n_queries * largest
 
@@ -72,7 +72,7 @@ def _check_sample(found: query_pairs.QueryPairs, pairs: query_pairs.Pairs, sampl
 @pytest.mark.parametrize("compared", [3, 1 << 20])
 def test_a_query_in_two_places_is_named(compared: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its first row after others, also where not all queries are compared at once."""
-    monkeypatch.setattr(query_pairs, "LOOKED_AT", compared)
+    monkeypatch.setattr(query_pairs, "QUERIES_AT_ONCE", compared)
     qid = np.repeat([4, 9, 2, 7, 9, 5, 4], 3)
     source = make_source(qid, np.arange(21) % 2)
     with pytest.raises(InputError, match=r"row 13: query 9 again, after others"):

@@ -16,33 +16,35 @@ from scipy.linalg import cho_solve
 from streamsvm.numeric.factors import factorise
 from streamsvm.numeric.rows import F64
 
-TOL = 1e-7  # by how much the last round of coordinate descent may change the gradient, whose entries are from -1 to 1
+TOL = 1e-7  # by how much the last round of descent may change an entry of the gradient, at most 1 at the minimum
 ROUNDS = 8  # of coordinate descent before a step on a face
 MOST_FACES = 200
 DAMPING = 1e-12  # of the largest second derivative, which is added to all
 
 
 def minimise_model(H: F64, gradient: F64, w: F64) -> F64:
-    """Return the minimiser z of q (m,), or a point where q is lower, if MOST_FACES are not enough."""
+    """Return the minimiser z of q (m,), or after MOST_FACES a point where q is lower than at w."""
     H = H + DAMPING * float(np.max(np.diagonal(H), initial=0.0)) * np.eye(len(w))
     z, slopes = w.copy(), gradient.copy()
     for _ in range(MOST_FACES):
         largest = descend(H, z, slopes, ROUNDS)
         if largest <= TOL:
             break
-        _move_on_face(H, z, slopes)
+        while _move_on_face(H, z, slopes):  # to the minimiser of a smaller face
+            pass
     return z
 
 
-def _move_on_face(H: F64, z: F64, slopes: F64) -> None:
-    """Move z, in place, towards the minimiser on its face; slopes: g + H (z - w).
+def _move_on_face(H: F64, z: F64, slopes: F64) -> bool:
+    """Move z, in place, towards the minimiser on its face; return whether an entry has become 0.
 
-    Entries that would change their sign become 0 if q is lower then; otherwise the way ends at the first of them.
+    slopes: g + H (z - w). Entries that would change their sign become 0 if q is lower then; otherwise the way ends at
+    the first of them.
     """
     free = np.flatnonzero(z)
-    _, factor = factorise(H[np.ix_(free, free)])
-    if factor is None or not len(free):
-        return
+    factor = factorise(H[np.ix_(free, free)])[1] if len(free) else None
+    if factor is None:
+        return False
     step = -cho_solve((factor, False), slopes[free] + np.sign(z[free]))
     ends = np.divide(-z[free], step, out=np.full(len(free), np.inf), where=step * z[free] < 0.0)
     first = int(np.argmin(ends))
@@ -56,6 +58,7 @@ def _move_on_face(H: F64, z: F64, slopes: F64) -> None:
     best = int(np.argmin(lower))
     z[free] += changes[best]
     slopes += moved[best]
+    return int(np.count_nonzero(z)) < len(free)
 
 
 def _compare(slopes: F64, moved: F64, z: F64, change: F64) -> float:

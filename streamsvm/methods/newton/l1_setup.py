@@ -33,8 +33,8 @@ ROWS_A_FEATURE = 10
 SMALL_BYTES = 32 << 20  # of rows: smaller data stay in memory, and one read proves
 COPIES = 3  # of the sample while it is taken
 ROW_VECTORS = 12  # vectors of 8 bytes for each row of the sample
-MATRICES = 4  # matrices (features, features) of the driver: second derivatives, the sum, and copies
-SUMS = 2  # the parts of the second derivatives in the totals of a task
+MATRICES = 8  # matrices (features, features) of the driver: second derivatives, their factor, and copies
+SUMS = 2  # the parts of the second derivatives in the totals of a task, of which the second stays empty
 VECTORS = 24  # of the driver, (d+1,)
 TILE_VECTORS = 16  # vectors of 8 bytes for each row of a tile
 

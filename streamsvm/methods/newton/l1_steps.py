@@ -58,7 +58,8 @@ class L1State:
     """All that changes. Vectors are (d+1,); their last entry is the weight of the constant feature.
 
     best_w: the point with the lowest P; next_w: where the next pass looks; base_w, value: where the step to it began,
-    and P there; features: those whose second derivatives the next pass finds, ascending; resident: the numbers of the
+    and P there; features: those whose second derivatives the next pass finds, ascending, beside the constant feature;
+    resident: the numbers of the
     sample's rows, of which none are left after the first pass. The others are as in newton.steps.
     """
 
@@ -102,8 +103,8 @@ def make_look(settings: L1Newton, state: L1State, steps: tuple[float, ...] = STE
 def take_step(settings: L1Newton, state: L1State, look: Look, ends: F64, totals: Totals) -> L1State:
     """Return the state with what a pass has found: P and its lower bound, and the next point.
 
-    The step is accepted if P is lowest at its end. Otherwise the next pass looks at the lowest point on the line, or
-    near the start of the line if P is nowhere lower.
+    The step is accepted if P is lowest at its end, rounding aside, or if the line is a single point. Otherwise the next
+    pass looks at the lowest point on the line, or near the start of the line if P is nowhere lower.
     """
     steps = np.array(look.steps)
     values, errors = _measure_line(ends, steps, totals, state.n_rows)
@@ -155,7 +156,9 @@ def _note_best(state: L1State, ends: F64, steps: F64, values: F64, errors: F64) 
 def _raise_bound(state: L1State, w: F64, totals: Totals, value: float, error: float) -> L1State:
     """Return the state with the lower bound that the end of the line proves, if it is higher.
 
-    No entry of the gradient is off by more than the length of the gradient's error (newton.bounds).
+    The length of the gradient's error (newton.bounds) bounds the error of each entry. A bound counts only if it is
+    above a lower bound that is not negative. Then what is taken off beyond |g_j| = 1 is no larger than the other terms,
+    whose rounding `own` allows for.
     """
     gradient, terms, size = totals.gradient, bound_rounding(state.n_rows + 24, 1.0), float(np.sum(np.abs(w)))
     off = (1.0 + 2 * terms + SAFE) * (terms * totals.steep + totals.moved)
@@ -163,16 +166,10 @@ def _raise_bound(state: L1State, w: F64, totals: Totals, value: float, error: fl
     own = bound_rounding(len(w) + 24, float(np.abs(gradient) @ np.abs(w)) + size + abs(value))
     beyond = max(0.0, float(np.max(np.abs(gradient))) + off - 1.0) * (state.objective + state.objective_rounding)
     bound, rounding = value - size - product - beyond, error + off * size + own
-    exact_beyond = max(0.0, float(np.max(np.abs(gradient))) - 1.0) * state.objective
+    hidden = rounding + beyond - max(0.0, float(np.max(np.abs(gradient))) - 1.0) * state.objective
     if bound - rounding > state.lower_bound:
-        return replace(
-            state,
-            lower_bound=bound - rounding,
-            bound_rounding=rounding + beyond - exact_beyond,
-            tried_rounding=0.0,
-        )
-    hidden = rounding + beyond - exact_beyond
-    return replace(state, tried_rounding=hidden if bound - beyond + exact_beyond > state.lower_bound else 0.0)
+        return replace(state, lower_bound=bound - rounding, bound_rounding=hidden, tried_rounding=0.0)
+    return replace(state, tried_rounding=hidden if bound + hidden > state.lower_bound else 0.0)
 
 
 def _aim(state: L1State, w: F64, totals: Totals) -> F64:

@@ -2,9 +2,10 @@
 
 It is the algorithm of ranking.solver with the same line search, but losses and cuts are summed up where the rows are
 read (ranking.query_passes), and the line search needs no pass. The driver holds the rows of some queries, whose scores
-at both ends of the segment tell where P is least on it. It also knows the slope of P at the start of the segment, the
-best point: no cut is higher there than the cut that was made there. So a step makes one pass, which finds P and the cut
-at the point that was chosen. If P is not lower there, a second pass looks at points nearer to the best point.
+at both ends of the segment tell where P is least on it. The slope of P at the start of the segment, the best point, is
+that of the highest cut there, which is the cut that was made there, unless it was dropped. So a step makes one pass,
+which finds P and the cut at the point that was chosen. If P is not lower there, a second pass looks at points nearer to
+the best point.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ def _search_line(
 ) -> Generator[Question, Any, tuple[State, Found, int]]:
     """Move to the best point that is found on the segment from the best point so far to the master's minimiser.
 
-    Return the state, what was found, and the passes. The master's minimiser is the first point where the paper's stop
-    or the paper's algorithm needs it.
+    Return the state, what was found, and the passes. The master's minimiser is the first point if the run uses the
+    paper's stop, or has no line search.
     """
     moves = state.master_w - state.best_w
     steps = [1.0] if settings.epsilon is not None or not settings.accelerated else []
@@ -117,10 +118,10 @@ def _search_line(
 
 def _choose_step(sample: Sample, X: Matrix, state: State, moves: F64) -> float:
     """Return the step in [0, 1] at which P is least according to the sample, whose rows are X."""
-    latest = int(np.argmax(state.offsets - state.cuts @ state.best_w))  # of those that were made at the best point
+    highest = int(np.argmax(state.offsets - state.cuts @ state.best_w))
     squares = np.array([state.best_w @ moves, moves @ moves])
     start, end = compute_scores(X, np.stack((state.best_w, state.master_w))).T
-    return find_step(sample, start, end - start, squares, float(squares[0] - state.cuts[latest] @ moves))
+    return find_step(sample, start, end - start, squares, float(squares[0] - state.cuts[highest] @ moves))
 
 
 def _retreat(settings: Ranking, ends: Ends, moves: F64, state: State) -> Generator[Question, Any, Found]:
@@ -156,7 +157,7 @@ def _take_exact(settings: Ranking, state: State, points: F64, sums: F64, n_rows:
     share, shorter = bound_score(points.shape[1]), _shorten(state, points)
     for w, (found, rest, size, of_shorter), by in zip(points, sums.tolist(), shorter.tolist(), strict=True):
         loss, rounding = round_sums(found + rest, size, n_rows, settings.pair_cost)
-        if loss > 0.0 or by == 1.0 or of_shorter > 0.0:
+        if loss != 0.0 or by == 1.0 or of_shorter > 0.0:
             rounding += share * float(np.abs(w) @ state.magnitudes)
         half = float(w @ w) / 2
         rounding += bound_rounding(len(w) + 8, 2 * half)

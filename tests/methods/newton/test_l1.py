@@ -111,8 +111,8 @@ def run(problem: Problem, settings: L1Newton, state: Any = None) -> list[Step]:
     return run_steps(source, solve(settings, begin))
 
 
-@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 14))
-@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 20))
+@settings(max_examples=200, deadline=None)
 def test_the_model_is_minimised(seed: int, m: int, rank: int) -> None:
     """By the conditions of the minimum, also where features are the same or their products are singular."""
     random = np.random.default_rng(seed)
