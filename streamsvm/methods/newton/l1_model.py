@@ -18,7 +18,7 @@ from streamsvm.numeric.rows import F64
 
 TOL = 1e-7  # by how much the last round of descent may change an entry of the gradient, at most 1 at the minimum
 ROUNDS = 8  # of coordinate descent before a step on a face
-MOST_FACES = 200
+FEW_FACES, MOST_FACES = 20, 200
 DAMPING = 1e-12  # of the largest second derivative, which is added to all
 
 
@@ -26,11 +26,11 @@ def minimise_model(H: F64, gradient: F64, w: F64) -> F64:
     """Return the minimiser z of q (m,), or after MOST_FACES a point where q is lower than at w."""
     H = H + DAMPING * float(np.max(np.diagonal(H), initial=0.0)) * np.eye(len(w))
     z, slopes = w.copy(), gradient.copy()
-    for _ in range(MOST_FACES):
+    for k in range(MOST_FACES):
         largest = descend(H, z, slopes, ROUNDS)
         if largest <= TOL:
             break
-        while _move_on_face(H, z, slopes):  # to the minimiser of a smaller face
+        while _move_on_face(H, z, slopes) and k >= FEW_FACES:  # the entries that became 0 would come back in descent
             pass
     return z
 
