@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm.numeric.pair_counts import Pairs
+from streamsvm.numeric.pair_counts import Pairs, clear_tree
 from streamsvm.numeric.rounding import UNIT, add_to_pair, add_two, bound_rounding, multiply_two
 from streamsvm.numeric.rows import F64, I32, I64
 
@@ -95,10 +95,10 @@ def _add_term(
 @njit(cache=True, nogil=True)
 def _sum_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[float, float, float]:
     """Return the loss as a pair of numbers, and the sum of its terms' magnitudes. Rows ascend within each query."""
-    total, rest, size = 0.0, 0.0, 0.0
+    total, rest, size, tree = 0.0, 0.0, 0.0, np.zeros((n_ranks + 1, 2))
     for k in range(starts.size - 1):
         first, end = starts[k], starts[k + 1]
-        tree, j = np.zeros((n_ranks + 1, 2)), end - 1
+        j = end - 1
         for i in range(end - 1, first - 1, -1):
             while j >= first and _is_within(s, i, j):
                 _add(tree, ranks[j] + 1, v[j])
@@ -107,7 +107,8 @@ def _sum_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[f
             total, rest, one = _add_term(total, rest, up, lacking, v[i], 1.0, 0.0)
             total, rest, other = _add_term(total, rest, up, lacking, v[i], -s[i, 0], -s[i, 1])
             size += one + other
-        tree, j = np.zeros((n_ranks + 1, 2)), first
+        clear_tree(tree, ranks[first:end], n_ranks, False)
+        j = first
         for i in range(first, end):
             while j < end and _is_within(s, j, i):
                 _add(tree, n_ranks - ranks[j], v[j])
@@ -115,16 +116,17 @@ def _sum_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[f
             down, lacking = _sum_up_to(tree, n_ranks - 1 - ranks[i])
             total, rest, one = _add_term(total, rest, down, lacking, v[i], s[i, 0], s[i, 1])
             size += one
+        clear_tree(tree, ranks[first:end], n_ranks, True)
     return total, rest, size
 
 
 @njit(cache=True, nogil=True)
 def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[F64, F64]:
     """Return up and down of rows that ascend within each query."""
-    up, down = np.empty((s.size, 2)), np.empty((s.size, 2))
+    up, down, tree = np.empty((s.size, 2)), np.empty((s.size, 2)), np.zeros((n_ranks + 1, 2))
     for k in range(starts.size - 1):
         first, end = starts[k], starts[k + 1]
-        tree, j = np.zeros((n_ranks + 1, 2)), end - 1
+        j = end - 1
         for i in range(end - 1, first - 1, -1):
             while j >= first and s[i] - s[j] < 1.0:
                 _add(tree, ranks[j] + 1, v[j])
@@ -132,7 +134,8 @@ def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple
             total, rest = _sum_up_to(tree, ranks[i])
             up[i, 0], lost = multiply_two(v[i], total)
             up[i, 1] = lost + v[i] * rest
-        tree, j = np.zeros((n_ranks + 1, 2)), first
+        clear_tree(tree, ranks[first:end], n_ranks, False)
+        j = first
         for i in range(first, end):
             while j < end and s[j] - s[i] < 1.0:
                 _add(tree, n_ranks - ranks[j], v[j])
@@ -140,4 +143,5 @@ def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple
             total, rest = _sum_up_to(tree, n_ranks - 1 - ranks[i])
             down[i, 0], lost = multiply_two(v[i], total)
             down[i, 1] = lost + v[i] * rest
+        clear_tree(tree, ranks[first:end], n_ranks, True)
     return up, down

@@ -19,12 +19,12 @@ from streamsvm.numeric.rows import F64
 TOL = 1e-7  # by how much the last round of descent may change an entry of the gradient, at most 1 at the minimum
 ROUNDS = 8  # of coordinate descent before a step on a face
 FEW_FACES, MOST_FACES = 20, 200
-DAMPING = 1e-12  # of the largest second derivative, which is added to all
+DAMPING = 1e-12  # of each second derivative, by which it is raised
 
 
 def minimise_model(H: F64, gradient: F64, w: F64) -> F64:
     """Return the minimiser z of q (m,), or after MOST_FACES a point where q is lower than at w."""
-    H = H + DAMPING * float(np.max(np.diagonal(H), initial=0.0)) * np.eye(len(w))
+    H = H + np.diag(DAMPING * np.diagonal(H))
     z, slopes = w.copy(), gradient.copy()
     for k in range(MOST_FACES):
         largest = descend(H, z, slopes, ROUNDS)

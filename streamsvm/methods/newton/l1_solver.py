@@ -24,6 +24,7 @@ STUCK_STEPS = 10  # If neither P nor D has moved for so many steps, rounding is 
 SAMPLE_SHARE = 0.1  # of the gap that is asked for: the gap on the sample
 STAGE, STAGE_TOL = 3.0, 1e-2  # by how much costs grow from one stage to the next in memory, and the gap of a stage
 MOST_STEPS = 100  # of a stage
+SLOW, SLOW_STEPS = 1e-4, 5  # After so many steps in which P and D moved by no more than this share a stage ends.
 FEW_STEPS = (0.1, 0.4, 1.0)  # where P is found on a step in memory
 
 
@@ -83,13 +84,15 @@ def minimise_sample(settings: L1Newton, state: L1State, sample: Rows) -> L1State
 
 
 def _minimise(settings: L1Newton, state: L1State, rows: Rows, tol: float) -> L1State:
-    """Return the state at the minimiser for rows in memory, up to this gap, after at most MOST_STEPS."""
-    w, unknown = state.best_w, float("inf")
+    """Return the state at the minimiser for rows in memory, up to this gap, or where steps make hardly any progress."""
+    w, unknown, slow = state.best_w, float("inf"), 0
     state = replace(state, base_w=w, next_w=w, objective=unknown, value=unknown, lower_bound=0.0)
     for _ in range(MOST_STEPS):
         interrupts.check()
         look, ends = make_look(settings, state, FEW_STEPS), np.stack((state.base_w, state.next_w))
-        state = take_step(settings, state, look, ends, sum_rows(rows, ends, look))
-        if state.progress.is_proved(tol):
+        before, state = state, take_step(settings, state, look, ends, sum_rows(rows, ends, look))
+        has_moved = state.value < before.value * (1.0 - SLOW) or state.lower_bound > before.lower_bound * (1.0 + SLOW)
+        slow = 0 if has_moved else slow + 1
+        if slow == SLOW_STEPS or state.progress.is_proved(tol):
             break
     return state
