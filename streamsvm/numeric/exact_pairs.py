@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm.numeric.pair_counts import Pairs, clear_tree
+from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rounding import UNIT, add_to_pair, add_two, bound_rounding, multiply_two
 from streamsvm.numeric.rows import F64, I32, I64
 
@@ -70,6 +70,14 @@ def _add(tree: F64, at: int, value: float) -> None:
 
 
 @register_jitable
+def _clear(tree: F64, at: int) -> None:
+    """Set the entries that a row has changed to zero; a query may have many fewer rows than there are ranks."""
+    while at < tree.shape[0]:
+        tree[at, 0], tree[at, 1] = 0.0, 0.0
+        at += at & -at
+
+
+@register_jitable
 def _sum_up_to(tree: F64, at: int) -> tuple[float, float]:
     total, rest = 0.0, 0.0
     while at > 0:
@@ -107,7 +115,8 @@ def _sum_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[f
             total, rest, one = _add_term(total, rest, up, lacking, v[i], 1.0, 0.0)
             total, rest, other = _add_term(total, rest, up, lacking, v[i], -s[i, 0], -s[i, 1])
             size += one + other
-        clear_tree(tree, ranks[first:end], n_ranks, False)
+        for i in range(first, end):
+            _clear(tree, ranks[i] + 1)
         j = first
         for i in range(first, end):
             while j < end and _is_within(s, j, i):
@@ -116,7 +125,8 @@ def _sum_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[f
             down, lacking = _sum_up_to(tree, n_ranks - 1 - ranks[i])
             total, rest, one = _add_term(total, rest, down, lacking, v[i], s[i, 0], s[i, 1])
             size += one
-        clear_tree(tree, ranks[first:end], n_ranks, True)
+        for i in range(first, end):
+            _clear(tree, n_ranks - ranks[i])
     return total, rest, size
 
 
@@ -134,7 +144,8 @@ def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple
             total, rest = _sum_up_to(tree, ranks[i])
             up[i, 0], lost = multiply_two(v[i], total)
             up[i, 1] = lost + v[i] * rest
-        clear_tree(tree, ranks[first:end], n_ranks, False)
+        for i in range(first, end):
+            _clear(tree, ranks[i] + 1)
         j = first
         for i in range(first, end):
             while j < end and s[j] - s[i] < 1.0:
@@ -143,5 +154,6 @@ def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple
             total, rest = _sum_up_to(tree, n_ranks - 1 - ranks[i])
             down[i, 0], lost = multiply_two(v[i], total)
             down[i, 1] = lost + v[i] * rest
-        clear_tree(tree, ranks[first:end], n_ranks, True)
+        for i in range(first, end):
+            _clear(tree, n_ranks - ranks[i])
     return up, down

@@ -85,14 +85,14 @@ def _sweep(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int, margin: float)
                 _add(tree, ranks[j] + 1, v[j])
                 j -= 1
             up[i] = v[i] * _sum_up_to(tree, ranks[i])
-        clear_tree(tree, ranks[first:end], n_ranks, False)
+        _clear(tree, ranks[first:end], n_ranks, False)
         j = first
         for i in range(first, end):
             while j < end and s[j] - s[i] < margin:
                 _add(tree, n_ranks - ranks[j], v[j])
                 j += 1
             down[i] = v[i] * _sum_up_to(tree, n_ranks - 1 - ranks[i])
-        clear_tree(tree, ranks[first:end], n_ranks, True)
+        _clear(tree, ranks[first:end], n_ranks, True)
     return up, down
 
 
@@ -113,13 +113,13 @@ def _sum_up_to(tree: F64, at: int) -> float:
 
 
 @register_jitable
-def clear_tree(tree: F64, ranks: I32, n_ranks: int, reverse: bool) -> None:
+def _clear(tree: F64, ranks: I32, n_ranks: int, reverse: bool) -> None:
     """Set the entries that the rows changed to zero; a query may have many fewer rows than there are ranks."""
     if ranks.size >= n_ranks:
         tree[:] = 0.0
         return
     for rank in ranks:
         at = n_ranks - rank if reverse else rank + 1
-        while at < len(tree):
+        while at < tree.size:
             tree[at] = 0.0
             at += at & -at
