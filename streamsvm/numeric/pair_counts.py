@@ -20,6 +20,8 @@ from numba.extending import register_jitable
 
 from streamsvm.numeric.rows import F64, I32, I64
 
+SAMPLE_ROWS = 1 << 13  # rows on which a line search looks for its step
+
 
 @dataclass(frozen=True)
 class Pairs:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from streamsvm.data.row_tiles import TILE_ITEMS, count_tile_rows
 from streamsvm.data.source import RowSource
+from streamsvm.numeric.pair_counts import SAMPLE_ROWS
 from streamsvm.problems.query_pairs import QueryPairs, find_query_pairs
 from streamsvm.problems.registry import find_problem
 
-SAMPLE_ROWS = 1 << 13  # rows that the line search looks at
 ROW_VECTORS = 28  # vectors of 8 bytes a row at once: scores, also in twice the precision, and the counts of pairs
 LARGEST_QUERY_BYTES = 16 << 20  # With a larger query the driver holds the scores of all rows.
 SAMPLE_BYTES = 16 << 20  # the most bytes of the sample: long rows make it smaller

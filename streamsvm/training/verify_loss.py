@@ -34,11 +34,13 @@ def evaluate(
     start = partial(np.zeros, (len(W), 3))
     totals = engine.scan(Scan(start, partial(_add_losses, losses), operator.add, (W,)))
     penalised = put_penalised(W[:, :-1], W[:, -1], bias_feature)
-    half = float(np.sum(np.abs(penalised))) if penalty == "l1" else float(np.sum(penalised**2)) / 2
+    of_weights = float(np.sum(np.abs(penalised))) if penalty == "l1" else float(np.sum(penalised**2)) / 2
     moved = bound_rounding(W.shape[1] + 12, 1.0) * np.linalg.norm(W, axis=1)
     of_scores = float(np.sum(moved * totals[:, 1] + moved**2 * totals[:, 2]))
     loss_sum, n_terms = float(np.sum(totals[:, 0])), engine.source.n_rows + 24
-    return half + loss_sum, of_scores + bound_rounding(n_terms, loss_sum) + bound_rounding(W.size + 8, 2 * half)
+    return of_weights + loss_sum, of_scores + bound_rounding(n_terms, loss_sum) + bound_rounding(
+        W.size + 8, 2 * of_weights
+    )
 
 
 def put_penalised(W: F64, biases: F64, bias_feature: float) -> F64:

@@ -49,7 +49,7 @@ def solve(settings: LabelNewton, state: State) -> Solver:
 
 
 def _list_figures(settings: LabelNewton, state: State) -> dict[str, float]:
-    """Return what the history tells of a step; the problems that wait are those of the blocks to come."""
+    """Return what the history tells of a step; the waiting problems are in the blocks to come."""
     return {
         "open_problems": int(np.sum(state.statuses == "")),
         "waiting_problems": max(len(state.statuses) - state.first - settings.side_by_side, 0),

@@ -88,7 +88,7 @@ class L1State:
         return Progress(self.objective, self.lower_bound, self.passes, own, tried, self.bound_rounding)
 
     def check(self) -> None:
-        """Raise ValueError if the features are not among those of the weights."""
+        """Raise ValueError if a feature has a number that no weight has."""
         if len(self.features) and not 0 <= int(self.features[0]) <= int(self.features[-1]) < len(self.best_w) - 1:
             raise ValueError(f"features are not from 0 to {len(self.best_w) - 2}")
 

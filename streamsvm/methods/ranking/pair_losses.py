@@ -16,10 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamsvm.numeric.pair_counts import Pairs, sweep_pairs
+from streamsvm.numeric.pair_counts import SAMPLE_ROWS, Pairs, sweep_pairs
 from streamsvm.numeric.rows import F64, I64
 
-SAMPLE_ROWS = 1 << 13
 LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows that all halvings together may look at; least and most halvings
 
 

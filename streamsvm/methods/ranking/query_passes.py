@@ -72,10 +72,10 @@ def add_first_cut(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
 
 def sum_cuts(ends: Ends, W: F64, cost: float) -> Scan:
     """Return the pass that sums up the losses and the cuts at the points W (k, d)."""
-    return Scan(*sum_queries(ends, partial(start_cuts, W), partial(add_cuts, cost), combine_cuts))
+    return Scan(*sum_queries(ends, partial(start_cuts, W), partial(add_query_cuts, cost), combine_cuts))
 
 
-def add_cuts(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
+def add_query_cuts(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
     """Add the losses and the cuts of whole queries."""
     pairs, scores = pair_rows(rows, starts), compute_scores(rows.X, make_writable(sums.W))
     for k in range(len(sums.W)):
