@@ -380,6 +380,7 @@ def test_what_a_killed_worker_did_is_done_again(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("spawned_workers")  # a fork server that is older than the store does not know where it is
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGKILL])
 def test_a_driver_that_is_ended(by: signal.Signals, server: ObjectServer, tmp_path: Path, run: Run) -> None:
     """By Ctrl-C it leaves nothing; if it is killed, what is left is no dataset, and the next ingest replaces it."""
