@@ -55,7 +55,7 @@ METHODS = [
         losses=("pairs",),
         options=RankingOptions,
         module="streamsvm.methods.ranking.setup",
-        compiled=("ranking",),
+        compiled=("ranking", "ranking-histograms"),
         compiled_for_set_up=("ranking",),  # it counts pairs
     ),
     Method(

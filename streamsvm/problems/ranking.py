@@ -41,13 +41,9 @@ def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
     InputError is raised for ranks that are not numbers, for "roc-area" without exactly two classes, for a query that
     occurs in two places or has two weights, and if there are no pairs.
     """
-    classes = require_classes(source)
+    require_comparable(source, task)
     ranks, weight = source.column("y"), source.column("sample_weight")
     assert ranks is not None
-    if task == "roc-area" and len(classes) != 2:
-        raise InputError(f"{source.name}: {say_count(len(classes), 'class')}; the area under the ROC curve is for two")
-    if task == "rank":
-        require_ranks(source)
     weight = np.ones(source.n_rows) if weight is None else weight
     qid = source.column("qid") if task == "rank" else None
     starts, roots = np.array([0, source.n_rows]), weight
@@ -57,6 +53,16 @@ def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
     if not pairs.total > 0.0:
         raise InputError(f"{source.name}: no two rows to compare: one class only, in each query or at all")
     return pairs, float(np.sum(weight))
+
+
+def require_comparable(source: RowSource, task: str) -> Labels:
+    """Return the classes of a source; raise InputError unless they are ranks, or two classes for "roc-area"."""
+    classes = require_classes(source)
+    if task == "roc-area" and len(classes) != 2:
+        raise InputError(f"{source.name}: {say_count(len(classes), 'class')}; the area under the ROC curve is for two")
+    if task == "rank":
+        require_ranks(source)
+    return classes
 
 
 def _find_queries(name: str, qid: I64, weight: F64) -> I64:

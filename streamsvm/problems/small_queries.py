@@ -24,7 +24,7 @@ def find_small_queries(source: RowSource, task: str) -> QueryPairs | None:
     """
     if not find_problem(task).reads_queries or source.column_of("qid", 0) is None:
         return None
-    found = find_query_pairs(source, _count_sample_rows(source))
+    found = find_query_pairs(source, count_sample_rows(source))
     return found if query_bytes(source, found.largest) <= LARGEST_QUERY_BYTES else None
 
 
@@ -39,7 +39,7 @@ def query_bytes(source: RowSource, n_rows: int) -> int:
     return n_rows * (source.nbytes // source.n_rows + 8 * ROW_VECTORS)
 
 
-def _count_sample_rows(source: RowSource) -> int:
+def count_sample_rows(source: RowSource) -> int:
     """Return how many rows the line search looks at: fewer if they are long."""
     return max(1, min(SAMPLE_ROWS, SAMPLE_BYTES * source.n_rows // source.nbytes))
 

@@ -2,17 +2,19 @@
 
 Where the driver holds the scores, a step makes its cuts in two passes: the scores at both ends of a segment, and the
 sums of rows. So its notes hold the ends and the sums, and the state after it says which step on the segment each cut
-belongs to. Cuts of rows in queries are made at points, which their sums name.
+belongs to. All other cuts are made at points, which their sums name, or the request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from streamsvm.methods.cutting_plane.origins import Origin
+from streamsvm.methods.ranking.histogram_passes import add_histogram_cuts
 from streamsvm.methods.ranking.query_passes import CutSums
 from streamsvm.methods.ranking.solver import State, add_scores, add_sums
 from streamsvm.numeric.rows import F64
@@ -30,11 +32,17 @@ def note_pass(request: Any, answer: Any) -> Iterator[Note]:
         yield "cuts", answer
 
 
-def note_query_cuts(request: Any, answer: Any) -> Iterator[Origin]:  # noqa: ARG001
-    """Yield the origins of the cuts that a pass over rows in queries has summed up; else nothing."""
-    if isinstance(answer, QuerySums) and isinstance(sums := answer.sums, CutSums):
+def note_summed_cuts(request: Any, answer: Any) -> Iterator[Origin]:
+    """Yield the origins of the cuts that a pass over queries, or by histograms, has summed up; else nothing."""
+    sums = answer.sums if isinstance(answer, QuerySums) else answer
+    add = getattr(request, "add", None)
+    if isinstance(sums, CutSums):
         for w, cut, offset in zip(sums.W, sums.cuts, sums.offsets.tolist(), strict=True):
             yield Origin(cut, offset, w, w, 1.0)
+    elif isinstance(add, partial) and add.func is add_histogram_cuts:
+        (at, made), (W,) = add.args, request.shared
+        for k, one, cut in zip(at, made, sums, strict=True):
+            yield Origin(cut, one.offset, W[k], W[k], 1.0)
 
 
 def list_origins(notes: Sequence[Note], state: State) -> Iterator[Origin]:

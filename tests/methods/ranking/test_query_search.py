@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from streamsvm.methods.ranking.query_solver import solve
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.dask import ThreadedEngine
@@ -16,7 +17,6 @@ from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.ranking import query_solver
 from streamsvm.methods.ranking.pair_losses import Sample
-from streamsvm.methods.ranking.query_solver import solve
 from streamsvm.methods.ranking.solver import Ranking, State, start_state
 from streamsvm.problems.query_pairs import find_query_pairs
 from streamsvm.requests import Step
@@ -44,7 +44,7 @@ def run(
     """All steps of a run."""
     found, engine, steps = find_query_pairs(source, sample), engine or SerialEngine(source), []
     chosen = Sample(found.sample, found.rows, settings.pair_cost * found.total / found.sample.total)
-    solver = solve(settings, (0, source.n_rows), found.total, chosen, state or start_state(source.n_features))
+    solver = solve(settings, QuerySearch((0, source.n_rows)), found.total, chosen, state or start_state(source.n_features))
     request = next(solver)
     while True:
         if not isinstance(request, Step):
@@ -116,7 +116,7 @@ def test_a_sample_that_misleads_costs_passes_and_nothing_else() -> None:
 
 def test_a_higher_point_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that is far too long is shortened by a second pass, and P never rises."""
-    monkeypatch.setattr(query_solver, "find_step", lambda *_: 1.0)
+    monkeypatch.setattr(sampled_solver, "find_step", lambda *_: 1.0)
     problem = make_problem(5, [30, 30], 3)
     steps = run(make_source(problem, 11), Ranking(0.5, tol=1e-4))
     objectives = [step.progress.objective for step in steps]

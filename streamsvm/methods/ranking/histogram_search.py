@@ -1,0 +1,57 @@
+"""How a step of ranking.sampled_solver finds P and a cut for many rows of few ranks: in two passes.
+
+The first pass finds the histograms of the scores at the point that the sample has chosen, and at points nearer to the
+best one. Of the bounds of the loss that follow, P takes the upper one. The second pass sums up the cut at the point
+where P is least, whose value there is the lower bound. So the gap that is reported is proved, and it cannot become
+smaller than the bounds are apart, some 1e-9 of the loss of all pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamsvm.methods.ranking.histogram_passes import sum_first_cut, sum_histogram_cuts, sum_histograms
+from streamsvm.methods.ranking.pair_losses import Sample
+from streamsvm.methods.ranking.sampled_solver import NEARER, Found, Searching, choose_steps, move, read_sums
+from streamsvm.methods.ranking.solver import Ranking, State, begin_at_zero, note_magnitudes
+from streamsvm.numeric.histogram_losses import measure_histogram
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import Matrix
+from streamsvm.numeric.score_histograms import MOST_CELLS, choose_exponent
+from streamsvm.problems.few_ranks import FewRanks
+
+
+@dataclass(frozen=True)
+class HistogramSearch:
+    """The searches for rows of few ranks. n_rows: of the source."""
+
+    few: FewRanks
+    n_rows: int
+
+    def begin(self, settings: Ranking, state: State) -> Searching:
+        """Return the state at w = 0. A sum goes through all rows, and through all buckets, at most."""
+        sums = yield sum_first_cut(self.few, len(state.best_w), settings.pair_cost)
+        state = begin_at_zero(state, float(sums.losses[0]), self.n_rows + MOST_CELLS)
+        return note_magnitudes(state, sums.magnitudes), read_sums(sums), 1
+
+    def search_line(self, settings: Ranking, sample: Sample, X: Matrix, state: State) -> Searching:
+        """Move to the best point that is found on the segment from the best point so far to the master's minimiser.
+
+        Cuts are made where P is least, and before that at the master's minimiser if the run uses the paper's stop, or
+        has no line search.
+        """
+        steps, chosen = choose_steps(settings, sample, X, state)
+        nearer = [part * chosen for part in NEARER if chosen > 0.0]
+        W = state.best_w + np.outer([*steps, *nearer], state.master_w - state.best_w)
+        exponents = [choose_exponent(scores, self.few.n_ranks) for scores in compute_scores(X, W).T]
+        histograms = yield sum_histograms(W, self.few.n_ranks, exponents)
+        measured = [measure_histogram(each, settings.pair_cost) for each in histograms]
+        losses, offsets = np.array([[each.upper, each.cut.offset] for each in measured]).T
+        objectives = np.einsum("kj,kj->k", W, W) / 2 + losses
+        first = [0] if settings.epsilon is not None or not settings.accelerated else []
+        at = sorted({*first, int(np.argmin(objectives))})
+        cuts = yield sum_histogram_cuts(W, at, [measured[k].cut for k in at])
+        found = Found(W[at], objectives[at], losses[at], cuts, offsets[at])
+        return move(state, found), found, 2

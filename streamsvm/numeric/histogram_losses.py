@@ -1,0 +1,99 @@
+"""The hinge loss of all pairs of rows from a histogram of their scores, between two bounds, and a cut below it.
+
+    loss(s) = K sum over pairs v_i v_j max(0, 1 - (s_i - s_j)),    i of the higher rank
+
+For the rows i of one bucket and j of another, x = 1 - (s_i - s_j) lies between 1 - (a + 1) h and 1 - (a - 1) h, where
+h = 2^-p is the width of a bucket, and a is how many buckets i is above j. So all pairs of two buckets have a loss, or
+none has, unless a is 1 / h (or 0 or 1 if h > 1). Of those pairs the sum of x is known: from below by Jensen's
+inequality, the loss of all together is that of their mean; from above it is that on the chord of max(0, x) between both
+ends. With c = 1 for pairs that count, and 0 for others, the loss is
+
+    sum c v_i v_j (1 - (s_i - s_j)) = sum_i v_i up_i - sum_i v_i (up_i - down_i) s_i    at the lower bound,
+
+and at any other scores it is at least that (numeric.pair_counts). Both bounds differ by O(h^2) of the pairs' number:
+one h for the part of the pairs that is in doubt, and one for how much they are in doubt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamsvm.numeric.rows import F64, I32, I64
+from streamsvm.numeric.score_histograms import PAGE, Histogram, look_up
+
+
+@dataclass(frozen=True)
+class HistogramCut:
+    """A cut by page, rank and bucket: a row adds v_i times its entry of coefs (k, ranks, 64) to it."""
+
+    exponent: int
+    pages: I64
+    coefs: F64
+    offset: float
+
+    def find_coefs(self, scores: F64, ranks: I32) -> F64:
+        """Return the entries of rows with these scores and ranks, (n,), which have to be rows of the histogram."""
+        found = np.empty(len(scores))
+        if look_up(scores, ranks, 2.0**self.exponent, self.pages, self.coefs, found) < len(scores):
+            raise RuntimeError("a row has another score than in the pass before")
+        return found
+
+
+@dataclass(frozen=True)
+class HistogramLoss:
+    """Bounds of the loss, and a cut that has the lower bound as its value there."""
+
+    lower: float
+    upper: float
+    cut: HistogramCut
+
+
+def measure_histogram(histogram: Histogram, cost: float) -> HistogramLoss:
+    """Return the loss of the rows of a histogram; cost is K."""
+    by_rank = (np.moveaxis(part, 1, 0) for part in (histogram.weights, histogram.sums))
+    weights, sums = (part.reshape(histogram.n_ranks, -1) for part in by_rank)
+    buckets = (histogram.pages[:, np.newaxis] * PAGE + np.arange(PAGE)).ravel()
+    width = 2.0**-histogram.exponent
+    doubtful = [2**histogram.exponent] if width <= 1.0 else [0, 1]
+    up, down = _count_sure_pairs(weights, buckets, doubtful[0])
+    above = 0.0
+    for apart in doubtful:
+        above += _add_doubtful(weights, sums, buckets, apart, width, up, down)
+    coefs, offset = cost * (up - down), cost * float(np.sum(weights * up))
+    lower = offset - float(np.sum(coefs * sums))
+    own = np.ascontiguousarray(np.moveaxis(coefs.reshape(histogram.n_ranks, -1, PAGE), 0, 1))
+    return HistogramLoss(lower, lower + cost * above, HistogramCut(histogram.exponent, histogram.pages, own, offset))
+
+
+def _count_sure_pairs(weights: F64, buckets: I64, doubtful: int) -> tuple[F64, F64]:
+    """Return up and down, (ranks, buckets) each, of the pairs whose row i is less than `doubtful` buckets above j."""
+    n_ranks, n = weights.shape
+    smaller, larger = np.zeros((n_ranks, n + 1)), np.zeros((n_ranks, n + 1))
+    smaller[1:, :n] = np.cumsum(np.cumsum(weights[:-1], axis=0)[:, ::-1], axis=1)[:, ::-1]
+    larger[:-1, 1:] = np.cumsum(np.cumsum(weights[:0:-1], axis=0)[::-1], axis=1)
+    first = np.searchsorted(buckets, buckets - doubtful + 1)
+    after = np.searchsorted(buckets, buckets + doubtful - 1, side="right")
+    return smaller[:, first], larger[:, after]
+
+
+def _add_doubtful(weights: F64, sums: F64, buckets: I64, apart: int, width: float, up: F64, down: F64) -> float:
+    """Add the pairs whose row i is so many buckets above j where they have a loss together.
+
+    Return how much larger their loss can be.
+    """
+    place = np.minimum(np.searchsorted(buckets, buckets - apart), len(buckets) - 1)
+    of_i = np.flatnonzero(buckets[place] == buckets - apart)
+    of_j = place[of_i]
+    least, most, above = 1.0 - (apart + 1) * width, 1.0 - (apart - 1) * width, 0.0
+    for rank in range(1, len(weights)):
+        weight_i, weight_j = weights[rank, of_i], weights[:rank, of_j]
+        pairs = weight_i * weight_j
+        total = pairs - sums[rank, of_i] * weight_j + weight_i * sums[:rank, of_j]
+        counts = total > 0.0
+        up[rank, of_i] += np.sum(counts * weight_j, axis=0)
+        down[:rank, of_j] += counts * weight_i
+        chord = most / (most - least) * (total - least * pairs)
+        above += float(np.sum(np.maximum(0.0, chord - np.maximum(0.0, total))))
+    return above
