@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streamsvm.methods.ranking.query_solver import solve
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.methods.ranking import query_solver
+from streamsvm.methods.ranking import sampled_solver
 from streamsvm.methods.ranking.pair_losses import Sample
+from streamsvm.methods.ranking.query_search import QuerySearch
+from streamsvm.methods.ranking.sampled_solver import solve
 from streamsvm.methods.ranking.solver import Ranking, State, start_state
 from streamsvm.problems.query_pairs import find_query_pairs
 from streamsvm.requests import Step
@@ -44,7 +45,9 @@ def run(
     """All steps of a run."""
     found, engine, steps = find_query_pairs(source, sample), engine or SerialEngine(source), []
     chosen = Sample(found.sample, found.rows, settings.pair_cost * found.total / found.sample.total)
-    solver = solve(settings, QuerySearch((0, source.n_rows)), found.total, chosen, state or start_state(source.n_features))
+    solver = solve(
+        settings, QuerySearch((0, source.n_rows)), found.total, chosen, state or start_state(source.n_features)
+    )
     request = next(solver)
     while True:
         if not isinstance(request, Step):
