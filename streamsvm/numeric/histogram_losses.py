@@ -4,14 +4,15 @@
 
 For the rows i of one bucket and j of another, x = 1 - (s_i - s_j) lies between 1 - (a + 1) h and 1 - (a - 1) h, where
 h = 2^-p is the width of a bucket, and a is how many buckets i is above j. So all pairs of two buckets have a loss, or
-none has, unless a is 1 / h (or 0 or 1 if h > 1). Of those pairs the sum of x is known: from below by Jensen's
-inequality, the loss of all together is that of their mean; from above it is that on the chord of max(0, x) between both
-ends. With c = 1 for pairs that count, and 0 for others, the loss is
+none has, unless a is 1 / h (or 0 or 1 if h > 1). Of the x of those pairs the mean m and the variance V are known. From
+below, the mean loss is max(0, m), by Jensen's inequality. From above it is on the chord of max(0, x) between both ends,
+and at most (m + sqrt(m^2 + V)) / 2 (Scarf 1958): where all rows of a bucket have the same score, nothing is in doubt.
+With c = 1 for pairs that count, and 0 for others, the loss is
 
     sum c v_i v_j (1 - (s_i - s_j)) = sum_i v_i up_i - sum_i v_i (up_i - down_i) s_i    at the lower bound,
 
-and at any other scores it is at least that (numeric.pair_counts). Both bounds differ by O(h^2) of the pairs' number:
-one h for the part of the pairs that is in doubt, and one for how much they are in doubt.
+and at any other scores it is at least that (numeric.pair_counts). If scores are spread, both bounds differ by O(h^2) of
+the pairs' number: one h for the part of the pairs that is in doubt, and one for how much they are in doubt.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, I32, I64
 from streamsvm.numeric.score_histograms import PAGE, Histogram, look_up
 
 
 @dataclass(frozen=True)
 class HistogramCut:
-    """A cut by page, rank and bucket: a row adds v_i times its entry of coefs (k, ranks, 64) to it."""
+    """A cut by page, rank and bucket: a row adds v_i times its entry of coefs (k, 64, ranks) to it."""
 
     exponent: int
     pages: I64
@@ -50,21 +52,20 @@ class HistogramLoss:
     cut: HistogramCut
 
 
-def measure_histogram(histogram: Histogram, cost: float) -> HistogramLoss:
-    """Return the loss of the rows of a histogram; cost is K."""
-    by_rank = (np.moveaxis(part, 1, 0) for part in (histogram.weights, histogram.sums))
-    weights, sums = (part.reshape(histogram.n_ranks, -1) for part in by_rank)
-    buckets = (histogram.pages[:, np.newaxis] * PAGE + np.arange(PAGE)).ravel()
-    width = 2.0**-histogram.exponent
+def measure_histogram(histogram: Histogram, n_rows: int, cost: float) -> HistogramLoss:
+    """Return the loss of the rows of a histogram, of which there are n_rows; cost is K."""
+    moments = np.moveaxis(histogram.moments.reshape(3, -1, histogram.n_ranks), 2, 1)  # (3, ranks, buckets)
+    weights, width = moments[0], 2.0**-histogram.exponent
     doubtful = [2**histogram.exponent] if width <= 1.0 else [0, 1]
-    up, down = _count_sure_pairs(weights, buckets, doubtful[0])
-    above = 0.0
-    for apart in doubtful:
-        above += _add_doubtful(weights, sums, buckets, apart, width, up, down)
+    up, down = _count_sure_pairs(weights, histogram.buckets, doubtful[0])
+    spread = _bound_spread(moments, bound_rounding(2.0 * n_rows + 8, 1.0))
+    above = sum(_add_doubtful(moments, spread, histogram.buckets, apart, width, up, down) for apart in doubtful)
     coefs, offset = cost * (up - down), cost * float(np.sum(weights * up))
+    sums = moments[1] + weights * (width * (histogram.buckets + 0.5))
     lower = offset - float(np.sum(coefs * sums))
-    own = np.ascontiguousarray(np.moveaxis(coefs.reshape(histogram.n_ranks, -1, PAGE), 0, 1))
-    return HistogramLoss(lower, lower + cost * above, HistogramCut(histogram.exponent, histogram.pages, own, offset))
+    own = np.ascontiguousarray(coefs.T).reshape(-1, PAGE, histogram.n_ranks)
+    cut = HistogramCut(histogram.exponent, histogram.pages, own, offset)
+    return HistogramLoss(lower, lower + cost * above, cut)
 
 
 def _count_sure_pairs(weights: F64, buckets: I64, doubtful: int) -> tuple[F64, F64]:
@@ -78,22 +79,32 @@ def _count_sure_pairs(weights: F64, buckets: I64, doubtful: int) -> tuple[F64, F
     return smaller[:, first], larger[:, after]
 
 
-def _add_doubtful(weights: F64, sums: F64, buckets: I64, apart: int, width: float, up: F64, down: F64) -> float:
+def _bound_spread(moments: F64, rounding: float) -> F64:
+    """Return bounds of the variance of the scores in each bucket, (ranks, buckets); rounding: of their sums."""
+    weights, first, second = moments
+    mean = np.divide(first, weights, out=np.zeros(weights.shape), where=weights > 0.0)
+    square = np.divide(second, weights, out=np.zeros(weights.shape), where=weights > 0.0)
+    spread: F64 = np.maximum(0.0, square - mean**2) + 8.0 * rounding * square
+    return spread
+
+
+def _add_doubtful(moments: F64, spread: F64, buckets: I64, apart: int, width: float, up: F64, down: F64) -> float:
     """Add the pairs whose row i is so many buckets above j where they have a loss together.
 
     Return how much larger their loss can be.
     """
     place = np.minimum(np.searchsorted(buckets, buckets - apart), len(buckets) - 1)
     of_i = np.flatnonzero(buckets[place] == buckets - apart)
-    of_j = place[of_i]
-    least, most, above = 1.0 - (apart + 1) * width, 1.0 - (apart - 1) * width, 0.0
-    for rank in range(1, len(weights)):
-        weight_i, weight_j = weights[rank, of_i], weights[:rank, of_j]
+    of_j, middle, above = place[of_i], 1.0 - apart * width, 0.0
+    for rank in range(1, len(spread)):
+        (weight_i, first_i), (weight_j, first_j) = moments[:2, rank, of_i], moments[:2, :rank, of_j]
         pairs = weight_i * weight_j
-        total = pairs - sums[rank, of_i] * weight_j + weight_i * sums[:rank, of_j]
+        total = middle * pairs - first_i * weight_j + weight_i * first_j
         counts = total > 0.0
         up[rank, of_i] += np.sum(counts * weight_j, axis=0)
         down[:rank, of_j] += counts * weight_i
-        chord = most / (most - least) * (total - least * pairs)
-        above += float(np.sum(np.maximum(0.0, chord - np.maximum(0.0, total))))
+        chord = (total - (middle - width) * pairs) * (middle + width) / (2.0 * width)
+        variance = spread[rank, of_i] + spread[:rank, of_j]
+        by_moments = (total + np.sqrt(total**2 + pairs**2 * variance)) / 2.0
+        above += float(np.sum(np.maximum(0.0, np.minimum(chord, by_moments) - np.maximum(0.0, total))))
     return above

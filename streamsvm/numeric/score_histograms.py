@@ -10,7 +10,7 @@ power of two, no number is rounded on the way to its bucket.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import njit
@@ -21,37 +21,38 @@ from streamsvm.numeric.rows import F64, I32, I64
 PAGE_BITS = 6
 PAGE = 1 << PAGE_BITS  # buckets of a page
 MOST_CELLS = 1 << 17  # buckets of all ranks together
-FINEST = 20  # p is not larger
+FINEST = 40  # p is not larger
+MEASURE_BYTES = 8 * 24 * MOST_CELLS  # of a histogram that is measured, and of those that wait
 EXACT_BITS = 52  # a number of a bucket with more bits would not be exact
 
 
 @dataclass
 class Histogram:
-    """The rows' weights and scores, summed up in each bucket.
+    """The rows of each bucket, summed up.
 
-    exponent: p. pages (k,): the numbers of the pages, ascending; page q holds the buckets 64 q to 64 q + 63. weights
-    and sums, (k, ranks, 64): sum v_i and sum v_i s_i of the rows of each rank in each bucket of each page.
+    exponent: p. pages (k,): the numbers of the pages, ascending; page q holds the buckets 64 q to 64 q + 63. moments
+    (3, k, 64, ranks): sum v_i, sum v_i e_i and sum v_i e_i^2 of the rows in each bucket of each page, by their ranks,
+    where e_i is the score of row i minus that of the middle of its bucket.
     """
 
     exponent: int
     pages: I64
-    weights: F64
-    sums: F64
+    moments: F64
 
     @property
     def n_ranks(self) -> int:
         """Number of ranks."""
-        n_ranks: int = self.weights.shape[1]
-        return n_ranks
+        return int(self.moments.shape[3])
 
-    def copy(self) -> Histogram:
-        """Return a histogram of the same rows, whose weights and sums are arrays of its own."""
-        return Histogram(self.exponent, self.pages, self.weights.copy(), self.sums.copy())
+    @property
+    def buckets(self) -> I64:
+        """The numbers of all buckets of all pages, ascending."""
+        return (self.pages[:, np.newaxis] * PAGE + np.arange(PAGE)).ravel()
 
 
 def start_histogram(n_ranks: int, exponent: int = FINEST) -> Histogram:
     """Return the histogram of no rows."""
-    return Histogram(exponent, np.empty(0, np.int64), np.zeros((0, n_ranks, PAGE)), np.zeros((0, n_ranks, PAGE)))
+    return Histogram(exponent, np.empty(0, np.int64), np.zeros((3, 0, PAGE, n_ranks)))
 
 
 def choose_exponent(scores: F64, n_ranks: int) -> int:
@@ -59,14 +60,12 @@ def choose_exponent(scores: F64, n_ranks: int) -> int:
     _, size = math.frexp(float(np.max(np.abs(scores))))
     exponent = min(FINEST, EXACT_BITS - size)
     pages = np.floor(2.0**exponent * scores).astype(np.int64) >> PAGE_BITS
-    while len(pages := np.unique(pages)) > _count_most_pages(n_ranks) // 2:
-        pages, exponent = pages >> 1, exponent - 1
-    return exponent
+    return exponent - _count_levels(pages, max(2, _count_most_pages(n_ranks) // 2))
 
 
 def histogram_bytes(n_ranks: int) -> int:
     """Return the most bytes of a histogram, while it is copied."""
-    return 2 * 16 * _count_most_pages(n_ranks) * n_ranks * PAGE
+    return 2 * 24 * _count_most_pages(n_ranks) * n_ranks * PAGE
 
 
 def add_scores(histogram: Histogram, scores: F64, ranks: I32, weight: F64) -> None:
@@ -77,8 +76,7 @@ def add_scores(histogram: Histogram, scores: F64, ranks: I32, weight: F64) -> No
     _coarsen(histogram, max(0, histogram.exponent + size - EXACT_BITS))
     done = 0
     while True:
-        given = scores, ranks, weight, done, 2.0**histogram.exponent
-        done = _add_rows(*given, histogram.pages, histogram.weights, histogram.sums)
+        done = _add_rows(scores, ranks, weight, done, 2.0**histogram.exponent, histogram.pages, histogram.moments)
         if done == len(scores):
             return
         buckets = np.floor(2.0**histogram.exponent * scores[done:]).astype(np.int64)
@@ -87,47 +85,52 @@ def add_scores(histogram: Histogram, scores: F64, ranks: I32, weight: F64) -> No
 
 def combine_histograms(left: Histogram, right: Histogram) -> Histogram:
     """Return the histogram of the rows of both as a new one."""
-    both = left.copy(), right.copy()
-    _coarsen(both[0], left.exponent - min(left.exponent, right.exponent))
-    _coarsen(both[1], right.exponent - min(left.exponent, right.exponent))
-    _add_pages(both[0], both[1].pages)
-    _coarsen(both[1], both[1].exponent - both[0].exponent)
-    at = np.searchsorted(both[0].pages, both[1].pages)
-    both[0].weights[at] += both[1].weights
-    both[0].sums[at] += both[1].sums
-    return both[0]
+    both = [replace(each, moments=each.moments.copy()) for each in (left, right)]
+    for each in both:
+        _coarsen(each, each.exponent - min(left.exponent, right.exponent))
+    whole, other = both
+    _add_pages(whole, other.pages)
+    _coarsen(other, other.exponent - whole.exponent)
+    whole.moments[:, np.searchsorted(whole.pages, other.pages)] += other.moments
+    return whole
 
 
 def _count_most_pages(n_ranks: int) -> int:
     return MOST_CELLS // (PAGE * n_ranks)
 
 
+def _count_levels(pages: I64, most: int) -> int:
+    """Return by how much p has to be smaller, so that no more than so many of these pages are left."""
+    levels = 0
+    while len(pages := np.unique(pages)) > most:
+        pages, levels = pages >> 1, levels + 1
+    return levels
+
+
 def _add_pages(histogram: Histogram, pages: I64) -> None:
     """Add empty pages where they are missing; if there would be too many, make p smaller, for these pages as well."""
-    found = np.union1d(histogram.pages, pages)
-    while len(found) > _count_most_pages(histogram.n_ranks):
-        _coarsen(histogram, 1)
-        found = np.unique(found >> 1)
-    at = np.searchsorted(found, histogram.pages)
-    for name in ("weights", "sums"):
-        before = getattr(histogram, name)
-        setattr(histogram, name, np.zeros((len(found), *before.shape[1:])))
-        getattr(histogram, name)[at] = before
+    levels = _count_levels(np.union1d(histogram.pages, pages), _count_most_pages(histogram.n_ranks))
+    _coarsen(histogram, levels)
+    found, before = np.union1d(histogram.pages, pages >> levels), histogram.moments
+    histogram.moments = np.zeros((len(before), len(found), *before.shape[2:]))
+    histogram.moments[:, np.searchsorted(found, histogram.pages)] = before
     histogram.pages = found
 
 
 def _coarsen(histogram: Histogram, by: int) -> None:
     """Make p smaller by so much."""
-    for _ in range(by):
-        pages, at = np.unique(histogram.pages >> 1, return_inverse=True)
-        half = histogram.pages & 1
-        for name in ("weights", "sums"):
-            before = getattr(histogram, name)
-            pairs = before.reshape(len(before), histogram.n_ranks, PAGE // 2, 2).sum(axis=3)
-            after = np.zeros((len(pages), histogram.n_ranks, 2, PAGE // 2))
-            after[at, :, half] = pairs
-            setattr(histogram, name, after.reshape(len(pages), histogram.n_ranks, PAGE))
-        histogram.pages, histogram.exponent = pages, histogram.exponent - 1
+    if by and len(histogram.pages):
+        wide = histogram.buckets >> by
+        shift = 2.0**-histogram.exponent * (histogram.buckets + 0.5 - 2.0**by * (wide + 0.5))[:, np.newaxis]
+        weights, first, second = histogram.moments.reshape(3, -1, histogram.n_ranks)
+        moved = np.stack((weights, first + shift * weights, second + shift * (2.0 * first + shift * weights)))
+        starts = np.flatnonzero(np.diff(wide, prepend=wide[0] - 1))
+        histogram.pages = np.unique(wide >> PAGE_BITS)
+        at = np.searchsorted(histogram.pages, wide[starts] >> PAGE_BITS) * PAGE + (wide[starts] & (PAGE - 1))
+        moments = np.zeros((3, len(histogram.pages) * PAGE, histogram.n_ranks))
+        moments[:, at] = np.add.reduceat(moved, starts, axis=1)
+        histogram.moments = moments.reshape(3, -1, PAGE, histogram.n_ranks)
+    histogram.exponent -= by
 
 
 @register_jitable
@@ -146,9 +149,7 @@ def find_page(pages: I64, page: int, at: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _add_rows(
-    scores: F64, ranks: I32, weight: F64, first: int, scale: float, pages: I64, weights: F64, sums: F64
-) -> int:
+def _add_rows(scores: F64, ranks: I32, weight: F64, first: int, scale: float, pages: I64, moments: F64) -> int:
     """Add rows from the first on, and return the number of the first row whose page is missing."""
     at = -1
     for i in range(first, scores.size):
@@ -156,19 +157,21 @@ def _add_rows(
         at = find_page(pages, bucket >> PAGE_BITS, at)
         if at < 0:
             return i
-        weights[at, ranks[i], bucket & (PAGE - 1)] += weight[i]
-        sums[at, ranks[i], bucket & (PAGE - 1)] += weight[i] * scores[i]
+        rank, place, beside = ranks[i], bucket & (PAGE - 1), scores[i] - (bucket + 0.5) / scale
+        moments[0, at, place, rank] += weight[i]
+        moments[1, at, place, rank] += weight[i] * beside
+        moments[2, at, place, rank] += weight[i] * beside**2
     return scores.size
 
 
 @njit(cache=True, nogil=True)
 def look_up(scores: F64, ranks: I32, scale: float, pages: I64, table: F64, found: F64) -> int:
-    """Write the entry of a table (k, ranks, 64) for each row to found (n,); return for how many rows there is one."""
+    """Write the entry of a table (k, 64, ranks) for each row to found (n,); return for how many rows there is one."""
     at = -1
     for i in range(scores.size):
         bucket = math.floor(scale * scores[i])
         at = find_page(pages, bucket >> PAGE_BITS, at)
         if at < 0:
             return i
-        found[i] = table[at, ranks[i], bucket & (PAGE - 1)]
+        found[i] = table[at, bucket & (PAGE - 1), ranks[i]]
     return scores.size

@@ -14,12 +14,13 @@ from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rows import F64, I32, I64
+from streamsvm.options import require_classes
 from streamsvm.problems.ranking import require_comparable
 from streamsvm.problems.registry import find_problem
 from streamsvm.problems.small_queries import count_sample_rows
 
 HELD_ROWS = 1 << 20  # of so many rows the driver holds the scores, and counts pairs exactly
-MOST_RANKS = 32  # with more ranks the buckets of a histogram would be too wide
+MOST_RANKS = 16  # with more ranks the buckets of a histogram would be too wide
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,16 @@ class FewRanks:
         return np.cumsum(self.of_rank[::-1])[::-1] - self.of_rank
 
 
-def find_few_ranks(source: RowSource, task: str) -> FewRanks | None:
-    """Return the pairs of all rows; None if pairs are within queries, or there are few rows or many ranks.
-
-    InputError is raised for data that have no pairs of rows to compare.
-    """
+def has_few_ranks(source: RowSource, task: str) -> bool:
+    """Return whether any two rows may be a pair, and there are many rows of few ranks."""
     if find_problem(task).reads_queries and source.column_of("qid", 0) is not None:
-        return None
+        return False
+    return source.n_rows > HELD_ROWS and len(require_classes(source)) <= MOST_RANKS
+
+
+def find_few_ranks(source: RowSource, task: str) -> FewRanks:
+    """Return the pairs of all rows; InputError is raised for data that have no pairs of rows to compare."""
     classes = require_comparable(source, task)
-    if source.n_rows <= HELD_ROWS or len(classes) > MOST_RANKS:
-        return None
     of_rank, n_rows = np.zeros(len(classes)), np.zeros(len(classes), np.int64)
     for _, ranks, weight in _read_ranks(source):
         of_rank += np.bincount(ranks, weight, len(classes))

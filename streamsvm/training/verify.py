@@ -20,7 +20,7 @@ from streamsvm.engines.one_read import answer
 from streamsvm.engines.opening import open_engine
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import CertificateError, InputError, say_count
-from streamsvm.methods.warm_up import compile_kernels
+from streamsvm.methods.warm_up import compile_all
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.dual_points import Bound, DualPoint
@@ -124,7 +124,7 @@ def verify(
     problem = _read_problem(model, source)
     if model.info.get("objective") is None:
         raise InputError("the model does not tell its objective, so there is nothing to compare with")
-    compile_kernels(_name_kernels(model), source.is_sparse)
+    compile_all(_list_kernels(model, source), source.is_sparse)
     in_model = isinstance(model, KernelModel) or model.problem.has_nu  # which holds what its bound needs
     points = None if not dual or in_model else _read_points(model, source, dual_file)
     with one_blas_thread(), _open(model, source, points or [], memory_bytes, threads) as (engine, _):
@@ -202,7 +202,7 @@ def _open(
     held, totals = _count_bytes(model, source, points)
     return open_engine(
         source,
-        load=partial(compile_kernels, _name_kernels(model), source.is_sparse),
+        load=partial(compile_all, _list_kernels(model, source), source.is_sparse),
         memory=lambda _: MemoryNeed(held + size, 0, (1 << 20) + totals, size),
         budget_bytes=memory_bytes,
         threads=threads,
@@ -218,12 +218,15 @@ def _count_bytes(model: Model, source: RowSource, points: list[DualPoint]) -> tu
     return held + (verify_ranking.ALL_BYTES * source.n_rows if compares_all else 0), totals
 
 
-def _name_kernels(model: Model) -> str:
+def _list_kernels(model: Model, source: RowSource) -> tuple[str, ...]:
+    """Return the groups of compiled functions that are called."""
     if isinstance(model, KernelModel):
-        return "smo-classes" if _joins_classes(model) else "kernel-sums"
+        return ("smo-classes",) if _joins_classes(model) else ("kernel-sums",)
     if _joins_classes(model):
-        return "crammer-singer"
-    return "ranking" if _compares_pairs(model) else "cutting-plane"
+        return ("crammer-singer",)
+    if _compares_pairs(model):
+        return verify_ranking.list_kernels(source, str(model.info["task"]))
+    return ("cutting-plane",)
 
 
 def _compares_pairs(model: Model) -> bool:

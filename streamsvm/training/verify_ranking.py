@@ -1,7 +1,7 @@
 """The objective of a ranking, computed anew in twice the precision, and its lower bound from a dual point.
 
-Where pairs do not leave their queries, P and D are sums over queries, found in one read (numeric.whole_queries). The
-other rankings need the scores of all rows at once.
+Where pairs do not leave their queries, P and D are sums over queries, found in one read (numeric.whole_queries). Many
+rows of few ranks are the matter of training.verify_few_ranks. The other rankings need the scores of all rows at once.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ from streamsvm.numeric.row_products import compute_scores
 from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.numeric.whole_queries import sum_queries
 from streamsvm.numeric.writable import make_writable
+from streamsvm.options import require_classes
+from streamsvm.problems.few_ranks import has_few_ranks
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.problems.small_queries import count_task_bytes, find_small_queries
 from streamsvm.requests import All, Scan
-from streamsvm.training import verify_dual
+from streamsvm.training import verify_dual, verify_few_ranks
 
 ALL_BYTES = 48  # for each row, where the scores of all rows are in memory
 Found = tuple[float, float, Bound | None]
@@ -58,6 +60,8 @@ class QueryDual:
 
 def count_bytes(source: RowSource, task: str, points: list[DualPoint]) -> tuple[int, int]:
     """Return the bytes that the driver holds, and the bytes of the totals of one task."""
+    if has_few_ranks(source, task):
+        return verify_few_ranks.count_bytes(len(require_classes(source)), source.n_features, points)
     queries = find_small_queries(source, task)
     held, totals = (
         verify_dual.count_bytes(points, source.n_rows, source.n_features, queries is None) if points else (0, 0)
@@ -67,11 +71,19 @@ def count_bytes(source: RowSource, task: str, points: list[DualPoint]) -> tuple[
     return held, totals + count_task_bytes(source, queries)
 
 
+def list_kernels(source: RowSource, task: str) -> tuple[str, ...]:
+    """Return the groups of compiled functions that `evaluate` calls."""
+    return ("ranking", "ranking-histograms") if has_few_ranks(source, task) else ("ranking",)
+
+
 def evaluate(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
     """Return P of a ranking, how far rounding can have moved it, and D of the first dual point if there is one."""
     half = float(model.coef @ model.coef) / 2
     task, own = str(model.info["task"]), bound_rounding(len(model.coef) + 8, 2 * half)
-    find = _evaluate_all if find_small_queries(engine.source, task) is None else _evaluate_queries
+    if has_few_ranks(engine.source, task):
+        find = verify_few_ranks.evaluate
+    else:
+        find = _evaluate_all if find_small_queries(engine.source, task) is None else _evaluate_queries
     loss, rounding, bound = find(model, engine, pair_cost, points)
     return half + loss, rounding + own, bound
 

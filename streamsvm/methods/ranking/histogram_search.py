@@ -14,6 +14,7 @@ import numpy as np
 
 from streamsvm.methods.ranking.histogram_passes import sum_first_cut, sum_histogram_cuts, sum_histograms
 from streamsvm.methods.ranking.pair_losses import Sample
+from streamsvm.methods.ranking.query_passes import CutSums
 from streamsvm.methods.ranking.sampled_solver import NEARER, Found, Searching, choose_steps, move, read_sums
 from streamsvm.methods.ranking.solver import Ranking, State, begin_at_zero, note_magnitudes
 from streamsvm.numeric.histogram_losses import measure_histogram
@@ -31,27 +32,30 @@ class HistogramSearch:
     n_rows: int
 
     def begin(self, settings: Ranking, state: State) -> Searching:
-        """Return the state at w = 0. A sum goes through all rows, and through all buckets, at most."""
+        """Look at w = 0."""
         sums = yield sum_first_cut(self.few, len(state.best_w), settings.pair_cost)
-        state = begin_at_zero(state, float(sums.losses[0]), self.n_rows + MOST_CELLS)
-        return note_magnitudes(state, sums.magnitudes), read_sums(sums), 1
+        return begin_state(state, sums, self.n_rows), read_sums(sums), 1
 
     def search_line(self, settings: Ranking, sample: Sample, X: Matrix, state: State) -> Searching:
         """Move to the best point that is found on the segment from the best point so far to the master's minimiser.
 
-        Cuts are made where P is least, and before that at the master's minimiser if the run uses the paper's stop, or
-        has no line search.
+        Cuts are made at the points that were chosen, and at a nearer one if P is lower there: near the best point there
+        may be no cut but those that are known.
         """
         steps, chosen = choose_steps(settings, sample, X, state)
         nearer = [part * chosen for part in NEARER if chosen > 0.0]
         W = state.best_w + np.outer([*steps, *nearer], state.master_w - state.best_w)
         exponents = [choose_exponent(scores, self.few.n_ranks) for scores in compute_scores(X, W).T]
         histograms = yield sum_histograms(W, self.few.n_ranks, exponents)
-        measured = [measure_histogram(each, settings.pair_cost) for each in histograms]
+        measured = [measure_histogram(each, self.n_rows, settings.pair_cost) for each in histograms]
         losses, offsets = np.array([[each.upper, each.cut.offset] for each in measured]).T
         objectives = np.einsum("kj,kj->k", W, W) / 2 + losses
-        first = [0] if settings.epsilon is not None or not settings.accelerated else []
-        at = sorted({*first, int(np.argmin(objectives))})
+        at = sorted({*range(len(steps)), int(np.argmin(objectives))})
         cuts = yield sum_histogram_cuts(W, at, [measured[k].cut for k in at])
         found = Found(W[at], objectives[at], losses[at], cuts, offsets[at])
         return move(state, found), found, 2
+
+
+def begin_state(state: State, sums: CutSums, n_rows: int) -> State:
+    """Return the state at w = 0. The terms of a sum go through the sums of all rows, and of all buckets, at most."""
+    return note_magnitudes(begin_at_zero(state, float(sums.losses[0]), n_rows + MOST_CELLS), sums.magnitudes)

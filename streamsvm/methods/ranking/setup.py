@@ -29,9 +29,9 @@ from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.row_products import add_rows
 from streamsvm.numeric.rows import Rows
-from streamsvm.numeric.score_histograms import MOST_CELLS, add_scores, histogram_bytes, start_histogram
+from streamsvm.numeric.score_histograms import MEASURE_BYTES, MOST_CELLS, add_scores, histogram_bytes, start_histogram
 from streamsvm.options import TrainOptions
-from streamsvm.problems.few_ranks import FewRanks, find_few_ranks
+from streamsvm.problems.few_ranks import FewRanks, find_few_ranks, has_few_ranks
 from streamsvm.problems.query_pairs import QueryPairs
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.problems.small_queries import ROW_VECTORS, count_task_bytes, find_small_queries, query_bytes
@@ -39,7 +39,6 @@ from streamsvm.requests import MemoryNeed, Solver
 
 HELD_VECTORS = 7  # the part of them that is held between steps: pairs, this state and the next, and scores under way
 SAMPLE_ROW_BYTES = 8 * 28  # of a row of the sample beside its features: ranks, scores, and what sorts them
-MEASURE_BYTES = 8 * 24  # for each bucket of a histogram that is measured, and of those that wait
 
 
 def set_up(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit:
@@ -47,9 +46,8 @@ def set_up(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit
     found = find_small_queries(source, options.task)
     if found is not None:
         return _set_up_queries(source, options, own, found)
-    few = find_few_ranks(source, options.task)
-    if few is not None:
-        return _set_up_few_ranks(source, options, own, few)
+    if has_few_ranks(source, options.task):
+        return _set_up_few_ranks(source, options, own)
     pairs, weight = find_pairs(source, options.task)
     settings = _read_settings(options, own, weight / pairs.total)
     solve = partial(ranking.solve, settings, pairs)
@@ -64,8 +62,9 @@ def _set_up_queries(source: RowSource, options: TrainOptions, own: RankingOption
     return _make_fit(source, options, settings, partial(_need_query_memory, settings, source, found), solve)
 
 
-def _set_up_few_ranks(source: RowSource, options: TrainOptions, own: RankingOptions, few: FewRanks) -> Fit:
+def _set_up_few_ranks(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit:
     """Return the fit for many rows of few ranks."""
+    few = find_few_ranks(source, options.task)
     settings = _read_settings(options, own, few.weight / few.total)
     search = HistogramSearch(few, source.n_rows)
     solve = partial(sampled_solver.solve, settings, search, few.total, _weigh_sample(settings, few))
@@ -152,8 +151,8 @@ def _need_histogram_memory(settings: Ranking, source: RowSource, few: FewRanks, 
     d, points = source.n_features, 2 + len(NEARER)
     row_bytes = source.nbytes // source.n_rows + SAMPLE_ROW_BYTES
     return MemoryNeed(
-        driver_bytes=settings.driver_bytes(d) + 2 * row_bytes * len(few.rows) + MEASURE_BYTES * MOST_CELLS,
-        turn_bytes=settings.turn_bytes(d) + MEASURE_BYTES * MOST_CELLS,
+        driver_bytes=settings.driver_bytes(d) + 2 * row_bytes * len(few.rows) + MEASURE_BYTES,
+        turn_bytes=settings.turn_bytes(d) + MEASURE_BYTES,
         totals_bytes=points * max(histogram_bytes(few.n_ranks), 8 * 4 * d),
         shared_bytes=8 * points * d + 2 * 8 * MOST_CELLS,
     )
@@ -177,7 +176,7 @@ def run_kernels(group: str, rows: Rows) -> None:
     if group == "ranking-histograms":
         histogram = start_histogram(2)
         add_scores(histogram, np.zeros(2), np.arange(2, dtype=np.int32), np.ones(2))
-        measure_histogram(histogram, 1.0).cut.find_coefs(np.zeros(2), np.arange(2, dtype=np.int32))
+        measure_histogram(histogram, 2, 1.0).cut.find_coefs(np.zeros(2), np.arange(2, dtype=np.int32))
         return
     scores = compute_exact_scores(rows.X, np.zeros((1, 2)))[0]
     for starts in ([0, 2], [0, 1, 2]):
