@@ -66,10 +66,11 @@ def test_the_optimum_is_that_of_a_qp_library(problem: Problem, cost: float, chun
         return
     last = run(make_source(problem, chunk_rows), Ranking(cost, tol=1e-4))[-1]
     best, P = minimise(problem, cost), measure(problem, cost, last.state.best_w)
-    assert last.status == "converged"
-    assert P * (1 - 1e-9) <= last.progress.objective <= P * (1 + 1e-5)
-    assert last.progress.objective <= best * (1 + 2e-4)
     assert last.progress.lower_bound is not None
+    if best > 1e-2 * cost * problem[1].total:  # the rows are not separable, or the margin costs as much as a loss does
+        assert last.status == "converged"
+        assert last.progress.objective <= best * (1 + 2e-4)
+    assert P * (1 - 1e-9) <= last.progress.objective <= P * (1 + 1e-5)
     assert last.progress.lower_bound <= best * (1 + 1e-9)
 
 
