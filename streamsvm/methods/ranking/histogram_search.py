@@ -19,8 +19,9 @@ from streamsvm.methods.ranking.sampled_solver import NEARER, Found, Searching, c
 from streamsvm.methods.ranking.solver import Ranking, State, begin_at_zero, note_magnitudes
 from streamsvm.numeric.histogram_losses import measure_histogram
 from streamsvm.numeric.row_products import compute_scores
-from streamsvm.numeric.rows import Matrix
+from streamsvm.numeric.rows import F64, Matrix
 from streamsvm.numeric.score_histograms import MOST_CELLS, choose_exponent
+from streamsvm.numeric.writable import make_writable
 from streamsvm.problems.few_ranks import FewRanks
 
 
@@ -45,8 +46,7 @@ class HistogramSearch:
         steps, chosen = choose_steps(settings, sample, X, state)
         nearer = [part * chosen for part in NEARER if chosen > 0.0]
         W = state.best_w + np.outer([*steps, *nearer], state.master_w - state.best_w)
-        exponents = [choose_exponent(scores, self.few.n_ranks) for scores in compute_scores(X, W).T]
-        histograms = yield sum_histograms(W, self.few.n_ranks, exponents)
+        histograms = yield sum_histograms(W, self.few.n_ranks, choose_exponents(X, W, self.few.n_ranks))
         measured = [measure_histogram(each, self.n_rows, settings.pair_cost) for each in histograms]
         losses, offsets = np.array([[each.upper, each.cut.offset] for each in measured]).T
         objectives = np.einsum("kj,kj->k", W, W) / 2 + losses
@@ -54,6 +54,11 @@ class HistogramSearch:
         cuts = yield sum_histogram_cuts(W, at, [measured[k].cut for k in at])
         found = Found(W[at], objectives[at], losses[at], cuts, offsets[at])
         return move(state, found), found, 2
+
+
+def choose_exponents(X: Matrix, W: F64, n_ranks: int) -> list[int]:
+    """Return the p of the histogram at each of the points W (k, d), by the rows X of the sample."""
+    return [choose_exponent(scores, n_ranks) for scores in compute_scores(X, make_writable(W)).T]
 
 
 def begin_state(state: State, sums: CutSums, n_rows: int) -> State:
