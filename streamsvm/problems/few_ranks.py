@@ -12,6 +12,7 @@ import numpy as np
 
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
+from streamsvm.numeric.histogram_sums import RankTotals
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rows import F64, I32, I64
 from streamsvm.options import require_classes
@@ -25,40 +26,14 @@ MOST_RANKS = 16  # with more ranks the buckets of a histogram would be too wide
 
 @dataclass(frozen=True)
 class FewRanks:
-    """All pairs in numbers, and a sample of them.
+    """The weights of all rows of each rank, and a sample of the pairs.
 
-    of_rank (ranks,): the sum of the weights of the rows of each rank. sample: the pairs of some rows of each rank,
-    which weigh as much as all rows of the rank; and rows: their numbers.
+    sample: the pairs of some rows of each rank, which weigh as much as all rows of the rank; and rows: their numbers.
     """
 
-    of_rank: F64
+    totals: RankTotals
     sample: Pairs
     rows: I64
-
-    @property
-    def n_ranks(self) -> int:
-        """Number of ranks."""
-        return len(self.of_rank)
-
-    @property
-    def weight(self) -> float:
-        """The sum of the weights of all rows."""
-        return float(np.sum(self.of_rank))
-
-    @property
-    def total(self) -> float:
-        """The sum of the weights of all pairs."""
-        return float(np.sum(self.of_rank * self.below))
-
-    @property
-    def below(self) -> F64:
-        """The sum of the weights of all rows of lower ranks, for each rank."""
-        return np.cumsum(self.of_rank) - self.of_rank
-
-    @property
-    def above(self) -> F64:
-        """The sum of the weights of all rows of higher ranks, for each rank."""
-        return np.cumsum(self.of_rank[::-1])[::-1] - self.of_rank
 
 
 def has_few_ranks(source: RowSource, task: str) -> bool:
@@ -78,7 +53,7 @@ def find_few_ranks(source: RowSource, task: str) -> FewRanks:
     if np.count_nonzero(of_rank) < 2:
         raise InputError(f"{source.name}: no two rows to compare: one class only")
     quota = max(1, count_sample_rows(source) // int(np.count_nonzero(n_rows)))
-    return FewRanks(of_rank, *_draw_sample(source, np.maximum(1, -(-n_rows // quota))))
+    return FewRanks(RankTotals(of_rank), *_draw_sample(source, np.maximum(1, -(-n_rows // quota))))
 
 
 def _draw_sample(source: RowSource, strides: I64) -> tuple[Pairs, I64]:

@@ -2,29 +2,48 @@
 
 P is the middle of the bounds that the histogram of the scores proves (numeric.histogram_losses); how far they are apart
 is counted as rounding is. The cuts behind the lower bound are made anew at the points where they were made: the first
-pass of each batch of points finds the histograms of their scores, and the second one sums up the cuts.
+pass of each batch of points finds the histograms of their scores, and the second one sums up the rows of the cuts.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.protocol import Engine
-from streamsvm.methods.cutting_plane.master_problem import bound_dual
-from streamsvm.methods.ranking.histogram_passes import sum_first_cut, sum_histogram_cuts, sum_histograms
-from streamsvm.methods.ranking.histogram_search import begin_state, choose_exponents
-from streamsvm.methods.ranking.solver import State, start_state
 from streamsvm.models.model import LinearModel
-from streamsvm.numeric.dual_points import Bound, DualPoint, limit_sum
-from streamsvm.numeric.histogram_losses import measure_histogram
-from streamsvm.numeric.rows import Matrix
-from streamsvm.numeric.score_histograms import MEASURE_BYTES, histogram_bytes
+from streamsvm.numeric.dual_points import (
+    Bound,
+    DualPoint,
+    DualSums,
+    add_dual_sums,
+    bound_by_coefs,
+    combine_dual_sums,
+    limit_sum,
+    start_dual_sums,
+)
+from streamsvm.numeric.histogram_losses import HistogramCut, measure_histogram
+from streamsvm.numeric.histogram_sums import (
+    add_histograms,
+    choose_exponents,
+    combine_histogram_lists,
+    read_ranks,
+    start_histograms,
+)
+from streamsvm.numeric.magnitudes import add_row_magnitudes
+from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.row_products import compute_scores
+from streamsvm.numeric.rows import F64, Matrix, Rows
+from streamsvm.numeric.score_histograms import MEASURE_BYTES, MOST_CELLS, histogram_bytes
+from streamsvm.numeric.writable import make_writable
 from streamsvm.problems.few_ranks import FewRanks, find_few_ranks
 from streamsvm.problems.small_queries import SAMPLE_BYTES
-from streamsvm.requests import All, Take
+from streamsvm.requests import All, Scan, Take
 
 POINTS_AT_ONCE = 8  # points whose histograms one pass finds
 
@@ -32,7 +51,7 @@ POINTS_AT_ONCE = 8  # points whose histograms one pass finds
 def count_bytes(n_ranks: int, n_features: int, points: list[DualPoint]) -> tuple[int, int]:
     """Return the bytes that the driver holds beside the model, and the bytes of the totals of one task."""
     at_once, n_cuts = (POINTS_AT_ONCE, len(points[0].multipliers)) if points else (1, 0)
-    of_points = at_once * (histogram_bytes(n_ranks) + 8 * 4 * n_features)
+    of_points = at_once * (histogram_bytes(n_ranks) + 8 * 8 * n_features)
     held = 3 * sum(point.nbytes for point in points) + 8 * 3 * n_cuts * n_features
     return held + 2 * SAMPLE_BYTES + MEASURE_BYTES + of_points, of_points
 
@@ -42,27 +61,51 @@ def evaluate(
 ) -> tuple[float, float, Bound | None]:
     """Return the loss of a ranking, how far it may be off, and D of the first dual point if there is one."""
     few, W = find_few_ranks(engine.source, str(model.info["task"])), np.atleast_2d(model.coef)
-    X = answer(engine, Take(few.rows)).X
-    histograms = sum_histograms(W, few.n_ranks, choose_exponents(X, W, few.n_ranks))
-    (histogram,), first = answer(engine, All([histograms, sum_first_cut(few, W.shape[1], pair_cost)]))
-    state = begin_state(start_state(W.shape[1]), first, engine.source.n_rows)
+    X, most = answer(engine, Take(few.rows)).X, pair_cost * (few.totals.below + few.totals.above)
+    magnitudes = Scan(partial(np.zeros, (2, W.shape[1])), partial(_add_magnitudes, most), np.add)
+    (histogram,), found = answer(engine, All([_sum_histograms(few, X, W), magnitudes]))
     loss = measure_histogram(histogram, engine.source.n_rows, pair_cost)
-    off = (loss.upper - loss.lower) / 2 + state.bound_loss(np.abs(model.coef))
-    bound = None if points is None else _bound(points[0], engine, pair_cost, few, state, X)
-    return (loss.upper + loss.lower) / 2, off, bound
+    terms, size = 4.0 * (engine.source.n_rows + MOST_CELLS) + 2.0 * W.shape[1] + 64, pair_cost * few.totals.of_pairs
+    rounding = bound_rounding(terms, size + (1.0 + bound_rounding(terms, 1.0)) * float(np.abs(model.coef) @ found[0]))
+    bound = None if points is None else _bound(points[0], engine, pair_cost, few, X)
+    return (loss.upper + loss.lower) / 2, (loss.upper - loss.lower) / 2 + rounding, bound
 
 
-def _bound(point: DualPoint, engine: Engine, pair_cost: float, few: FewRanks, state: State, X: Matrix) -> Bound:
+def _sum_histograms(few: FewRanks, X: Matrix, W: F64) -> Scan:
+    """Return the pass for the histograms at the points W (k, d), whose buckets are as wide as in the training."""
+    start = partial(start_histograms, few.totals.n_ranks, choose_exponents(X, W, few.totals.n_ranks))
+    return Scan(start, add_histograms, combine_histogram_lists, (W,))
+
+
+def _add_magnitudes(most: F64, sums: F64, rows: Rows) -> None:
+    ranks, weight = read_ranks(rows)
+    add_row_magnitudes(sums[0], sums[1], rows.X, weight * most[ranks])
+
+
+def _bound(point: DualPoint, engine: Engine, pair_cost: float, few: FewRanks, X: Matrix) -> Bound:
     """Return the lower bound that the cuts at the points of a dual point prove. X: the rows of the sample."""
+    n_rows, shares = engine.source.n_rows, limit_sum(point.multipliers, 1.0)
     starts, ends = point.vectors[point.ends[:, 0]], point.vectors[point.ends[:, 1]]
     W = starts + point.steps[:, np.newaxis] * (ends - starts)
-    cuts, offsets = np.empty_like(W), np.empty(len(W))
+    most, sums, totals = pair_cost * (few.totals.below + few.totals.above), start_dual_sums(W.shape[1]), list[float]()
     for at in range(0, len(W), POINTS_AT_ONCE):
-        batch = W[at : at + POINTS_AT_ONCE]
-        histograms = engine.scan(sum_histograms(batch, few.n_ranks, choose_exponents(X, batch, few.n_ranks)))
-        made = [measure_histogram(each, engine.source.n_rows, pair_cost).cut for each in histograms]
-        cuts[at : at + len(batch)] = engine.scan(sum_histogram_cuts(batch, range(len(batch)), made))
-        offsets[at : at + len(batch)] = [each.offset for each in made]
-    state = replace(state, cuts=cuts, offsets=offsets, sizes=2 * offsets)
-    value, error = bound_dual(state, limit_sum(point.multipliers, 1.0))
-    return Bound(value - error, error)
+        own = slice(at, at + POINTS_AT_ONCE)
+        histograms = engine.scan(_sum_histograms(few, X, W[own]))
+        cuts = [measure_histogram(each, n_rows, pair_cost).cut for each in histograms]
+        add = partial(_add_coefs, cuts, shares[own], most)
+        sums = combine_dual_sums(
+            sums, engine.scan(Scan(partial(start_dual_sums, W.shape[1]), add, combine_dual_sums, (W[own],)))
+        )
+        totals += [share * cut.offset for share, cut in zip(shares[own].tolist(), cuts, strict=True)]
+    error = bound_rounding(4.0 * (n_rows + MOST_CELLS) + len(W) + 64, 1.0)
+    return bound_by_coefs(sums, math.fsum(totals), error * math.fsum(totals), error)
+
+
+def _add_coefs(cuts: Sequence[HistogramCut], shares: F64, most: F64, sums: DualSums, rows: Rows, W: F64) -> None:
+    """Add the rows with their coefs in all cuts, whose sizes are at most those of the cut of all pairs."""
+    (ranks, weight), scores = read_ranks(rows), compute_scores(rows.X, make_writable(W))
+    coefs = np.zeros(rows.n_rows)
+    for k, cut in enumerate(cuts):
+        coefs += shares[k] * weight * cut.find_coefs(np.ascontiguousarray(scores[:, k]), ranks)
+    alike = replace(rows, y=np.zeros(rows.n_rows, np.int32))
+    add_dual_sums(sums, alike, coefs, float(np.sum(shares)) * weight * most[ranks])

@@ -14,24 +14,29 @@ import numpy as np
 
 from streamsvm.methods.ranking.query_passes import CutSums, combine_cuts, start_cuts
 from streamsvm.numeric.histogram_losses import HistogramCut
+from streamsvm.numeric.histogram_sums import (
+    RankTotals,
+    add_histograms,
+    combine_histogram_lists,
+    read_ranks,
+    start_histograms,
+)
 from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.numeric.row_products import add_rows, compute_scores
-from streamsvm.numeric.rows import F64, I32, Rows
-from streamsvm.numeric.score_histograms import Histogram, add_scores, combine_histograms, start_histogram
+from streamsvm.numeric.rows import F64, Rows
 from streamsvm.numeric.writable import make_writable
-from streamsvm.problems.few_ranks import FewRanks
 from streamsvm.requests import Scan
 
 
-def sum_first_cut(few: FewRanks, n_features: int, cost: float) -> Scan:
+def sum_first_cut(ranks: RankTotals, n_features: int, cost: float) -> Scan:
     """Return the pass that sums up the cut at w = 0, where every pair has a loss, and the magnitudes."""
-    add = partial(add_first_cut, cost * few.below, cost * few.above)
+    add = partial(add_first_cut, cost * ranks.below, cost * ranks.above)
     return Scan(partial(start_cuts, np.zeros((1, n_features))), add, combine_cuts)
 
 
 def add_first_cut(up: F64, down: F64, sums: CutSums, rows: Rows) -> None:
     """Add the cut at w = 0. No coef can be larger in any cut than v_i (up + down), of the row's rank, is there."""
-    ranks, weight = _read_ranks(rows)
+    ranks, weight = read_ranks(rows)
     coefs = weight * (up - down)[ranks]
     add_rows(sums.cuts, rows.X, np.arange(rows.n_rows), np.zeros(rows.n_rows, np.int64), coefs)
     loss = float(np.sum(weight * up[ranks]))
@@ -42,24 +47,7 @@ def add_first_cut(up: F64, down: F64, sums: CutSums, rows: Rows) -> None:
 
 def sum_histograms(W: F64, n_ranks: int, exponents: Sequence[int]) -> Scan:
     """Return the pass for the histograms of the scores at the points W (k, d), whose answer is a list of them."""
-    return Scan(partial(start_histograms, n_ranks, exponents), add_histograms, combine_lists, (W,))
-
-
-def start_histograms(n_ranks: int, exponents: Sequence[int]) -> list[Histogram]:
-    """Return the histograms of no rows."""
-    return [start_histogram(n_ranks, exponent) for exponent in exponents]
-
-
-def add_histograms(histograms: list[Histogram], rows: Rows, W: F64) -> None:
-    """Add the scores of a tile to the histogram of each point."""
-    ranks, weight = _read_ranks(rows)
-    for histogram, scores in zip(histograms, compute_scores(rows.X, make_writable(W)).T, strict=True):
-        add_scores(histogram, np.ascontiguousarray(scores), ranks, weight)
-
-
-def combine_lists(left: list[Histogram], right: list[Histogram]) -> list[Histogram]:
-    """Return the histograms of the rows of both."""
-    return [combine_histograms(*pair) for pair in zip(left, right, strict=True)]
+    return Scan(partial(start_histograms, n_ranks, exponents), add_histograms, combine_histogram_lists, (W,))
 
 
 def sum_histogram_cuts(W: F64, at: Sequence[int], cuts: Sequence[HistogramCut]) -> Scan:
@@ -70,7 +58,7 @@ def sum_histogram_cuts(W: F64, at: Sequence[int], cuts: Sequence[HistogramCut]) 
 
 def add_histogram_cuts(at: Sequence[int], cuts: Sequence[HistogramCut], sums: F64, rows: Rows, W: F64) -> None:
     """Add the rows of a tile to each cut."""
-    (ranks, weight), scores = _read_ranks(rows), compute_scores(rows.X, make_writable(W))
+    (ranks, weight), scores = read_ranks(rows), compute_scores(rows.X, make_writable(W))
     for k, cut in enumerate(cuts):
         coefs = weight * cut.find_coefs(np.ascontiguousarray(scores[:, at[k]]), ranks)
         row = np.flatnonzero(coefs)
@@ -80,9 +68,3 @@ def add_histogram_cuts(at: Sequence[int], cuts: Sequence[HistogramCut], sums: F6
 def combine_sums(left: F64, right: F64) -> F64:
     """Return the sums over the rows of both."""
     return left + right
-
-
-def _read_ranks(rows: Rows) -> tuple[I32, F64]:
-    assert rows.y is not None
-    weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
-    return make_writable(rows.y), make_writable(weight)

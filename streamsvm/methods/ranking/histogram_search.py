@@ -14,28 +14,27 @@ import numpy as np
 
 from streamsvm.methods.ranking.histogram_passes import sum_first_cut, sum_histogram_cuts, sum_histograms
 from streamsvm.methods.ranking.pair_losses import Sample
-from streamsvm.methods.ranking.query_passes import CutSums
 from streamsvm.methods.ranking.sampled_solver import NEARER, Found, Searching, choose_steps, move, read_sums
 from streamsvm.methods.ranking.solver import Ranking, State, begin_at_zero, note_magnitudes
 from streamsvm.numeric.histogram_losses import measure_histogram
-from streamsvm.numeric.row_products import compute_scores
-from streamsvm.numeric.rows import F64, Matrix
-from streamsvm.numeric.score_histograms import MOST_CELLS, choose_exponent
-from streamsvm.numeric.writable import make_writable
-from streamsvm.problems.few_ranks import FewRanks
+from streamsvm.numeric.histogram_sums import RankTotals, choose_exponents
+from streamsvm.numeric.rows import Matrix
+from streamsvm.numeric.score_histograms import MOST_CELLS
 
 
 @dataclass(frozen=True)
 class HistogramSearch:
     """The searches for rows of few ranks. n_rows: of the source."""
 
-    few: FewRanks
+    ranks: RankTotals
     n_rows: int
 
     def begin(self, settings: Ranking, state: State) -> Searching:
         """Look at w = 0."""
-        sums = yield sum_first_cut(self.few, len(state.best_w), settings.pair_cost)
-        return begin_state(state, sums, self.n_rows), read_sums(sums), 1
+        sums = yield sum_first_cut(self.ranks, len(state.best_w), settings.pair_cost)
+        # The terms of a sum go through the sums of all rows, and of all buckets, at most.
+        state = begin_at_zero(state, float(sums.losses[0]), self.n_rows + MOST_CELLS)
+        return note_magnitudes(state, sums.magnitudes), read_sums(sums), 1
 
     def search_line(self, settings: Ranking, sample: Sample, X: Matrix, state: State) -> Searching:
         """Move to the best point that is found on the segment from the best point so far to the master's minimiser.
@@ -46,7 +45,7 @@ class HistogramSearch:
         steps, chosen = choose_steps(settings, sample, X, state)
         nearer = [part * chosen for part in NEARER if chosen > 0.0]
         W = state.best_w + np.outer([*steps, *nearer], state.master_w - state.best_w)
-        histograms = yield sum_histograms(W, self.few.n_ranks, choose_exponents(X, W, self.few.n_ranks))
+        histograms = yield sum_histograms(W, self.ranks.n_ranks, choose_exponents(X, W, self.ranks.n_ranks))
         measured = [measure_histogram(each, self.n_rows, settings.pair_cost) for each in histograms]
         losses, offsets = np.array([[each.upper, each.cut.offset] for each in measured]).T
         objectives = np.einsum("kj,kj->k", W, W) / 2 + losses
@@ -54,13 +53,3 @@ class HistogramSearch:
         cuts = yield sum_histogram_cuts(W, at, [measured[k].cut for k in at])
         found = Found(W[at], objectives[at], losses[at], cuts, offsets[at])
         return move(state, found), found, 2
-
-
-def choose_exponents(X: Matrix, W: F64, n_ranks: int) -> list[int]:
-    """Return the p of the histogram at each of the points W (k, d), by the rows X of the sample."""
-    return [choose_exponent(scores, n_ranks) for scores in compute_scores(X, make_writable(W)).T]
-
-
-def begin_state(state: State, sums: CutSums, n_rows: int) -> State:
-    """Return the state at w = 0. The terms of a sum go through the sums of all rows, and of all buckets, at most."""
-    return note_magnitudes(begin_at_zero(state, float(sums.losses[0]), n_rows + MOST_CELLS), sums.magnitudes)

@@ -58,16 +58,18 @@ def _set_up_queries(source: RowSource, options: TrainOptions, own: RankingOption
     """Return the fit for rows in queries, none of which is so large that its rows are better not copied."""
     settings = _read_settings(options, own, found.weight / found.total)
     search = QuerySearch((int(source.chunk_starts[0]), int(source.chunk_starts[-1])))
-    solve = partial(sampled_solver.solve, settings, search, found.total, _weigh_sample(settings, found))
+    solve = partial(sampled_solver.solve, settings, search, found.total, _weigh_sample(settings, found.total, found))
     return _make_fit(source, options, settings, partial(_need_query_memory, settings, source, found), solve)
 
 
 def _set_up_few_ranks(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit:
     """Return the fit for many rows of few ranks."""
     few = find_few_ranks(source, options.task)
-    settings = _read_settings(options, own, few.weight / few.total)
-    search = HistogramSearch(few, source.n_rows)
-    solve = partial(sampled_solver.solve, settings, search, few.total, _weigh_sample(settings, few))
+    settings = _read_settings(options, own, few.totals.weight / few.totals.of_pairs)
+    search = HistogramSearch(few.totals, source.n_rows)
+    solve = partial(
+        sampled_solver.solve, settings, search, few.totals.of_pairs, _weigh_sample(settings, few.totals.of_pairs, few)
+    )
     memory = partial(_need_histogram_memory, settings, source, few)
     return _make_fit(source, options, settings, memory, solve, compiled=("ranking", "ranking-histograms"))
 
@@ -95,9 +97,9 @@ def _make_fit(
     )
 
 
-def _weigh_sample(settings: Ranking, found: QueryPairs | FewRanks) -> Sample:
-    """Return the sample with the cost by which its pairs weigh as much as all pairs."""
-    return Sample(found.sample, found.rows, settings.pair_cost * found.total / found.sample.total)
+def _weigh_sample(settings: Ranking, total: float, found: QueryPairs | FewRanks) -> Sample:
+    """Return the sample with the cost by which its pairs weigh as much as all pairs, whose weights sum to `total`."""
+    return Sample(found.sample, found.rows, settings.pair_cost * total / found.sample.total)
 
 
 def _read_settings(options: TrainOptions, own: RankingOptions, weight_of_pairs: float) -> Ranking:
@@ -153,7 +155,7 @@ def _need_histogram_memory(settings: Ranking, source: RowSource, few: FewRanks, 
     return MemoryNeed(
         driver_bytes=settings.driver_bytes(d) + 2 * row_bytes * len(few.rows) + MEASURE_BYTES,
         turn_bytes=settings.turn_bytes(d) + MEASURE_BYTES,
-        totals_bytes=points * max(histogram_bytes(few.n_ranks), 8 * 4 * d),
+        totals_bytes=points * max(histogram_bytes(few.totals.n_ranks), 8 * 4 * d),
         shared_bytes=8 * points * d + 2 * 8 * MOST_CELLS,
     )
 

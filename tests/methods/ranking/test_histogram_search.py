@@ -38,9 +38,9 @@ def run(
 ) -> list[Step]:
     """All steps of a run."""
     few, engine, steps = find_few_ranks(source, "rank"), engine or SerialEngine(source), []
-    chosen = Sample(few.sample, few.rows, settings.pair_cost * few.total / few.sample.total)
-    search = HistogramSearch(few, source.n_rows)
-    solver = solve(settings, search, few.total, chosen, state or start_state(source.n_features))
+    chosen = Sample(few.sample, few.rows, settings.pair_cost * few.totals.of_pairs / few.sample.total)
+    search = HistogramSearch(few.totals, source.n_rows)
+    solver = solve(settings, search, few.totals.of_pairs, chosen, state or start_state(source.n_features))
     request = next(solver)
     while True:
         if not isinstance(request, Step):
