@@ -36,7 +36,7 @@ def minimise_sample(settings: LabelNewton, state: State, codes: I64, sample: Row
     for at in range(0, len(codes), BLOCK_LABELS):
         part = codes[at : at + BLOCK_LABELS]
         W = np.zeros((len(part), settings.n_features + 1))
-        shares = _choose_shares(settings, part, sample)
+        shares = choose_shares(settings, part, sample)
         # Near the optimum of small costs few rows are enough for a step; with large ones the steps are short as it is.
         n_curved = few if len(shares) == 1 else settings.curvature_rows
         # The objectives at w = 0 are not those of the sample, and none of these points is to be given up for it.
@@ -48,7 +48,7 @@ def minimise_sample(settings: LabelNewton, state: State, codes: I64, sample: Row
     return replace(state, next_w=next_w)
 
 
-def _choose_shares(settings: LabelNewton, codes: I64, rows: Rows) -> list[float]:
+def choose_shares(settings: LabelNewton, codes: I64, rows: Rows) -> list[float]:
     """Return the shares of the costs with which P is minimised one after the other; the last one is 1."""
     values = rows.X.data if isinstance(rows.X, CsrRows) else rows.X.reshape(-1)
     square = float(np.einsum("i,i->", values, values, dtype=np.float64)) / rows.n_rows + settings.bias_feature**2
