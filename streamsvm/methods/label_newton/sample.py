@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamsvm import interrupts
+from streamsvm import deadline, interrupts
 from streamsvm.methods.label_newton.steps import SHARPEST, LabelNewton, State, start_state, take_step
 from streamsvm.methods.label_newton.sums import BLOCK_LABELS, BLOCK_ROWS, add_totals, start_totals
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows
@@ -42,6 +42,8 @@ def minimise_sample(settings: LabelNewton, state: State, codes: I64, sample: Row
         # The objectives at w = 0 are not those of the sample, and none of these points is to be given up for it.
         own = replace(settings, at_zero=np.full(len(part), np.inf), tol=0.0, curvature_rows=n_curved)
         for share in shares:
+            if deadline.is_over():
+                break
             few_labels = replace(own, costs=share * settings.costs[part], side_by_side=len(part))
             W = _minimise(few_labels, part, rows, W, LITTLE if share == 1.0 else LITTLE_BEFORE)
         next_w[part - state.first] = W
@@ -74,6 +76,6 @@ def _minimise(settings: LabelNewton, codes: I64, rows: Rows, W: F64, little: flo
         state = take_step(settings, state, places, totals)
         near = (state.lengths == 1.0) & (-state.slopes / 2 <= little * state.objectives) & np.isfinite(state.values)
         places = np.flatnonzero(~near & (state.statuses == ""))
-        if not len(places):
+        if not len(places) or deadline.is_over():
             break
     return np.where(near[:, None], state.next_w, state.best_w)  # a step that promises much may be a bad one

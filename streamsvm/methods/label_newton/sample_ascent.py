@@ -23,7 +23,7 @@ import numpy.typing as npt
 from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm import interrupts
+from streamsvm import deadline, interrupts
 from streamsvm.methods.label_newton.row_losses import as_flags, measure
 from streamsvm.methods.label_newton.sample import choose_shares
 from streamsvm.methods.label_newton.sample_factors import minimise_by_factors
@@ -49,6 +49,8 @@ def ascend_sample(settings: LabelNewton, state: State, codes: I64, sample: Rows)
     is_whole = sample.n_rows == settings.n_rows
     enough = SHARE_OF_TOL * settings.tol if is_whole else LITTLE
     for at in range(0, len(codes), BLOCK_LABELS):
+        if deadline.is_over():
+            break
         part = codes[at : at + BLOCK_LABELS]
         shares = choose_shares(settings, part, rows) if settings.factor_rows else [1.0]
         W, is_near = _ascend(settings, part, rows, shares[0], enough if len(shares) == 1 else LITTLE)
@@ -79,7 +81,7 @@ def _ascend(settings: LabelNewton, codes: I64, rows: Rows, share: float, enough:
         objectives = sums[0] + np.einsum("dk,dk->k", W, W, dtype=np.float64) / 2
         before, gap = gap, float(np.sum(sums[1]))
         is_near = bool(np.all(sums[1] <= enough * objectives))
-        if is_near or gap > SLOW * before:
+        if is_near or gap > SLOW * before or deadline.is_over():
             break
     W[:, ~np.isfinite(np.sum(W, axis=0))] = 0.0
     return W, is_near

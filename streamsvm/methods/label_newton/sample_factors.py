@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy.linalg import cho_solve
 from scipy.sparse import csr_array, hstack
 
-from streamsvm import interrupts
+from streamsvm import deadline, interrupts
 from streamsvm.methods.label_newton.products import Products, add_looked, start_products
 from streamsvm.methods.label_newton.steps import (
     SHARPEST,
@@ -58,6 +58,8 @@ def minimise_by_factors(
         few = _find_sizes(settings, _look(settings, part, rows, W)[0]) <= settings.factor_rows
         part, W = part[few], W[few]
         for share in shares if len(part) else ():
+            if deadline.is_over():
+                break
             stage = replace(settings, costs=share * settings.costs, tol=gap if share == 1.0 else LITTLE_BEFORE)
             W = _minimise(stage, part, rows, W)
         state.next_w[part - state.first] = W
@@ -84,7 +86,7 @@ def _minimise(settings: LabelNewton, codes: I64, rows: Rows, W: F64) -> F64:
                 state.slopes[place] = float(found.gradients[at] @ step)
                 state.next_w[place] = points[at] + step
         places = np.flatnonzero(state.statuses == "")
-        if not len(places):
+        if not len(places) or deadline.is_over():
             break
     return state.best_w
 
