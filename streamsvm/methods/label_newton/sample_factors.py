@@ -38,7 +38,7 @@ from streamsvm.numeric.factors import factorise
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows
 from streamsvm.numeric.samples import pick_rows
 
-LABELS, LABEL_POINTS = 32, 10  # that are worked on side by side, and vectors (d+1,) of each, which take memory
+LABELS, LABEL_POINTS = 16, 10  # that are worked on side by side, and vectors (d+1,) of each, which take memory
 LOOKED_ROWS = 1024  # whose float64 values are in memory at a time
 MOST_STEPS = 30  # of a stage
 LITTLE_BEFORE = 0.1  # relative gap at the end of a stage that is not the last

@@ -50,7 +50,8 @@ COPIES = 2  # of the sample while it is taken
 MOST_WEIGHTS = 1500  # of a label for which curvatures are found: with more, steps are found by products
 FACTOR_COPIES = 5  # matrices of float64 numbers while one is factorised
 SCALED_COPIES = 6  # of a row, by its float32 bytes, while it is scaled in float64
-MOST_FACTOR_ROWS = 2048
+MOST_FACTOR_ROWS, FACTOR_ROWS_STEP = 2048, 128
+FACTOR_SHARE = 0.8  # of the memory: factors take no more, as they may be done without, and the interpreter may grow
 THREADS = 2  # memory is left for the totals of so many threads, since models must not depend on the machine
 SLACK_BYTES = 64 << 20  # what the engine leaves free, and more
 IN_BLOCKS = "{} labels are trained, at most {} of them side by side, as the memory has room for no more; {} blocks of "
@@ -75,9 +76,9 @@ def set_up(source: RowSource, options: TrainOptions, own: LabelNewtonOptions) ->
         row_bytes=source.nbytes // source.n_rows + 8,
         by_products=width > MOST_WEIGHTS,
     )
-    settings = replace(settings, factor_rows=_count_factor_rows(options, settings))
     settings = replace(settings, sample=_draw(source, options, settings, own.sample_rows))
     settings = replace(settings, side_by_side=_count_side_by_side(source, options, settings))
+    settings = replace(settings, factor_rows=_count_factor_rows(source, options, settings))
     size = settings.side_by_side
     return Fit(
         method="newton",
@@ -137,26 +138,35 @@ def _draw(source: RowSource, options: TrainOptions, settings: LabelNewton, asked
     return draw_sample(min(asked_rows or most, room), source.n_rows, options.seed, source.is_shuffled)
 
 
-def _count_factor_rows(options: TrainOptions, settings: LabelNewton) -> int:
-    """Return of how many rows or features a matrix is factorised for a step on the sample: 0 for the logistic loss."""
-    if not settings.by_products or settings.loss != CODES["squared_hinge"]:
-        return 0
-    room = (options.memory_bytes or default_budget_bytes()) / SAMPLE_SHARE
-    square, linear = 8.0 * FACTOR_COPIES, float(SCALED_COPIES * settings.row_bytes)
-    return min(MOST_FACTOR_ROWS, int((np.sqrt(linear**2 + 4.0 * square * room) - linear) / (2.0 * square)))
-
-
 def _count_side_by_side(source: RowSource, options: TrainOptions, settings: LabelNewton) -> int:
     """Return how many labels are worked on side by side: all, or as few as the memory has room for, at least one."""
-    budget, levels = options.memory_bytes or default_budget_bytes(), (len(plan_groups(source)) - 1).bit_length()
-    L = len(settings.costs)
+    L, budget = len(settings.costs), options.memory_bytes or default_budget_bytes()
     for blocks in range(1, L + 1):
         size = -(-L // blocks)
-        need = _need_memory(replace(settings, side_by_side=size), THREADS)
-        needed = OTHER_BYTES + SLACK_BYTES + THREADS * source.stream_bytes() + need.driver_bytes + need.walk_bytes
-        if needed + (3 * THREADS + levels) * need.totals_bytes <= budget:
+        if _has_room(source, budget, replace(settings, side_by_side=size)):
             return size
     return 1
+
+
+def _count_factor_rows(source: RowSource, options: TrainOptions, settings: LabelNewton) -> int:
+    """Return of how many rows or features a matrix may be factorised: as many as the memory has room for besides.
+
+    It is 0 for the logistic loss, of which all rows have a curvature.
+    """
+    budget = FACTOR_SHARE * (options.memory_bytes or default_budget_bytes())
+    if settings.by_products and settings.loss == CODES["squared_hinge"]:
+        for rows in range(MOST_FACTOR_ROWS, 0, -FACTOR_ROWS_STEP):
+            if _has_room(source, budget, replace(settings, factor_rows=rows)):
+                return rows
+    return 0
+
+
+def _has_room(source: RowSource, budget: float, settings: LabelNewton) -> bool:
+    """Return whether so many bytes are enough for these settings."""
+    levels = (len(plan_groups(source)) - 1).bit_length()
+    need = _need_memory(settings, THREADS)
+    needed = OTHER_BYTES + SLACK_BYTES + THREADS * source.stream_bytes() + need.driver_bytes + need.walk_bytes
+    return needed + (3 * THREADS + levels) * need.totals_bytes <= budget
 
 
 def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:

@@ -56,6 +56,7 @@ def test_labels_whose_matrix_is_too_large_are_left_to_the_passes(
 ) -> None:
     rows = KINDS["more rows than features"].store(tmp_path / "rows")
     monkeypatch.setattr(setup, "MOST_FACTOR_ROWS", 20)
+    monkeypatch.setattr(setup, "FACTOR_ROWS_STEP", 20)
     found = train(rows, replace(OPTIONS, C=30.0))
     assert found.status == "converged"
     assert found.passes > 1
