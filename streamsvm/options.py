@@ -58,7 +58,8 @@ class TrainOptions:
         Number of passes after which training ends without convergence; None is no limit. The read for gamma "scale"
         is one of them.
     max_seconds : float or None, default None
-        Time after which training ends without convergence, in seconds; None is no limit.
+        Time after which training ends without convergence, in seconds; None is no limit. A start in memory ends then,
+        and the pass that follows it, or the pass that has begun, is finished.
     seed : int, default 0
         Seed of all random draws; the same seed gives the same bits on any number of threads and workers.
     kernel : str, default "linear"

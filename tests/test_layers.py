@@ -23,6 +23,7 @@ PACKAGE = ROOT / "streamsvm"
 # planes, too, and for Crammer-Singer with kernels, which is trained by decomposition.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "deadline": set(),
     "interrupts": set(),
     "urls": set(),
     "shown": set(),
@@ -40,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "methods.option_fields": {"errors"},
     "methods.options": {"methods.option_fields"},
 }
-OF_A_METHOD = {"errors", "interrupts", "numeric", "requests"}
+OF_A_METHOD = {"deadline", "errors", "interrupts", "numeric", "requests"}
 NAMES = ("cutting_plane", "decomposition", "interior_point", "budgeted_sgd", "feature_map", "newton", "label_newton")
 METHODS = {f"methods.{name}" for name in NAMES}
 MAY_IMPORT |= dict.fromkeys(METHODS, OF_A_METHOD)

@@ -71,8 +71,8 @@ class LinearSVC(BaseLinear, BaseSVC):
     max_passes : int or None, default=None
         The most reads of all rows, after which the status is "pass_limit" and a ConvergenceWarning is given.
     max_seconds : float or None, default=None
-        The most seconds of training, after which the status is "time_limit" and a ConvergenceWarning is given. The step
-        that has begun is finished, and the model is the best one so far.
+        The most seconds of training, after which the status is "time_limit" and a ConvergenceWarning is given. The pass
+        that has begun is finished, a start in memory ends early, and the model is the best one so far.
     acceleration : {"auto", "one-read", "block-ascent", "guided", "line-search", "none"}, default="auto"
         How few reads of the data are made to do: by the exact solution for the rows near the margin (for up to 400
         features), by dual coordinate ascent on one block of the rows after another (for more features, and for arrays

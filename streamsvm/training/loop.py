@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm import __version__, interrupts
+from streamsvm import __version__, deadline, interrupts
 from streamsvm.data.source import RowSource
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.engines.protocol import Engine
@@ -141,7 +141,7 @@ class Training:
             self.status = self._limit(self.history[-1])
         if self.status:
             return
-        solver = self.clock.watch(self.fit.solve(self.state))
+        solver = self.clock.watch(deadline.keep(self.fit.solve(self.state), self._is_late))
         request = next(solver)
         while True:
             if isinstance(request, Step):
@@ -190,7 +190,7 @@ class Training:
             return "early_stop"
         if self.options.max_passes is not None and line["passes"] >= self.options.max_passes:
             return "pass_limit"
-        if self.options.max_seconds is not None and self._seconds() >= self.options.max_seconds:
+        if self._is_late():
             return "time_limit"
         return ""
 
@@ -198,6 +198,9 @@ class Training:
         """Return the measures of the steps on held-out rows, and of these lines that are not among the steps yet."""
         lines = self.history + [line for line in more if line not in self.history]
         return [line["eval_score"] for line in lines if "eval_score" in line]
+
+    def _is_late(self) -> bool:
+        return self.options.max_seconds is not None and self._seconds() >= self.options.max_seconds
 
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.began

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm import interrupts
+from streamsvm import deadline, interrupts
 from streamsvm.numeric.kernels import compute_squares
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.prefetch import prefetch
@@ -275,7 +275,8 @@ def ascend(
         limit, enough = worst, max(wanted, tol * (cost - float(np.vdot(w, w)) / 2))
         mean += (w - mean) / min(len(gaps) + 1, MEAN_EPOCHS)
         gaps.append(gap)
-        if _count_epochs(gaps, enough) * sum(len(part.order) for part in parts) > patience * sum(whole):
+        visits = _count_epochs(gaps, enough) * sum(len(part.order) for part in parts)
+        if visits > patience * sum(whole) or deadline.is_over():
             break
         if gap <= enough:
             if is_whole or not tries_all:

@@ -68,22 +68,23 @@ def add_products(
     """
     for at in range(0, rows.n_rows, TILE_ROWS):
         tile = rows.slice(slice(at, at + TILE_ROWS))
-        _add_looked(totals, tile, W, looked, costs, about)
+        if len(looked):
+            add_looked(totals, tile, W, looked, costs, about)
         _add_bent(totals, tile, V, P, bent, bent_costs, about)
 
 
-def _add_looked(totals: Products, rows: Rows, W: F64, looked: I64, costs: F64, about: tuple[int, float]) -> None:
-    """Add to the sums and the gradients of the labels that are looked at."""
+def add_looked(totals: Products, rows: Rows, W: F64, looked: I64, costs: F64, about: tuple[int, float]) -> F64:
+    """Add to the sums and the gradients of the labels that are looked at; return the slopes (n, k) of the rows."""
     loss, bias = about
-    if not len(looked):
-        return
     X, weight = _widen(rows.X), _read_weights(rows)
-    slopes, lengths = _score(X, W, bias), np.sqrt(_square(X) + bias**2)
+    slopes: F64 = _score(X, W, bias)
+    lengths = np.sqrt(_square(X) + bias**2)
     totals.squares += float(weight @ lengths**2)
     flags, none = row_losses.as_flags(find_labels(rows, looked)), np.zeros(len(looked))
     places = np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zeros(len(looked), np.int64)
     row_losses.measure_rows(loss, slopes, flags, weight, lengths, 0, costs, none, totals.sums, *places)
     _add(totals.gradients, X, slopes, bias)
+    return slopes
 
 
 def _add_bent(totals: Products, rows: Rows, V: F32, P: F32, bent: I64, costs: F64, about: tuple[int, float]) -> None:
@@ -134,7 +135,7 @@ def _square_csr(data: F32, indptr: I64) -> F64:
     return squares
 
 
-def _score(X: Matrix | F64, W: Values, bias: float) -> Values:
+def _score(X: Matrix | F64, W: Values, bias: float) -> Any:
     """Return X W with the constant feature, (n, k), as precise as W."""
     scores: Values = np.tile(W.dtype.type(bias) * W[-1], (X.shape[0], 1))
     if isinstance(X, CsrRows):

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamsvm import interrupts
+from streamsvm import deadline, interrupts
 from streamsvm.methods.label_newton.steps import SHARPEST, LabelNewton, State, start_state, take_step
 from streamsvm.methods.label_newton.sums import BLOCK_LABELS, BLOCK_ROWS, add_totals, start_totals
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows
@@ -36,19 +36,21 @@ def minimise_sample(settings: LabelNewton, state: State, codes: I64, sample: Row
     for at in range(0, len(codes), BLOCK_LABELS):
         part = codes[at : at + BLOCK_LABELS]
         W = np.zeros((len(part), settings.n_features + 1))
-        shares = _choose_shares(settings, part, sample)
+        shares = choose_shares(settings, part, sample)
         # Near the optimum of small costs few rows are enough for a step; with large ones the steps are short as it is.
         n_curved = few if len(shares) == 1 else settings.curvature_rows
         # The objectives at w = 0 are not those of the sample, and none of these points is to be given up for it.
         own = replace(settings, at_zero=np.full(len(part), np.inf), tol=0.0, curvature_rows=n_curved)
         for share in shares:
+            if deadline.is_over():
+                break
             few_labels = replace(own, costs=share * settings.costs[part], side_by_side=len(part))
             W = _minimise(few_labels, part, rows, W, LITTLE if share == 1.0 else LITTLE_BEFORE)
         next_w[part - state.first] = W
     return replace(state, next_w=next_w)
 
 
-def _choose_shares(settings: LabelNewton, codes: I64, rows: Rows) -> list[float]:
+def choose_shares(settings: LabelNewton, codes: I64, rows: Rows) -> list[float]:
     """Return the shares of the costs with which P is minimised one after the other; the last one is 1."""
     values = rows.X.data if isinstance(rows.X, CsrRows) else rows.X.reshape(-1)
     square = float(np.einsum("i,i->", values, values, dtype=np.float64)) / rows.n_rows + settings.bias_feature**2
@@ -74,6 +76,6 @@ def _minimise(settings: LabelNewton, codes: I64, rows: Rows, W: F64, little: flo
         state = take_step(settings, state, places, totals)
         near = (state.lengths == 1.0) & (-state.slopes / 2 <= little * state.objectives) & np.isfinite(state.values)
         places = np.flatnonzero(~near & (state.statuses == ""))
-        if not len(places):
+        if not len(places) or deadline.is_over():
             break
     return np.where(near[:, None], state.next_w, state.best_w)  # a step that promises much may be a bad one

@@ -23,8 +23,10 @@ import numpy.typing as npt
 from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm import interrupts
+from streamsvm import deadline, interrupts
 from streamsvm.methods.label_newton.row_losses import as_flags, measure
+from streamsvm.methods.label_newton.sample import choose_shares
+from streamsvm.methods.label_newton.sample_factors import minimise_by_factors
 from streamsvm.methods.label_newton.steps import SHARPEST, LabelNewton, State
 from streamsvm.methods.label_newton.sums import BLOCK_LABELS, find_labels
 from streamsvm.numeric.kernels import compute_squares
@@ -37,29 +39,39 @@ MOST_EPOCHS = 30
 SHARE_OF_TOL = 1e-4
 SLOW = 0.9  # An epoch after which more than this share of the gap is left is the last one: passes would be faster.
 LITTLE = 0.01  # gap at which another sample would have other minimisers
+SHARE_PROVED = 0.1  # of the tolerance: the gap of the sample by factors, where the sample is all rows
 ROOT_STEPS, CLOSE = 12, 1e-4  # of Newton's method for a margin, which ends where it is so close
 
 
 def ascend_sample(settings: LabelNewton, state: State, codes: I64, sample: Rows) -> State:
     """Return the state, in place, with the next points of these labels, which are found for some labels at a time."""
     rows = weigh_rows(sample, settings.n_rows / sample.n_rows)
-    enough = SHARE_OF_TOL * settings.tol if sample.n_rows == settings.n_rows else LITTLE
+    is_whole = sample.n_rows == settings.n_rows
+    enough = SHARE_OF_TOL * settings.tol if is_whole else LITTLE
     for at in range(0, len(codes), BLOCK_LABELS):
+        if deadline.is_over():
+            break
         part = codes[at : at + BLOCK_LABELS]
-        W = _ascend(settings, part, rows, enough)
-        W[:, ~np.isfinite(np.sum(W, axis=0))] = 0.0
+        shares = choose_shares(settings, part, rows) if settings.factor_rows else [1.0]
+        W, is_near = _ascend(settings, part, rows, shares[0], enough if len(shares) == 1 else LITTLE)
         state.next_w[part - state.first] = W.T
+        if settings.factor_rows and (not is_near or len(shares) > 1):
+            gap = SHARE_PROVED * settings.tol if is_whole else LITTLE
+            minimise_by_factors(settings, state, part, rows, shares, gap)
     return state
 
 
-def _ascend(settings: LabelNewton, codes: I64, rows: Rows, enough: float) -> F32:
-    """Return the weights (d+1, k) of the labels with these codes after so many epochs as bring the gap near enough."""
+def _ascend(settings: LabelNewton, codes: I64, rows: Rows, share: float, enough: float) -> tuple[F32, bool]:
+    """Return the weights (d+1, k) of these labels for a share of the costs, and whether their gaps are small enough.
+
+    The epochs end before that if the gap does not shrink fast.
+    """
     k, n, bias = len(codes), rows.n_rows, settings.bias_feature
     W, a = np.zeros((settings.n_features + 1, k), np.float32), np.zeros((n, k), np.float32)
     squares, has = compute_squares(rows.X, np.float64) + bias**2, as_flags(find_labels(rows, codes))
-    costs, weight = settings.costs[codes], rows.sample_weight
+    costs, weight = share * settings.costs[codes], rows.sample_weight
     assert weight is not None
-    gap = np.inf
+    gap, is_near = np.inf, False
     for epoch in range(MOST_EPOCHS):
         interrupts.check()
         order, sums = np.random.default_rng(epoch).permutation(n), np.zeros((2, k))
@@ -68,9 +80,11 @@ def _ascend(settings: LabelNewton, codes: I64, rows: Rows, enough: float) -> F32
         )
         objectives = sums[0] + np.einsum("dk,dk->k", W, W, dtype=np.float64) / 2
         before, gap = gap, float(np.sum(sums[1]))
-        if np.all(sums[1] <= enough * objectives) or gap > SLOW * before:
+        is_near = bool(np.all(sums[1] <= enough * objectives))
+        if is_near or gap > SLOW * before or deadline.is_over():
             break
-    return W
+    W[:, ~np.isfinite(np.sum(W, axis=0))] = 0.0
+    return W, is_near
 
 
 @njit(cache=True, nogil=True)

@@ -19,6 +19,7 @@ from streamsvm.methods.label_newton.options import OTHER_BYTES, LabelNewtonOptio
 from streamsvm.methods.label_newton.products import TILE_ROWS, run_products
 from streamsvm.methods.label_newton.row_losses import CODES, add_active
 from streamsvm.methods.label_newton.sample_ascent import run_ascent
+from streamsvm.methods.label_newton.sample_factors import LABEL_POINTS, LABELS, LOOKED_ROWS
 from streamsvm.methods.label_newton.steps import LabelNewton, State, start_state
 from streamsvm.methods.label_newton.sums import (
     BLOCK_LABELS,
@@ -47,6 +48,10 @@ MOST_SAMPLE_BYTES = 256 << 20  # in which labels with many weights find their st
 ASCENT_BYTES = 5  # of a row or a weight and a label: a float32 number and a flag
 COPIES = 2  # of the sample while it is taken
 MOST_WEIGHTS = 1500  # of a label for which curvatures are found: with more, steps are found by products
+FACTOR_COPIES = 5  # matrices of float64 numbers while one is factorised
+SCALED_COPIES = 6  # of a row, by its float32 bytes, while it is scaled in float64
+MOST_FACTOR_ROWS, FACTOR_ROWS_STEP = 2048, 128
+FACTOR_SHARE = 0.8  # of the memory: factors take no more, as they may be done without, and the interpreter may grow
 THREADS = 2  # memory is left for the totals of so many threads, since models must not depend on the machine
 SLACK_BYTES = 64 << 20  # what the engine leaves free, and more
 IN_BLOCKS = "{} labels are trained, at most {} of them side by side, as the memory has room for no more; {} blocks of "
@@ -73,6 +78,7 @@ def set_up(source: RowSource, options: TrainOptions, own: LabelNewtonOptions) ->
     )
     settings = replace(settings, sample=_draw(source, options, settings, own.sample_rows))
     settings = replace(settings, side_by_side=_count_side_by_side(source, options, settings))
+    settings = replace(settings, factor_rows=_count_factor_rows(source, options, settings))
     size = settings.side_by_side
     return Fit(
         method="newton",
@@ -134,15 +140,33 @@ def _draw(source: RowSource, options: TrainOptions, settings: LabelNewton, asked
 
 def _count_side_by_side(source: RowSource, options: TrainOptions, settings: LabelNewton) -> int:
     """Return how many labels are worked on side by side: all, or as few as the memory has room for, at least one."""
-    budget, levels = options.memory_bytes or default_budget_bytes(), (len(plan_groups(source)) - 1).bit_length()
-    L = len(settings.costs)
+    L, budget = len(settings.costs), options.memory_bytes or default_budget_bytes()
     for blocks in range(1, L + 1):
         size = -(-L // blocks)
-        need = _need_memory(replace(settings, side_by_side=size), THREADS)
-        needed = OTHER_BYTES + SLACK_BYTES + THREADS * source.stream_bytes() + need.driver_bytes + need.walk_bytes
-        if needed + (3 * THREADS + levels) * need.totals_bytes <= budget:
+        if _has_room(source, budget, replace(settings, side_by_side=size)):
             return size
     return 1
+
+
+def _count_factor_rows(source: RowSource, options: TrainOptions, settings: LabelNewton) -> int:
+    """Return of how many rows or features a matrix may be factorised: as many as the memory has room for besides.
+
+    It is 0 for the logistic loss, of which all rows have a curvature.
+    """
+    budget = FACTOR_SHARE * (options.memory_bytes or default_budget_bytes())
+    if settings.by_products and settings.loss == CODES["squared_hinge"]:
+        for rows in range(MOST_FACTOR_ROWS, 0, -FACTOR_ROWS_STEP):
+            if _has_room(source, budget, replace(settings, factor_rows=rows)):
+                return rows
+    return 0
+
+
+def _has_room(source: RowSource, budget: float, settings: LabelNewton) -> bool:
+    """Return whether so many bytes are enough for these settings."""
+    levels = (len(plan_groups(source)) - 1).bit_length()
+    need = _need_memory(settings, THREADS)
+    needed = OTHER_BYTES + SLACK_BYTES + THREADS * source.stream_bytes() + need.driver_bytes + need.walk_bytes
+    return needed + (3 * THREADS + levels) * need.totals_bytes <= budget
 
 
 def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
@@ -155,10 +179,11 @@ def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
     sample_bytes = COPIES * len(settings.sample) * settings.row_bytes
     if settings.by_products:
         held, turn = 8 * width * (2 * L + CONJUGATE_POINTS * size), 8 * width * LOOKED_POINTS * size
-        ascent = sample_bytes + ASCENT_BYTES * min(size, BLOCK_LABELS) * (len(settings.sample) + width)
+        ascent = ASCENT_BYTES * min(size, BLOCK_LABELS) * (len(settings.sample) + width)
+        start = sample_bytes + max(ascent, _count_factor_bytes(settings))
         totals, shared = size * (8 * width + 40), 8 * size * (width + 4)
         tile_bytes = threads * min(settings.n_rows, TILE_ROWS) * 8 * 4 * size
-        return MemoryNeed(held + max(turn, ascent), 0, totals, shared, tile_bytes)
+        return MemoryNeed(held + max(turn, start), 0, totals, shared, tile_bytes)
     block_rows = min(settings.n_rows, BLOCK_ROWS + min(BLOCK_ROWS, LARGEST_TILE_ROWS // width))
     turn = 4 * 8 * width**2 + sample_bytes
     return MemoryNeed(
@@ -168,6 +193,19 @@ def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
         shared_bytes=8 * size * (width + 4),
         walk_bytes=threads * (block_rows * row_bytes + 3 * 4 * width**2),
     )
+
+
+def _count_factor_bytes(settings: LabelNewton) -> int:
+    """Return the memory of a matrix that is factorised, its rows, and the points and rows of the labels meanwhile."""
+    n, width = len(settings.sample), settings.n_features + 1
+    size = min(n, width, settings.factor_rows)
+    if not size:
+        return 0
+    scaled_rows = n if width <= settings.factor_rows else size
+    labels = min(settings.side_by_side, LABELS)
+    looked = min(n, LOOKED_ROWS) * (3 * settings.row_bytes + 4 * 8 * labels)
+    own = labels * (8 * LABEL_POINTS * width + 2 * n)
+    return 8 * FACTOR_COPIES * size**2 + SCALED_COPIES * settings.row_bytes * scaled_rows + looked + own
 
 
 def _make_model(source: RowSource, settings: LabelNewton, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG001

@@ -41,8 +41,9 @@ class LabelNewton:
     at_zero (L,): P of each label at w = 0; tol: the relative gap to reach; bias_feature: the value of the constant
     feature; curvature_rows: how many rows the curvature of a label is found from; side_by_side: how many labels are
     worked on in the same reads; n_rows, n_features: of the source; row_bytes: of a row in memory; by_products: whether
-    steps are found by products of Hessians with vectors, in passes of their own; sample: the numbers of the rows at
-    whose minimisers the method starts.
+    steps are found by products of Hessians with vectors, in passes of their own; factor_rows: of so many rows or
+    features, at most, a matrix is factorised for a step on the sample; sample: the numbers of the rows at whose
+    minimisers the method starts.
     """
 
     loss: int
@@ -56,6 +57,7 @@ class LabelNewton:
     n_features: int
     row_bytes: int
     by_products: bool = False
+    factor_rows: int = 0
     sample: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 

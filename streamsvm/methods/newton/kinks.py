@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_solve
 
-from streamsvm import interrupts
+from streamsvm import deadline, interrupts
 from streamsvm.methods.newton.sums import TILE_ROWS, Curvature
 from streamsvm.numeric.factors import factorise
 from streamsvm.numeric.row_products import add_rows, compute_scores
@@ -50,7 +50,7 @@ def minimise_kinks(rows: Rows, kinks: Kinks, bias_feature: float, tol: float) ->
         dual = -float(made_of @ made_of) / 2 - float(np.sum(path.a * kinks.signs * kinks.places))
         if primal < best:
             best, best_w = primal, path.w
-        if not primal - dual > tol * primal:
+        if not primal - dual > tol * primal or deadline.is_over():
             break
         _go_on(path, rows, kinks, path.w + made_of, bias_feature)
     return best_w

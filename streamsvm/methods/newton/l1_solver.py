@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from streamsvm import interrupts
+from streamsvm import deadline, interrupts
 from streamsvm import requests as protocol
 from streamsvm.methods.newton.l1_steps import L1Newton, L1State, choose_features, make_look, take_step
 from streamsvm.methods.newton.sums import add_totals, combine_totals, start_totals, sum_rows
@@ -79,7 +79,10 @@ def minimise_sample(settings: L1Newton, state: L1State, sample: Rows) -> L1State
     own = replace(own, features=choose_features(settings, none, totals.gradient))
     for share in STAGE ** np.arange(np.ceil(np.log(max(steepest, 1.0)) / np.log(STAGE)), 0.0, -1.0):
         own = _minimise(settings, own, weigh_rows(rows, 1.0 / share), STAGE_TOL)
-    own = _minimise(settings, own, rows, SAMPLE_SHARE * settings.tol)
+        if deadline.is_over():
+            break
+    else:
+        own = _minimise(settings, own, rows, SAMPLE_SHARE * settings.tol)
     return replace(state, resident=own.resident, next_w=own.best_w, features=own.features)
 
 
@@ -93,6 +96,6 @@ def _minimise(settings: L1Newton, state: L1State, rows: Rows, tol: float) -> L1S
         before, state = state, take_step(settings, state, look, ends, sum_rows(rows, ends, look))
         has_moved = state.value < before.value * (1.0 - SLOW) or state.lower_bound > before.lower_bound * (1.0 + SLOW)
         slow = 0 if has_moved else slow + 1
-        if slow == SLOW_STEPS or state.progress.is_proved(tol):
+        if slow == SLOW_STEPS or state.progress.is_proved(tol) or deadline.is_over():
             break
     return state

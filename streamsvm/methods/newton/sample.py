@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamsvm import interrupts
+from streamsvm import deadline, interrupts
 from streamsvm.methods.newton.kinks import find_distances, find_widths, minimise_kinks
 from streamsvm.methods.newton.steps import NEXT_REACH, Newton, State, make_look, take_step
 from streamsvm.methods.newton.sums import sum_rows
@@ -77,6 +77,8 @@ def _minimise(
         is_near = state.reach > 0.0 and (state.reach / NEXT_REACH) ** 2 / 2 <= last_step * tol * state.objective
         if is_near and state.width == width:
             return state, True
+        if deadline.is_over():
+            break
     return state, False
 
 
