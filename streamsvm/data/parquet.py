@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.checks import are_finite
-from streamsvm.data.odd_texts import advise_on_text
+from streamsvm.data.odd_texts import advise_on_table
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
@@ -171,7 +171,8 @@ def _fill_features(layout: TableLayout, batch: Any) -> npt.NDArray[np.float32]:
     for name, column in columns.items():
         if not is_number(column.type):
             texts = [other for other, each in columns.items() if is_text(getattr(each, "dictionary", each))]
-            fault = f"{column.type} is not a number; {advise_on_text(texts)}"
+            gaps = [other for other, each in columns.items() if each.null_count]
+            fault = f"{column.type} is not a number; {advise_on_table(texts, gaps)}"
             raise InputError(f"{layout.where}: column {name}: {fault}")
     return fill_float32([_read_numbers(column) for column in columns.values()])
 

@@ -83,6 +83,12 @@ def find_kind(column: Any, decimal: str | None = None) -> str:
     return "date" if _parse_dates(column) is not None else "text"
 
 
+def has_gaps(column: Any, kind: str) -> bool:
+    """Tell whether values of a column are missing, which is of the kind that `find_kind` found."""
+    known = _without_missing(column) if is_text(column) and kind != "text" else column
+    return bool((_to_text(known) if kind == "text" else known).null_count)
+
+
 def read_numbers(column: Any, place: Place, decimal: str | None = None, remedy: str = FOR_TEXT) -> F32:
     """Return a column of numbers, nan where they are missing. Raises InputError for other values.
 

@@ -224,9 +224,10 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
         checked = validate_data(estimator, X, y, reset=reset, accept_sparse="csr", dtype=kinds, **targets)
     except ValueError as error:
         if comes_from(X, "pandas") and (texts := list_texts(X)):
+            gaps = " and missing='mean' for missing values" if X.isna().to_numpy().any() else ""
             raise InputError(
                 f"X: {_list_columns(texts)} not of numbers ({error}); streamsvm.ingest makes a dataset of such a "
-                "frame, with one_hot='auto' for text, and `fit` takes the dataset"
+                f"frame, with one_hot='auto' for text{gaps}, and `fit` takes the dataset"
             ) from error
         raise
     rows, *rest = checked if isinstance(checked, tuple) else (checked,)
