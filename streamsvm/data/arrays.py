@@ -30,7 +30,7 @@ from streamsvm.data.values import (
     round_to_float32,
     to_source_rows,
 )
-from streamsvm.errors import InputError, say_count
+from streamsvm.errors import InputError, NeedsOptionError, say_count
 from streamsvm.numeric.narrow import widen_bits
 
 MOST_COLUMNS = 2**31 - 1  # the most that indices of 32 bits can name
@@ -201,10 +201,11 @@ def _to_features(
         else:
             i, j = int(np.searchsorted(sparse.indptr, at, "right")) - 1, int(sparse.indices[at])
         name = f" {names[j]!r}" if names else ""
-        fault = find_feature_fault(values.flat[at])
+        fault, kind = find_feature_fault(values.flat[at]), InputError
         if names and (remedy := find_remedy(fault)):
             fault = f"{fault}; {advise_on_table(*_list_odd_columns(values, names)) if sparse is None else remedy}"
-        raise InputError(f"{where}: row {n_before + i + 1}, column {j + 1}{name} (counted from 1): {fault}")
+            kind = NeedsOptionError
+        raise kind(f"{where}: row {n_before + i + 1}, column {j + 1}{name} (counted from 1): {fault}")
     if sparse is None:
         return rounded
     index = np.int32 if max(sparse.nnz, *sparse.shape) < 2**31 else np.int64

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from streamsvm.data.csv_header import HEADERS, choose_delimiter, read_header, skip_comments
 from streamsvm.data.csv_parser import MOST_CELL_BYTES, count_line_ends, parse_table
 from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
-from streamsvm.data.csv_tokens import LONG_CELL, OPEN_CELL, explain_token, read_rows, read_tokens
+from streamsvm.data.csv_tokens import LONG_CELL, OPEN_CELL, read_rows, read_tokens, refuse_token
 from streamsvm.data.odd_texts import is_gap, is_text
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, lay_out, show_name
@@ -276,7 +276,7 @@ def _parse_slowly(text: bytes, line: int, layout: TableLayout, numbers: bool | N
         features = round_to_float32([parse_number(row[j]) for j in layout.features])
         if not np.isfinite(features).all():
             j = layout.features[int(np.argmin(np.isfinite(features)))]
-            raise InputError(f"{layout.place(at, j)}: {explain_token(row[j], *_find_odd_columns(row, rows, layout))}")
+            raise refuse_token(layout.place(at, j), row[j], *_find_odd_columns(row, rows, layout))
         X.append(features)
         lines.append(at)
         for role, j in layout.vectors.items():

@@ -23,7 +23,7 @@ from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_values import find_kind, has_gaps, read_dates, read_hashes, read_numbers, read_words
 from streamsvm.data.tables import AUTO, Columns, TableLayout, find_column, list_near, show_name
 from streamsvm.data.values import FOR_MISSING, FOR_TEXT, Place, show_text
-from streamsvm.errors import InputError, say_count
+from streamsvm.errors import InputError, NeedsOptionError, say_count
 from streamsvm.numeric.encoding import MOST_CATEGORIES, UNKNOWN, Column, Encoding
 from streamsvm.numeric.rows import F32, F64, I64, CsrRows
 
@@ -118,7 +118,7 @@ class TableEncoder:
         if odd := explain_text(words, self.asked.decimal):
             odd_words = [word for word in words if explain_text([word], self.asked.decimal)]
             first = next(i for i, word in enumerate(array.to_pylist()) if word in odd_words)
-            raise InputError(
+            raise NeedsOptionError(
                 f"{place(first)}: {show_text(array[first].as_py())!r} and all others seem to be {odd}; --one-hot "
                 f"{show_text(self.names[k])} takes the column as categories all the same"
             )
@@ -144,7 +144,7 @@ class TableEncoder:
             missing = np.isnan(X)
             if missing.any():
                 i, k = divmod(int(np.argmax(missing)), X.shape[1])
-                raise InputError(f"{places(k)(i)}: missing value; {FOR_MISSING}")
+                raise NeedsOptionError(f"{places(k)(i)}: missing value; {FOR_MISSING}")
         return Codes(X, texts)
 
     @property
@@ -182,7 +182,7 @@ class TableEncoder:
             return known.get(text, UNKNOWN)
         if text not in known and sum(map(len, self.known.values())) == MOST_CATEGORIES:
             most = max(self.known, key=lambda k: len(self.known[k]))
-            raise InputError(
+            raise NeedsOptionError(
                 f"the columns of text have more than {MOST_CATEGORIES:,} different values, most of them "
                 f"{show_text(self.names[most])}: --hash BITS makes features of them without a list, --drop "
                 f"{show_text(self.names[most])} leaves the column out"
