@@ -186,8 +186,8 @@ def _add_train(commands: Any) -> None:
     add_gamma(train)
     add_settings(train)
     keeps = (
-        "keep the dual point that the lower bound rests on in RUN/dual.npz, for `verify --dual`; for cutting-plane and "
-        "interior-point"
+        "keep the dual point that the lower bound rests on in RUN/dual.npz, for `verify --dual`; for classes with the "
+        "hinge loss, and for rankings"
     )
     train.add_argument("--keep-dual", action="store_true", help=keeps)
     start = (
