@@ -11,6 +11,10 @@ class IntegrityError(InputError):
     """Stored data are damaged: a chunk is changed, truncated, missing or swapped. The message names its file."""
 
 
+class NeedsOptionError(InputError):
+    """The rows are bad as they are read, and an option of `ingest` reads them otherwise. The message names it."""
+
+
 class CertificateError(RuntimeError):
     """A lower bound exceeds the objective, which is a fault of streamsvm and never of the data."""
 

@@ -186,8 +186,8 @@ def _add_train(commands: Any) -> None:
     add_gamma(train)
     add_settings(train)
     keeps = (
-        "keep the dual point that the lower bound rests on in RUN/dual.npz, for `verify --dual`; for cutting-plane and "
-        "interior-point"
+        "keep the dual point that the lower bound rests on in RUN/dual.npz, for `verify --dual`; for classes with the "
+        "hinge loss, and for rankings"
     )
     train.add_argument("--keep-dual", action="store_true", help=keeps)
     start = (
@@ -267,6 +267,8 @@ def _add_evaluate(commands: Any) -> None:
     add_reading(evaluate)
     evaluate.add_argument("--qid", metavar="COLUMN", help="column of the query ids (of a ranking)")
     add_json(evaluate)
+    points = "with --json: points of the ROC curve and of precision and recall as well, of two classes"
+    evaluate.add_argument("--curves", action="store_true", help=points)
 
 
 def _add_verify(commands: Any) -> None:

@@ -186,8 +186,12 @@ def _evaluate(options: argparse.Namespace) -> int:
     from streamsvm.models.evaluate import evaluate
     from streamsvm.models.model import load
 
+    if options.curves and not options.json:
+        raise InputError("--curves has no effect without --json; `report RUN --eval DATA` draws the curves")
     model = load(options.model)
     scores = evaluate(model, options.data, **how_to_read(options), qid=options.qid)
+    if not options.curves:
+        scores.pop("curves", None)
     print(json.dumps(scores) if options.json else format_evaluation(scores))
     return 0
 

@@ -49,6 +49,6 @@ def _list_methods() -> Iterator[str]:
 
 def _find_tasks(method: Method) -> tuple[str, ...]:
     """Return the tasks in which the method's name means this record. Several records may share a name."""
-    pairs = [(task, kinds) for task, entry in PROBLEMS.items() for kinds in entry.losses.values()]
-    able = [task for task, kinds in pairs if can_solve(method, kinds) and find_method(method.name, kinds) is method]
+    pairs = [(task, *one) for task, entry in PROBLEMS.items() for one in entry.losses.items()]
+    able = [t for t, loss, own in pairs if can_solve(method, own) and find_method(method.name, t, loss) is method]
     return tuple(dict.fromkeys(able))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from streamsvm.cli.values import parse_count, parse_shuffle
 from streamsvm.errors import InputError
 from streamsvm.methods.registry import find_method
-from streamsvm.problems.registry import find_kinds, settle_multi_class
+from streamsvm.problems.registry import settle_multi_class
 
 if TYPE_CHECKING:
     from streamsvm.data.ingest_options import IngestOptions
@@ -55,8 +55,8 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
     from streamsvm.options import TrainOptions
 
     options.task, options.multi_class = settle_multi_class(options.task, options.multi_class)
-    kinds = find_kinds(options.task, options.loss, options.penalty)
-    method = find_method(options.solver, kinds, None if options.map else options.kernel)
+    kernel = None if options.map else options.kernel
+    method = find_method(options.solver, options.task, options.loss, options.penalty, kernel)
     kernel, own = options.kernel or (MAPPED_KERNEL if options.map else method.kernels[0]), parse_options(options.option)
     refuse_for_training(options, method, kernel, own)
     return TrainOptions(

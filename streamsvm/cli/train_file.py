@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, NeedsOptionError
 from streamsvm.urls import is_remote
 
 if TYPE_CHECKING:
     from streamsvm.data.dataset import Dataset
 
 CACHE = ".cache.zarr"  # the end of the dataset's name
-OPTION = " --"  # in a message that names an option of `ingest` as a remedy, which `train` has not, but for --label
 
 
 def open_data(options: argparse.Namespace, *, regression: bool, needs_labels: bool) -> Dataset:
@@ -80,9 +79,7 @@ def _ingest_once(file: Path, wanted: dict[str, Any], options: argparse.Namespace
     settings = IngestOptions(regression=wanted["regression"], overwrite=True, source_state=state)
     try:
         return ingest(file, cache, columns=columns, options=settings, report=show)
-    except InputError as error:
-        if OPTION not in str(error).replace(" --label", ""):
-            raise
+    except NeedsOptionError as error:
         raise InputError(f"{error}; where more than --label is needed, {_tell_commands(options)}") from error
     finally:
         line.close()

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-from streamsvm.data.odd_texts import advise_on_text
+from streamsvm.data.odd_texts import advise_on_table
 from streamsvm.data.pieces import comes_from, find_pieces, is_sparse, is_stored, is_tensor
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import (
+    FOR_MISSING,
     FOR_TEXT,
     NUMBER_KINDS,
     Place,
@@ -29,7 +30,7 @@ from streamsvm.data.values import (
     round_to_float32,
     to_source_rows,
 )
-from streamsvm.errors import InputError, say_count
+from streamsvm.errors import InputError, NeedsOptionError, say_count
 from streamsvm.numeric.narrow import widen_bits
 
 MOST_COLUMNS = 2**31 - 1  # the most that indices of 32 bits can name
@@ -200,21 +201,24 @@ def _to_features(
         else:
             i, j = int(np.searchsorted(sparse.indptr, at, "right")) - 1, int(sparse.indices[at])
         name = f" {names[j]!r}" if names else ""
-        fault = find_feature_fault(values.flat[at])
+        fault, kind = find_feature_fault(values.flat[at]), InputError
         if names and (remedy := find_remedy(fault)):
-            texts = _list_texts(values, names) if remedy == FOR_TEXT else []
-            fault = f"{fault}; {advise_on_text(texts) if texts else remedy}"
-        raise InputError(f"{where}: row {n_before + i + 1}, column {j + 1}{name} (counted from 1): {fault}")
+            fault = f"{fault}; {advise_on_table(*_list_odd_columns(values, names)) if sparse is None else remedy}"
+            kind = NeedsOptionError
+        raise kind(f"{where}: row {n_before + i + 1}, column {j + 1}{name} (counted from 1): {fault}")
     if sparse is None:
         return rounded
     index = np.int32 if max(sparse.nnz, *sparse.shape) < 2**31 else np.int64
     return csr_array((rounded, sparse.indices.astype(index), sparse.indptr.astype(index)), shape=sparse.shape)
 
 
-def _list_texts(values: Vector, names: tuple[str, ...]) -> list[str]:
-    """Return the names of the columns of a piece of a frame in which there are texts that are no numbers."""
+def _list_odd_columns(values: Vector, names: tuple[str, ...]) -> list[list[str]]:
+    """Return the columns of a piece of a frame in which there are texts, and the columns with missing values."""
     remedies = [{find_remedy(find_feature_fault(value)) for value in column} for column in values.T]
-    return [name for name, found in zip(names, remedies, strict=True) if FOR_TEXT in found]
+    return [
+        [name for name, found in zip(names, remedies, strict=True) if remedy in found]
+        for remedy in (FOR_TEXT, FOR_MISSING)
+    ]
 
 
 def make_canonical(X: Any, where: str) -> csr_array:

@@ -22,7 +22,7 @@ from streamsvm.data.csv_tokens import explain_csv, find_foreign
 from streamsvm.data.tables import LABEL_NAMES, Columns, show_name
 from streamsvm.data.text_files import OPENERS
 from streamsvm.data.values import NOT_UTF8, parse_number
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, NeedsOptionError
 
 HEADERS = ("auto", "yes", "no")
 LOOKED_AT_ROWS = 1000
@@ -95,7 +95,7 @@ def read_header(head: bytes, ended: bool, path: str, columns: Columns, delimiter
         is_header = _is_header(first, _look_at(head[end:last], delimiter, len(first)), columns)
     if is_header is None:
         shown = delimiter.join(first)[:60]
-        raise InputError(
+        raise NeedsOptionError(
             f"{show_name(path)}: is the first row, {shown!r}, a header? it may be one, or not: say --header yes or "
             "--header no"
         )

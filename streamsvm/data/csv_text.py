@@ -11,8 +11,9 @@ import io
 from codecs import BOM_UTF8
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ import numpy.typing as npt
 from streamsvm.data.csv_header import HEADERS, choose_delimiter, read_header, skip_comments
 from streamsvm.data.csv_parser import MOST_CELL_BYTES, count_line_ends, parse_table
 from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
-from streamsvm.data.csv_tokens import LONG_CELL, OPEN_CELL, explain_token, read_rows, read_tokens
-from streamsvm.data.odd_texts import is_text
+from streamsvm.data.csv_tokens import LONG_CELL, OPEN_CELL, read_rows, read_tokens, refuse_token
+from streamsvm.data.odd_texts import is_gap, is_text
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, lay_out, show_name
 from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
@@ -44,6 +45,7 @@ MAX_LINE_BYTES = 1 << 28
 HEAD_BYTES = 1 << 16  # of the text, from which delimiter and header are guessed
 MOST_QUOTED_BYTES = 4 * MOST_CELL_BYTES  # of a quoted value: UTF-8 has up to four bytes for a character
 MOST_LABEL_BYTES = 1 << 26  # of the labels that are parsed together
+MOST_ROWS = 10_000  # that are looked through for missing values before a fault is told
 
 
 @dataclass(frozen=True)
@@ -252,16 +254,29 @@ def _cast_words(role: str, words: Any, numbers: bool | None) -> Vector | None:
         return None
 
 
+def _find_odd_columns(
+    row: list[str], others: Iterator[tuple[int, list[str]]], layout: TableLayout
+) -> tuple[list[str], list[str]]:
+    """Return the features that are text in a row, and those with missing values in this row or the next MOST_ROWS."""
+    texts, gaps = {k for k in layout.features if is_text(row[k])}, set[int]()
+    with suppress(InputError):  # a later row may be none; the fault that is told comes before it
+        for each in chain([row], (other for _, other in islice(others, MOST_ROWS))):
+            gaps |= {k for k in layout.features if is_gap(each[k], k in texts)}
+    return [layout.names[k] for k in layout.features if k in texts], [
+        layout.names[k] for k in layout.features if k in gaps
+    ]
+
+
 def _parse_slowly(text: bytes, line: int, layout: TableLayout, numbers: bool | None) -> SourceRows | None:
     """Parse a block in Python. Return None if the block has no rows; raise InputError for a bad token."""
     lines, X = [], []
     tokens: dict[str, list[str]] = {role: [] for role in layout.vectors}
-    for at, row in read_rows(text, line, layout):
+    rows = read_rows(text, line, layout)
+    for at, row in rows:
         features = round_to_float32([parse_number(row[j]) for j in layout.features])
         if not np.isfinite(features).all():
             j = layout.features[int(np.argmin(np.isfinite(features)))]
-            texts = [layout.names[k] for k in layout.features if is_text(row[k])]
-            raise InputError(f"{layout.place(at, j)}: {explain_token(row[j], texts)}")
+            raise refuse_token(layout.place(at, j), row[j], *_find_odd_columns(row, rows, layout))
         X.append(features)
         lines.append(at)
         for role, j in layout.vectors.items():

@@ -9,17 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from streamsvm.data.odd_texts import MARKS, advise_on_text, explain_text
+from streamsvm.data.odd_texts import MARKS, advise_on_table, explain_text
 from streamsvm.data.tables import TableLayout
 from streamsvm.data.values import (
-    FOR_MISSING,
-    MISSING_WORDS,
     NOT_UTF8,
     Vector,
     find_feature_fault,
     parse_number,
 )
-from streamsvm.errors import InputError, say_count
+from streamsvm.errors import InputError, NeedsOptionError, say_count
 
 OPEN_CELL = "a quoted value does not end: is a quote missing?"
 LONG_CELL = "a value of more than 131,072 characters, which is the limit of Python's csv module: is a quote missing?"
@@ -87,16 +85,19 @@ def read_tokens(role: str, tokens: list[str], numbers: bool | None, decimal: str
     return np.array([w if v is None else v for w, v in zip(words, values, strict=True)], dtype=object)
 
 
-def explain_token(token: str, texts: Sequence[str]) -> str:
-    """Say why a token is no finite float32. texts: the names of the columns that are of text in its row."""
+def refuse_token(place: str, token: str, texts: Sequence[str], gaps: Sequence[str]) -> InputError:
+    """Return the error of a token that is no finite float32.
+
+    texts: the names of the columns that are of text in its row. gaps: of columns with missing values, there or later.
+    """
     number = parse_number(token)
     if not token.strip():
-        return f"empty (missing value); {FOR_MISSING}"
+        return NeedsOptionError(f"{place}: empty (missing value); {advise_on_table(texts, gaps)}")
     if number is None or np.isnan(number):
         fault = "nan" if number is not None else f"not a number: {token[:40]!r}"
-        if odd := explain_text([token.strip()]):
-            return f"{fault}; these seem to be {odd}"
-        return f"{fault}; {FOR_MISSING if token.strip() in MISSING_WORDS else advise_on_text(texts)}"
+        odd = explain_text([token.strip()])
+        remedy = f"these seem to be {odd}" if odd else advise_on_table(texts, gaps)
+        return NeedsOptionError(f"{place}: {fault}; {remedy}")
     if abs(number) == np.inf and "inf" not in token.lower():
-        return f"overflows float32: {token.strip()}"
-    return find_feature_fault(number)
+        return InputError(f"{place}: overflows float32: {token.strip()}")
+    return InputError(f"{place}: {find_feature_fault(number)}")

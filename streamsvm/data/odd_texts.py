@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from streamsvm.data.values import FOR_TEXT, MISSING_WORDS, parse_number, show_text
+from streamsvm.data.values import FOR_MISSING, FOR_TEXT, MISSING_WORDS, parse_number, show_text
 from streamsvm.errors import say_count
 
-MOST_NAMED = 12  # columns of text in a message
+MOST_NAMED = 12  # columns of a kind in a message
 
 KNOWN_NUMBERS = "the column is of numbers in the rows that the encoding was made for"
 MARKS = str.maketrans({",": ".", ".": ","})
@@ -28,6 +28,23 @@ _ODD = (  # what texts look like that are to be numbers or dates by all likeliho
 def is_text(word: str) -> bool:
     """Tell whether a cell is neither a number nor a missing value."""
     return word.strip() not in MISSING_WORDS and parse_number(word) is None
+
+
+def is_gap(word: str, among_texts: bool) -> bool:
+    """Tell whether a cell is a missing value; in a column of text only an empty cell is."""
+    return word.strip() in (MISSING_WORDS if not among_texts else ("",))
+
+
+def advise_on_table(texts: Sequence[str], gaps: Sequence[str]) -> str:
+    """Say what to do about a table, some of whose columns are of text, or have missing values: about all at once."""
+    if not gaps:
+        return advise_on_text(texts)
+    if not texts:
+        return FOR_MISSING
+    named = ",".join(map(show_text, gaps[:MOST_NAMED])) + ",.." * (len(gaps) > MOST_NAMED)
+    return (
+        f"{advise_on_text(texts)}; values are missing as well, in {named}: --missing mean|zero|indicator fills them in"
+    )
 
 
 def advise_on_text(columns: Sequence[str]) -> str:

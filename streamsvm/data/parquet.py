@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.checks import are_finite
-from streamsvm.data.odd_texts import advise_on_text
+from streamsvm.data.odd_texts import advise_on_table
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
@@ -27,7 +27,7 @@ from streamsvm.data.values import (
     to_source_rows,
 )
 from streamsvm.data.work_ahead import unjoined_pool, work_ahead
-from streamsvm.errors import InputError, say_count
+from streamsvm.errors import InputError, NeedsOptionError, say_count
 
 _PIECE_BYTES = 32 << 20  # of a piece as float64, however many columns it has
 _PIECES_AHEAD = 2  # the one that is turned into rows, and the one that is read meanwhile
@@ -171,8 +171,9 @@ def _fill_features(layout: TableLayout, batch: Any) -> npt.NDArray[np.float32]:
     for name, column in columns.items():
         if not is_number(column.type):
             texts = [other for other, each in columns.items() if is_text(getattr(each, "dictionary", each))]
-            fault = f"{column.type} is not a number; {advise_on_text(texts)}"
-            raise InputError(f"{layout.where}: column {name}: {fault}")
+            gaps = [other for other, each in columns.items() if each.null_count]
+            fault = f"{column.type} is not a number; {advise_on_table(texts, gaps)}"
+            raise NeedsOptionError(f"{layout.where}: column {name}: {fault}")
     return fill_float32([_read_numbers(column) for column in columns.values()])
 
 
@@ -189,8 +190,9 @@ def _read_batch(
         i, k = divmod(int(np.argmin(np.isfinite(X))), X.shape[1])
         value = batch.column(names[k])[i].as_py()
         fault = find_feature_fault(value)
-        remedy = find_remedy(fault)
-        raise InputError(f"{place(names[k])(i)}: {fault}" + (f"; {remedy}" if remedy else ""))
+        if remedy := find_remedy(fault):
+            raise NeedsOptionError(f"{place(names[k])(i)}: {fault}; {remedy}")
+        raise InputError(f"{place(names[k])(i)}: {fault}")
     vectors = {}
     for role, j in layout.vectors.items():
         name = layout.names[j]

@@ -13,7 +13,7 @@ from streamsvm.data.checks import check_targets
 from streamsvm.data.label_lists import LabelLists
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import as_matrix
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, NeedsOptionError
 from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.nonzeros import count_nonzeros
 from streamsvm.numeric.rows import CsrRows, Matrix
@@ -94,7 +94,7 @@ class Survey:
         if self.labels and self.texts:
             raise InputError(f"{name}: some labels are numbers, others are not")
         if len(self.labels) > self.most_classes or len(self.texts) > self.most_classes:
-            raise InputError(
+            raise NeedsOptionError(
                 f"{name}: more than {self.most_classes:,} different labels; a class or rank is expected (if the labels "
                 "are numbers to be predicted: --regression, or regression=True)"
             )
@@ -156,7 +156,7 @@ def check_survey(survey: Survey, name: str, regression: bool, needs_two_classes:
         if classes is None or len(classes) < 2:
             raise InputError(f"{name}: at least two labels are needed, of which rows may have any number")
     elif needs_two_classes and classes is not None and len(classes) < 2:
-        raise InputError(
+        raise NeedsOptionError(
             f"{name}: one class only: every row has the label {classes[0]}; rows of one class, for --task "
             "one-class, are stored without labels (--drop the column, and --unlabelled)"
         )

@@ -50,7 +50,7 @@ OK, BAD_LABEL, BAD_QID, MISSING_QID, UNEXPECTED_QID, BAD_INDEX, BAD_VALUE, NUL_B
 QID_UNDECIDED, QID_ABSENT, QID_PRESENT = range(3)
 
 MAX_INDEX = 2**31 - 1
-MAX_QID = 2**63 - 1
+LEAST_QID, MAX_QID = -(2**63), 2**63 - 1
 SHORT_INDEX = 9  # digits of an index that cannot be too large
 
 
@@ -213,7 +213,8 @@ def parse_qid(text: Address, at: int, qid_rule: int) -> tuple[int, int, int, int
     negative = byte_at(text, start) == MINUS
     start += negative or byte_at(text, start) == PLUS
     qid, end = parse_digits(text, start, MAX_QID)
-    if end == start or qid < 0 or not ends_token(byte_at(text, end)):
+    is_least = negative and qid == LEAST_QID  # its digits have wrapped, and stay so when they are negated
+    if end == start or (qid < 0 and not is_least) or not ends_token(byte_at(text, end)):
         return BAD_QID, at, qid_rule, 0
     return OK, end, QID_PRESENT, -qid if negative else qid
 

@@ -17,13 +17,13 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from streamsvm import interrupts
-from streamsvm.data.odd_texts import KNOWN_NUMBERS, advise_on_text, explain_text
+from streamsvm.data.odd_texts import KNOWN_NUMBERS, advise_on_table, explain_text
 from streamsvm.data.scratch_rows import ScratchRows
 from streamsvm.data.source_rows import SourceRows
-from streamsvm.data.table_values import find_kind, read_dates, read_hashes, read_numbers, read_words
+from streamsvm.data.table_values import find_kind, has_gaps, read_dates, read_hashes, read_numbers, read_words
 from streamsvm.data.tables import AUTO, Columns, TableLayout, find_column, list_near, show_name
 from streamsvm.data.values import FOR_MISSING, FOR_TEXT, Place, show_text
-from streamsvm.errors import InputError, say_count
+from streamsvm.errors import InputError, NeedsOptionError, say_count
 from streamsvm.numeric.encoding import MOST_CATEGORIES, UNKNOWN, Column, Encoding
 from streamsvm.numeric.rows import F32, F64, I64, CsrRows
 
@@ -85,10 +85,19 @@ class TableEncoder:
             chosen.add(layout.features.index(j))
         found = [self._choose(k, array, k in chosen, places(k)) for k, array in enumerate(arrays)]
         if "text" in found:
-            advice = advise_on_text([name for name, kind in zip(self.names, found, strict=True) if kind == "text"])
-            k = found.index("text")
-            read_numbers(arrays[k], places(k), self.asked.decimal, advice)  # raises the error, with its place
+            self._refuse_texts(arrays, found, places)
         self.kinds, self.known = tuple(found), {k: {} for k, kind in enumerate(found) if kind == "one_hot"}
+
+    def _refuse_texts(self, arrays: Sequence[Any], kinds: Sequence[str], places: Places) -> None:
+        """Raise InputError for the first text in a column that is to become nothing, and tell of missing values."""
+        is_gap = [
+            self.asked.missing is None and has_gaps(array, kind if kind in ("number", "date") else "text")
+            for array, kind in zip(arrays, kinds, strict=True)
+        ]
+        texts = [name for name, kind in zip(self.names, kinds, strict=True) if kind == "text"]
+        gaps = [name for name, told in zip(self.names, is_gap, strict=True) if told]
+        k = kinds.index("text")
+        read_numbers(arrays[k], places(k), self.asked.decimal, advise_on_table(texts, gaps))
 
     def _choose(self, k: int, array: Any, is_chosen: bool, place: Place) -> str:
         if is_chosen:
@@ -109,7 +118,7 @@ class TableEncoder:
         if odd := explain_text(words, self.asked.decimal):
             odd_words = [word for word in words if explain_text([word], self.asked.decimal)]
             first = next(i for i, word in enumerate(array.to_pylist()) if word in odd_words)
-            raise InputError(
+            raise NeedsOptionError(
                 f"{place(first)}: {show_text(array[first].as_py())!r} and all others seem to be {odd}; --one-hot "
                 f"{show_text(self.names[k])} takes the column as categories all the same"
             )
@@ -135,7 +144,7 @@ class TableEncoder:
             missing = np.isnan(X)
             if missing.any():
                 i, k = divmod(int(np.argmax(missing)), X.shape[1])
-                raise InputError(f"{places(k)(i)}: missing value; {FOR_MISSING}")
+                raise NeedsOptionError(f"{places(k)(i)}: missing value; {FOR_MISSING}")
         return Codes(X, texts)
 
     @property
@@ -173,7 +182,7 @@ class TableEncoder:
             return known.get(text, UNKNOWN)
         if text not in known and sum(map(len, self.known.values())) == MOST_CATEGORIES:
             most = max(self.known, key=lambda k: len(self.known[k]))
-            raise InputError(
+            raise NeedsOptionError(
                 f"the columns of text have more than {MOST_CATEGORIES:,} different values, most of them "
                 f"{show_text(self.names[most])}: --hash BITS makes features of them without a list, --drop "
                 f"{show_text(self.names[most])} leaves the column out"

@@ -23,7 +23,7 @@ from streamsvm.data.values import (
     round_to_float32,
     show_text,
 )
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, NeedsOptionError
 from streamsvm.numeric.encoding import MOST_CHARACTERS
 from streamsvm.numeric.murmur_hash import hash_texts
 from streamsvm.numeric.rows import F32
@@ -56,7 +56,7 @@ def read_column(column: Any, name: str, where: str) -> Any:
         return import_pyarrow("pyarrow.compute").utf8_trim_whitespace(column.cast("string"))
     if is_number(kind) or types.is_timestamp(kind) or types.is_date(kind):
         return column
-    raise InputError(f"{where}: column {name}: {kind} is neither a number nor a text nor a date: --drop {name}")
+    raise NeedsOptionError(f"{where}: column {name}: {kind} is neither a number nor a text nor a date: --drop {name}")
 
 
 def is_text(column: Any) -> bool:
@@ -83,6 +83,12 @@ def find_kind(column: Any, decimal: str | None = None) -> str:
     return "date" if _parse_dates(column) is not None else "text"
 
 
+def has_gaps(column: Any, kind: str) -> bool:
+    """Tell whether values of a column are missing, which is of the kind that `find_kind` found."""
+    known = _without_missing(column) if is_text(column) and kind != "text" else column
+    return bool((_to_text(known) if kind == "text" else known).null_count)
+
+
 def read_numbers(column: Any, place: Place, decimal: str | None = None, remedy: str = FOR_TEXT) -> F32:
     """Return a column of numbers, nan where they are missing. Raises InputError for other values.
 
@@ -94,7 +100,7 @@ def read_numbers(column: Any, place: Place, decimal: str | None = None, remedy: 
             word = column[bad].as_py()
             odd = explain_text([word], decimal)
             why = f"these seem to be {odd}" if odd else remedy
-            raise InputError(f"{place(bad)}: not a number: {show_text(word)!r}; {why}")
+            raise NeedsOptionError(f"{place(bad)}: not a number: {show_text(word)!r}; {why}")
     elif is_number(column.type):
         values = _to_numpy(column.cast("float64", safe=False))
     else:
@@ -128,7 +134,7 @@ def read_words(column: Any, place: Place) -> Words:
     codes = _to_numpy(coded.indices.cast("float32"))
     if (long := next((k for k, text in enumerate(texts) if len(text) > MOST_CHARACTERS), None)) is not None:
         first = int(np.argmax(codes == long))
-        raise InputError(
+        raise NeedsOptionError(
             f"{place(first)}: a category has {len(texts[long]):,} characters, more than {MOST_CHARACTERS:,}; --hash "
             "BITS takes texts of any length"
         )

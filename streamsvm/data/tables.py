@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.values import Vector, show_text
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, NeedsOptionError
 from streamsvm.numeric.encoding import MISSING, MOST_BITS, Encoding
 
 AUTO = ("auto",)  # of one_hot: all columns of text
@@ -145,7 +145,7 @@ def lay_out(
         if j in unread or (wanted is not None and name not in wanted):
             continue
         if not name:
-            raise InputError(
+            raise NeedsOptionError(
                 f"{where}: column {j + 1} has no name; is it an index that pandas or R wrote? --index {j + 1} keeps it "
                 f"as the names of the rows, --drop {j + 1} leaves it out"
             )

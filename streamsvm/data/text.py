@@ -23,10 +23,11 @@ from streamsvm.data.svmlight import ParsedLines, parse_lines
 from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
 from streamsvm.data.text_numbers import MIN_FLOAT32_OVERFLOW, NEWLINE
 from streamsvm.data.work_ahead import unjoined_pool, work_ahead
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, NeedsOptionError
 
 MAX_LINE_BYTES = 1 << 30
 SHOWN_CHARACTERS = 40  # of a token in a message
+LABEL_LIST = re.compile(r"[+-]?[0-9.]+(,[+-]?[0-9.]+)+")
 QID_FAULTS = {
     svmlight.BAD_QID: "a query id is a whole number of 64 bits",
     svmlight.MISSING_QID: "qid is missing here, rows above have one (all rows have one, or none)",
@@ -102,7 +103,7 @@ def _require_sound(block: Block, parsed: ParsedLines, qid_rule: int, lines_befor
     if svmlight.QID_UNDECIDED not in (qid_rule, parsed.qid_rule) and parsed.qid_rule != qid_rule:
         parsed = parse_lines(block.text, qid_rule, lists)
     if parsed.error != svmlight.OK:
-        raise InputError(_describe(block, parsed, lines_before))
+        raise _refuse(block, parsed, lines_before)
 
 
 def _rows_of(parsed: ParsedLines, lists: bool) -> SourceRows:
@@ -157,13 +158,15 @@ def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterato
             return
 
 
-def _describe(block: Block, parsed: ParsedLines, lines_before: int) -> str:
-    """Return FILE:LINE:COLUMN of the bad token, and what is wrong with it."""
+def _refuse(block: Block, parsed: ParsedLines, lines_before: int) -> InputError:
+    """Return the error of the bad token, with FILE:LINE:COLUMN and what is wrong with it."""
     text, at = block.text.tobytes(), parsed.error_at
     line = lines_before + text.count(b"\n", 0, at) + 1
     before = text[text.rfind(b"\n", 0, at) + 1 : at].decode(errors="replace")
     token = re.split(rb"[ \t\r\n#]", text[at : text.find(b"\n", at)], maxsplit=1)[0].decode(errors="replace")
-    return f"{block.file}:{line}:{len(before) + 1}: {_explain_token(parsed.error, token, before)}"
+    is_list = parsed.error == svmlight.BAD_LABEL and LABEL_LIST.fullmatch(token)
+    kind = NeedsOptionError if is_list else InputError
+    return kind(f"{block.file}:{line}:{len(before) + 1}: {_explain_token(parsed.error, token, before)}")
 
 
 def _explain_token(error: int, token: str, before: str) -> str:
@@ -202,7 +205,7 @@ def _explain_index(token: str, index: str, before: str) -> str:
 
 def _explain_label(token: str) -> str:
     """Say why a token is no label, or no list of labels."""
-    if re.fullmatch(r"[+-]?[0-9.]+(,[+-]?[0-9.]+)+", token):
+    if LABEL_LIST.fullmatch(token):
         return "is a list of labels, and no number: for lists use --multi-label (multi_label=True)"
     return _explain_number(token, "float64")
 

@@ -52,7 +52,7 @@ def parse_digits(text: Address, at: int, limit: int) -> tuple[int, int]:
     """Parse a run of digits. Return its value (negative beyond the limit) and its end, or (0, at) if there is none."""
     value = 0
     while is_digit(byte_at(text, at)):
-        if value > limit // 10:
+        if value > limit // 10 or value < 0:  # of a number that has wrapped, another digit would be of any sign
             return -1, at
         value = value * 10 + (byte_at(text, at) - ZERO)
         at += 1

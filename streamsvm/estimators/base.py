@@ -31,6 +31,7 @@ from streamsvm.estimators.inputs import (
     is_sparse,
     open_source,
     validate,
+    warn_of_queries,
 )
 from streamsvm.interrupts import caught
 from streamsvm.machine import parse_bytes
@@ -115,6 +116,7 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             open_source(self, X, y, sample_weight, qid) as source,
             open_rows(source, self._name_map(), options, self.checkpoint, resume, client=self.client) as rows,
         ):
+            warn_of_queries(source, options.task)
             listener = listen(self, self._list_given(X), y, {"sample_weight": sample_weight, "qid": qid})
             given = {"client": self.client, "listener": listener, **rows.arguments}
             given["start_from"] = self._find_start(rows.source, rows.options)

@@ -66,6 +66,8 @@ def to_callback(given: Any) -> Any:
 class StepTasks:
     """The tasks of a fit for scikit-learn's callbacks: the fit, and one for each step, each begun and ended once.
 
+    The first step is told when it ends, since a run that goes on from a checkpoint may have no steps left.
+
     estimator: the one that is fitted, whose context is made here. data: X, y and metadata, which the hooks are told.
     label_dtype: the type of the labels given to `fit`.
     """
@@ -74,10 +76,11 @@ class StepTasks:
         self.estimator, self.data, self.label_dtype = estimator, data, label_dtype
         self.root, self.step = estimator._init_callback_context(max_subtasks=None), None
         self._tell(self.root, "begin")
-        self._begin_step()
 
     def end_step(self, event: Event) -> bool:
         """End the task of a step, and begin the next one unless the run is over. Return whether a hook ends the run."""
+        if self.step is None:
+            self._begin_step()
         is_to_end = self._tell(self.step, "end", event.make_model)
         if not (event.status or is_to_end):
             self._begin_step()

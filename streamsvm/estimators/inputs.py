@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -32,6 +33,7 @@ from streamsvm.errors import InputError
 from streamsvm.numeric.calibration import CALIBRATIONS
 from streamsvm.numeric.rows import I64, U8, CsrRows
 from streamsvm.options import list_labels
+from streamsvm.problems.ranking import RANK
 
 PACKED_ROWS = 1 << 16  # rows of an indicator matrix that are packed at a time
 
@@ -82,6 +84,13 @@ def open_source(
             yield dataset
     else:
         yield _check_arrays(estimator, X, y, sample_weight, qid, groups)
+
+
+def warn_of_queries(source: RowSource, task: str) -> None:
+    """Warn if the rows belong to queries, and the training does not learn their order."""
+    if task != RANK.name and (source.vectors if isinstance(source, Dataset) else vars(source)).get("qid") is not None:
+        told = f"the task {task!r} does not read its query ids; RankSVM learns the order of the rows of each query"
+        warnings.warn(f"{source.name}: {told}", UserWarning, stacklevel=2)
 
 
 def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any, groups: Any) -> ArrayDataset:
@@ -224,9 +233,10 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
         checked = validate_data(estimator, X, y, reset=reset, accept_sparse="csr", dtype=kinds, **targets)
     except ValueError as error:
         if comes_from(X, "pandas") and (texts := list_texts(X)):
+            gaps = " and missing='mean' for missing values" if X.isna().to_numpy().any() else ""
             raise InputError(
                 f"X: {_list_columns(texts)} not of numbers ({error}); streamsvm.ingest makes a dataset of such a "
-                "frame, with one_hot='auto' for text, and `fit` takes the dataset"
+                f"frame, with one_hot='auto' for text{gaps}, and `fit` takes the dataset"
             ) from error
         raise
     rows, *rest = checked if isinstance(checked, tuple) else (checked,)

@@ -27,7 +27,7 @@ from streamsvm.numeric.feature_maps import PolynomialMap
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.problems.nu import NU_CLASSIFY, NU_REGRESS
 from streamsvm.problems.one_class import ONE_CLASS
-from streamsvm.problems.registry import MULTI_CLASS, PROBLEMS, find_entry, find_kinds
+from streamsvm.problems.registry import MULTI_CLASS, PROBLEMS, find_entry
 from streamsvm.problems.regression import REGRESS
 
 Estimator = (
@@ -107,7 +107,7 @@ def _make_linear_classifier(model: LinearModel) -> LinearSVC | LogisticRegressio
     about = {"C": model.info["C"], "fit_intercept": read_fit_intercept(problem), "penalty": _read_penalty(problem)}
     if loss == "logistic":
         return LogisticRegression(**about)
-    named = AUTO if solver == find_method(AUTO, find_kinds(task, loss)).name else solver
+    named = AUTO if solver == find_method(AUTO, task, loss).name else solver
     multi_class = _name_multi_class(model) or next(iter(MULTI_CLASS))
     return LinearSVC(solver=named, loss=loss or "hinge", multi_class=multi_class, **about)
 

@@ -17,7 +17,7 @@ from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.estimators.callbacks import listen, with_callbacks
-from streamsvm.estimators.inputs import connected, open_source
+from streamsvm.estimators.inputs import connected, open_source, warn_of_queries
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.feature_maps import KernelMap
 from streamsvm.options import TrainOptions, check_numbers
@@ -38,6 +38,7 @@ def train_on_features(svc: Any, X: Any, y: Any, sample_weight: Any) -> Result:
         return listener(event if make is None else replace(event, make_model=lambda: unfold(make())))
 
     with connected(svc), open_source(svc, X, y, sample_weight) as source, _open_folder(svc.checkpoint) as folder:
+        warn_of_queries(source, options.task)
         dataset, projected, read = _make_features(svc, source, options, folder / "features.zarr")
         seconds, passes = time.monotonic() - began, dataset.meta["passes"]
         linear, resume = replace(options, kernel="linear", options={}), svc.checkpoint is not None

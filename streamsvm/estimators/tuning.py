@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm.errors import InputError
-from streamsvm.estimators.inputs import choose_calibration, connected, open_source
+from streamsvm.estimators.inputs import choose_calibration, connected, open_source, warn_of_queries
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.loading import make_estimator
 from streamsvm.estimators.ranking import RankSVM
@@ -154,6 +154,7 @@ def tune(
     kind = kind if find_problem(options.task).has_classes else LinearSVR
     like = kind(client=client, checkpoint=out)
     with connected(like), open_source(like, X, y, sample_weight, qid, groups) as source:
+        warn_of_queries(source, options.task)
         found = tune_source(
             source,
             options,

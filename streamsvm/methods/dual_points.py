@@ -65,8 +65,8 @@ def keep_dual_point(fit: Fit) -> Fit:
     """Return the fit with its dual point kept; InputError if the method has no dual point to keep."""
     if fit.dual is None:
         raise InputError(
-            f"{fit.method}: no dual point is kept for this task; the model of smo or irwls is one, and budgeted-sgd "
-            "proves no bound: leave --keep-dual out"
+            f"{fit.method}: no dual point is kept for this task and loss (the model of smo or irwls is one itself): "
+            "leave --keep-dual out"
         )
     return replace(
         fit,

@@ -70,6 +70,8 @@ class Method:
         Those of the groups whose functions `set_up` calls already, and not only the steps.
     solves_all
         Whether it solves the problems of all labels by itself, and not one at a time.
+    keeps_dual
+        Whether its fits can keep the dual point behind their lower bound (methods.dual_points).
     side_by_side
         Ways to make several fits in the same reads, the best first; the first that the memory has room for is taken.
     """
@@ -88,6 +90,7 @@ class Method:
     compiled_for_set_up: tuple[str, ...] = ()
     side_by_side: tuple[SideBySide, ...] = (SideBySide(),)
     solves_all: bool = False
+    keeps_dual: bool = False
 
     def set_up(self, source: RowSource, options: TrainOptions, own: Any) -> Fit:
         """Return the method, ready for the rows of a source; InputError if it cannot be trained on them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from streamsvm.errors import InputError
@@ -21,7 +20,7 @@ from streamsvm.methods.newton import options as newton
 from streamsvm.methods.newton.options import NewtonOptions
 from streamsvm.methods.option_fields import ALWAYS
 from streamsvm.methods.ranking.options import RankingOptions
-from streamsvm.problems.registry import PROBLEMS, SPARSE
+from streamsvm.problems.registry import PROBLEMS, SPARSE, find_kinds
 
 DECOMPOSITION = Method(
     name="smo",
@@ -41,6 +40,7 @@ METHODS = [
         losses=("hinge",),
         options=CuttingPlaneOptions,
         module="streamsvm.methods.cutting_plane.setup",
+        keeps_dual=True,
         process_bytes=cutting_plane.OTHER_BYTES,
         compiled=("cutting-plane", "ascent", "one-read"),
         reads={"tol": ALWAYS, "resident_rows": ALWAYS},
@@ -55,6 +55,7 @@ METHODS = [
         losses=("pairs",),
         options=RankingOptions,
         module="streamsvm.methods.ranking.setup",
+        keeps_dual=True,
         compiled=("ranking", "ranking-histograms"),
         compiled_for_set_up=("ranking",),  # it counts pairs
     ),
@@ -143,6 +144,7 @@ METHODS = [
         losses=("hinge",),
         options=InteriorPointOptions,
         module="streamsvm.methods.interior_point.setup",
+        keeps_dual=True,
     ),
 ]
 AUTO = "auto"  # the first method that minimises the loss, with the kernel
@@ -158,33 +160,36 @@ def can_solve(method: Method, losses: tuple[str, ...]) -> bool:
     return bool(set(method.losses) & set(losses))
 
 
-def find_method(name: str, losses: tuple[str, ...], kernel: str | None = None) -> Method:
-    """Return the method of this name for a loss of these kinds; InputError if there is none.
+def find_method(
+    name: str, task: str, loss: str | None = None, penalty: str = "l2", kernel: str | None = None
+) -> Method:
+    """Return the method of this name for a loss of a task; InputError if there is none.
 
     "auto" is the first method that takes the kernel, or the first for the loss if none does; None: of any kernel.
     """
+    kinds = find_kinds(task, loss, penalty)
     named = [method for method in METHODS if name in (method.name, AUTO)]
     if name == AUTO and kernel is not None:
         named.sort(key=lambda method: kernel not in method.kernels)
     if not named:
         raise InputError(f"solver {name!r}: choose from {', '.join([AUTO, *name_methods()])}")
     for method in named:
-        if can_solve(method, losses):
+        if can_solve(method, kinds):
             return method
-    wanted = _name_losses([loss for method in named for loss in method.losses])
-    able = [method.name for method in METHODS if can_solve(method, losses)]
-    raise InputError(
-        f"solver {name}: it is not for the loss {_name_losses(losses)}; it is for {wanted}; use "
-        f"{' or '.join(dict.fromkeys(able))}"
-    )
+    losses = PROBLEMS[task].losses
+    asked = f"{loss or next(iter(losses))} of --task {task}" + f" with --penalty {penalty}" * (penalty != "l2")
+    able = dict.fromkeys(method.name for method in METHODS if can_solve(method, kinds))
+    others = [other for other, own in losses.items() if any(can_solve(method, own) for method in named)]
+    instead = f", or --loss {' or '.join(others)}, which it is for" if others else ""
+    raise InputError(f"solver {name}: it is not for the loss {asked}; use --solver {' or '.join(able)}{instead}")
 
 
-def _name_losses(kinds: Sequence[str]) -> str:
-    """Return the names of the losses that are of any of these kinds, each with the tasks that have it."""
-    tasks: dict[str, list[str]] = {}
-    for task, entry in PROBLEMS.items():
-        for loss, own in entry.losses.items():
-            if set(own) & set(kinds):
-                tasks.setdefault(loss, []).append(task)
-    named = [f"{loss} (--task {' or '.join(which)})" for loss, which in tasks.items()]
-    return ", ".join([*named, *["smooth losses with --penalty l1"] * (SPARSE in kinds)])
+def find_method_of_kind(name: str, kind: str) -> Method:
+    """Return the method of this name for a kind of losses, which must be among METHODS."""
+    return next(method for method in METHODS if method.name == name and kind in method.losses)
+
+
+def can_keep_dual(name: str, task: str, loss: str | None, penalty: str) -> bool:
+    """Return whether a training by the method of this name can keep its dual point."""
+    kinds = find_kinds(task, loss, penalty)
+    return any(method.keeps_dual and method.name == name and can_solve(method, kinds) for method in METHODS)

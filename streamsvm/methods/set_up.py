@@ -19,7 +19,7 @@ from streamsvm.methods.method import Method
 from streamsvm.methods.one_against_one import make_one_against_one
 from streamsvm.methods.one_against_rest import make_one_against_rest
 from streamsvm.methods.option_fields import read_options
-from streamsvm.methods.registry import METHODS, can_solve, find_method
+from streamsvm.methods.registry import METHODS, can_solve, find_method, find_method_of_kind
 from streamsvm.methods.warm_up import compile_all
 from streamsvm.numeric import known_values
 from streamsvm.numeric.rows import I64, Rows
@@ -38,7 +38,7 @@ MOST_FEATURES = 5000  # of dense rows of two classes; of sparse ones, whose prod
 
 def choose_method(options: TrainOptions) -> Method:
     """Return the method that was asked for; InputError if it is unknown or cannot solve the problem."""
-    return find_method(options.solver, find_kinds(options.task, options.loss, options.penalty), options.kernel)
+    return find_method(options.solver, options.task, options.loss, options.penalty, options.kernel)
 
 
 def choose_for_many(method: Method, options: TrainOptions, n_problems: int, source: RowSource) -> Method:
@@ -52,11 +52,11 @@ def choose_for_many(method: Method, options: TrainOptions, n_problems: int, sour
         most = MANY_FEATURES if source.is_sparse else MOST_FEATURES
         is_wide = source.n_features > most and find_problem(options.task).has_classes
         is_smooth = "smooth" in find_kinds(options.task, options.loss, options.penalty)
-        return find_method(method.name, ("labels",)) if is_wide and is_smooth else method
+        return find_method_of_kind(method.name, "labels") if is_wide and is_smooth else method
     most = MANY_FEATURES if source.is_sparse else MANY_DENSE_FEATURES
     if n_problems < MANY_PROBLEMS and source.n_features < most:
         return method
-    return find_method(method.name, ("labels",))
+    return find_method_of_kind(method.name, "labels")
 
 
 def choose_multi_class(method: Method, options: TrainOptions) -> str:

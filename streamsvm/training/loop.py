@@ -176,10 +176,10 @@ class Training:
             self.run.record(line)
         status = step.status or self._limit(line)
         self.state, self.history, self.status = step.state, [*self.history, line], status
-        if self.run:
-            self.run.save(self.state, len(self.history), self.status, self._seconds(), self._task_seconds())
         if self.listener(Event(line, self.plan, self.status, self._make_last_model)) is True:
             self.status = self.status or "early_stop"
+        if self.run:  # a run that is killed after this has the end that was asked for
+            self.run.save(self.state, len(self.history), self.status, self._seconds(), self._task_seconds())
         interrupts.check()
 
     def _limit(self, line: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from streamsvm.engines.one_read import answer
 from streamsvm.engines.opening import open_engine
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import CertificateError, InputError, say_count
+from streamsvm.methods.registry import can_keep_dual
 from streamsvm.methods.warm_up import compile_all
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.convex_loss import ConvexLoss
@@ -186,6 +187,13 @@ def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
 
 
 def _read_points(model: Model, source: RowSource, dual_file: Path | None) -> list[DualPoint]:
+    solver, loss, penalty = model.info["solver"], model.info.get("loss"), model.info["problem"].get("penalty", "l2")
+    if not can_keep_dual(solver, model.problem.name, loss, penalty):
+        named = model.problem.name if loss is None else loss
+        raise InputError(
+            f"--dual: a training by {solver} ({named}) keeps no dual point, so that its lower bound cannot be computed "
+            "anew; `verify` without --dual computes the objective"
+        )
     if dual_file is None:
         raise InputError(
             "a linear model holds no dual point: its lower bound cannot be computed from the model alone; train with "

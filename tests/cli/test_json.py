@@ -55,6 +55,18 @@ def test_what_a_model_is_used_for(run: Run, data: Path, trained: Path, tmp_path:
     assert ask(run, "report", trained, "--out", tmp_path / "page.html") == {"out": str(tmp_path / "page.html")}
 
 
+def test_curves_are_told_where_they_are_asked_for(run: Run, data: Path, trained: Path) -> None:
+    """Everything else is the same without them, and fits on a screen."""
+    plain, full = ask(run, "evaluate", trained, data), ask(run, "evaluate", trained, data, "--curves")
+    curves = full.pop("curves")
+    assert {len(each) for each in curves.values()} == {len(curves["precision"])}
+    assert set(curves) == {"false_positive_rate", "true_positive_rate", "precision"}
+    assert full == plain
+    assert len(json.dumps(plain)) < 1000
+    ran = run("evaluate", trained, data, "--curves")
+    assert (ran.code, ran.out, "--curves has no effect without --json; `report RUN --eval" in ran.err) == (2, "", True)
+
+
 def test_what_trains(run: Run, data: Path, tmp_path: Path) -> None:
     assert ask(run, "train", data, "--out", tmp_path / "run")["status"] == "converged"
     assert ask(run, "train", data, "--plan")["status"] == "planned"

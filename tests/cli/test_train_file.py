@@ -116,7 +116,17 @@ def test_what_is_wrong_with_a_file_is_told_in_one_line(run: Run, tmp_path: Path)
     """The hint at `ingest` comes only where an option of it would help, and no line tells of rows that are not read."""
     (tmp_path / "empty.csv").touch()
     (tmp_path / "text.csv").write_text("a,b,label\n1,x,0\n2,y,1\n")
-    for name, fault, hint in (("empty.csv", "no rows", 0), ("none.csv", "no such file", 0), ("text.csv", "not a n", 1)):
+    (tmp_path / "names --short.csv").write_text("a,b,label\n1,1e99,0\n2,2,1\n")
+    (tmp_path / "lists.svm").write_text("1,3 1:2\n2 1:3\n")
+    (tmp_path / "index.csv").write_text(",a,label\n1,x,0\n2,y,1\n")
+    for name, fault, hint in (
+        ("empty.csv", "no rows", 0),
+        ("none.csv", "no such file", 0),
+        ("names --short.csv", "overflows float32", 0),
+        ("text.csv", "not a number: 'x'", 1),
+        ("lists.svm", "list of labels", 1),
+        ("index.csv", "has no name", 1),
+    ):
         ran = run("train", tmp_path / name, "--out", tmp_path / "run")
         assert (ran.code, ran.err.count("\n"), ran.err.count("streamsvm ingest")) == (2, 1, hint)
         assert fault in ran.err

@@ -166,11 +166,48 @@ def test_all_columns_of_text_are_told_at_once(kind: str, others: dict[str, Any],
 
 def test_columns_of_text_of_a_frame_are_told_at_once() -> None:
     frame = pd.DataFrame({"a": [1.0, 2], "job": ["clerk", "smith"], "town": ["x", "z"]})
-    with pytest.raises(InputError, match="columns job, town are not of numbers"):
+    with pytest.raises(InputError, match=r"columns job, town are not of numbers .* for text, and `fit`"):
         streamsvm.LinearSVC().fit(frame, [0, 1])
+    with pytest.raises(InputError, match=r" for text and missing='mean' for missing values, and `fit`"):
+        streamsvm.LinearSVC().fit(frame.assign(a=[1.0, np.nan]), [0, 1])
 
 
 def test_a_missing_label_has_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("y,a\n0,1\n,2\n")
     with pytest.raises(InputError, match=r"3:1: column y: label missing; .* take this row out"):
         streamsvm.ingest(tmp_path / "rows.csv", tmp_path / "d.zarr")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "feather", "frame"])
+@pytest.mark.parametrize("others", [{}, {"drop": "b"}])
+def test_texts_and_missing_values_are_told_together(kind: str, others: dict[str, Any], tmp_path: Path) -> None:
+    """And the options that are told take the table, both together."""
+    columns = {"a": [1.0, np.nan, 3], "b": [1, 2, 3], "town": ["x", "z", "z"], "c": [1.0, 2, np.nan], "y": [0, 1, 0]}
+    frame, path = pd.DataFrame(columns), tmp_path / f"rows.{kind}"
+    if kind != "frame":
+        frame.to_csv(path, index=False) if kind == "csv" else getattr(frame, f"to_{kind}")(path)
+    source = frame if kind == "frame" else path
+    label = {"label": "y", **others}
+    with pytest.raises(InputError, match=r"--one-hot takes .*; values are missing as well, in a,c: --missing"):
+        streamsvm.ingest(source, tmp_path / "d.zarr", **label)
+    for given in ({"one_hot": "auto"}, {"missing": "mean"}):
+        with pytest.raises(InputError) as told:
+            streamsvm.ingest(source, tmp_path / "d.zarr", **label, **given)
+        assert ("--one-hot" in str(told.value), "--missing" in str(told.value)) == (
+            "missing" in given,
+            "one_hot" in given,
+        )
+    made = streamsvm.ingest(source, tmp_path / "d.zarr", **label, one_hot="auto", missing="mean")
+    assert made.n_features == 5 - len(others)
+
+
+def test_missing_values_before_and_after_a_text_are_told_with_it(tmp_path: Path) -> None:
+    """Whichever comes first, and not what comes after a row that is none."""
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,y\n1,2,0\n,x,1\n")
+    with pytest.raises(InputError, match=r":3:1: column a: empty .*--one-hot .* in a: --missing"):
+        streamsvm.ingest(path, tmp_path / "d.zarr")
+    path.write_text("a,b,y\n1,x,0\n1,x,0\n1\n,x,1\n")
+    with pytest.raises(InputError, match=r":2:2: column b: not a number") as told:
+        streamsvm.ingest(path, tmp_path / "d.zarr")
+    assert "--missing" not in str(told.value)

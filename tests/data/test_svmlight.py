@@ -193,9 +193,15 @@ def test_query_ids() -> None:
     parsed = parse("1 qid:7 1:1\n2\tqid:-3\n3 qid:+9223372036854775807#\n")
     assert (parsed.error, parsed.qid_rule) == (svmlight.OK, svmlight.QID_PRESENT)
     assert parsed.qid.tolist() == [7, -3, 2**63 - 1]
+    parsed = parse(f"1 qid:{-(2**63)} 1:1\n2 qid:-00{2**63}\n3 qid:{1 - 2**63}\n")
+    assert parsed.qid.tolist() == [-(2**63), -(2**63), 1 - 2**63]
 
 
-@pytest.mark.parametrize("token", ["qid:", "qid:x", "qid:1.0", "qid:--1", "qid:1:2", f"qid:{2**63}"])
+NUMBERS_BEYOND = (f"+{2**63}", 2**63 + 1, -(2**63) - 1, -(2**63) - 9, -(2**64), f"-{2**63}1", f"{2**63}1")
+BEYOND = [f"qid:{number}" for number in NUMBERS_BEYOND]
+
+
+@pytest.mark.parametrize("token", ["qid:", "qid:x", "qid:1.0", "qid:--1", "qid:1:2", f"qid:{2**63}", *BEYOND])
 def test_bad_query_id(token: str) -> None:
     parsed = parse(f"1 {token} 1:1\n")
     assert (parsed.error, parsed.error_at) == (svmlight.BAD_QID, 2)

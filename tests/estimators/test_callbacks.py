@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,37 @@ def test_a_callback_of_scikit_learn_ends_a_fit() -> None:
     with pytest.warns(ConvergenceWarning):
         two.fit(X, Y)
     np.testing.assert_array_equal(model.coef_, two.coef_)
+
+
+@callbacks_of_scikit_learn
+@pytest.mark.parametrize("probability", [False, True])
+def test_the_end_that_a_callback_asked_for_stays(probability: bool, tmp_path: Path) -> None:
+    """A fit from its checkpoint gives the same model, and begins no step; so does one that was killed thereafter."""
+    own = {"C": 10.0, "tol": 1e-8, "solver": "cutting-plane", "acceleration": "none", "probability": probability}
+    models = [LinearSVC(**own, checkpoint=tmp_path).set_callbacks(Recorder(stop=1)).fit(X, Y)]
+    recorder = Recorder()
+    models.append(LinearSVC(**own, checkpoint=tmp_path).set_callbacks(recorder).fit(X, Y))
+    (tmp_path / "result.json").unlink()
+    (tmp_path / "model.npz").unlink()
+    models.append(LinearSVC(**own, checkpoint=tmp_path).fit(X, Y))
+    assert recorder.told == list_tasks(0)
+    for model in models:
+        assert (model.status_, len(model.history_)) == ("early_stop", 2)
+        np.testing.assert_array_equal(model.decision_function(X), models[0].decision_function(X))
+
+
+@callbacks_of_scikit_learn
+def test_a_checkpoint_tells_of_the_end_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint of the step whose end the callback asked for has the status, before the run is finished."""
+    monkeypatch.setattr("streamsvm.training.run_folder.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("streamsvm.training.run_folder.MOST_CHECKPOINT_SHARE", np.inf)
+    monkeypatch.setattr("streamsvm.training.loop.save_all", lambda group: (_ for _ in ()).throw(MemoryError("killed")))
+    own = {"C": 10.0, "tol": 1e-8, "solver": "cutting-plane", "acceleration": "none", "checkpoint": tmp_path}
+    with pytest.raises(MemoryError, match="killed"):
+        LinearSVC(**own).set_callbacks(Recorder(stop=1)).fit(X, Y)
+    monkeypatch.undo()
+    model = LinearSVC(**own).fit(X, Y)
+    assert (model.status_, len(model.history_)) == ("early_stop", 2)
 
 
 @callbacks_of_scikit_learn

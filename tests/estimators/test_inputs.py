@@ -320,3 +320,19 @@ def test_the_dashboard_names_predictions() -> None:
         assert predict(rows).name != predict(2 * rows).name
     novel = OneClassSVM().fit(X)
     assert key_split(novel.predict(rows).name) == "streamsvm-label"
+
+
+def test_query_ids_that_a_fit_does_not_read_are_told(tmp_path: Path) -> None:
+    """Also by a fit on features and by a search; a ranking reads them, and says nothing."""
+    query = np.repeat(np.arange(30), 10)
+    rows = streamsvm.ingest(X, tmp_path / "rows.zarr", Y, qid=query)
+    told = "rows.zarr: the task 'classify' does not read its query ids; RankSVM learns the order"
+    interior = SVC(solver="interior-point", rank=5, C=0.1)
+    for estimator in (LinearSVC(), SVC(kernel="linear"), interior, BudgetedSVC(budget=5)):
+        with pytest.warns(UserWarning, match=told):
+            estimator.fit(rows)
+    with pytest.warns(UserWarning, match="X: the task 'classify' does not read its query ids"):
+        streamsvm.tune(X, Y, C=[0.1], folds=2, qid=query)
+    RankSVM().fit(rows)
+    streamsvm.tune(rows, C=[0.1], folds=2, task="rank")
+    LinearSVC().fit(X, Y)

@@ -216,7 +216,7 @@ def source_of(labels: Any, qid: Any = None, weight: Any = None) -> ArrayDataset:
         (
             source_of([1, 2]),
             {"solver": "smo"},
-            r"solver smo: it is not for the loss hinge \(--task rank or roc-area\); it is for .*; use cutting-plane",
+            "solver smo: it is not for the loss hinge of --task rank; use --solver cutting-plane$",
         ),
         (source_of([1, 2]), {"kernel": "rbf"}, "kernel rbf: cutting-plane is for the linear one"),
         (source_of([1, 2]), {"class_weight": "balanced"}, "class_weight"),

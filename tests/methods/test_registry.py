@@ -30,5 +30,16 @@ def test_a_named_method_is_not_replaced() -> None:
 
 def test_where_no_method_takes_the_kernel_one_for_the_loss_is_chosen_and_refuses_it() -> None:
     assert choose_method(TrainOptions(loss="logistic", kernel="rbf")).name == "newton"
-    with pytest.raises(InputError, match=r"it is not for the loss hinge \(--task rank or roc-area\)"):
+    with pytest.raises(InputError, match="it is not for the loss hinge of --task roc-area; use --solver"):
         choose_method(TrainOptions(solver="irwls", task="roc-area"))
+
+
+def test_a_solver_that_is_not_for_a_loss_says_in_a_sentence_what_helps() -> None:
+    """Either way out is one: the solver that is named, and the loss that is named."""
+    told = "solver smo: it is not for the loss logistic of --task classify; use --solver newton, or --loss hinge"
+    with pytest.raises(InputError, match=f"{told}, which it is for$"):
+        choose_method(TrainOptions(solver="smo", loss="logistic"))
+    assert choose_method(TrainOptions(solver="newton", loss="logistic")).name == "newton"
+    assert choose_method(TrainOptions(solver="smo", loss="hinge")).name == "smo"
+    with pytest.raises(InputError, match="logistic of --task classify with --penalty l1; use --solver newton"):
+        choose_method(TrainOptions(solver="cutting-plane", loss="logistic", penalty="l1"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +51,34 @@ def test_losses_that_are_forged_are_refused(tmp_path: Path) -> None:
     problem = {**model.info["problem"], "loss": "magic"}
     with pytest.raises(InputError, match="tells two losses"):
         verify(replace(model, info={**model.info, "problem": problem}), source)
+
+
+@pytest.mark.parametrize(
+    ("keeps", "settings"),
+    [
+        (True, {}),
+        (True, {"solver": "interior-point"}),
+        (True, {"task": "rank"}),
+        (False, {"loss": "logistic"}),
+        (False, {"loss": "squared_hinge", "penalty": "l1"}),
+        (False, {"task": "crammer-singer"}),
+    ],
+)
+def test_a_bound_without_a_dual_point_says_whether_there_can_be_one(
+    keeps: bool, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """What `verify` says is what a training with `keep_dual` does."""
+    source, options = PROBLEM.in_memory(), TrainOptions(**settings)
+    model = train(source, options).model
+    told = "no such file: .* train with --keep-dual to keep one" if keeps else "keeps no dual point, so that"
+    with pytest.raises(InputError, match=told):
+        verify(model, source, dual=True, dual_file=tmp_path / "dual.npz")
+    if keeps:
+        train(source, options, tmp_path / "run", keep_dual=True)
+        assert (tmp_path / "run" / "dual.npz").exists()
+    else:
+        with pytest.raises(InputError, match="leave --keep-dual out"):
+            train(source, options, tmp_path / "run", keep_dual=True)
 
 
 def test_there_is_no_dual_point(tmp_path: Path) -> None:
