@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,6 +43,14 @@ def _submit(client: Client, function: Callable[..., Result], arguments: tuple[An
     """Submit a call that is waited for, before those that follow."""
     with dask.config.set(MODELS_MAY_TRAVEL):
         return client.submit(function, *arguments, pure=False, priority=1)
+
+
+def step_aside() -> None:
+    """Let the worker that carries out this call begin its next one, while this one waits. Elsewhere nothing is done."""
+    from distributed import secede
+
+    with suppress(ValueError):  # there is no worker
+        secede()
 
 
 @contextmanager

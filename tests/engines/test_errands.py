@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from distributed import Client
 
-from streamsvm.engines.errands import carry_out
+from streamsvm.engines.errands import carry_out, step_aside
 from streamsvm.engines.patience import MOST_TRIES
 from streamsvm.engines.workers import start_workers
 from tests.conftest import WORKER_BYTES
 
 pytestmark = pytest.mark.once
+SECONDS = 60.0  # that a call waits for what never comes if the test fails
 
 
 @pytest.fixture
@@ -55,3 +57,19 @@ def test_a_call_that_kills_every_worker_ends_the_work(two_workers: Client, tmp_p
         double_all(two_workers, tmp_path, {2: 9})
     assert len(list(tmp_path.iterdir())) == 9 - MOST_TRIES
     assert list(carry_out(two_workers, "doubling", double_or_die, [(tmp_path, 7)])) == [14]
+
+
+def await_all(folder: Path, number: int, count: int) -> int:
+    """Step aside, and return a number once so many calls have begun."""
+    (folder / str(number)).touch()
+    step_aside()
+    ends = time.monotonic() + SECONDS
+    while len(list(folder.iterdir())) < count:
+        assert time.monotonic() < ends, "the other calls do not begin"
+        time.sleep(0.01)
+    return number
+
+
+def test_a_call_that_steps_aside_lets_others_begin(client: Client, tmp_path: Path) -> None:
+    """Two workers of one thread each have six calls under way."""
+    assert list(carry_out(client, "waiting", await_all, [(tmp_path, k, 6) for k in range(6)])) == list(range(6))
