@@ -293,6 +293,7 @@ def test_faults_have_the_message_of_one_process_and_leave_nothing(name: str, her
         ("-", Columns(), IngestOptions(), "standard input"),
         ("a.csv", Columns(missing="mean"), IngestOptions(), "columns to encode"),
         ("a.csv", Columns(), IngestOptions(append=True), "workers write new datasets"),
+        ("a.csv", Columns(), IngestOptions(codec="lz4", shard_bytes=1000), "is for raw chunks, and lz4 compresses"),
     ],
 )
 def test_what_workers_cannot_read(
