@@ -27,6 +27,7 @@ from streamsvm.data.set_aside import SetAside
 from streamsvm.data.shared_ingest import Source, set_stretch_aside, write_range
 from streamsvm.data.stretches import Stretch
 from streamsvm.data.tables import Columns
+from streamsvm.engines import patience
 from streamsvm.engines.workers import start_workers
 from streamsvm.training import ingest_on_workers as module
 from streamsvm.training import write_on_workers
@@ -229,6 +230,7 @@ def test_all_workers_are_killed(
     paths, alone = five_files
     options = IngestOptions(chunk_bytes=2000)
     monkeypatch.setattr(module, "RUN_BYTES", 12000)
+    monkeypatch.setattr(patience, "MOST_TRIES", 1)
     monkeypatch.setattr(module, "set_stretch_aside", die_at_the_third)
     with pytest.raises(ConnectionError, match="was lost with 4 workers"):
         ingest_on_workers(paths, tmp_path / "d.zarr", Columns(), options, workers=2, memory_bytes=WORKER_BYTES)
