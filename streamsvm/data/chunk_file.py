@@ -9,7 +9,7 @@ import io
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -153,10 +153,15 @@ def pair(starts: I64, stops: I64) -> Iterator[tuple[int, int]]:
 
 def write_chunk(path: Path, payload: Bytes, begin: int = 0, end: bytes = b"") -> None:
     """Write a raw chunk from byte `begin` of a file on, its checksum, and then `end`, and bring them to the disk."""
+    write_parts(path, [payload.data, google_crc32c.value(payload).to_bytes(CRC_BYTES, "little"), end], begin)
+
+
+def write_parts(path: Path, parts: Sequence[bytes | memoryview], begin: int = 0) -> None:
+    """Write bytes, which come in parts, from byte `begin` of a file on, and bring them to the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_to_rewrite(path) as file:
         file.seek(begin)
-        for part in (payload.data, google_crc32c.value(payload).to_bytes(CRC_BYTES, "little"), end):
+        for part in parts:
             done = 0
             while done < len(part):
                 done += file.write(part[done:])

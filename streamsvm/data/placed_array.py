@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,31 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import zarr
+from zarr.core.buffer import Buffer
+from zarr.storage import LocalStore
 
-from streamsvm.data.chunk_file import CRC_BYTES, Bytes, checksum_parts, read_checksum, write_chunk
+from streamsvm.data.chunk_file import CRC_BYTES, Bytes, checksum_parts, read_checksum, write_chunk, write_parts
 from streamsvm.data.shards import Shards, Span
 from streamsvm.data.upload import Upload
 from streamsvm.errors import InputError
 
 ZEROS_TOO: Any = {"write_empty_chunks": True}  # Zarr leaves out chunks of zeros otherwise
+
+
+class _InPlace(LocalStore):
+    """A folder in which Zarr writes compressed chunks under their own names from the first byte on.
+
+    Zarr's store gives a file its name when it is complete, and a process that is killed leaves it under another one in
+    the dataset. Here a killed process leaves a part of the chunk, and whoever takes up its work writes over it.
+    """
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Write a file."""
+        await asyncio.to_thread(self.set_sync, key, value)
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        """Write a file; later versions of Zarr may call this."""
+        write_parts(self.root / key, [value.to_bytes()])
 
 
 class LocalFolder:
@@ -31,18 +50,19 @@ class LocalFolder:
         return zarr.open_group(str(self.folder), mode="a", zarr_format=3)
 
     def write_chunk(self, name: str, span: Span, payload: Bytes, end: bytes) -> None:
-        """Write a raw chunk of an array at its place, and what follows it.
-
-        A missing folder is not shared, or the writing has been given up.
-        """
-        array = self.folder / name
-        if not array.is_dir():
-            raise InputError(f"{array}: no such folder; all workers have to share the folder of the dataset they write")
-        write_chunk(array / span.key, payload, span.begin, end)
+        """Write a raw chunk of an array at its place, and what follows it."""
+        write_chunk(self._find_array(name) / span.key, payload, span.begin, end)
 
     def open_array(self, name: str) -> zarr.Array[Any]:
         """Return an array, to write compressed chunks of it."""
-        return zarr.open_array(str(self.folder / name), mode="r+")
+        return zarr.open_array(_InPlace(self._find_array(name)), mode="r+")
+
+    def _find_array(self, name: str) -> Path:
+        """Return the folder of an array. If it is missing, it is not shared, or the writing has been given up."""
+        array = self.folder / name
+        if not array.is_dir():
+            raise InputError(f"{array}: no such folder; all workers have to share the folder of the dataset they write")
+        return array
 
     def read_chunk(self, name: str, span: Span) -> bytes | None:
         """Return a chunk with its checksum, or None if there is none."""

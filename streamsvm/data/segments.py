@@ -10,8 +10,10 @@ and the part, so that it also tells a part that lies where another one should.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
+from threading import Semaphore
 from typing import Any
 
 import google_crc32c
@@ -26,6 +28,8 @@ from streamsvm.numeric.rows import I64, CsrRows, Matrix, stack_rows
 
 SEGMENT_BYTES = 64 << 20  # of rows that are sorted by run together
 OF_ITEMS = ("data", "indices")  # the columns with a value for each item, and not for each row
+PUTTING = ThreadPoolExecutor(1)  # puts a segment while the rows of the next one are read
+MAY_PUT = Semaphore()  # of all writers of this process: the rows of one segment are kept until it is put
 Limits = tuple[tuple[int, int], tuple[int, int]]  # the first row and the first item of a part, and those that follow it
 
 
@@ -103,6 +107,7 @@ class SegmentWriter:
         self.rows, self.items = np.zeros(self.n_runs, np.int64), np.zeros(self.n_runs, np.int64)
         self._waiting: list[tuple[Matrix, dict[str, Any], I64]] = []
         self._nbytes = 0
+        self._putting: Future[None] | None = None
 
     def add(self, X: Matrix, vectors: Mapping[str, npt.NDArray[Any]], run: I64) -> None:
         """Set rows aside, row i in the run run[i]."""
@@ -114,7 +119,7 @@ class SegmentWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that wait as a segment."""
+        """Begin to put the rows that wait as a segment, once the segment before, or that of another writer, is put."""
         if not self._waiting:
             return
         X = stack_rows([X for X, _, _ in self._waiting])
@@ -135,17 +140,33 @@ class SegmentWriter:
             counts = np.count_nonzero(X, axis=1) if self.counts_items else np.zeros(len(X), np.int64)
             items = np.diff(np.concatenate(([0], np.cumsum(counts)))[row_limits])
         self.rows, self.items = self.rows + np.diff(row_limits), self.items + items
-        self._put(arrays, np.stack((row_limits, item_limits), axis=1), int(items.sum()))
+        self._begin(arrays, np.stack((row_limits, item_limits), axis=1), int(items.sum()))
 
-    def _put(self, arrays: Mapping[str, npt.NDArray[Any]], limits: I64, n_items: int) -> None:
-        """Write a segment; limits: the first row and item of each run, and those of the end."""
+    def wait(self) -> None:
+        """Wait until all segments that were begun are put. Raises the error that this has met."""
+        putting, self._putting = self._putting, None
+        if putting is not None:
+            putting.result()
+
+    def _begin(self, arrays: Mapping[str, npt.NDArray[Any]], limits: I64, n_items: int) -> None:
+        """Begin to put a segment; limits: the first row and item of each run, and those of the end."""
         arrays = dict(sorted(arrays.items(), key=lambda each: -each[1].itemsize))  # so that all blocks are aligned
         columns = tuple(Column(name, each.dtype.str, int(np.prod(each.shape[1:]))) for name, each in arrays.items())
         n_rows = int(limits[-1, 0])
         segment = Segment(f"{self.name}-{len(self.segments)}", self.n_runs, n_rows, n_items, columns)
         parts = _lay_out(segment, list(arrays.values()), np.ascontiguousarray(limits, np.int64))
-        self.scratch.put(segment.name, parts, segment.n_bytes)
+        self.wait()
+        MAY_PUT.acquire()
+        self._putting = PUTTING.submit(_put, self.scratch, segment, parts)
         self.segments.append(segment)
+
+
+def _put(scratch: SharedScratch, segment: Segment, parts: Iterator[Any]) -> None:
+    """Put a segment."""
+    try:
+        scratch.put(segment.name, parts, segment.n_bytes)
+    finally:
+        MAY_PUT.release()
 
 
 def _lay_out(segment: Segment, arrays: Sequence[npt.NDArray[Any]], limits: I64) -> Iterator[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -48,6 +48,8 @@ class Source:
         Runs of the shuffle.
     scratch : SharedFolder or SharedObjects
         Where rows are set aside.
+    step_aside : callable
+        Lets a worker begin its next task, while the one that calls it waits for what it writes.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Source:
     seed: int | None
     n_runs: int
     scratch: SharedScratch
+    step_aside: Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,14 @@ def set_stretch_aside(source: Source, stretch: Stretch, number: int, n_before: i
     found = find_set_aside(source.scratch, name, Survey(MOST_CLASSES, None, source.options.regression))
     if found is None:
         found = _set_aside(source, stretch, name, n_before)
+        source.step_aside()
+        found.segments.wait()
         record_set_aside(source.scratch, name, found)
     return found
 
 
 def _set_aside(source: Source, stretch: Stretch, name: str, n_before: int) -> SetAside:
-    """Set the rows of a stretch aside in segments of this name."""
+    """Begin to set the rows of a stretch aside in segments of this name, of which the last may be on its way."""
     survey = Survey(MOST_CLASSES, None, source.options.regression)
     n_runs = 1 if source.seed is None else source.n_runs
     segments = SegmentWriter(source.scratch, name, n_runs, source.options.layout == "sparse")

@@ -121,6 +121,7 @@ def split_run(run: Run, seed: int, number: int, nbytes: int, writer: SegmentWrit
         writer.add(part.X, part.vectors, drawn[at : at + part.n_rows])
         at += part.n_rows
     writer.flush()
+    writer.wait()
     return writer
 
 
@@ -130,6 +131,7 @@ def regroup_runs(runs: Sequence[Run], writer: SegmentWriter) -> SegmentWriter:
     for at in range(0, len(segments), SEGMENTS_TOGETHER):
         _scatter_slices(segments[at : at + SEGMENTS_TOGETHER], runs, writer)
     writer.flush()
+    writer.wait()
     return writer
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import dask.config
@@ -17,7 +17,7 @@ from streamsvm.engines.workers import connect, prepare_workers, start_workers
 from streamsvm.machine import default_budget_bytes, default_threads
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
 Result = TypeVar("Result")
 
@@ -27,22 +27,30 @@ def carry_out(
 ) -> Iterator[Result]:
     """Yield function(*each) for each of the arguments, in order, while workers carry out those that follow.
 
-    what: the work, for messages. A call is made once more by another worker if its own is lost. Raises the error of the
-    first call that fails, and ConnectionError if the scheduler is lost; the calls that have not begun are given up.
+    what: the work, for messages. A call is made once more by another worker if its own is lost; one that is lost with
+    four workers is tried again as a task of a pass is. Raises the error of the first call that fails, and
+    ConnectionError if the scheduler is lost; the calls that have not begun are given up.
     """
     if not arguments:
         return
-    patience = Patience(client, what)
     with dask.config.set(MODELS_MAY_TRAVEL):
-        futures = deque(client.map(function, *zip(*arguments, strict=True), pure=False))
-    try:
-        while futures:
-            found = patience.result(futures[0])
-            futures.popleft().release()
-            yield found
-    finally:
-        for future in futures:
-            future.release()
+        futures = client.map(function, *zip(*arguments, strict=True), pure=False)
+    again = [partial(_submit, client, function, each) for each in arguments]
+    yield from Patience(client, what).results(again, futures)
+
+
+def _submit(client: Client, function: Callable[..., Result], arguments: tuple[Any, ...]) -> Future:
+    """Submit a call that is waited for, before those that follow."""
+    with dask.config.set(MODELS_MAY_TRAVEL):
+        return client.submit(function, *arguments, pure=False, priority=1)
+
+
+def step_aside() -> None:
+    """Let the worker that carries out this call begin its next one, while this one waits. Elsewhere nothing is done."""
+    from distributed import secede
+
+    with suppress(ValueError):  # there is no worker
+        secede()
 
 
 @contextmanager

@@ -65,13 +65,15 @@ class Patience:
             if workers is not None:
                 return [(address, k) for address in sorted(workers) for k in range(workers[address]["nthreads"])]
 
-    def results(self, submits: Sequence[Callable[[], Future]]) -> Iterator[Any]:
-        """Submit tasks, and yield their results, in order. See `result`.
+    def results(
+        self, submits: Sequence[Callable[[], Future]], submitted: Sequence[Future] | None = None
+    ) -> Iterator[Any]:
+        """Submit tasks, unless they are submitted already, and yield their results, in order. See `result`.
 
         A task that is lost is submitted again, unless it was lost MOST_TRIES times. In the end, also after a failure or
         Ctrl-C, all tasks are let go, so that those under way end early.
         """
-        futures = [submit() for submit in submits]
+        futures = [submit() for submit in submits] if submitted is None else list(submitted)
         try:
             for k, submit in enumerate(submits):
                 for _ in range(MOST_TRIES - 1):
@@ -79,8 +81,9 @@ class Patience:
                     if futures[k].status != "error" or not self.was_lost(futures[k]):
                         break
                     futures[k] = submit()
-                yield self.result(futures[k])
+                found = self.result(futures[k])
                 futures[k].release()
+                yield found
         finally:
             for future in futures:
                 future.release()

@@ -42,7 +42,7 @@ from streamsvm.data.survey import Survey, check_survey
 from streamsvm.data.tables import Columns
 from streamsvm.data.upload import Upload, new_upload
 from streamsvm.data.writer import LARGEST_CHUNK_BYTES
-from streamsvm.engines.errands import carry_out, open_workers
+from streamsvm.engines.errands import carry_out, open_workers, step_aside
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
@@ -134,7 +134,7 @@ def ingest_on_workers(
         opened() as client,
     ):
         record.begin(scratch)
-        source = Source(name, kind, first, options, seed, n_runs, scratch)
+        source = Source(name, kind, first, options, seed, n_runs, scratch, step_aside)
         survey = Survey(MOST_CLASSES, FeatureStatistics.start(), options.regression)
         inventory = _set_aside(client, source, _cut(client, paths, kind, columns), survey, report)
         check_survey(survey, name, options.regression, options.needs_two_classes)

@@ -1,13 +1,15 @@
 """`ingest` on workers beside one process: seconds on the clock and of the processors, from start to end.
 
-    python -m tests.benchmarks.ingest_on_workers [--megabytes 400] [--rounds 2] [--store] [--before CHECKOUT]
+    python -m tests.benchmarks.ingest_on_workers [--megabytes 400] [--rounds 2] [--store [--latency 20]]
+                                                 [--before CHECKOUT]
 
 The files of svmlight text and CSV are in the system's cache. All processes of a command count, and so does starting
 them. The rounds are taken in turn, and the least of each number is told: where other programs run, seconds on the clock
 tell of them, too. The datasets are compared, file by file.
 
---store: the datasets go to tests/object_server.py in a process of its own on loopback, which counts the bytes that are
-put and got, and the requests. --before: another checkout of streamsvm, whose rounds are taken in turn, too.
+--store: the datasets go to tests/object_server.py in a process of its own on loopback, which answers after --latency
+milliseconds, and counts the bytes that are put and got, and the requests. --before: another checkout of streamsvm,
+whose rounds are taken in turn, too.
 """
 
 from __future__ import annotations
@@ -73,9 +75,9 @@ def run(arguments: list[str], checkout: Path) -> tuple[float, float]:
     return time.perf_counter() - began, usage.ru_utime + usage.ru_stime
 
 
-def serve() -> None:
+def serve(latency_seconds: float) -> None:
     """Serve a store. For each line of standard input tell what has come since the last one, and empty the store."""
-    with ObjectServer() as server:
+    with ObjectServer(latency=latency_seconds) as server:
         print(server.url, flush=True)
         for _ in sys.stdin:
             put = sum(int(request.headers.get("content-length", 0)) for request in server.requests)
@@ -97,9 +99,10 @@ def digest_all(files: dict[str, bytes]) -> str:
 
 
 @contextmanager
-def open_store() -> Iterator[subprocess.Popen[str]]:
-    """Yield a process that serves a store, to which the environment leads."""
-    command = [sys.executable, "-m", "tests.benchmarks.ingest_on_workers", "--serve"]
+def open_store(latency: int) -> Iterator[subprocess.Popen[str]]:
+    """Yield a process that serves a store with this latency in milliseconds, to which the environment leads."""
+    module = "tests.benchmarks.ingest_on_workers"
+    command = [sys.executable, "-m", module, "--serve", "--latency", str(latency)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
         assert server.stdout is not None
         os.environ |= ObjectServer.environment_of(server.stdout.readline().strip())
@@ -157,15 +160,19 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--store", action="store_true")
+    parser.add_argument("--latency", type=int, default=0)
     parser.add_argument("--before", type=Path)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve()
+        serve(options.latency / 1000)
         return
     names = ["files", "ingested by", "s", "CPU s", "MB a CPU s", *["MB put", "MB got", "requests"] * options.store]
     print(f"| {' | '.join(names)} |\n|{'---|' * len(names)}")
-    with tempfile.TemporaryDirectory() as name, open_store() if options.store else nullcontext() as server:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        open_store(options.latency) if options.store else nullcontext() as server,
+    ):
         for file, write in ((Path(name) / "rows.svm", write_svmlight), (Path(name) / "rows.csv", write_csv)):
             write(file, options.megabytes << 20)
             compare(file, options, server)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,14 @@ from distributed import Client
 
 from streamsvm.data import spill
 from streamsvm.data.ingest_options import IngestOptions
+from streamsvm.data.placed_array import PlacedArray
 from streamsvm.data.placed_rows import RangeWritten
 from streamsvm.data.readers import ingest
 from streamsvm.data.set_aside import SetAside
 from streamsvm.data.shared_ingest import Source, set_stretch_aside, write_range
 from streamsvm.data.stretches import Stretch
 from streamsvm.data.tables import Columns
+from streamsvm.engines import patience
 from streamsvm.engines.workers import start_workers
 from streamsvm.training import ingest_on_workers as module
 from streamsvm.training import write_on_workers
@@ -36,13 +40,19 @@ pytestmark = pytest.mark.once
 SECONDS = 120.0
 
 
-def die_once(folder: Path) -> None:
-    """End this process if it is the first that comes here."""
+def is_first(folder: Path) -> bool:
+    """Tell whether this process is the first that asks."""
     try:
         (folder / "dead").touch(exist_ok=False)
     except FileExistsError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
+        return False
+    return True
+
+
+def die_once(folder: Path) -> None:
+    """End this process if it is the first that comes here."""
+    if is_first(folder):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def set_aside_or_die(folder: Path, *arguments: Any) -> SetAside:
@@ -57,6 +67,28 @@ def write_or_die(folder: Path, *arguments: Any) -> RangeWritten:
     return found
 
 
+def ingest_beside_a_death(
+    of: Any, name: str, dying: Any, options: IngestOptions, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ingest on two workers, of which one dies in a function: the files are those of one process."""
+
+    @contextmanager
+    def open_two(**_: Any) -> Iterator[Client]:
+        with start_workers(2, 1, WORKER_BYTES) as client:
+            yield client
+
+    (folder / "marks").mkdir()
+    paths = [folder / f"{k}.svm" for k in range(3)]
+    for k, path in enumerate(paths):
+        path.write_text(make_svmlight(k, 100))
+    ingest(paths, folder / "alone.zarr", options=options)
+    monkeypatch.setattr(module, "open_workers", open_two)
+    monkeypatch.setattr(of, name, partial(dying, folder / "marks"))
+    ingest_on_workers(paths, folder / "shared.zarr", Columns(), options)
+    assert (folder / "marks" / "dead").exists()
+    assert read_bytes(folder / "shared.zarr") == read_bytes(folder / "alone.zarr")
+
+
 @pytest.mark.parametrize(
     ("of", "name", "dying"),
     [(module, "set_stretch_aside", set_aside_or_die), (write_on_workers, "write_range", write_or_die)],
@@ -65,22 +97,33 @@ def test_a_worker_is_killed(
     of: Any, name: str, dying: Any, workers_import_tests: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After it has written what it was asked for, and before anybody hears of it: the other one writes it once more."""
+    ingest_beside_a_death(of, name, dying, IngestOptions(chunk_bytes=2000), tmp_path, monkeypatch)
 
-    @contextmanager
-    def open_two(**_: Any) -> Iterator[Client]:
-        with start_workers(2, 1, WORKER_BYTES) as client:
-            yield client
 
-    (tmp_path / "marks").mkdir()
-    paths = [tmp_path / f"{k}.svm" for k in range(3)]
-    for k, path in enumerate(paths):
-        path.write_text(make_svmlight(k, 100))
-    ingest(paths, tmp_path / "alone.zarr", options=IngestOptions(chunk_bytes=2000))
-    monkeypatch.setattr(module, "open_workers", open_two)
-    monkeypatch.setattr(of, name, partial(dying, tmp_path / "marks"))
-    ingest_on_workers(paths, tmp_path / "shared.zarr", Columns(), IngestOptions(chunk_bytes=2000))
-    assert (tmp_path / "marks" / "dead").exists()
-    assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+STORE, SOME_BYTES = PlacedArray.store, 50
+
+
+def store_or_die(array: PlacedArray, folder: Path, *arguments: Any) -> Any:
+    """Store a chunk; but the kernel ends the first process that comes here at some bytes of a file that it writes."""
+    if is_first(folder):
+        ctypes.CDLL(None).signal(signal.SIGXFSZ, 0)  # not Python's, which needs the main thread: the default, to end
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (SOME_BYTES, SOME_BYTES))
+    return STORE(array, *arguments)
+
+
+def write_or_die_within(folder: Path, *arguments: Any) -> RangeWritten:
+    PlacedArray.store = partialmethod(store_or_die, folder)  # type: ignore[method-assign, assignment]
+    return write_range(*arguments)
+
+
+@pytest.mark.parametrize("codec", ["crc32c", "lz4", "zstd"])
+def test_a_worker_is_killed_within_a_chunk(
+    codec: str, workers_import_tests: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chunk is written once more, and nothing is left of what was written of it."""
+    options = IngestOptions(chunk_bytes=2000, codec=codec)
+    ingest_beside_a_death(write_on_workers, "write_range", write_or_die_within, options, tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
@@ -187,6 +230,7 @@ def test_all_workers_are_killed(
     paths, alone = five_files
     options = IngestOptions(chunk_bytes=2000)
     monkeypatch.setattr(module, "RUN_BYTES", 12000)
+    monkeypatch.setattr(patience, "MOST_TRIES", 1)
     monkeypatch.setattr(module, "set_stretch_aside", die_at_the_third)
     with pytest.raises(ConnectionError, match="was lost with 4 workers"):
         ingest_on_workers(paths, tmp_path / "d.zarr", Columns(), options, workers=2, memory_bytes=WORKER_BYTES)

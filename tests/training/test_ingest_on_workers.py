@@ -27,6 +27,7 @@ from streamsvm.data.ingest import write_dataset
 from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import guess_bytes, ingest
+from streamsvm.data.shared_scratch import SharedFolder
 from streamsvm.data.tables import Columns
 from streamsvm.data.text import read_svmlight
 from streamsvm.engines.errands import carry_out
@@ -58,6 +59,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
                 found.append(function(*pickle.loads(pickle.dumps(each))))  # as workers are sent it
             except InputError as error:
                 found.append(error)
+            finally:
+                with segments.MAY_PUT:  # nothing is on its way
+                    pass
         for each in reversed(found):
             if isinstance(each, InputError):
                 raise each
@@ -227,6 +231,21 @@ def test_a_fault_leaves_no_objects(here: None, server: ObjectServer, tmp_path: P
     assert not server.objects
 
 
+def test_a_segment_that_cannot_be_put(here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record says that the rows of its stretch are set aside."""
+    path, kept = tmp_path / "a.svm", list[str]()
+    path.write_text(make_svmlight(0, 90))
+
+    def refuse(_: SharedFolder, name: str, *__: Any) -> None:
+        raise InputError(f"{name}: cannot be put")
+
+    monkeypatch.setattr(SharedFolder, "put", refuse)
+    monkeypatch.setattr(SharedFolder, "keep", lambda _, name, __: kept.append(name))
+    with pytest.raises(InputError, match="0-0-0: cannot be put"):
+        ingest_on_workers([path], tmp_path / "d.zarr", Columns(), IngestOptions())
+    assert not any("set-aside" in name for name in kept)
+
+
 def test_blocks_of_several_pieces(here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long labels are read in parts, so that all pieces after them have other numbers than expected."""
     from streamsvm.data import csv_text
@@ -274,6 +293,7 @@ def test_faults_have_the_message_of_one_process_and_leave_nothing(name: str, her
         ("-", Columns(), IngestOptions(), "standard input"),
         ("a.csv", Columns(missing="mean"), IngestOptions(), "columns to encode"),
         ("a.csv", Columns(), IngestOptions(append=True), "workers write new datasets"),
+        ("a.csv", Columns(), IngestOptions(codec="lz4", shard_bytes=1000), "is for raw chunks, and lz4 compresses"),
     ],
 )
 def test_what_workers_cannot_read(
