@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.data.parquet import READ_OPTIONS, name_file
+from streamsvm.data.parquet import READ_OPTIONS, cut_batches, name_file
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
@@ -117,7 +117,7 @@ def open_parquet(path: str) -> Iterator[Opened]:
         def read(wanted: list[str]) -> Iterator[Any]:
             check_pages(pages, set(wanted))
             most_rows = max(1, min(PIECE_ROWS, PIECE_BYTES // (8 * len(wanted))))
-            yield from file.iter_batches(most_rows, columns=wanted)
+            yield from cut_batches(file.iter_batches(most_rows, columns=wanted), repeat(most_rows))
 
         yield Opened(tuple(file.schema_arrow.names), read, _name_row)
 

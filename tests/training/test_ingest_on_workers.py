@@ -161,6 +161,17 @@ def test_parquet(here: None, tables: list[Path], tmp_path: Path) -> None:
     assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
 
 
+def test_labels_with_a_dictionary_for_each_row_group(here: None, tables: list[Path], tmp_path: Path) -> None:
+    """pandas writes its categories so, and pyarrow cuts its batches at row groups then."""
+    for path in tables:
+        table = pyarrow_parquet.read_table(path)
+        labels = table["label"].dictionary_encode()
+        pyarrow_parquet.write_table(table.set_column(1, "label", labels), path, 37)
+    write_tables_alone(tables, tmp_path / "alone.zarr")
+    ingest_on_workers(tables, tmp_path / "shared.zarr", Columns(), IngestOptions(scale="standard"))
+    assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+
+
 def test_a_missing_value_of_parquet(here: None, tables: list[Path], tmp_path: Path) -> None:
     table = pyarrow_parquet.read_table(tables[0]).to_pydict()
     table["x"][150] = None
