@@ -237,7 +237,8 @@ def open_files(
         compile_parser("hash")
     if about.read_codes is None or not columns.needs_encoder:
         return about.read(paths, columns)
-    from streamsvm.data.table_encoder import TableEncoder, encode_rows
+    from streamsvm.data.encoded_rows import encode_rows
+    from streamsvm.data.table_encoder import TableEncoder
 
     encoder = TableEncoder(columns)
     return encode_rows(about.read_codes(paths, columns, encoder), encoder, scratch, paths)
@@ -248,8 +249,9 @@ def open_frame(
 ) -> Iterator[SourceRows]:
     """Return the rows of a frame, whose columns are encoded; vectors: labels and the like by role, or None."""
     from streamsvm.data.arrow_tables import read_arrow
+    from streamsvm.data.encoded_rows import encode_rows
     from streamsvm.data.frames import open_pieces
-    from streamsvm.data.table_encoder import TableEncoder, encode_rows
+    from streamsvm.data.table_encoder import TableEncoder
 
     given = {role: values for role, values in vectors.items() if values is not None}
     named: dict[str, Any] = {role: f"({role})" for role in given}
