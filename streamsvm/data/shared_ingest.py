@@ -29,7 +29,7 @@ from streamsvm.data.table_encoder import TableEncoder
 from streamsvm.data.values import has_number_labels
 from streamsvm.data.writer import Shape
 from streamsvm.numeric.rows import Rows
-from streamsvm.numeric.scaling import FeatureStatistics, Scaling
+from streamsvm.numeric.scaling import FeatureStatistics, Scaling, StoredFeatures
 
 WRITERS = 4  # chunks of a task that are written at once, each of another array
 
@@ -118,13 +118,14 @@ def _set_aside(source: Source, pieces: Iterator[SourceRows], name: str, n_before
     survey = Survey(MOST_CLASSES, None, source.options.regression)
     n_runs = 1 if source.seed is None else source.n_runs
     segments = SegmentWriter(source.scratch, name, n_runs, source.options.layout == "sparse")
-    statistics, n_pieces, hashes = list[FeatureStatistics](), 0, list[int]()
+    statistics, n_pieces, hashes = list[StoredFeatures](), 0, list[int]()
     for rows in pieces:
         n_pieces += 1
         if source.options.scale != "none":
             survey.statistics = FeatureStatistics.start()
-            statistics.append(survey.statistics)
         X, vectors = survey.add(rows, source.name)
+        if survey.statistics is not None:
+            statistics.append(survey.statistics.keep_stored())
         if survey.texts:
             hashes += [hash_text(text) for text in islice(survey.texts, len(hashes), None)]
             vectors["label"] = np.array(hashes, np.uint64)[vectors["label"].astype(np.int64)]

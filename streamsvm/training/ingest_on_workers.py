@@ -226,9 +226,11 @@ def _set_aside(client: Client, source: Source, stretches: list[Stretch], survey:
     set_aside = carry_out(client, "reading the files", set_stretch_aside, tasks)
     for k, (stretch, one) in enumerate(zip(stretches, set_aside, strict=True)):
         survey.merge(one.survey, source.name)
+        assert survey.statistics is not None
         for statistics in one.statistics:
-            assert survey.statistics is not None
             survey.statistics.merge(statistics)
+        if one.statistics:
+            survey.statistics.grow(survey.n_features)
         n_in_file += one.survey.n_rows
         n_in_file = require_rows(source, stretch, n_in_file)
         if source.seed is None or n_pieces == expected[k]:
