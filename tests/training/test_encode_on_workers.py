@@ -2,53 +2,36 @@
 
 from __future__ import annotations
 
-import random
+import gzip
+import os
+import pickle
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet as pyarrow_parquet
 import pytest
 
-from streamsvm.data import arrow_tables, parquet
+from streamsvm.data import arrow_tables, coded_stretches, parquet, table_encoder
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.readers import ingest
+from streamsvm.data.shared_scratch import ScratchFile, SharedFolder
 from streamsvm.data.tables import Columns
+from streamsvm.errors import InputError, IntegrityError
+from streamsvm.numeric.encoding import Encoding
+from streamsvm.training import encode_on_workers, write_on_workers
+from streamsvm.training import ingest_on_workers as module
 from streamsvm.training.ingest_on_workers import ingest_on_workers
-from tests.training.ingested_files import read_bytes
-from tests.training.test_ingest_on_workers import here
+from tests.object_server import ObjectServer
+from tests.training.ingested_files import WORKS, add_dates, make_table, read_bytes, write_csv
+from tests.training.test_ingest_on_workers import here, on_workers
 
-__all__ = ["here"]
+__all__ = ["here", "on_workers"]
 pytestmark = pytest.mark.once
 
-WORKS = ["Private", 'Self "emp"', "none, yet", "State-gov", "Größe"]
 ONE_HOT = Columns(index="id", one_hot=("auto",), missing="mean")
-
-
-def make_table(seed: int, n: int, works: list[str] = WORKS, mark: str = ".") -> dict[str, list[str]]:
-    """A table of texts: values are missing, and most categories come late."""
-    rng = random.Random(seed)
-    return {
-        "id": [f"row {i}" for i in range(n)],
-        "age": [rng.choice(["", "?", *(str(rng.randrange(17, 90)) for _ in range(8))]) for _ in range(n)],
-        "work": [rng.choice(works[: 1 + i * len(works) // n]) for i in range(n)],
-        "hours": [f"{rng.gauss(40, 10):.3f}".replace(".", mark) for _ in range(n)],
-        "city": [rng.choice(["", *(f"city {k}" for k in range(30))]) for _ in range(n)],
-        "label": [rng.choice([">50K", "<=50K"]) for _ in range(n)],
-    }
-
-
-def add_dates(table: dict[str, list[str]]) -> dict[str, list[str]]:
-    dates = [f"20{10 + i % 14}-03-{1 + i % 28:02}" if i % 9 else "" for i in range(len(table["id"]))]
-    return {**table, "joined": dates}
-
-
-def write_csv(path: Path, table: dict[str, list[str]], sep: str = ",") -> Path:
-    lines = [
-        sep.join(f'"{cell.replace(chr(34), 2 * chr(34))}"' for cell in row) for row in zip(*table.values(), strict=True)
-    ]
-    path.write_text("\n".join([sep.join(table), *lines]) + "\n")
-    return path
 
 
 def write_parquet(path: Path, table: dict[str, list[str]]) -> Path:
@@ -101,6 +84,43 @@ def test_csv(options: str, columns: str, dated: bool, here: None, tmp_path: Path
     require_same(paths, COLUMNS[columns], OPTIONS[options])
 
 
+def test_columns_of_dates_alone(here: None, tmp_path: Path) -> None:
+    """Which are encoded without an option."""
+    table = add_dates(make_table(0, 100))
+    wanted = {name: [cell or "2024-01-01" for cell in table[name]] for name in ("hours", "joined", "label")}
+    made = require_same([write_csv(tmp_path / "a.csv", wanted)], Columns(), OPTIONS["shuffled"])
+    assert made.encoding is not None
+    assert [column.kind for column in made.encoding.columns] == ["number", "date"]
+
+
+def test_decimal_commas(here: None, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", make_table(0, 100, mark=","), ";")
+    require_same([path], replace(ONE_HOT, decimal=","), OPTIONS["shuffled"])
+
+
+def test_a_compressed_file_has_codes_in_several_files(
+    here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one stretch, which does not fit into memory."""
+    monkeypatch.setattr(coded_stretches, "FILE_BYTES", 500)
+    path = write_csv(tmp_path / "a.csv", make_table(0, 150))
+    packed = tmp_path / "a.csv.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    require_same([packed], ONE_HOT, OPTIONS["shuffled"])
+
+
+def test_an_object_store(here: None, server: ObjectServer, tmp_path: Path) -> None:
+    """Files and dataset are there, and so are the codes meanwhile."""
+    path = write_csv(tmp_path / "a.csv", make_table(0, 150))
+    server.objects["bucket/a.csv"] = path.read_bytes()
+    ingest("s3://bucket/a.csv", tmp_path / "alone.zarr", columns=ONE_HOT, options=OPTIONS["scaled"])
+    ingest_on_workers(["s3://bucket/a.csv"], "s3://bucket/d.zarr", ONE_HOT, OPTIONS["scaled"])
+    found = {key: content for key, content in server.objects.items() if "d.zarr" in key}
+    alone = read_bytes(tmp_path / "alone.zarr")
+    assert found == {f"bucket/d.zarr/{name}": content for name, content in alone.items()}
+    assert any("/codes-0-0" in request.key for request in server.requests if request.method == "PUT")
+
+
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "_PIECE_BYTES", 16 * 8 * 5)
@@ -115,3 +135,131 @@ def test_parquet(options: str, columns: str, dated: bool, here: None, small_piec
     tables = make_table(0, 150), make_table(1, 70, [*WORKS, "Astronaut"])
     paths = [write_parquet(tmp_path / f"{k}.parquet", add_dates(t) if dated else t) for k, t in enumerate(tables)]
     require_same(paths, COLUMNS[columns], OPTIONS[options])
+
+
+def late(table: dict[str, list[str]], column: str, value: str, at: int = 120) -> dict[str, list[str]]:
+    """The table with a value in one of its last rows."""
+    return {**table, column: [*table[column][:at], value, *table[column][at + 1 :]]}
+
+
+TABLE = make_table(0, 150)
+NO_NAMES = replace(ONE_HOT, index=None, drop=("id",))
+FAULTS = {
+    "a word": ([late(TABLE, "hours", "many")], ONE_HOT, "0.csv:122:4: "),
+    "of two words the first": ([late(late(TABLE, "hours", "many"), "age", "old", 60)], ONE_HOT, "old"),
+    "missing": ([late(TABLE, "hours", "")], Columns(hash_bits=5, drop=("age",)), "missing value"),
+    "no label": ([late(TABLE, "label", "")], ONE_HOT, "label missing"),
+    "no weight": ([late(TABLE, "hours", "-1")], replace(ONE_HOT, sample_weight="hours"), "is negative"),
+    "a date": ([late(add_dates(TABLE), "joined", "yesterday")], ONE_HOT, "not a date"),
+    "infinite": ([late(TABLE, "age", "inf")], replace(ONE_HOT, missing="zero"), "infinite"),
+    "a long category": ([late(TABLE, "work", 1001 * "x")], ONE_HOT, "1,001 characters"),
+    "too many categories": ([TABLE, make_table(1, 90, [f"work {k}" for k in range(50)])], NO_NAMES, "more than 50"),
+    "other columns": ([TABLE, add_dates(TABLE)], ONE_HOT, "not those of the file before"),
+    "no column": ([TABLE], replace(ONE_HOT, one_hot=("wrok",)), "is 'work' meant"),
+    "no choice": ([TABLE], Columns(index="id"), "--one-hot"),
+    "no rows": ([TABLE, {name: [] for name in TABLE}], ONE_HOT, "1.csv: no rows"),
+    "a regression": ([TABLE], NO_NAMES, "a target is a number"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_have_the_message_of_one_process_and_leave_nothing(
+    name: str, here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_encoder, "MOST_CATEGORIES", 50)
+    tables, columns, told = FAULTS[name]
+    options = IngestOptions(regression=name == "a regression")
+    paths = [write_csv(tmp_path / f"{k}.csv", table) for k, table in enumerate(tables)]
+    with pytest.raises(InputError) as alone:
+        ingest(paths, tmp_path / "alone.zarr", columns=columns, options=options)
+    with pytest.raises(InputError) as shared:
+        ingest_on_workers(paths, tmp_path / "shared.zarr", columns, options)
+    assert str(shared.value) == str(alone.value)
+    assert told in str(alone.value)
+    assert sorted(os.listdir(tmp_path)) == [path.name for path in paths]
+
+
+def test_of_too_many_categories_and_a_word_the_first_is_told(
+    here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of 60 rows are categories; the word comes before that, in the same stretch, and in another one."""
+    monkeypatch.setattr(table_encoder, "MOST_CATEGORIES", 60)
+    columns, told = Columns(one_hot=("id",), drop=("work", "city"), missing="mean"), list[bool]()
+    for at in range(45, 100, 5):
+        path = write_csv(tmp_path / "a.csv", late(TABLE, "hours", "many", at))
+        with pytest.raises(InputError) as alone:
+            ingest(path, tmp_path / "alone.zarr", columns=columns)
+        with pytest.raises(InputError) as shared:
+            ingest_on_workers([path], tmp_path / "shared.zarr", columns, IngestOptions())
+        assert str(shared.value) == str(alone.value)
+        told.append("more than 60 different values" in str(alone.value))
+    assert told == sorted(told)
+    assert set(told) == {False, True}
+
+
+def test_a_missing_value_of_parquet_is_told_with_its_row(here: None, small_pieces: None, tmp_path: Path) -> None:
+    table = {name: [cell or "?" for cell in cells] for name, cells in late(TABLE, "hours", "nan").items()}
+    paths = [write_parquet(tmp_path / "0.parquet", TABLE), write_parquet(tmp_path / "1.parquet", table)]
+    columns = Columns(drop=("id", "age"), hash_bits=5)
+    with pytest.raises(InputError) as alone:
+        ingest(paths, tmp_path / "alone.zarr", columns=columns)
+    with pytest.raises(InputError) as shared:
+        ingest_on_workers(paths, tmp_path / "shared.zarr", columns, IngestOptions())
+    assert str(shared.value) == str(alone.value)
+
+
+def test_a_column_of_names_is_told(here: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_csv(tmp_path / "a.csv", make_table(0, 150))
+    require_same([path], Columns(one_hot=("auto",), missing="zero"), IngestOptions())
+    alone, shared = (record.message for record in caplog.records if "categories in" in record.message)
+    assert shared == alone
+
+
+def test_damaged_codes_are_named(here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a worker reads them to encode them."""
+    put = encode_on_workers.put_encoding
+
+    def damage(scratch: SharedFolder, encoding: Encoding) -> ScratchFile:
+        file = scratch.folder / "codes-1-0"
+        content = bytearray(file.read_bytes())
+        content[200] ^= 1
+        file.write_bytes(content)
+        return put(scratch, encoding)
+
+    monkeypatch.setattr(encode_on_workers, "put_encoding", damage)
+    path = write_csv(tmp_path / "a.csv", TABLE)
+    with pytest.raises(IntegrityError, match=r"codes-1-0: is damaged"):
+        ingest_on_workers([path], tmp_path / "d.zarr", ONE_HOT, IngestOptions())
+    assert os.listdir(tmp_path) == ["a.csv"]
+
+
+def test_tasks_are_sent_no_categories(here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be 20,000, of 1,000 characters each; a scratch file has them."""
+    sent = list[bytes]()
+    for of in (module, write_on_workers):
+
+        def carry_out(*given: Any, before: Any = of.carry_out) -> Any:
+            sent.extend(pickle.dumps(each) for each in given[3])
+            return before(*given)
+
+        monkeypatch.setattr(of, "carry_out", carry_out)
+    ingest_on_workers([write_csv(tmp_path / "a.csv", TABLE)], tmp_path / "d.zarr", ONE_HOT, IngestOptions())
+    assert len(sent) > 3
+    assert not any(b"city 17" in each for each in sent)
+
+
+# --- on real workers
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_two_workers(kind: str, on_workers: None, tmp_path: Path) -> None:
+    write = write_csv if kind == "csv" else write_parquet
+    paths = [write(tmp_path / f"{k}.{kind}", add_dates(make_table(k, 200))) for k in range(4)]
+    require_same(paths, replace(ONE_HOT, one_hot=("work",), hash_bits=6), OPTIONS["scaled"])
+
+
+def test_a_fault_on_a_worker(on_workers: None, tmp_path: Path) -> None:
+    paths = [write_csv(tmp_path / f"{k}.csv", late(TABLE, "hours", "many") if k else TABLE) for k in range(3)]
+    with pytest.raises(InputError, match=r"1\.csv:122:4: column hours: not a number: 'many'"):
+        ingest_on_workers(paths, tmp_path / "d.zarr", ONE_HOT, IngestOptions())
+    assert sorted(os.listdir(tmp_path)) == ["0.csv", "1.csv", "2.csv"]
