@@ -37,13 +37,14 @@ WORKS = ["Private", 'Self "emp"', "none, yet", "State-gov", "Größe"]
 
 
 def make_table(seed: int, n: int, works: list[str] = WORKS, mark: str = ".") -> dict[str, list[str]]:
-    """A table of texts: values are missing, and most categories come late."""
+    """A table of texts: values are missing, most categories come late, and sums of sizes are rounded."""
     rng = random.Random(seed)
     return {
         "id": [f"row {i}" for i in range(n)],
         "age": [rng.choice(["", "?", *(str(rng.randrange(17, 90)) for _ in range(8))]) for _ in range(n)],
         "work": [rng.choice(works[: 1 + i * len(works) // n]) for i in range(n)],
         "hours": [f"{rng.gauss(40, 10):.3f}".replace(".", mark) for _ in range(n)],
+        "size": [repr(10 ** rng.uniform(-9, 9)).replace(".", mark) for _ in range(n)],
         "city": [rng.choice(["", *(f"city {k}" for k in range(30))]) for _ in range(n)],
         "label": [rng.choice([">50K", "<=50K"]) for _ in range(n)],
     }

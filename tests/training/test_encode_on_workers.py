@@ -123,8 +123,8 @@ def test_an_object_store(here: None, server: ObjectServer, tmp_path: Path) -> No
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "_PIECE_BYTES", 16 * 8 * 5)
-    monkeypatch.setattr(arrow_tables, "PIECE_BYTES", 16 * 8 * 5)
+    monkeypatch.setattr(parquet, "_PIECE_BYTES", 16 * 8 * 6)
+    monkeypatch.setattr(arrow_tables, "PIECE_BYTES", 16 * 8 * 6)
 
 
 @pytest.mark.covering(2)
@@ -182,30 +182,33 @@ def test_faults_have_the_message_of_one_process_and_leave_nothing(
 def test_of_too_many_categories_and_a_word_the_first_is_told(
     here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The names of 60 rows are categories; the word comes before that, in the same stretch, and in another one."""
-    monkeypatch.setattr(table_encoder, "MOST_CATEGORIES", 60)
+    """The names of 50 rows are categories; the word comes before that, in the same stretch, and in another one."""
+    monkeypatch.setattr(table_encoder, "MOST_CATEGORIES", 50)
     columns, told = Columns(one_hot=("id",), drop=("work", "city"), missing="mean"), list[bool]()
-    for at in range(45, 100, 5):
+    for at in range(40, 80, 3):
         path = write_csv(tmp_path / "a.csv", late(TABLE, "hours", "many", at))
         with pytest.raises(InputError) as alone:
             ingest(path, tmp_path / "alone.zarr", columns=columns)
         with pytest.raises(InputError) as shared:
             ingest_on_workers([path], tmp_path / "shared.zarr", columns, IngestOptions())
         assert str(shared.value) == str(alone.value)
-        told.append("more than 60 different values" in str(alone.value))
+        told.append("more than 50 different values" in str(alone.value))
     assert told == sorted(told)
     assert set(told) == {False, True}
 
 
 def test_a_missing_value_of_parquet_is_told_with_its_row(here: None, small_pieces: None, tmp_path: Path) -> None:
-    table = {name: [cell or "?" for cell in cells] for name, cells in late(TABLE, "hours", "nan").items()}
-    paths = [write_parquet(tmp_path / "0.parquet", TABLE), write_parquet(tmp_path / "1.parquet", table)]
+    table = {name: [cell or "none" for cell in cells] for name, cells in TABLE.items()}
+    paths = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+    for path, each in zip(paths, (table, late(table, "hours", "nan")), strict=True):
+        write_parquet(path, each)
     columns = Columns(drop=("id", "age"), hash_bits=5)
     with pytest.raises(InputError) as alone:
         ingest(paths, tmp_path / "alone.zarr", columns=columns)
     with pytest.raises(InputError) as shared:
         ingest_on_workers(paths, tmp_path / "shared.zarr", columns, IngestOptions())
     assert str(shared.value) == str(alone.value)
+    assert "1.parquet: row 121, column hours: missing value" in str(alone.value)
 
 
 def test_a_column_of_names_is_told(here: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
