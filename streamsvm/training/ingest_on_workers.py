@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 REMEDY = "or use a smaller --chunk-bytes"
+SCALED_BYTES = 72  # of a hashed feature: five statistics, two sums of a piece, and the scaling, float64 each
 
 
 def ingest_on_workers(
@@ -119,10 +120,11 @@ def ingest_on_workers(
     first, encoder = _read_first(paths, kind, columns, encoded)
     seed = None if first.qid is not None else options.shuffle
     chunk_bytes = max(LARGEST_CHUNK_BYTES, options.chunk_bytes or 0)
+    scaled = 0 if columns.hash_bits is None or options.scale == "none" else SCALED_BYTES << columns.hash_bits
     opened = partial(
         open_workers,
         load=partial(compile_ingest, kind, columns.hash_bits is not None),
-        need_bytes=5 * RUN_BYTES + 3 * chunk_bytes + is_remote(destination) * 2 * (AHEAD_BYTES + PUT_BYTES),
+        need_bytes=5 * RUN_BYTES + 3 * chunk_bytes + is_remote(destination) * 2 * (AHEAD_BYTES + PUT_BYTES) + scaled,
         budget_bytes=memory_bytes,
         workers=workers,
         scheduler=scheduler,

@@ -251,6 +251,21 @@ def test_tasks_are_sent_no_categories(here: None, tmp_path: Path, monkeypatch: p
     assert not any(b"city 17" in each for each in sent)
 
 
+def test_the_memory_of_hashed_features_is_planned(here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five statistics of each, two sums of a piece, and the scaling: 9 float64."""
+    needs, opened = list[int](), module.open_workers
+
+    def open_workers(**given: Any) -> Any:
+        needs.append(given["need_bytes"])
+        return opened(**given)
+
+    monkeypatch.setattr(module, "open_workers", open_workers)
+    path, columns = write_csv(tmp_path / "a.csv", TABLE), Columns(index="id", hash_bits=10, missing="zero")
+    for scale in ("none", "maxabs"):
+        ingest_on_workers([path], tmp_path / scale, columns, IngestOptions(scale=scale))
+    assert needs[1] - needs[0] == 9 * 8 * 2**10
+
+
 # --- on real workers
 
 
