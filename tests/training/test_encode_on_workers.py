@@ -93,9 +93,20 @@ def test_columns_of_dates_alone(here: None, tmp_path: Path) -> None:
     assert [column.kind for column in made.encoding.columns] == ["number", "date"]
 
 
-def test_decimal_commas(here: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [ONE_HOT, Columns(drop=("id", "age", "work", "city"))])
+def test_decimal_commas(columns: Columns, here: None, tmp_path: Path) -> None:
+    """Numbers alone have no encoding that is recorded."""
     path = write_csv(tmp_path / "a.csv", make_table(0, 100, mark=","), ";")
-    require_same([path], replace(ONE_HOT, decimal=","), OPTIONS["shuffled"])
+    made = require_same([path], replace(columns, decimal=","), OPTIONS["shuffled"])
+    assert (made.encoding is None) == (columns != ONE_HOT)
+
+
+def test_queries_weights_and_groups(here: None, tmp_path: Path) -> None:
+    """Rows of queries keep their order."""
+    table = {**make_table(0, 150), "query": [f"q{i // 5}" for i in range(150)]}
+    columns = replace(ONE_HOT, qid="query", sample_weight="size", groups="city")
+    table["city"] = [cell or "none" for cell in table["city"]]
+    require_same([write_csv(tmp_path / "a.csv", table)], columns, OPTIONS["shuffled"])
 
 
 def test_a_compressed_file_has_codes_in_several_files(
