@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.data.parquet import READ_OPTIONS, name_file
+from streamsvm.data.parquet import READ_OPTIONS, cut_batches, name_file
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
@@ -64,7 +64,7 @@ def read_arrow(
             for batch in file.read(wanted):
                 for start in range(0, batch.num_rows, most_rows):
                     piece = batch.slice(start, most_rows)
-                    rows = _read_piece(piece, layout, encoder, file.explain, n_rows, numbers)
+                    rows = read_piece(piece, layout, encoder, file.explain, n_rows, numbers)
                     numbers = has_number_labels(rows)
                     n_rows += rows.n_rows
                     yield rows
@@ -72,7 +72,7 @@ def read_arrow(
             raise InputError(f"{show_name(path)}: no rows")
 
 
-def _read_piece(
+def read_piece(
     piece: Any,
     layout: TableLayout,
     encoder: TableEncoder,
@@ -80,6 +80,11 @@ def _read_piece(
     n_before: int,
     numbers: bool | None,
 ) -> SourceRows:
+    """Return the codes of a piece, after `n_before` rows of its file; explain: see Opened.
+
+    numbers: whether the labels of the pieces before are numbers. Raises InputError for a bad value.
+    """
+
     def place(j: int) -> Place:
         return lambda i: f"{layout.where}: {explain(n_before + i)}, column {layout.names[j]}"
 
@@ -99,7 +104,8 @@ def _read_piece(
     return to_source_rows(X, vectors, None, numbers)
 
 
-def _name_row(i: int) -> str:
+def name_row(i: int) -> str:
+    """Return where a row of Parquet, Arrow or ORC stands."""
     return f"row {i + 1}"
 
 
@@ -117,9 +123,9 @@ def open_parquet(path: str) -> Iterator[Opened]:
         def read(wanted: list[str]) -> Iterator[Any]:
             check_pages(pages, set(wanted))
             most_rows = max(1, min(PIECE_ROWS, PIECE_BYTES // (8 * len(wanted))))
-            yield from file.iter_batches(most_rows, columns=wanted)
+            yield from cut_batches(file.iter_batches(most_rows, columns=wanted), repeat(most_rows))
 
-        yield Opened(tuple(file.schema_arrow.names), read, _name_row)
+        yield Opened(tuple(file.schema_arrow.names), read, name_row)
 
 
 @contextmanager
@@ -139,7 +145,7 @@ def open_ipc(path: str) -> Iterator[Opened]:
                 batch.validate(full=True)  # a damaged file may lead out of its arrays
                 yield batch.select(wanted)
 
-        yield Opened(tuple(file.schema.names), read, _name_row)
+        yield Opened(tuple(file.schema.names), read, name_row)
 
 
 @contextmanager
@@ -152,7 +158,7 @@ def open_orc(path: str) -> Iterator[Opened]:
             for k in range(file.nstripes):
                 yield file.read_stripe(k, columns=wanted)
 
-        yield Opened(tuple(file.schema.names), read, _name_row)
+        yield Opened(tuple(file.schema.names), read, name_row)
 
 
 @contextmanager

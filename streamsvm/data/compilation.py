@@ -21,9 +21,14 @@ def compile_parser(name: str) -> None:
         load_or_compile_here(name, run_parser)
 
 
-def compile_ingest(kind: str) -> None:
-    """Load what a worker needs for an ingest: the parser of a format, and the functions that count and permute rows."""
+def compile_ingest(kind: str, hashes: bool) -> None:
+    """Load what a worker needs for an ingest: the parser of a format, and the functions that count and permute rows.
+
+    hashes: whether texts are hashed.
+    """
     compile_parser(kind)
+    if hashes:
+        compile_parser("hash")
     load_or_compile_here("rows", run_row_functions)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
@@ -117,27 +118,45 @@ def read_csv_table(
     """
     names: tuple[str, ...] | None = None
     numbers: bool | None = None
+    with unjoined_pool(threads, "csv") as pool:
+        for path in map(str, paths):
+            n_rows = 0
+            with closing(read_blocks(path, columns, names, block_bytes or BLOCK_BYTES)) as blocks:
+                for layout, rows in parse_blocks(_settle(blocks, encoder), encoder, pool, threads, numbers):
+                    names = layout.names
+                    if rows is not None:
+                        numbers = has_number_labels(rows)
+                        n_rows += rows.n_rows
+                        yield rows
+                    del rows  # before the next block is read
+            if n_rows == 0:
+                raise InputError(f"{show_name(path)}: no rows")
+
+
+def parse_blocks(
+    blocks: Iterator[tuple[TableLayout, Block]],
+    encoder: TableEncoder,
+    pool: ThreadPoolExecutor,
+    threads: int,
+    numbers: bool | None,
+) -> Iterator[tuple[TableLayout, SourceRows | None]]:
+    """Yield the codes of blocks, each with its layout, and None for a block without rows.
+
+    numbers: whether the labels of the blocks before are numbers.
+    """
 
     def read(part: tuple[TableLayout, Block]) -> tuple[Cells, Codes]:
         cells = Cells(*part)
         return cells, encoder.read(cells.features, cells.place)
 
-    with unjoined_pool(threads, "csv") as pool:
-        for path in map(str, paths):
-            n_rows = 0
-            with closing(read_blocks(path, columns, names, block_bytes or BLOCK_BYTES)) as blocks:
-                for (layout, _), (cells, codes) in work_ahead(_settle(blocks, encoder), read, pool, threads + 1):
-                    names = layout.names
-                    X = encoder.take_note(codes)
-                    if not len(X):
-                        continue
-                    rows = to_source_rows(X, cells.read_vectors(numbers, columns.decimal), None, numbers)
-                    numbers = has_number_labels(rows)
-                    n_rows += rows.n_rows
-                    yield rows
-                    del rows, cells, codes, X  # before the next block is read
-            if n_rows == 0:
-                raise InputError(f"{show_name(path)}: no rows")
+    for (layout, _), (cells, codes) in work_ahead(blocks, read, pool, threads + 1):
+        X, rows = encoder.take_note(codes), None
+        if len(X):
+            decimal = encoder.asked.decimal
+            rows = to_source_rows(X, cells.read_vectors(numbers, decimal), None, numbers)
+            numbers = has_number_labels(rows)
+        yield layout, rows
+        del rows, cells, codes, X  # before the next block is read
 
 
 def _settle(blocks: Iterator[tuple[TableLayout, Block]], encoder: TableEncoder) -> Iterator[tuple[TableLayout, Block]]:

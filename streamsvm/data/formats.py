@@ -90,7 +90,8 @@ def _encode(read_codes: ReadCodes) -> Callable[[Paths, Columns], Iterator[Source
     """Return the reader of tables of which the user asks for nothing that only the last row decides."""
 
     def read(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
-        from streamsvm.data.table_encoder import TableEncoder, encode_rows
+        from streamsvm.data.encoded_rows import encode_rows
+        from streamsvm.data.table_encoder import TableEncoder
 
         encoder = TableEncoder(columns)
         return encode_rows(read_codes(paths, columns, encoder), encoder, None, paths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import IO, Any
 
@@ -54,7 +55,8 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
             names = layout.names
             check_pages(pages, set(_list_wanted(layout)))
             most_rows = _count_piece_rows(layout, piece_rows)
-            for rows in _read_batches(file.iter_batches(most_rows, columns=_list_wanted(layout)), layout, 0, numbers):
+            batches = cut_batches(file.iter_batches(most_rows, columns=_list_wanted(layout)), repeat(most_rows))
+            for rows in _read_batches(batches, layout, 0, numbers):
                 numbers = has_number_labels(rows)
                 n_rows += rows.n_rows
                 yield rows
@@ -118,30 +120,52 @@ def cut_parquet(path: str, columns: Columns, piece_rows: int = 65536) -> tuple[T
 
 def read_pieces(path: str, layout: TableLayout, starts: Sequence[int], numbers: bool | None) -> Iterator[SourceRows]:
     """Yield the pieces of a file that begin at these rows; see cut_parquet. Raises InputError as read_parquet does."""
+    with open_batches(path, layout, starts) as batches:
+        yield from _read_batches(batches, layout, starts[0], numbers)
+
+
+@contextmanager
+def open_batches(path: str, layout: TableLayout, starts: Sequence[int]) -> Iterator[Iterator[Any]]:
+    """Yield the batches of a file that begin at these rows. Raises InputError if they are not as long as planned."""
     with _open(path) as (file, _):
         limits = np.cumsum([0, *(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))])
         first, last = np.searchsorted(limits, (starts[0], starts[-1] - 1), side="right") - 1
         sizes = np.diff(starts).tolist()
-        batches = file.iter_batches(sizes[0], row_groups=range(first, last + 1), columns=_list_wanted(layout))
-        pieces = _cut_batches(batches, starts[0] - int(limits[first]), sizes)
-        n_rows = 0
-        for rows in _read_batches(pieces, layout, starts[0], numbers):
-            n_rows += rows.n_rows
-            yield rows
-        _check_count(path, n_rows, starts[-1] - starts[0])
+
+        def read() -> Iterator[Any]:
+            batches = file.iter_batches(sizes[0], row_groups=range(first, last + 1), columns=_list_wanted(layout))
+            n_rows = 0
+            for batch in cut_batches(batches, iter(sizes), starts[0] - int(limits[first])):
+                n_rows += batch.num_rows
+                yield batch
+            _check_count(path, n_rows, starts[-1] - starts[0])
+
+        yield read()
 
 
-def _cut_batches(batches: Iterator[Any], skip: int, sizes: Sequence[int]) -> Iterator[Any]:
-    """Yield the rows behind the first `skip` ones in batches of these sizes."""
-    pyarrow, waiting, left = import_pyarrow("pyarrow"), list[Any](), list(sizes)
+def cut_batches(batches: Iterator[Any], sizes: Iterator[int], skip: int = 0) -> Iterator[Any]:
+    """Yield the rows behind the first `skip` ones in batches of these sizes; the last may be shorter.
+
+    pyarrow cuts where the dictionary of a column changes, and so at row groups. The cuts here depend on sizes alone.
+    """
+    waiting, left = list[Any](), next(sizes, 0)
     for each in batches:
         batch, skip = each.slice(min(skip, each.num_rows)), max(0, skip - each.num_rows)
         while batch.num_rows and left:
-            part = batch.slice(0, left[0] - sum(one.num_rows for one in waiting))
-            waiting, batch = [*waiting, part], batch.slice(part.num_rows)
-            if sum(one.num_rows for one in waiting) == left[0]:
-                yield pyarrow.Table.from_batches(waiting).combine_chunks().to_batches()[0]
-                waiting, left = [], left[1:]
+            waiting.append(batch.slice(0, left))
+            left, batch = left - waiting[-1].num_rows, batch.slice(waiting[-1].num_rows)
+            if not left:
+                yield _join(waiting)
+                waiting, left = [], next(sizes, 0)
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(batches: list[Any]) -> Any:
+    """Return batches as one."""
+    if len(batches) == 1:
+        return batches[0]
+    return import_pyarrow("pyarrow").Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 @contextmanager

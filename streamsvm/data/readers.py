@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
 from streamsvm.urls import is_remote
+
+if TYPE_CHECKING:
+    from streamsvm.data.table_encoder import TableEncoder
 
 HUGGING_FACE_ROWS = 10_000  # of a data set of Hugging Face that are read at a time
 
@@ -231,16 +234,27 @@ def open_files(
     if columns.encoding is not None and about.read_codes is None:  # the rows are features already
         index = None if columns.index == columns.encoding.index else columns.index
         columns = replace(columns, encoding=None, index=index)
+    if about.read_codes is None or not columns.needs_encoder:
+        refuse_unread(join_names(paths), kind, columns)
+        compile_parser(kind)
+        return about.read(paths, columns)
+    from streamsvm.data.encoded_rows import encode_rows
+
+    pieces, encoder = open_codes(paths, kind, columns)
+    return encode_rows(pieces, encoder, scratch, paths)
+
+
+def open_codes(paths: Sequence[str | Path], kind: str, columns: Columns) -> tuple[Iterator[SourceRows], TableEncoder]:
+    """Return the rows of tables of one format with the codes of their columns, and the encoder that makes them."""
+    from streamsvm.data.table_encoder import TableEncoder
+
     refuse_unread(join_names(paths), kind, columns)
     compile_parser(kind)
+    encoder, about = TableEncoder(columns), find_format(kind)
     if columns.hash_bits is not None or (columns.encoding is not None and columns.encoding.bits is not None):
         compile_parser("hash")
-    if about.read_codes is None or not columns.needs_encoder:
-        return about.read(paths, columns)
-    from streamsvm.data.table_encoder import TableEncoder, encode_rows
-
-    encoder = TableEncoder(columns)
-    return encode_rows(about.read_codes(paths, columns, encoder), encoder, scratch, paths)
+    assert about.read_codes is not None
+    return about.read_codes(paths, columns, encoder), encoder
 
 
 def open_frame(
@@ -248,8 +262,9 @@ def open_frame(
 ) -> Iterator[SourceRows]:
     """Return the rows of a frame, whose columns are encoded; vectors: labels and the like by role, or None."""
     from streamsvm.data.arrow_tables import read_arrow
+    from streamsvm.data.encoded_rows import encode_rows
     from streamsvm.data.frames import open_pieces
-    from streamsvm.data.table_encoder import TableEncoder, encode_rows
+    from streamsvm.data.table_encoder import TableEncoder
 
     given = {role: values for role, values in vectors.items() if values is not None}
     named: dict[str, Any] = {role: f"({role})" for role in given}

@@ -5,7 +5,7 @@ The file has no name, so that nothing is left of it however the process ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -31,14 +31,24 @@ class ScratchRows(AbstractContextManager["ScratchRows"]):
 
     def add(self, rows: SourceRows) -> None:
         """Set a piece aside."""
-        given = [name for name in ARRAYS if getattr(rows, name) is not None]
-        for name in given:
-            np.lib.format.write_array(self._file, np.ascontiguousarray(getattr(rows, name)), allow_pickle=False)
-        self._pieces.append(given)
+        self._pieces.append(write_piece(self._file, rows))
 
     def read(self) -> Iterator[SourceRows]:
         """Yield all pieces in their order."""
         self._file.seek(0)
         for given in self._pieces:
-            arrays: dict[str, Any] = {name: np.lib.format.read_array(self._file, allow_pickle=False) for name in given}
-            yield replace(SourceRows(arrays.pop("X")), **arrays)
+            yield read_piece(self._file, given)
+
+
+def write_piece(file: Any, rows: SourceRows) -> list[str]:
+    """Write dense rows, and return the names of the fields that they have."""
+    given = [name for name in ARRAYS if getattr(rows, name) is not None]
+    for name in given:
+        np.lib.format.write_array(file, np.ascontiguousarray(getattr(rows, name)), allow_pickle=False)
+    return given
+
+
+def read_piece(file: Any, given: Sequence[str]) -> SourceRows:
+    """Return the next rows of a file, which have these fields."""
+    arrays: dict[str, Any] = {name: np.lib.format.read_array(file, allow_pickle=False) for name in given}
+    return replace(SourceRows(arrays.pop("X")), **arrays)

@@ -17,7 +17,7 @@ from streamsvm.data.shared_scratch import SharedScratch, read_ranges
 from streamsvm.data.survey import Survey
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.files import pack_arrays, unpack_arrays
-from streamsvm.numeric.scaling import FeatureStatistics
+from streamsvm.numeric.scaling import FeatureStatistics, StoredFeatures
 
 COUNTS = ("n_rows", "n_features", "n_items", "longest_row")  # of a survey
 STATISTICS = tuple(each.name for each in fields(FeatureStatistics))
@@ -30,7 +30,7 @@ class SetAside:
     survey: Survey
     segments: SegmentWriter
     n_pieces: int
-    statistics: tuple[FeatureStatistics, ...]
+    statistics: tuple[StoredFeatures, ...]
 
 
 def record_set_aside(scratch: SharedScratch, name: str, found: SetAside) -> None:
@@ -47,7 +47,8 @@ def record_set_aside(scratch: SharedScratch, name: str, found: SetAside) -> None
         "segments": [[each.name, each.n_rows, each.n_items, columns.index(each.columns)] for each in writer.segments],
         "writer": [writer.name, writer.n_runs, writer.counts_items, writer.row_bytes, writer.is_sparse],
     }
-    arrays = {f"{each}-{k}": getattr(one, each) for k, one in enumerate(found.statistics) for each in STATISTICS}
+    arrays = {f"features-{k}": features for k, (features, _) in enumerate(found.statistics)}
+    arrays |= {f"{each}-{k}": getattr(one, each) for k, (_, one) in enumerate(found.statistics) for each in STATISTICS}
     arrays |= {"labels": np.array(sorted(survey.labels)), "rows": writer.rows, "items": writer.items}
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     scratch.keep(_name_record(name), pack_arrays(arrays))
@@ -86,9 +87,11 @@ def _unpack(scratch: SharedScratch, arrays: dict[str, Any], survey: Survey) -> S
     )
     columns = [tuple(Column(*each) for each in group) for group in about["columns"]]
     writer.segments = [Segment(each, n_runs, rows, items, columns[at]) for each, rows, items, at in about["segments"]]
-    n_statistics = sum(each.startswith(f"{STATISTICS[0]}-") for each in arrays)
-    statistics = (FeatureStatistics(*(arrays[f"{each}-{k}"] for each in STATISTICS)) for k in range(n_statistics))
-    return SetAside(survey, writer, about["n_pieces"], tuple(statistics))
+    statistics = tuple(
+        StoredFeatures(arrays[f"features-{k}"], FeatureStatistics(*(arrays[f"{each}-{k}"] for each in STATISTICS)))
+        for k in range(sum(each.startswith("features-") for each in arrays))
+    )
+    return SetAside(survey, writer, about["n_pieces"], statistics)
 
 
 def _is_whole(scratch: SharedScratch, segment: Segment) -> bool:

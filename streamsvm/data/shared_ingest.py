@@ -9,6 +9,8 @@ from itertools import islice
 
 import numpy as np
 
+from streamsvm.data.coded_stretches import get_encoding, read_coded
+from streamsvm.data.encoded_rows import encode_features
 from streamsvm.data.ingest import MOST_CLASSES, count_part_rows
 from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.placed_array import PlacedArray
@@ -18,14 +20,16 @@ from streamsvm.data.range_record import find_range, record_range
 from streamsvm.data.segments import SegmentWriter, hash_text
 from streamsvm.data.set_aside import SetAside, find_set_aside, record_set_aside
 from streamsvm.data.shared_runs import Run, draw_runs, read_runs
-from streamsvm.data.shared_scratch import SharedScratch
+from streamsvm.data.shared_scratch import ScratchFile, SharedScratch
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import SpilledRows
-from streamsvm.data.stretches import Stretch, read_stretch
+from streamsvm.data.stretches import Stretch, read_codes, read_stretch
 from streamsvm.data.survey import Survey
+from streamsvm.data.table_encoder import TableEncoder
+from streamsvm.data.values import has_number_labels
 from streamsvm.data.writer import Shape
 from streamsvm.numeric.rows import Rows
-from streamsvm.numeric.scaling import FeatureStatistics, Scaling
+from streamsvm.numeric.scaling import FeatureStatistics, Scaling, StoredFeatures
 
 WRITERS = 4  # chunks of a task that are written at once, each of another array
 
@@ -50,6 +54,10 @@ class Source:
         Where rows are set aside.
     step_aside : callable
         Lets a worker begin its next task, while the one that calls it waits for what it writes.
+    encoder : TableEncoder or None
+        The encoder of a table that has seen no rows, if columns are encoded.
+    encoding : ScratchFile or None
+        Where the encoding is, if it became known when all rows were read. Their codes are set aside then.
     """
 
     name: str
@@ -60,6 +68,13 @@ class Source:
     n_runs: int
     scratch: SharedScratch
     step_aside: Callable[[], None]
+    encoder: TableEncoder | None = None
+    encoding: ScratchFile | None = None
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the source has dense rows."""
+        return isinstance(self.first.X, np.ndarray) and not (self.encoder is not None and self.encoder.is_sparse)
 
 
 @dataclass(frozen=True)
@@ -83,25 +98,39 @@ def set_stretch_aside(source: Source, stretch: Stretch, number: int, n_before: i
     name = f"{number}-{n_before}"  # where n_before is found to be another, the rows go to other runs
     found = find_set_aside(source.scratch, name, Survey(MOST_CLASSES, None, source.options.regression))
     if found is None:
-        found = _set_aside(source, stretch, name, n_before)
+        found = _set_aside(source, _read(source, stretch, number), name, n_before)
         source.step_aside()
         found.segments.wait()
         record_set_aside(source.scratch, name, found)
     return found
 
 
-def _set_aside(source: Source, stretch: Stretch, name: str, n_before: int) -> SetAside:
+def _read(source: Source, stretch: Stretch, number: int) -> Iterator[SourceRows]:
+    """Yield the rows of a stretch with their features. What they are called does not travel: the driver knows it."""
+    if source.encoder is None:
+        yield from read_stretch(stretch, source.kind, source.first)
+    elif source.encoding is not None:
+        yield from read_coded(source.scratch, number, get_encoding(source.scratch, source.encoding))
+    else:
+        encoder, encoding = source.encoder.start_anew(), source.encoder.finish()
+        for rows in read_codes(stretch, source.kind, encoder, has_number_labels(source.first)):
+            assert isinstance(rows.X, np.ndarray)
+            yield replace(rows, X=encode_features(rows.X, encoding))
+
+
+def _set_aside(source: Source, pieces: Iterator[SourceRows], name: str, n_before: int) -> SetAside:
     """Begin to set the rows of a stretch aside in segments of this name, of which the last may be on its way."""
     survey = Survey(MOST_CLASSES, None, source.options.regression)
     n_runs = 1 if source.seed is None else source.n_runs
     segments = SegmentWriter(source.scratch, name, n_runs, source.options.layout == "sparse")
-    statistics, n_pieces, hashes = list[FeatureStatistics](), 0, list[int]()
-    for rows in read_stretch(stretch, source.kind, source.first):
+    statistics, n_pieces, hashes = list[StoredFeatures](), 0, list[int]()
+    for rows in pieces:
         n_pieces += 1
         if source.options.scale != "none":
             survey.statistics = FeatureStatistics.start()
-            statistics.append(survey.statistics)
         X, vectors = survey.add(rows, source.name)
+        if survey.statistics is not None:
+            statistics.append(survey.statistics.keep_stored())
         if survey.texts:
             hashes += [hash_text(text) for text in islice(survey.texts, len(hashes), None)]
             vectors["label"] = np.array(hashes, np.uint64)[vectors["label"].astype(np.int64)]

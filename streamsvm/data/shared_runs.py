@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from streamsvm.data.chunk_file import CRC_BYTES, Bytes
 from streamsvm.data.segments import OF_ITEMS, Column, Limits, Segment, SegmentWriter, hash_text
-from streamsvm.data.shared_scratch import SharedScratch, read_ranges
+from streamsvm.data.shared_scratch import ScratchFile, SharedScratch, put_whole, read_ranges, read_whole
 from streamsvm.data.spill import RUN_BYTES, SpilledRows
 from streamsvm.errors import IntegrityError
 from streamsvm.numeric.rows import I64, CsrRows, stack_rows
@@ -29,22 +29,13 @@ SEGMENTS_TOGETHER = 64  # of which the limits of all runs of a group are in memo
 
 
 @dataclass(frozen=True)
-class Listing:
-    """A scratch file that lists segments: so what tasks are sent does not grow with the number of segments.
+class Run:
+    """Rows that are permuted together: those with the number `at` in each of the segments begin:end of a listing.
 
-    checksum: the CRC-32C of the file.
+    The listing is a scratch file, so that what tasks are sent does not grow with the number of segments.
     """
 
-    name: str
-    n_bytes: int
-    checksum: int
-
-
-@dataclass(frozen=True)
-class Run:
-    """Rows that are permuted together: those with the number `at` in each of the segments begin:end of a listing."""
-
-    listing: Listing
+    listing: ScratchFile
     begin: int
     end: int
     at: int
@@ -76,20 +67,16 @@ class Inventory:
         return [segment for _, segments in sorted(self._segments.items()) for segment in segments]
 
 
-def list_segments(scratch: SharedScratch, name: str, segments: Sequence[Segment]) -> Listing:
+def list_segments(scratch: SharedScratch, name: str, segments: Sequence[Segment]) -> ScratchFile:
     """Write a listing of segments."""
     columns = list(dict.fromkeys(segment.columns for segment in segments))
     about = [[each.name, each.n_runs, each.n_rows, each.n_items, columns.index(each.columns)] for each in segments]
     content = json.dumps([[[asdict(column) for column in each] for each in columns], about]).encode()
-    scratch.put(name, [content], len(content))
-    return Listing(name, len(content), google_crc32c.value(content))
+    return put_whole(scratch, name, content)
 
 
-def _read_listing(scratch: SharedScratch, listing: Listing) -> list[Segment]:
-    ((place, content),) = read_ranges(scratch, [(listing.name, listing.n_bytes, (0, listing.n_bytes))])
-    if google_crc32c.value(content) != listing.checksum:
-        raise IntegrityError(f"{place}: is damaged (its checksum is wrong)")
-    columns, about = json.loads(content.tobytes())
+def _read_listing(scratch: SharedScratch, listing: ScratchFile) -> list[Segment]:
+    columns, about = json.loads(read_whole(scratch, listing).tobytes())
     known = [tuple(Column(**column) for column in each) for each in columns]
     return [Segment(name, n_runs, rows, items, known[which]) for name, n_runs, rows, items, which in about]
 

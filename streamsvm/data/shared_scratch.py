@@ -9,10 +9,12 @@ from __future__ import annotations
 import io
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import google_crc32c
 import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 
@@ -22,7 +24,7 @@ from streamsvm.data.object_file import AHEAD_BYTES, ObjectFile, Range
 from streamsvm.data.object_store import RemoteStore, begin, open_store, reading, wait_for, writing
 from streamsvm.data.object_writer import put_object
 from streamsvm.data.shards import Span
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, IntegrityError
 from streamsvm.files import write_atomically
 
 WRITING = ".writing"  # the object by which a process says that it writes a dataset below a URL
@@ -150,6 +152,30 @@ class Resumption(Protocol):
 
     def keeps(self, error: BaseException) -> bool:
         """Tell whether what there is stays when this process ends with an error."""
+
+
+@dataclass(frozen=True)
+class ScratchFile:
+    """A scratch file that is read as a whole, as tasks are told of it. checksum: the CRC-32C of its content."""
+
+    name: str
+    n_bytes: int
+    checksum: int
+
+
+def put_whole(scratch: SharedScratch, name: str, content: Any) -> ScratchFile:
+    """Write a file, whose content are bytes or a view of bytes."""
+    scratch.put(name, [content], len(content))
+    return ScratchFile(name, len(content), google_crc32c.value(np.frombuffer(content, np.uint8)))
+
+
+def read_whole(scratch: SharedScratch, file: ScratchFile) -> Bytes:
+    """Return the content of a file. Raises IntegrityError if it is missing or damaged."""
+    with closing(read_ranges(scratch, [(file.name, file.n_bytes, (0, file.n_bytes))])) as contents:
+        place, content = next(contents)
+    if google_crc32c.value(content) != file.checksum:
+        raise IntegrityError(f"{place}: is damaged (its checksum is wrong)")
+    return content
 
 
 Ranges = Generator[tuple[str, Bytes], None, None]

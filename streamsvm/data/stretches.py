@@ -16,12 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.data import csv_text, svmlight, text
+from streamsvm.data import csv_table, csv_text, svmlight, text
+from streamsvm.data.arrow_tables import name_row, read_piece
 from streamsvm.data.csv_header import choose_delimiter, read_header
 from streamsvm.data.csv_parser import count_line_ends
 from streamsvm.data.formats import COMPRESSED
-from streamsvm.data.parquet import cut_parquet, read_pieces
+from streamsvm.data.parquet import cut_parquet, open_batches, read_pieces
 from streamsvm.data.source_rows import SourceRows
+from streamsvm.data.table_encoder import TableEncoder
 from streamsvm.data.tables import Columns, TableLayout, lay_out
 from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
 from streamsvm.data.text_numbers import NEWLINE
@@ -66,8 +68,12 @@ class Stretch:
     failure: str = ""
 
 
-def cut_file(path: str, kind: str, columns: Columns) -> list[Stretch]:
-    """Return the stretches of a file, in order. A fault is the failure of the last of them."""
+def cut_file(path: str, kind: str, columns: Columns, encoded: bool) -> list[Stretch]:
+    """Return the stretches of a file, in order. A fault is the failure of the last of them.
+
+    encoded: whether the columns of a table are encoded.
+    """
+    block_bytes = csv_table.BLOCK_BYTES if encoded else BLOCK_BYTES
     starts, lines, has_rows, failure = [0], list[int](), list[bool](), ""
     layout: TableLayout | None = None
     try:
@@ -83,7 +89,7 @@ def cut_file(path: str, kind: str, columns: Columns) -> list[Stretch]:
             layout, starts = cut_parquet(path, columns)
             lines, has_rows = starts[:-1], [True] * (len(starts) - 1)
         else:
-            with closing(csv_text.read_blocks(path, columns, None, BLOCK_BYTES)) as blocks:
+            with closing(csv_text.read_blocks(path, columns, None, block_bytes)) as blocks:
                 for table_layout, table in blocks:
                     layout = table_layout
                     starts = starts if has_rows else [_find_first(path, columns)]
@@ -96,7 +102,7 @@ def cut_file(path: str, kind: str, columns: Columns) -> list[Stretch]:
         failure = f"{path}: no rows"
     whole = is_remote(path) or Path(path).suffix.lower() in COMPRESSED
     n_blocks = len(has_rows)
-    step = max(1, n_blocks) if whole else STRETCH_BLOCKS
+    step = max(1, n_blocks) if whole else STRETCH_BLOCKS * (1 if kind == "parquet" else BLOCK_BYTES // block_bytes)
     found = [
         Stretch(
             path,
@@ -151,6 +157,31 @@ def read_stretch(stretch: Stretch, kind: str, first: SourceRows, threads: int = 
     with unjoined_pool(threads, "csv") as pool:
         for _, rows in csv_text.parse_blocks(_as_tables(stretch, contents), pool, threads, numbers):
             yield rows
+
+
+def read_codes(
+    stretch: Stretch, kind: str, encoder: TableEncoder, numbers: bool | None, threads: int = 1
+) -> Iterator[SourceRows]:
+    """Yield the rows of a stretch of a table with the codes of their columns, as the encoder reads them.
+
+    numbers: whether labels are numbers. Raises InputError with file, line or row, column and reason.
+    """
+    if stretch.failure:
+        raise InputError(stretch.failure)
+    if kind == "parquet":
+        assert stretch.layout is not None
+        n_rows = stretch.starts[0]
+        with open_batches(stretch.path, stretch.layout, stretch.starts) as batches:
+            for batch in batches:
+                rows = read_piece(batch, stretch.layout, encoder, name_row, n_rows, numbers)
+                n_rows += rows.n_rows
+                yield rows
+        return
+    blocks = _as_tables(stretch, _read_contents(stretch))
+    with unjoined_pool(threads, "csv") as pool:
+        for _, coded in csv_table.parse_blocks(blocks, encoder, pool, threads, numbers):
+            if coded is not None:
+                yield coded
 
 
 def _read_contents(stretch: Stretch) -> Iterator[tuple[bytearray, bool]]:

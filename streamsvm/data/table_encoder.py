@@ -2,30 +2,25 @@
 
 Of a new table, the first rows decide whether a column is of numbers, dates or text. The categories, the means and the
 columns with missing values are known when all rows are read: until then the codes of the rows are set aside in a
-scratch file. Where the encoding is known, as that of a model, rows are encoded as they come.
+scratch file (data.encoded_rows). Where the encoding is known, as that of a model, rows are encoded as they come.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from streamsvm import interrupts
 from streamsvm.data.odd_texts import KNOWN_NUMBERS, advise_on_table, explain_text
-from streamsvm.data.scratch_rows import ScratchRows
-from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_values import find_kind, has_gaps, read_dates, read_hashes, read_numbers, read_words
-from streamsvm.data.tables import AUTO, Columns, TableLayout, find_column, list_near, show_name
+from streamsvm.data.tables import AUTO, Columns, TableLayout, find_column, list_near
 from streamsvm.data.values import FOR_MISSING, FOR_TEXT, Place, show_text
 from streamsvm.errors import InputError, NeedsOptionError, say_count
 from streamsvm.numeric.encoding import MOST_CATEGORIES, UNKNOWN, Column, Encoding
-from streamsvm.numeric.rows import F32, F64, I64, CsrRows
+from streamsvm.numeric.rows import F32, F64, I64
 
 LOGGER = logging.getLogger("streamsvm")
 SEED = 0  # of the hash
@@ -41,6 +36,19 @@ class Codes(NamedTuple):
     texts: dict[int, list[str]]
 
 
+class PieceStatistics(NamedTuple):
+    """What a piece of rows adds to the statistics of a table.
+
+    missing, sums: of the missing values of each column, and of the known ones. texts: the categories of each column
+    that is one_hot, which the rows before do not have, in the order of their numbers.
+    """
+
+    n_rows: int
+    missing: I64
+    sums: F64
+    texts: dict[int, list[str]]
+
+
 @dataclass
 class TableEncoder:
     """Turns columns of Arrow into codes, and codes into features.
@@ -48,6 +56,7 @@ class TableEncoder:
     asked: what the user asked for, and the encoding, if it is known. names, kinds: of the columns, once the first rows
     have decided them. known: the number of each category, by column. unknown: the rows with categories that are not
     known, by column. sums, missing: of the known values of each column, and of its missing ones; n_rows: of all rows.
+    pieces: the statistics of each piece, where others join them; None where nobody does.
     """
 
     asked: Columns
@@ -58,11 +67,24 @@ class TableEncoder:
     sums: F64 = field(default_factory=lambda: np.zeros(0))
     missing: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     n_rows: int = 0
+    pieces: list[PieceStatistics] | None = None
 
     @property
     def is_known(self) -> bool:
         """Whether the encoding does not depend on the rows to come."""
         return self.asked.encoding is not None or ("one_hot" not in self.kinds and self.asked.missing in (None, "zero"))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the encoding makes sparse rows."""
+        return "one_hot" in self.kinds or "hash" in self.kinds
+
+    def start_anew(self) -> TableEncoder:
+        """Return an encoder of the same kinds of columns that has seen no rows, and keeps the statistics of pieces."""
+        known: dict[int, dict[str, int]] = {k: {} for k in self.known}
+        n_columns = len(self.names)
+        zeros = np.zeros(n_columns), np.zeros(n_columns, np.int64)
+        return TableEncoder(self.asked, self.names, self.kinds, known, {}, *zeros, pieces=[])
 
     def settle(self, layout: TableLayout, arrays: Sequence[Any], places: Places) -> None:
         """Decide the kinds of the columns by the first rows. InputError for text that is to become nothing."""
@@ -164,30 +186,41 @@ class TableEncoder:
         X = codes.X
         if not len(X):
             return X
-        for k, texts in codes.texts.items():
-            numbers = [self._number(k, text) for text in texts]
-            own = np.array([*numbers, np.nan], np.float32)
-            X[:, k] = own[np.where(np.isnan(X[:, k]), len(texts), X[:, k]).astype(np.int64)]
-            self.unknown[k] = self.unknown.get(k, 0) + int(np.count_nonzero(X[:, k] == UNKNOWN))
         missing = np.isnan(X)
-        self.missing += missing.sum(axis=0)
-        self.sums += np.where(missing, 0.0, X.astype(np.float64)).sum(axis=0)
-        self.n_rows += len(X)
+        sums = np.where(missing, 0.0, X.astype(np.float64)).sum(axis=0)
+        texts = {k: [text for text in each if text not in self.known[k]] for k, each in codes.texts.items()}
+        piece = PieceStatistics(len(X), missing.sum(axis=0), sums, texts)
+        if self.pieces is not None:
+            self.pieces.append(piece)
+        self.join(piece)
+        for k, each in codes.texts.items():
+            own = np.array([*(self.known[k].get(text, UNKNOWN) for text in each), np.nan], np.float32)
+            X[:, k] = own[np.where(missing[:, k], len(each), X[:, k]).astype(np.int64)]
+            self.unknown[k] = self.unknown.get(k, 0) + int(np.count_nonzero(X[:, k] == UNKNOWN))
         return X
 
-    def _number(self, k: int, text: str) -> float:
-        """Return the number of a category, which is new for a new table, and unknown for a known encoding."""
+    def join(self, piece: PieceStatistics) -> None:
+        """Take note of a piece, in the order of rows. Raises InputError for too many categories."""
+        for k, texts in piece.texts.items():
+            for text in texts:
+                self._number(k, text)
+        self.missing += piece.missing
+        self.sums += piece.sums
+        self.n_rows += piece.n_rows
+
+    def _number(self, k: int, text: str) -> None:
+        """Give a category of a new table its number; those of a known encoding have theirs."""
         known = self.known[k]
-        if self.asked.encoding is not None:
-            return known.get(text, UNKNOWN)
-        if text not in known and sum(map(len, self.known.values())) == MOST_CATEGORIES:
+        if self.asked.encoding is not None or text in known:
+            return
+        if sum(map(len, self.known.values())) == MOST_CATEGORIES:
             most = max(self.known, key=lambda k: len(self.known[k]))
             raise NeedsOptionError(
                 f"the columns of text have more than {MOST_CATEGORIES:,} different values, most of them "
                 f"{show_text(self.names[most])}: --hash BITS makes features of them without a list, --drop "
                 f"{show_text(self.names[most])} leaves the column out"
             )
-        return known.setdefault(text, len(known))
+        known[text] = len(known)
 
     def finish(self) -> Encoding:
         """Return the encoding, when all rows were read."""
@@ -202,15 +235,6 @@ class TableEncoder:
             columns.append(Column(name, kind, fill, indicator, tuple(sorted(self.known.get(k, ())))))
         bits = self.asked.hash_bits if "hash" in self.kinds else None
         return Encoding(tuple(columns), self.asked.missing, bits, SEED, self.asked.index)
-
-    def sort_categories(self, X: F32) -> F32:
-        """Return codes in which categories have the numbers of their sorted order, and not of their first rows."""
-        for k, known in self.known.items():
-            ranks = np.empty(len(known) + 1, np.float32)
-            ranks[[known[text] for text in sorted(known)]] = np.arange(len(known))
-            ranks[-1] = np.nan
-            X[:, k] = ranks[np.where(np.isnan(X[:, k]), len(known), X[:, k]).astype(np.int64)]
-        return X
 
     def tell_many(self, where: str) -> None:
         """Tell which columns have nearly as many categories as there are rows, as names of the rows do."""
@@ -230,41 +254,3 @@ class TableEncoder:
                     f"{where}: {say_count(count, 'row')} with categories in column {show_text(self.names[k])} that the "
                     "training rows do not have; they count as none"
                 )
-
-
-def encode_rows(
-    pieces: Iterator[SourceRows], encoder: TableEncoder, scratch: Path | None, paths: Sequence[str | Path]
-) -> Iterator[SourceRows]:
-    """Yield the rows of a table with their features, given their codes.
-
-    scratch: the folder of the scratch file, into which the codes go if not all is known before (None: the system's).
-    """
-    first = next(pieces, None)
-    if first is None:
-        return
-    if encoder.is_known:
-        encoding = encoder.finish()
-        yield _encode(first, encoding)
-        for rows in pieces:
-            yield _encode(rows, encoding)
-        encoder.tell_unknown(", ".join(show_name(str(path)) for path in paths))
-        return
-    with ScratchRows(scratch) as aside:
-        aside.add(first)
-        del first
-        for rows in pieces:
-            aside.add(rows)
-            interrupts.check()
-        encoding = encoder.finish()
-        encoder.tell_many(", ".join(show_name(str(path)) for path in paths))
-        for rows in aside.read():
-            assert isinstance(rows.X, np.ndarray)
-            yield _encode(replace(rows, X=encoder.sort_categories(rows.X)), encoding)
-
-
-def _encode(rows: SourceRows, encoding: Encoding) -> SourceRows:
-    assert isinstance(rows.X, np.ndarray)
-    X = encoding.encode(rows.X)
-    features = csr_array((X.data, X.indices, X.indptr), shape=X.shape) if isinstance(X, CsrRows) else X
-    recorded = None if encoding.is_plain else encoding
-    return replace(rows, X=features, feature_names=encoding.feature_names, encoding=recorded)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.overflow import round_rows
-from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix, keep_features, to_dense
+from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Matrix, keep_features, to_dense
 
 SCALED = "some rows, scaled as those that the model was trained on,"
 KINDS = ("none", "minmax", "maxabs", "standard")
@@ -90,14 +91,19 @@ class FeatureStatistics:
         self.squares += (X * X).sum(axis=0)
         self.stored += len(X)
 
-    def merge(self, other: FeatureStatistics) -> None:
+    def keep_stored(self) -> StoredFeatures:
+        """Return the statistics of the features that have stored values."""
+        features = np.flatnonzero(self.stored)
+        parts = (self.low, self.high, self.total, self.squares, self.stored)
+        return StoredFeatures(features, FeatureStatistics(*(part[features] for part in parts)))
+
+    def merge(self, other: StoredFeatures) -> None:
         """Add the statistics of other rows."""
-        n_features = max(len(self.low), len(other.low))
-        for each in (self, other):
-            each.grow(n_features)
-        self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
-        self.total, self.squares = self.total + other.total, self.squares + other.squares
-        self.stored = self.stored + other.stored
+        at, more = other
+        self.grow(int(at.max(initial=-1)) + 1)
+        self.low[at], self.high[at] = np.minimum(self.low[at], more.low), np.maximum(self.high[at], more.high)
+        for mine, its in ((self.total, more.total), (self.squares, more.squares), (self.stored, more.stored)):
+            mine[at] += its
 
     def scaling(self, kind: str, n_rows: int) -> Scaling:
         """Return the scaling of a kind for `n_rows` rows. A constant feature keeps the factor 1."""
@@ -119,6 +125,13 @@ class FeatureStatistics:
             raise InputError(f"scale {kind!r}: choose from {', '.join(KINDS)}")
         negligible = spread <= 1e-12 * np.maximum(np.abs(low), np.abs(high))
         return Scaling(kind, offset, np.where(negligible, 1.0, 1.0 / np.where(negligible, 1.0, spread)))
+
+
+class StoredFeatures(NamedTuple):
+    """Statistics of some rows, of which few of many features may have stored values. features: their numbers."""
+
+    features: I64
+    statistics: FeatureStatistics
 
 
 def make_rescaling(

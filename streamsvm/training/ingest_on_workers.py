@@ -29,7 +29,7 @@ from streamsvm.data.ingest_options import IngestOptions, check_options
 from streamsvm.data.object_file import AHEAD_BYTES
 from streamsvm.data.object_writer import PUT_BYTES
 from streamsvm.data.open_dataset import open_dataset
-from streamsvm.data.readers import guess_bytes, open_files
+from streamsvm.data.readers import guess_bytes, open_codes, open_files
 from streamsvm.data.segments import refuse_equal_hashes
 from streamsvm.data.shared_ingest import Source, set_stretch_aside
 from streamsvm.data.shared_runs import Inventory
@@ -39,6 +39,7 @@ from streamsvm.data.sources import list_files
 from streamsvm.data.spill import RUN_BYTES
 from streamsvm.data.stretches import KINDS, Stretch, cut_file, require_same_columns
 from streamsvm.data.survey import Survey, check_survey
+from streamsvm.data.table_encoder import TableEncoder
 from streamsvm.data.tables import Columns
 from streamsvm.data.upload import Upload, new_upload
 from streamsvm.data.writer import LARGEST_CHUNK_BYTES
@@ -47,6 +48,7 @@ from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
 from streamsvm.numeric.scaling import FeatureStatistics
+from streamsvm.training.encode_on_workers import find_encoding, note_encoding, require_rows
 from streamsvm.training.ingest_record import IngestRecord, describe_ingest
 from streamsvm.training.write_on_workers import write_on_workers
 from streamsvm.urls import is_remote
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 REMEDY = "or use a smaller --chunk-bytes"
+SCALED_BYTES = 72  # of a hashed feature: five statistics, two sums of a piece, and the scaling, float64 each
 
 
 def ingest_on_workers(
@@ -111,16 +114,17 @@ def ingest_on_workers(
     paths, name = [str(path) for path in list_files(sources)], join_names(sources)
     if scheduler is not None:  # its workers have folders of their own
         paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]
-    kind = _require_readable(paths, name, destination, columns, options, file_format)
+    kind, encoded = _require_readable(paths, name, destination, columns, options, file_format)
     if not is_remote(destination):
         refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
-    first = _read_first(paths, kind, columns)
+    first, encoder = _read_first(paths, kind, columns, encoded)
     seed = None if first.qid is not None else options.shuffle
     chunk_bytes = max(LARGEST_CHUNK_BYTES, options.chunk_bytes or 0)
+    scaled = 0 if columns.hash_bits is None or options.scale == "none" else SCALED_BYTES << columns.hash_bits
     opened = partial(
         open_workers,
-        load=partial(compile_ingest, kind),
-        need_bytes=5 * RUN_BYTES + 3 * chunk_bytes + is_remote(destination) * 2 * (AHEAD_BYTES + PUT_BYTES),
+        load=partial(compile_ingest, kind, columns.hash_bits is not None),
+        need_bytes=5 * RUN_BYTES + 3 * chunk_bytes + is_remote(destination) * 2 * (AHEAD_BYTES + PUT_BYTES) + scaled,
         budget_bytes=memory_bytes,
         workers=workers,
         scheduler=scheduler,
@@ -134,9 +138,12 @@ def ingest_on_workers(
         opened() as client,
     ):
         record.begin(scratch)
-        source = Source(name, kind, first, options, seed, n_runs, scratch, step_aside)
+        source = Source(name, kind, first, options, seed, n_runs, scratch, step_aside, encoder)
+        stretches = _cut(client, paths, kind, columns, encoded)
+        source, encoding = find_encoding(client, source, stretches, paths)
         survey = Survey(MOST_CLASSES, FeatureStatistics.start(), options.regression)
-        inventory = _set_aside(client, source, _cut(client, paths, kind, columns), survey, report)
+        inventory = _set_aside(client, source, stretches, survey, report)
+        note_encoding(survey, encoding)
         check_survey(survey, name, options.regression, options.needs_two_classes)
         refuse_equal_hashes(survey.texts)
         write_on_workers(client, source, survey, inventory, place)
@@ -167,8 +174,8 @@ def _require_readable(
     columns: Columns,
     options: IngestOptions,
     file_format: str | None,
-) -> str:
-    """Return the format of the files. Raises InputError for what workers cannot read yet."""
+) -> tuple[str, bool]:
+    """Return the format of the files, and whether columns are encoded. InputError for what workers cannot read yet."""
     kinds = {file_format or guess_format(path) for path in paths}
     alone = "leave out --workers and --scheduler: one process can"
     if kinds - set(KINDS) or len(kinds) > 1:
@@ -178,26 +185,31 @@ def _require_readable(
         raise InputError(f"<stdin>: workers cannot read standard input; {alone}")
     if options.append:
         raise InputError(f"{destination}: workers write new datasets only; {alone}")
+    if columns.multi_label:
+        raise InputError(f"{name}: workers read no lists of labels; {alone}")
     dates = kind == "csv" and csv_table.has_dates(paths, columns)
     dates = dates or (kind == "parquet" and arrow_tables.has_dates(paths))
-    if dates or columns.needs_encoder or columns.multi_label:
-        raise InputError(f"{name}: workers read numbers only, and no columns to encode or lists of labels; {alone}")
-    return kind
+    return kind, kind != "svmlight" and (dates or columns.needs_encoder)
 
 
-def _read_first(paths: list[str], kind: str, columns: Columns) -> SourceRows:
-    """Return the first row of all. Raises InputError for what is wrong with the first rows."""
-    pieces = open_files(paths, kind, columns)
+def _read_first(paths: list[str], kind: str, columns: Columns, encoded: bool) -> tuple[SourceRows, TableEncoder | None]:
+    """Return the first row of all, and the encoder of a table, which its first rows have settled.
+
+    Raises InputError for what is wrong with the first rows.
+    """
+    pieces, encoder = open_codes(paths, kind, columns) if encoded else (open_files(paths, kind, columns), None)
     assert isinstance(pieces, Iterator)
     with closing(pieces):  # type: ignore[type-var]
         rows = next(pieces)
     vectors = {each: getattr(rows, each) for each in ("labels", "qid", "sample_weight", "groups")}
-    return replace(rows, X=rows.X[:1], **{each: v if v is None else v[:1] for each, v in vectors.items()})
+    first = replace(rows, X=rows.X[:1], **{each: v if v is None else v[:1] for each, v in vectors.items()})
+    return replace(first, row_names=None), None if encoder is None else encoder.start_anew()
 
 
-def _cut(client: Client, paths: list[str], kind: str, columns: Columns) -> list[Stretch]:
+def _cut(client: Client, paths: list[str], kind: str, columns: Columns, encoded: bool) -> list[Stretch]:
     """Return the stretches of all files."""
-    cut = carry_out(client, "looking through the files", cut_file, [(path, kind, columns) for path in paths])
+    tasks = [(path, kind, columns, encoded) for path in paths]
+    cut = carry_out(client, "looking through the files", cut_file, tasks)
     plans = list(cut)
     require_same_columns(plans, columns)
     return [stretch for plan in plans for stretch in plan]
@@ -216,13 +228,13 @@ def _set_aside(client: Client, source: Source, stretches: list[Stretch], survey:
     set_aside = carry_out(client, "reading the files", set_stretch_aside, tasks)
     for k, (stretch, one) in enumerate(zip(stretches, set_aside, strict=True)):
         survey.merge(one.survey, source.name)
+        assert survey.statistics is not None
         for statistics in one.statistics:
-            assert survey.statistics is not None
             survey.statistics.merge(statistics)
+        if one.statistics:
+            survey.statistics.grow(survey.n_features)
         n_in_file += one.survey.n_rows
-        if stretch.ends and not n_in_file:
-            raise InputError(f"{stretch.path}: no rows" + " in this file" * (source.kind == "svmlight"))
-        n_in_file = 0 if stretch.ends else n_in_file
+        n_in_file = require_rows(source, stretch, n_in_file)
         if source.seed is None or n_pieces == expected[k]:
             found.add(k, one.segments)
         else:

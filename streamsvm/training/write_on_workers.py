@@ -89,11 +89,11 @@ def write_on_workers(
     if options.scale != "none":
         assert survey.statistics is not None
         scaling = survey.statistics.scaling(options.scale, survey.n_rows)
-    is_dense = isinstance(source.first.X, np.ndarray)
-    shape, fields = find_shape(survey, is_dense, scaling, name, options)
+    shape, fields = find_shape(survey, source.is_dense, scaling, name, options)
     runs = _list_runs(client, source, inventory)
     writer = DatasetWriter(place, shape, fields, options.chunk_bytes, options.codec, shard_bytes=options.shard_bytes)
-    plan = Plan(source, replace(survey, statistics=None), shape, scaling, writer.arrays)
+    known = replace(survey, statistics=None, feature_names=None, encoding=None)  # what tasks need
+    plan = Plan(source, known, shape, scaling, writer.arrays)
     ranges = list(carry_out(client, "writing the dataset", write_range, _share_out(plan, runs)))
     stored: Stored = {each: {} for each in plan.arrays}
     for one in ranges:

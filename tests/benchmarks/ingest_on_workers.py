@@ -1,11 +1,11 @@
 """`ingest` on workers beside one process: seconds on the clock and of the processors, from start to end.
 
-    python -m tests.benchmarks.ingest_on_workers [--megabytes 400] [--rounds 2] [--store [--latency 20]]
-                                                 [--before CHECKOUT]
+    python -m tests.benchmarks.ingest_on_workers [--megabytes 400] [--rounds 2] [--files table.csv] [--most 2]
+        [--store [--latency 20]] [--before CHECKOUT]
 
-The files of svmlight text and CSV are in the system's cache. All processes of a command count, and so does starting
-them. The rounds are taken in turn, and the least of each number is told: where other programs run, seconds on the clock
-tell of them, too. The datasets are compared, file by file.
+The files of svmlight text and CSV, and the table of CSV whose columns are encoded, are in the system's cache. All
+processes of a command count, and so does starting them. The rounds are taken in turn, and the least of each number is
+told: where other programs run, seconds on the clock tell of them, too. The datasets are compared, file by file.
 
 --store: the datasets go to tests/object_server.py in a process of its own on loopback, which answers after --latency
 milliseconds, and counts the bytes that are put and got, and the requests. --before: another checkout of streamsvm,
@@ -59,6 +59,30 @@ def write_csv(file: Path, nbytes: int) -> None:
             X = rng.normal(size=(2000, 64))
             rows = [b"%d," % (row[0] > 0) + b",".join(b"%.4f" % value for value in row.tolist()) for row in X]
             written += opened.write(b"\n".join(rows) + b"\n")
+
+
+def write_table(file: Path, nbytes: int) -> None:
+    """Write rows of 8 numbers, of which some are missing, 8 columns of 5 to 500 words, and a date."""
+    rng, written = np.random.default_rng(0), 0
+    words = [[f"w{j}-{k:x}" for k in range(n)] for j, n in enumerate((5, 5, 10, 10, 50, 50, 100, 500))]
+    names = ["label", *(f"number{j}" for j in range(8)), *(f"word{j}" for j in range(8)), "day"]
+    with file.open("wb") as opened:
+        opened.write((",".join(names) + "\n").encode())
+        while written < nbytes:
+            numbers = np.char.mod("%.4f", rng.normal(size=(2000, 8)))
+            numbers[rng.random(numbers.shape) < 0.02] = ""
+            texts = [rng.choice(each, 2000) for each in words]
+            days = np.datetime64("2015-01-01") + rng.integers(0, 3000, 2000)
+            labels = np.where(rng.random(2000) < 0.3, "yes", "no")
+            rows = zip(labels, *numbers.T, *texts, days.astype(str), strict=True)
+            written += opened.write("".join(",".join(row) + "\n" for row in rows).encode())
+
+
+FILES = {  # by name: what writes it, and the options of its ingest
+    "rows.svm": (write_svmlight, ()),
+    "rows.csv": (write_csv, ()),
+    "table.csv": (write_table, ("--one-hot", "auto", "--missing", "mean")),
+}
 
 
 def run(arguments: list[str], checkout: Path) -> tuple[float, float]:
@@ -133,14 +157,16 @@ def measure(command: list[str], checkout: Path, server: subprocess.Popen[str] | 
         return list(seconds), digest_all(files)
 
 
-def compare(file: Path, options: argparse.Namespace, server: subprocess.Popen[str] | None) -> None:
-    """Print the lines of a file."""
+def compare(
+    file: Path, given: tuple[str, ...], options: argparse.Namespace, server: subprocess.Popen[str] | None
+) -> None:
+    """Print the lines of a file. given: the options of its ingest."""
     checkouts = {"": ROOT, **({} if options.before is None else {", before": options.before.absolute()})}
     found, digests = dict[str, list[list[float]]](), set[str]()
     for _ in range(options.rounds):
-        for way, more in WAYS.items():
+        for way, more in ((way, more) for way, more in WAYS.items() if not more or int(more[1]) <= options.most):
             for name, checkout in checkouts.items():
-                command = ["-m", "streamsvm", "ingest", str(file), *more]
+                command = ["-m", "streamsvm", "ingest", str(file), *given, *more]
                 numbers, digest = measure(command, checkout, server)
                 found.setdefault(way + name, []).append(numbers)
                 digests.add(digest)
@@ -151,7 +177,7 @@ def compare(file: Path, options: argparse.Namespace, server: subprocess.Popen[st
         if counted:
             put, got, requests = counted
             told += [f"{put / 1e6:.0f}", f"{got / 1e6:.0f}", f"{requests:.0f}"]
-        print(f"| {file.suffix} | {way} | {' | '.join(told)} |", flush=True)
+        print(f"| {file.name} | {way} | {' | '.join(told)} |", flush=True)
 
 
 def main() -> None:
@@ -159,6 +185,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--files", nargs="+", choices=FILES, default=list(FILES))
+    parser.add_argument("--most", type=int, default=4, help="workers")
     parser.add_argument("--store", action="store_true")
     parser.add_argument("--latency", type=int, default=0)
     parser.add_argument("--before", type=Path)
@@ -173,9 +201,10 @@ def main() -> None:
         tempfile.TemporaryDirectory() as name,
         open_store(options.latency) if options.store else nullcontext() as server,
     ):
-        for file, write in ((Path(name) / "rows.svm", write_svmlight), (Path(name) / "rows.csv", write_csv)):
+        for file in (Path(name) / each for each in options.files):
+            write, given = FILES[file.name]
             write(file, options.megabytes << 20)
-            compare(file, options, server)
+            compare(file, given, options, server)
             file.unlink()
 
 

@@ -101,6 +101,24 @@ def test_a_constant_feature_keeps_factor_1(kind: str, sparse: bool, n: int, piec
         np.testing.assert_allclose(scaling.offset, values, rtol=1e-12)
 
 
+def test_statistics_of_pieces_are_merged_to_the_bits_of_one() -> None:
+    """Each piece has a few features of many, and is told by these alone."""
+    rng = np.random.default_rng(0)
+    whole, merged = FeatureStatistics.start(), FeatureStatistics.start()
+    for k in range(5):
+        columns, values = rng.integers(90, 100 * (k + 1), 40), rng.normal(size=40)
+        piece = FeatureStatistics.start()
+        for each in (whole, piece):
+            each.grow(1000)
+            each.add_values(columns, values)
+        kept = piece.keep_stored()
+        np.testing.assert_array_equal(kept.features, np.unique(columns))
+        merged.merge(kept)
+    merged.grow(1000)
+    for name in ("low", "high", "total", "squares", "stored"):
+        np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name))
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("mean", [1e3, 1e5, 1e6])
 def test_the_spread_of_a_feature_far_from_zero_is_not_lost(mean: float, sparse: bool) -> None:

@@ -33,6 +33,36 @@ def make_csv(seed: int, n: int, quoted: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
+WORKS = ["Private", 'Self "emp"', "none, yet", "State-gov", "Größe"]
+
+
+def make_table(seed: int, n: int, works: list[str] = WORKS, mark: str = ".") -> dict[str, list[str]]:
+    """A table of texts: values are missing, most categories come late, and sums of sizes are rounded."""
+    rng = random.Random(seed)
+    return {
+        "id": [f"row {i}" for i in range(n)],
+        "age": [rng.choice(["", "?", *(str(rng.randrange(17, 90)) for _ in range(8))]) for _ in range(n)],
+        "work": [rng.choice(works[: 1 + i * len(works) // n]) for i in range(n)],
+        "hours": [f"{rng.gauss(40, 10):.3f}".replace(".", mark) for _ in range(n)],
+        "size": [repr(10 ** rng.uniform(-9, 9)).replace(".", mark) for _ in range(n)],
+        "city": [rng.choice(["", *(f"city {k}" for k in range(30))]) for _ in range(n)],
+        "label": [rng.choice([">50K", "<=50K"]) for _ in range(n)],
+    }
+
+
+def add_dates(table: dict[str, list[str]]) -> dict[str, list[str]]:
+    dates = [f"20{10 + i % 14}-03-{1 + i % 28:02}" if i % 9 else "" for i in range(len(table["id"]))]
+    return {**table, "joined": dates}
+
+
+def write_csv(path: Path, table: dict[str, list[str]], sep: str = ",") -> Path:
+    lines = [
+        sep.join(f'"{cell.replace(chr(34), 2 * chr(34))}"' for cell in row) for row in zip(*table.values(), strict=True)
+    ]
+    path.write_text("\n".join([sep.join(table), *lines]) + "\n")
+    return path
+
+
 FILES = {
     "svmlight": {"a.svm": make_svmlight(0, 150), "b.svm": make_svmlight(1, 60) + "\n"},
     "blanks and comments": {"a.svm": make_svmlight(0, 90, extra="# " + 80 * "none " + "\n\n# " + 300 * "x")},

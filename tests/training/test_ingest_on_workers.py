@@ -19,7 +19,7 @@ import pytest
 from distributed import Client
 
 from streamsvm.cli.command import main
-from streamsvm.data import parquet, segments, shared_runs, spill, stretches
+from streamsvm.data import csv_table, parquet, segments, shared_runs, spill, stretches
 from streamsvm.data.chunk_file import open_to_rewrite, write_chunk
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.dataset import Dataset
@@ -32,8 +32,8 @@ from streamsvm.data.tables import Columns
 from streamsvm.data.text import read_svmlight
 from streamsvm.engines.errands import carry_out
 from streamsvm.errors import InputError, MemoryBudgetError, WriteError
+from streamsvm.training import encode_on_workers, write_on_workers
 from streamsvm.training import ingest_on_workers as module
-from streamsvm.training import write_on_workers
 from streamsvm.training.ingest_on_workers import ingest_on_workers
 from tests.object_server import ObjectServer
 from tests.training.ingested_files import FAULTS, FILES, make_csv, make_svmlight, read_bytes
@@ -67,14 +67,15 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
                 raise each
             yield each
 
-    monkeypatch.setattr(stretches, "BLOCK_BYTES", BLOCK_BYTES)
+    for each in (stretches, csv_table):
+        monkeypatch.setattr(each, "BLOCK_BYTES", BLOCK_BYTES)
     monkeypatch.setattr(stretches, "STRETCH_BLOCKS", 2)
     for each in (spill, shared_runs, module):
         monkeypatch.setattr(each, "RUN_BYTES", RUN_BYTES)
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 700)
     monkeypatch.setattr(write_on_workers, "CHUNKS_TOGETHER", 2)
     monkeypatch.setattr(module, "open_workers", open_nobody)
-    for each in (module, write_on_workers):
+    for each in (module, encode_on_workers, write_on_workers):
         monkeypatch.setattr(each, "carry_out", carry_out_backwards)
 
 
@@ -162,6 +163,17 @@ def test_parquet(here: None, tables: list[Path], tmp_path: Path) -> None:
     write_tables_alone(tables, tmp_path / "alone.zarr")
     made = ingest_on_workers(tables, tmp_path / "shared.zarr", Columns(), IngestOptions(scale="standard"))
     assert made.n_rows == 269
+    assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+
+
+def test_labels_with_a_dictionary_for_each_row_group(here: None, tables: list[Path], tmp_path: Path) -> None:
+    """pandas writes its categories so, and pyarrow cuts its batches at row groups then."""
+    for path in tables:
+        table = pyarrow_parquet.read_table(path)
+        labels = table["label"].dictionary_encode()
+        pyarrow_parquet.write_table(table.set_column(1, "label", labels), path, 37)
+    write_tables_alone(tables, tmp_path / "alone.zarr")
+    ingest_on_workers(tables, tmp_path / "shared.zarr", Columns(), IngestOptions(scale="standard"))
     assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
 
 
@@ -291,7 +303,8 @@ def test_faults_have_the_message_of_one_process_and_leave_nothing(name: str, her
     [
         ("a.npy", Columns(), IngestOptions(), "workers read svmlight text"),
         ("-", Columns(), IngestOptions(), "standard input"),
-        ("a.csv", Columns(missing="mean"), IngestOptions(), "columns to encode"),
+        ("a.svm", Columns(multi_label=True), IngestOptions(), "lists of labels"),
+        ("a.svm", Columns(missing="mean"), IngestOptions(), "--missing has no effect on svmlight files"),
         ("a.csv", Columns(), IngestOptions(append=True), "workers write new datasets"),
         ("a.csv", Columns(), IngestOptions(codec="lz4", shard_bytes=1000), "is for raw chunks, and lz4 compresses"),
     ],
@@ -365,7 +378,7 @@ def test_too_little_memory_is_refused(tmp_path: Path, workers_import_tests: None
         (["--memory", "1GB"], "--memory has no effect with one process"),
         (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "--workers has no effect with --scheduler"),
         (["--workers", "2", "--append"], "--append has no effect with --workers"),
-        (["--workers", "2", "--one-hot", "auto"], "workers read numbers only"),
+        (["--workers", "2", "--multi-label"], "workers read no lists of labels"),
         (["--workers", "none"], "--workers is 'none'"),
     ],
 )

@@ -8,22 +8,24 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamsvm.cli.command import main
-from streamsvm.data import shared_ingest
+from streamsvm.data import coded_stretches, shared_ingest
 from streamsvm.data.ingest_options import IngestOptions
+from streamsvm.data.readers import ingest
 from streamsvm.data.shared_scratch import SharedObjects
 from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError, MemoryBudgetError
+from streamsvm.training import encode_on_workers, write_on_workers
 from streamsvm.training import ingest_on_workers as module
-from streamsvm.training import write_on_workers
 from streamsvm.training.ingest_on_workers import ingest_on_workers
 from tests.object_server import ObjectServer
-from tests.training.ingested_files import make_svmlight, read_bytes
+from tests.training.ingested_files import make_svmlight, make_table, read_bytes, write_csv
 from tests.training.test_ingest_on_workers import OPTIONS, here, write_alone
 
 __all__ = ["here"]
@@ -39,19 +41,22 @@ PLACES = {
     "shared chunks are written": ("seal", 3),
 }
 
+OF_TABLES = {"no file is coded": ("code_stretch", 0), "some files are coded": ("code_stretch", 3)}
+ONE_HOT = Columns(index="id", one_hot=("auto",), missing="mean")
+
 
 class Lost:
     """Ends an ingest as a lost cluster does, at the call `at` of a function; and counts what is done.
 
-    done: the calls of the functions that set rows aside and write them.
+    done: the calls of the functions that set codes and rows aside, and write rows.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.function, self.at, self.done = "", 0, list[str]()
-        for of in (module, write_on_workers):
+        for of in (module, encode_on_workers, write_on_workers):
             monkeypatch.setattr(of, "carry_out", self._carry_out)
-        for name in ("_set_aside", "_write_range"):
-            monkeypatch.setattr(shared_ingest, name, self._counted(name, getattr(shared_ingest, name)))
+        for where, name in ((coded_stretches, "_code"), (shared_ingest, "_set_aside"), (shared_ingest, "_write_range")):
+            monkeypatch.setattr(where, name, self._counted(name, getattr(where, name)))
 
     def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def count(*given: Any) -> Any:
@@ -68,7 +73,7 @@ class Lost:
 
     def lose(self, place: str, *given: Any, **options: Any) -> None:
         """Ingest until a place is reached."""
-        self.function, self.at = PLACES[place]
+        self.function, self.at = PLACES[place] if place in PLACES else OF_TABLES[place]
         with pytest.raises(ConnectionError, match="the connection is lost"):
             ingest_on_workers(*given, **options)
         self.function, self.done = "", []
@@ -85,6 +90,13 @@ def paths(tmp_path: Path) -> list[Path]:
     for k, path in enumerate(found):
         path.write_text(make_svmlight(k, 90))
     return found
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Tables whose codes are set aside in several files a stretch."""
+    monkeypatch.setattr(coded_stretches, "FILE_BYTES", 500)
+    return [write_csv(tmp_path / f"{k}.csv", make_table(k, 90)) for k in range(2)]
 
 
 def list_objects(server: ObjectServer) -> dict[str, bytes]:
@@ -132,6 +144,44 @@ def test_it_is_lost_again_and_again(
     assert not lost.done
     made = list_objects(server) if into == "store" else read_bytes(tmp_path / "d.zarr")
     assert made == read_bytes(tmp_path / "alone.zarr")
+
+
+@pytest.mark.parametrize("place", [*OF_TABLES, *PLACES])
+@pytest.mark.parametrize("into", ["folder", "store"])
+def test_a_table_goes_on_to_the_bytes_of_one_process(
+    into: str, place: str, lost: Lost, server: ObjectServer, tables: list[Path], tmp_path: Path
+) -> None:
+    """What is coded is neither parsed nor coded again."""
+    ingest(tables, tmp_path / "alone.zarr", columns=ONE_HOT, options=OPTIONS["scaled"])
+    ingest_on_workers(tables, tmp_path / "whole.zarr", ONE_HOT, OPTIONS["scaled"])
+    coded = lost.done.count("_code") - OF_TABLES[place][1] if place in OF_TABLES else 0
+    destination = URL if into == "store" else tmp_path / "d.zarr"
+    lost.lose(place, tables, destination, ONE_HOT, OPTIONS["scaled"])
+    ingest_on_workers(tables, destination, ONE_HOT, OPTIONS["scaled"], resume=True)
+    assert lost.done.count("_code") == coded
+    made = list_objects(server) if into == "store" else read_bytes(tmp_path / "d.zarr")
+    assert made == read_bytes(tmp_path / "alone.zarr")
+
+
+@pytest.mark.parametrize("kind", ["spill/codes-1", "spill/codes-1-1"])
+def test_damaged_codes_are_made_again(kind: str, lost: Lost, tables: list[Path], tmp_path: Path) -> None:
+    """Of one stretch: a file with its codes, or its record."""
+    ingest(tables, tmp_path / "alone.zarr", columns=ONE_HOT, options=OPTIONS["shuffled"])
+    lost.lose("no file is read", tables, tmp_path / "d.zarr", ONE_HOT, OPTIONS["shuffled"])
+    (left,) = tmp_path.glob(".d.zarr.*.partial")
+    content = bytearray((left / kind).read_bytes())
+    content[len(content) // 2] ^= 1
+    (left / kind).write_bytes(content if kind.endswith("-1-1") else content[: len(content) // 2])
+    ingest_on_workers(tables, tmp_path / "d.zarr", ONE_HOT, OPTIONS["shuffled"], resume=True)
+    assert lost.done.count("_code") == 1
+    assert read_bytes(tmp_path / "d.zarr") == read_bytes(tmp_path / "alone.zarr")
+
+
+def test_another_encoding_is_refused(lost: Lost, tables: list[Path], tmp_path: Path) -> None:
+    lost.lose("no file is read", tables, tmp_path / "d.zarr", ONE_HOT, OPTIONS["shuffled"])
+    other = replace(ONE_HOT, missing="zero")
+    with pytest.raises(InputError, match="the ingest that was killed was one of other columns; "):
+        ingest_on_workers(tables, tmp_path / "d.zarr", other, OPTIONS["shuffled"], resume=True)
 
 
 def damage(kind: str, files: dict[str, bytes]) -> None:
