@@ -106,6 +106,8 @@ def _add_segment(
     row, bucket = np.empty(2 * y.size, np.int64), np.empty(2 * y.size, np.int64)
     coef = np.empty(2 * y.size)
     n, end = _classify(scores, bias, y, weight, class_costs, cut_steps, losses, costs, signs, row, bucket, coef)
+    if gradients.shape[1] == 0:
+        return
     add_rows_of(values, indices, indptr, row[:n], bucket[:n], coef[:n], gradients)
     add_rows_of(values, indices, indptr, row[end:], bucket[end:], coef[end:], gradients)
 
@@ -126,7 +128,7 @@ def add_segment_totals(
     before sample weights of the classes 0 (y = -1) and 1 (y = +1), (2,). cut_steps: (K,), ascending in (0, 1].
 
     Entry 0 of each total, float64, is the value at s = 0, and the others are changes along the segment: losses
-    (K * FINE_STEPS + 1, 2), value and slope in s; costs (K+1,); gradients (K+1, d+1).
+    (K * FINE_STEPS + 1, 2), value and slope in s; costs (K+1,); gradients (K+1, d+1), or (K+1, 0) if no cut is wanted.
     """
     assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
@@ -135,7 +137,8 @@ def add_segment_totals(
     bias = ends[:, -1] * bias_feature
     tile = (*split(rows.X), rows.y, weight, scores, bias)
     _add_segment(*tile, class_costs, cut_steps, losses, costs, signs, gradients)
-    gradients[:, -1] += bias_feature * signs
+    if gradients.shape[1]:
+        gradients[:, -1] += bias_feature * signs
 
 
 def fine_steps(cut_steps: F64) -> F64:

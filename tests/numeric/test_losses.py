@@ -36,9 +36,9 @@ class Segment:
     cut_steps: F64
     bias_feature: float
 
-    def totals(self, sparse: bool = False, pieces: int = 1) -> tuple[F64, F64, F64]:
+    def totals(self, sparse: bool = False, pieces: int = 1, with_cuts: bool = True) -> tuple[F64, F64, F64]:
         """What the kernel adds up: losses at the fine steps, offsets and vectors of the cuts at 0 and the cut steps."""
-        k, width = len(self.cut_steps), self.ends.shape[1]
+        k, width = len(self.cut_steps), self.ends.shape[1] if with_cuts else 0
         losses, costs = np.zeros((k * FINE_STEPS + 1, 2)), np.zeros(k + 1)
         gradients = np.zeros((k + 1, width))
         for part in np.array_split(np.arange(len(self.y)), pieces):
@@ -96,6 +96,16 @@ def test_losses_are_exact_at_every_fine_step(segment: Segment, sparse: bool) -> 
     losses, _, _ = segment.totals(sparse)
     expected = [segment.loss(step) for step in fine_steps(segment.cut_steps)]
     np.testing.assert_array_equal(losses, expected)
+
+
+@given(dyadic_segments(), st.booleans())
+def test_losses_without_cuts_are_the_same(segment: Segment, sparse: bool) -> None:
+    """A pass that needs no cuts has totals without room for their vectors."""
+    losses, offsets, vectors = segment.totals(sparse, with_cuts=False)
+    with_cuts = segment.totals(sparse)
+    np.testing.assert_array_equal(losses, with_cuts[0])
+    np.testing.assert_array_equal(offsets, with_cuts[1])
+    assert vectors.shape == (len(segment.cut_steps) + 1, 0)
 
 
 @given(dyadic_segments(), st.booleans())

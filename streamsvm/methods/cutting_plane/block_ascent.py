@@ -39,7 +39,7 @@ from streamsvm.methods.cutting_plane.exact_points import (
 )
 from streamsvm.methods.cutting_plane.master_problem import bound_dual
 from streamsvm.methods.cutting_plane.rows_in_memory import improve
-from streamsvm.methods.cutting_plane.segments import LineState, look_along, search_line
+from streamsvm.methods.cutting_plane.segments import LineState, measure_along, search_line
 from streamsvm.numeric.exact_losses import ExactLosses
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.row_products import add_rows
@@ -201,7 +201,7 @@ def _list_scans(settings: BlockAscent, state: State, start: F64) -> list[Scan]:
     dual = Scan(partial(start_dual, len(state.best_w)), add_dual, combine_dual, shared, (state.share,))
     points = choose_line_points(*ends) if is_noisy(state, settings.tol) else None
     extra = look_for_rounding(state, points, class_costs, settings.bias_feature)
-    return [dual, look_along(ends, LINE, class_costs, settings.bias_feature), *extra]
+    return [dual, measure_along(ends, LINE, class_costs, settings.bias_feature), *extra]
 
 
 def start_dual(width: int) -> DualTotals:

@@ -28,7 +28,7 @@ class SegmentTotals:
 
 
 def start_totals(k: int, width: int) -> SegmentTotals:
-    """Return the totals of no rows, for k cut steps and vectors of `width` entries."""
+    """Return the totals of no rows, for k cut steps and cuts of `width` entries; 0 entries leave the cuts out."""
     return SegmentTotals(np.zeros((k * FINE_STEPS + 1, 2)), np.zeros(k + 1), np.zeros((k + 1, width)))
 
 
@@ -46,7 +46,16 @@ def combine_totals(left: SegmentTotals, right: SegmentTotals) -> SegmentTotals:
 
 def look_along(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float) -> Scan:
     """Return the scan along a segment. ends (2, d+1); cut_steps (k,), ascending in (0, 1]; class_costs (2,)."""
-    start = partial(start_totals, len(cut_steps), ends.shape[1])
+    return _look(ends, cut_steps, class_costs, bias_feature, ends.shape[1])
+
+
+def measure_along(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float) -> Scan:
+    """Return the scan of `look_along` without the cuts, which take as long as the losses if most rows lose."""
+    return _look(ends, cut_steps, class_costs, bias_feature, 0)
+
+
+def _look(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float, cut_width: int) -> Scan:
+    start = partial(start_totals, len(cut_steps), cut_width)
     return Scan(start, add_to_totals, combine_totals, (ends, class_costs, cut_steps, bias_feature), scored=0)
 
 

@@ -45,8 +45,8 @@ from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
 
 VIOLATION_SHARE = 0.01  # rows that violate by less than this share of the largest violation need not be active
 DAMPING_POWER = 0.25  # of the share of violators that an active row stands for
-MOST_TURNS = 6  # of a step, each with its own rows to take
-LEAST_CHANGED = 0.05  # the least share of the active rows that a further turn exchanges
+MOST_TURNS = 16  # of a step, each with its own rows to take
+LEAST_CHANGED, LEAST_FRESH = 0.01, 6  # the least share, and number, of the active rows that a further turn exchanges
 # After so many such steps, or after so many steps on few rows, the inner solvers alternate on ESCALATION_ROWS or more.
 ESCALATION_STEPS, SLOW_STEPS, ESCALATION_ROWS = 2, 4, 256
 
@@ -135,7 +135,7 @@ class Draw:
         stays, waiting = turn.moves != 0.0, self.candidates & ~self.was_active
         near, n_waiting = self._list_near(turn, ~waiting), int(np.count_nonzero(waiting))
         n_new = min(int(np.count_nonzero(~stays)), n_waiting + len(near))
-        if n_new < LEAST_CHANGED * self.size:
+        if n_new < max(LEAST_FRESH, LEAST_CHANGED * self.size):
             return np.empty(0, np.int64)
         drawn = self._draw(min(n_new, n_waiting))
         near = near[: n_new - len(drawn)]

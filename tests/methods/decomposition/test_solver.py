@@ -208,7 +208,7 @@ def test_few_passes_where_violators_follow_each_other() -> None:
 def test_one_class_missing_among_the_first_rows() -> None:
     """One row of a class in 400, ten of them resident: the first draw has none, and nothing can move."""
     y = np.full(400, -1)
-    y[137] = 1
+    y[300] = 1
     problem = Problem(make_problem(1, n=400).X, y)
     plane = Decomposition((1.0, 1.0), KINDS["rbf"], tol=1e-6, working_rows=5, resident_rows=10)
     steps = drive(problem.in_memory(), plane)
