@@ -203,7 +203,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     [
         (["--nu", "2"], "nu is 2.0"),
         (["--C", "3"], "nu in its place"),
-        (["--solver", "newton"], "use smo or irwls"),
+        (["--solver", "newton"], "use --solver smo or irwls"),
         (["--epsilon", "0.1"], "has no tube"),
         (["--loss", "hinge"], "one_class"),
         (["--map", "nystrom"], "map"),

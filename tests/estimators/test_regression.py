@@ -65,7 +65,7 @@ def test_tuned() -> None:
 
 
 def test_what_is_not_for_it_is_refused() -> None:
-    with pytest.raises(InputError, match="use newton"):
+    with pytest.raises(InputError, match="use --solver newton"):
         LinearSVR(loss="squared_epsilon_insensitive", solver="cutting-plane").fit(X, Y)
     with pytest.raises(InputError, match="a target is"):
         LinearSVR().fit(X, Y * 1e200)

@@ -183,8 +183,8 @@ def test_named_labels_and_weights_of_rows_are_costs() -> None:
     ("wrong", "reason"),
     [
         ({"kernel": "sigmoid"}, "kernel 'sigmoid': choose from linear, rbf, poly, precomputed"),
-        ({"solver": "irwls"}, "use cutting-plane or smo"),
-        ({"solver": "interior-point"}, "use cutting-plane or smo"),
+        ({"solver": "irwls"}, "use --solver cutting-plane or smo"),
+        ({"solver": "interior-point"}, "use --solver cutting-plane or smo"),
         ({"selection": "platt"}, "option 'selection' is unknown"),
         ({"kernel": "poly", "degree": 1, "coef0": -1.0}, "leave coef0 out"),
         ({"intercept_scaling": -1.0}, "a positive number or 0 is expected"),
