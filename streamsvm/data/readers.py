@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -145,10 +145,10 @@ def ingest(
         multi_label=multi_label,
         sep=sep,
         decimal=decimal,
-        drop=_list(drop),
+        drop=_list("drop", drop),
         index=index,
         missing=missing,
-        one_hot=_list(one_hot),
+        one_hot=_list("one_hot", one_hot),
         hash_bits=hash_bits,
     )
     before = destination if chosen.append and not is_remote(destination) and Path(destination).exists() else like
@@ -181,7 +181,10 @@ def _refuse_values(vectors: Mapping[str, Any]) -> None:
             raise InputError(f"{given}: values are for rows in memory: name a column of the files, as {name}='COLUMN'")
 
 
-def _list(names: str | Sequence[str]) -> tuple[str, ...]:
+def _list(option: str, names: Any) -> tuple[str, ...]:
+    if not isinstance(names, str | Iterable):
+        every = ", or 'auto', which is all columns of text" if option == "one_hot" else ""
+        raise InputError(f"{option} is {names!r}: give the names of columns{every}")
     return (names,) if isinstance(names, str) else tuple(names)
 
 

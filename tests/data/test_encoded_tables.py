@@ -204,7 +204,7 @@ def test_errors_name_file_line_column_and_remedy(text: str, given: dict[str, Any
 @pytest.mark.parametrize(
     "given",
     [{"sep": ";;"}, {"sep": "1"}, {"sep": "\n"}, {"missing": "median"}, {"hash_bits": 0}, {"hash_bits": 23},
-     {"one_hot": "auto", "hash_bits": 4}],
+     {"one_hot": "auto", "hash_bits": 4}, {"one_hot": True}],
 )  # fmt: skip
 def test_unsuitable_options_are_refused(given: dict[str, Any], tmp_path: Path) -> None:
     path = _to_csv(make_frame(), tmp_path / "t.csv")
