@@ -58,7 +58,7 @@ def measure_histogram(histogram: Histogram, n_rows: int, cost: float) -> Histogr
     weights, width = moments[0], 2.0**-histogram.exponent
     doubtful = [2**histogram.exponent] if width <= 1.0 else [0, 1]
     up, down = _count_sure_pairs(weights, histogram.buckets, doubtful[0])
-    spread = _bound_spread(moments, bound_rounding(2.0 * n_rows + 8, 1.0))
+    spread = _bound_spread(moments, width, bound_rounding(2.0 * n_rows + 64, 1.0))
     above = sum(_add_doubtful(moments, spread, histogram.buckets, apart, width, up, down) for apart in doubtful)
     coefs, offset = cost * (up - down), cost * float(np.sum(weights * up))
     sums = moments[1] + weights * (width * (histogram.buckets + 0.5))
@@ -79,12 +79,15 @@ def _count_sure_pairs(weights: F64, buckets: I64, doubtful: int) -> tuple[F64, F
     return smaller[:, first], larger[:, after]
 
 
-def _bound_spread(moments: F64, rounding: float) -> F64:
-    """Return bounds of the variance of the scores in each bucket, (ranks, buckets); rounding: of their sums."""
+def _bound_spread(moments: F64, width: float, rounding: float) -> F64:
+    """Return bounds of the variance of the scores in each bucket, (ranks, buckets).
+
+    rounding: of their sums, as a share of what these are where all scores are at an end of a bucket of this width.
+    """
     weights, first, second = moments
     mean = np.divide(first, weights, out=np.zeros(weights.shape), where=weights > 0.0)
     square = np.divide(second, weights, out=np.zeros(weights.shape), where=weights > 0.0)
-    spread: F64 = np.maximum(0.0, square - mean**2) + 8.0 * rounding * square
+    spread: F64 = np.maximum(0.0, square - mean**2) + 8.0 * rounding * width**2
     return spread
 
 

@@ -176,11 +176,15 @@ class Training:
             self.run.record(line)
         status = step.status or self._limit(line)
         self.state, self.history, self.status = step.state, [*self.history, line], status
-        if self.listener(Event(line, self.plan, self.status, self._make_last_model)) is True:
-            self.status = self.status or "early_stop"
-        if self.run:  # a run that is killed after this has the end that was asked for
-            self.run.save(self.state, len(self.history), self.status, self._seconds(), self._task_seconds())
+        self._save()  # whatever the listener does, the step is kept
+        if self.listener(Event(line, self.plan, self.status, self._make_last_model)) is True and not self.status:
+            self.status = "early_stop"
+            self._save()
         interrupts.check()
+
+    def _save(self) -> None:
+        if self.run:
+            self.run.save(self.state, len(self.history), self.status, self._seconds(), self._task_seconds())
 
     def _limit(self, line: dict[str, Any]) -> str:
         gap = line["relative_gap"]

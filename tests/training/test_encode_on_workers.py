@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import os
 import pickle
 from dataclasses import replace
@@ -224,7 +225,8 @@ def test_a_missing_value_of_parquet_is_told_with_its_row(here: None, small_piece
 
 def test_a_column_of_names_is_told(here: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write_csv(tmp_path / "a.csv", make_table(0, 150))
-    require_same([path], Columns(one_hot=("auto",), missing="zero"), IngestOptions())
+    with caplog.at_level(logging.INFO, "streamsvm"):
+        require_same([path], Columns(one_hot=("auto",), missing="zero"), IngestOptions())
     alone, shared = (record.message for record in caplog.records if "categories in" in record.message)
     assert shared == alone
 
