@@ -18,7 +18,7 @@ from streamsvm.engines.row_states import kept_bytes
 from streamsvm.engines.subtrees import JOIN_BYTES, count_handed, count_levels, count_waiting, find_fan_in
 from streamsvm.engines.workers import connect, prepare_workers, start_workers
 from streamsvm.errors import MemoryBudgetError
-from streamsvm.machine import default_budget_bytes, default_threads, resident_bytes
+from streamsvm.machine import default_budget_bytes, default_threads, give_back_freed_arrays, resident_bytes
 from streamsvm.requests import MemoryNeed
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def open_engine(
     MemoryBudgetError, whose message ends with `remedy`, before anything is started or read, and InputError for a
     scheduler that cannot be used.
     """
+    give_back_freed_arrays()
     budget = default_budget_bytes() if budget_bytes is None else budget_bytes
     opened: AbstractContextManager[Opened]
     if client is None and workers is None and scheduler is None:

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numba import njit
 
-from streamsvm.numeric.rounding import UNIT
+from streamsvm.numeric.rounding import UNIT, sum_exactly
 from streamsvm.numeric.rows import F64, I64
 
 BINS = 4096  # of the corners, in the search for the best bias
@@ -172,14 +172,14 @@ def _prove_scaled(
     own = _bound_slacks(f_model, min(stretch, 1.0) * errors, bias, corners)
     losing, support = np.flatnonzero((slack + own > 0.0) & (costs > 0.0)), np.flatnonzero(alpha)
     losses = costs[losing] * np.maximum(slack[losing], 0.0)
-    loss = math.fsum(losses.tolist())
+    loss = sum_exactly(losses)
     loss_error = float(np.sum(costs[losing] * np.minimum(own, slack + own)[losing])) + 2 * UNIT * loss
     a, sums = alpha[support], (y * f)[support]
     # the corners are counted from the bias: what that changes in the sum is charged with the imbalance
     gains, farthest = (a, 1.0) if corners is None else (a * (y * (corners - bias))[support], _find_size(corners, bias))
-    square, total = math.fsum((a * sums).tolist()), math.fsum(gains.tolist())
+    square, total = sum_exactly(a * sums), sum_exactly(gains)
     square = max(square, 0.0) if is_definite else square
-    lacking = abs(math.fsum((a * y[support]).tolist()))
+    lacking = abs(sum_exactly(a * y[support]))
     square_error = 1.01 * float(a @ (errors[support] + 2 * UNIT * np.abs(sums)))
     scale = stretch * stretch / 2
     objective = scale * square + loss

@@ -41,7 +41,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamsvm.numeric.certificates import Certificate, Proof, find_best_bias
-from streamsvm.numeric.rounding import UNIT
+from streamsvm.numeric.rounding import UNIT, sum_exactly
 from streamsvm.numeric.rows import F64, I64
 
 # The model's offset is lower than rho by this share of it, so that rows on the boundary (0 < a_i < C_i) are of the
@@ -96,13 +96,13 @@ def prove_sums(
     rho = spread(sums, rhos, len(g))
     slack, own = rho - g, 1.25 * errors + 4 * UNIT * (np.abs(g) + np.abs(rho))
     losing, support = np.flatnonzero((slack + own > 0.0) & (costs > 0.0)), np.flatnonzero(alpha)
-    loss = math.fsum((costs[losing] * np.maximum(slack[losing], 0.0)).tolist())
+    loss = sum_exactly(costs[losing] * np.maximum(slack[losing], 0.0))
     parts = [one.total * each for one, each in zip(sums, rhos, strict=True)]
     margin = math.fsum(parts) - loss
     margin_error = float(np.sum(costs[losing] * np.minimum(own, slack + own)[losing]))
     margin_error = 1.01 * margin_error + 4 * UNIT * (math.fsum(map(abs, parts)) + loss)
     a, scores = alpha[support], g[support]
-    square = math.fsum((a * scores).tolist())
+    square = sum_exactly(a * scores)
     square_error = 1.01 * float(a @ (errors[support] + 2 * UNIT * np.abs(scores))) + 2 * UNIT * abs(square)
     square = max(square, 0.0) if is_definite else square
     added, added_error, left = _complete(costs, alpha, g, sums, errors, largest)
@@ -149,16 +149,16 @@ def _complete(
     d, left = np.zeros(len(g)), 0.0
     for one in sums:
         a, scores, total = alpha[one.rows], g[one.rows], one.total
-        lacking = math.fsum([total, *(-a).tolist()])
+        lacking = sum_exactly(np.array([total]), -a)
         if 0.0 < lacking <= FULL_SHARE * total:
             d[one.rows] = raise_lowest(costs[one.rows] - a, scores, lacking)
         elif -FULL_SHARE * total <= lacking < 0.0:
             d[one.rows] = -raise_lowest(a, -scores, -lacking)
-        left += 1.01 * abs(math.fsum([total, *(-a).tolist(), *(-d[one.rows]).tolist()])) * math.sqrt(largest)
-    size, moved = math.fsum(np.abs(d).tolist()), np.flatnonzero(d)
+        left += 1.01 * abs(sum_exactly(np.array([total]), -a, -d[one.rows])) * math.sqrt(largest)
+    size, moved = sum_exactly(np.abs(d)), np.flatnonzero(d)
     square, scores = size**2 * largest / 2, g[moved]
     error = 1.01 * float(np.abs(d[moved]) @ (errors[moved] + 4 * UNIT * np.abs(scores))) + 8 * UNIT * square
-    return math.fsum((d[moved] * scores).tolist()) + square, error, left
+    return sum_exactly(d[moved] * scores) + square, error, left
 
 
 def _bound_longer(value: float, left: float) -> float:

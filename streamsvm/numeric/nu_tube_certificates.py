@@ -20,7 +20,7 @@ import math
 import numpy as np
 
 from streamsvm.numeric.certificates import Certificate, Proof, find_best_bias
-from streamsvm.numeric.rounding import UNIT
+from streamsvm.numeric.rounding import UNIT, sum_exactly
 from streamsvm.numeric.rows import F64
 
 
@@ -59,16 +59,16 @@ def prove_nu_tube(
     own = 1.25 * errors + 4 * UNIT * (np.abs(targets) + np.abs(f) + abs(bias) + width)
     losing, support = np.flatnonzero((slack + own > 0.0) & (costs > 0.0)), np.flatnonzero(alpha)
     losses = costs[losing] * np.maximum(slack[losing], 0.0)
-    loss, edge = math.fsum(losses.tolist()), total * width
+    loss, edge = sum_exactly(losses), total * width
     loss_error = float(np.sum(costs[losing] * np.minimum(own, slack + own)[losing])) + 4 * UNIT * (loss + edge)
     a, side, sums = alpha[support], y[support], (y * f)[support]
-    square = math.fsum((a * sums).tolist())
+    square = sum_exactly(a * sums)
     square = max(square, 0.0) if is_definite else square
     square_error = 1.01 * float(a @ (errors[support] + 2 * UNIT * np.abs(sums)))
     objective = square / 2 + loss + edge
     objective_error = 1.01 * (square_error / 2 + loss_error) + 4 * UNIT * (abs(square) + loss + edge)
-    gain = math.fsum((a * (side * (targets - bias)[support])).tolist())
-    lacking = abs(math.fsum((a * side).tolist())) + max(0.0, math.fsum([*a.tolist(), -total]))
+    gain = sum_exactly(a * (side * (targets - bias)[support]))
+    lacking = abs(sum_exactly(a * side)) + max(0.0, sum_exactly(a, np.array([-total])))
     farthest = float(np.max(np.abs(targets - bias), initial=0.0))
     reach = farthest + math.sqrt(max(0.0, 2 * (objective + objective_error) * largest)) if lacking else 0.0
     size = 3 * float(a @ (np.abs(targets[support]) + abs(bias)))

@@ -12,6 +12,9 @@ loses at most 2 u^2 |sum so far|, and all of them lose at most 2 n u^2 sum |term
 
 from __future__ import annotations
 
+import math
+from itertools import chain
+
 import numpy as np
 from numba.extending import register_jitable
 
@@ -20,6 +23,13 @@ from streamsvm.numeric.rows import F64
 UNIT = 2.0**-53
 SPLITTER = 2.0**27 + 1.0
 SMALLEST = float(np.finfo(np.float64).tiny)
+SUMMED_AT_ONCE = 1 << 12  # numbers that are objects of Python at a time, which take 32 bytes each
+
+
+def sum_exactly(*terms: F64) -> float:
+    """Return the sum of all numbers in these vectors, rounded once (math.fsum)."""
+    blocks = (each[at : at + SUMMED_AT_ONCE] for each in terms for at in range(0, len(each), SUMMED_AT_ONCE))
+    return math.fsum(chain.from_iterable(block.tolist() for block in blocks))
 
 
 def bound_rounding(n_terms: float, magnitude: float) -> float:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from fractions import Fraction
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from streamsvm.numeric import rounding
 from streamsvm.numeric.exact_losses import add_exact, bound_score, compute_exact_scores, start_exact
 from streamsvm.numeric.exact_sums import add_exact_sums, start_exact_sums
-from streamsvm.numeric.rounding import add_pairs
+from streamsvm.numeric.fixed_sum_certificates import FixedSum, prove_sums
+from streamsvm.numeric.rounding import add_pairs, sum_exactly
 from streamsvm.numeric.rows import F64, Rows
 
 
@@ -68,3 +74,24 @@ def test_rows_beyond_their_margin_round_nothing() -> None:
     assert (losses[0], rounding[0]) == (0.0, 0.0)
     assert rounding[1] > 0.0
     assert losses[1] > 0.0
+
+
+@given(vectors=st.lists(st.lists(st.floats(-1e300, 1e300), max_size=20), max_size=3))
+def test_exact_sums_are_rounded_once(vectors: list[list[float]]) -> None:
+    """Beside the sum of fractions, in blocks of three numbers."""
+    with patch.object(rounding, "SUMMED_AT_ONCE", 3):
+        found = sum_exactly(*(np.array(each, dtype=np.float64) for each in vectors))
+    assert found == float(sum(Fraction(value) for each in vectors for value in each))
+
+
+def test_the_proof_of_fixed_sums_holds_few_vectors() -> None:
+    """Nine vectors at most, and no numbers as objects of Python, which take 32 bytes each."""
+    n = 100_000
+    g, alpha = np.linspace(0.1, 1.0, n), np.zeros(n)
+    alpha[: n // 100] = 1.0
+    sums = [FixedSum(np.arange(n), n / 100)]
+    tracemalloc.start()
+    prove_sums(np.ones(n), alpha, g, sums, np.full(n, 1e-12), 1.0, is_definite=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 9 * 8 * n

@@ -41,6 +41,7 @@ from streamsvm.methods.decomposition.state import State, require_range
 from streamsvm.methods.decomposition.tube import Hinges
 from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.kernels import add_kernel_sums, compute_squares, to_float64
+from streamsvm.numeric.rounding import sum_exactly
 from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
 
 VIOLATION_SHARE = 0.01  # rows that violate by less than this share of the largest violation need not be active
@@ -252,7 +253,7 @@ def make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows)
 def find_totals(settings: Decomposition, state: State, chosen: I64, y: F64, costs: F64) -> Totals:
     """Return the fixed sums of an active set. In the first step its costs are all that is known, and make its share."""
     assert settings.nu is not None
-    total = state.total if state.passes else settings.nu * math.fsum(costs.tolist())
+    total = state.total if state.passes else settings.nu * sum_exactly(costs)
     totals = split_total(total, takes_pairs_only(settings))
     others = np.delete(state.y * state.alpha, chosen)
     return find_part(y if settings.tube is None else None, costs, totals, others)

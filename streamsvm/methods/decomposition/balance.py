@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from streamsvm.numeric.rounding import sum_exactly
 from streamsvm.numeric.rows import F64
 
 MOST_CORRECTIONS = 3
@@ -18,10 +19,9 @@ def restore_balance(y: F64, alpha: F64, costs: F64, others: F64) -> None:
     the most room takes all of the correction, and a free one (0 < a_i < C_i) comes before the others: the correction is
     its smallest share there, and rows of small multipliers may have kernel values that are larger by any factor.
     """
-    rest = others.tolist()
     least_excess = math.inf
     for _ in range(MOST_CORRECTIONS):
-        total = math.fsum([*(y * alpha).tolist(), *rest])
+        total = sum_exactly(y * alpha, others)
         if not 0.0 < abs(total) < least_excess:
             return
         least_excess = abs(total)

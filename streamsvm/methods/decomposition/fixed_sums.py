@@ -19,7 +19,6 @@ Neural Computation 12; Chang & Lin 2001, "Training nu-support vector classifiers
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -37,6 +36,7 @@ from streamsvm.numeric.fixed_sum_certificates import (
     raise_lowest,
     spread,
 )
+from streamsvm.numeric.rounding import sum_exactly
 from streamsvm.numeric.rows import F64, I64
 
 Totals = tuple[float, float]  # the sums of the multipliers of rows with y_i = +1, and with y_i = -1
@@ -96,7 +96,7 @@ class SummedRows(NamedTuple):
         for _, rows, total in list_sides(self.y, self.totals):
             own = self.alpha[rows]
             if not _lacks_nothing(own, total):
-                rises[rows] = raise_lowest(self.costs[rows] - own, g[rows], total - math.fsum(own.tolist()))
+                rises[rows] = raise_lowest(self.costs[rows] - own, g[rows], total - sum_exactly(own))
         return rises
 
     def choose_lowest(self, size: int) -> I64:
@@ -126,7 +126,7 @@ def list_sides(y: F64, totals: Totals) -> Iterator[tuple[float, I64, float]]:
 
 
 def _lacks_nothing(alpha: F64, total: float) -> bool:
-    return total - math.fsum(alpha[alpha > 0.0].tolist()) <= FULL_SHARE * total
+    return total - sum_exactly(alpha[alpha > 0.0]) <= FULL_SHARE * total
 
 
 def split_total(total: float, two_sums: bool) -> Totals:
@@ -136,7 +136,7 @@ def split_total(total: float, two_sums: bool) -> Totals:
 
 def compute_total(nu: float, costs: F64) -> float:
     """Return N; InputError if no row has a weight."""
-    total = nu * math.fsum(costs.tolist())
+    total = nu * sum_exactly(costs)
     if not total > 0.0:
         raise InputError("the sample weights of all rows are zero: there is nothing to learn from")
     return total
@@ -147,6 +147,6 @@ def find_part(y: F64 | None, costs: F64, totals: Totals, others: F64) -> Totals:
 
     others: y_i a_i of the other rows. y: the sides of the rows, or None if a row may be of either.
     """
-    taken = [math.fsum((side * others)[side * others > 0.0].tolist()) for side in SIDES]
-    most = [math.fsum(costs.tolist() if y is None else costs[y == side].tolist()) for side in SIDES]
+    taken = [sum_exactly((side * others)[side * others > 0.0]) for side in SIDES]
+    most = [sum_exactly(costs if y is None else costs[y == side]) for side in SIDES]
     return min(totals[0] - taken[0], most[0]), min(totals[1] - taken[1], most[1])
