@@ -25,6 +25,10 @@ from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, I32, I64
 from streamsvm.numeric.score_histograms import PAGE, Histogram, look_up
 
+OTHER_SCORES = (
+    "rows have other scores than in the pass before, so that their pairs cannot be counted: use processors of one kind"
+)
+
 
 @dataclass(frozen=True)
 class HistogramCut:
@@ -35,21 +39,30 @@ class HistogramCut:
     coefs: F64
     offset: float
 
-    def find_coefs(self, scores: F64, ranks: I32) -> F64:
-        """Return the entries of rows with these scores and ranks, (n,), which have to be rows of the histogram."""
+    def find_coefs(self, scores: F64, ranks: I32, weight: F64, seen: F64) -> F64:
+        """Return what rows of the histogram add to the cut, (n,), given their scores, ranks and weights.
+
+        The weights are added to seen, which has the shape of coefs (see HistogramLoss.require_same).
+        """
         found = np.empty(len(scores))
-        if look_up(scores, ranks, 2.0**self.exponent, self.pages, self.coefs, found) < len(scores):
-            raise RuntimeError("a row has another score than in the pass before")
-        return found
+        if look_up(scores, ranks, weight, 2.0**self.exponent, self.pages, self.coefs, found, seen) < len(scores):
+            raise RuntimeError(OTHER_SCORES)
+        return weight * found
 
 
 @dataclass(frozen=True)
 class HistogramLoss:
-    """Bounds of the loss, and a cut that has the lower bound as its value there."""
+    """Bounds of the loss, and a cut that has the lower bound as its value there; weights (k, 64, ranks): of buckets."""
 
     lower: float
     upper: float
     cut: HistogramCut
+    weights: F64
+
+    def require_same(self, seen: F64, n_rows: int) -> None:
+        """Raise RuntimeError if n_rows rows that were added to the cut were in other buckets than in the histogram."""
+        if np.any(np.abs(seen - self.weights) > bound_rounding(8.0 * n_rows + 64, 1.0) * self.weights):
+            raise RuntimeError(OTHER_SCORES)
 
 
 def measure_histogram(histogram: Histogram, n_rows: int, cost: float) -> HistogramLoss:
@@ -65,7 +78,7 @@ def measure_histogram(histogram: Histogram, n_rows: int, cost: float) -> Histogr
     lower = offset - float(np.sum(coefs * sums))
     own = np.ascontiguousarray(coefs.T).reshape(-1, PAGE, histogram.n_ranks)
     cut = HistogramCut(histogram.exponent, histogram.pages, own, offset)
-    return HistogramLoss(lower, lower + cost * above, cut)
+    return HistogramLoss(lower, lower + cost * above, cut, histogram.moments[0])
 
 
 def _count_sure_pairs(weights: F64, buckets: I64, doubtful: int) -> tuple[F64, F64]:

@@ -43,12 +43,12 @@ class RankTotals:
     @property
     def below(self) -> F64:
         """The sum of the weights of all rows of lower ranks, for each rank."""
-        return np.cumsum(self.of_rank) - self.of_rank
+        return np.concatenate(([0.0], np.cumsum(self.of_rank[:-1])))  # differences of sums would lose small weights
 
     @property
     def above(self) -> F64:
         """The sum of the weights of all rows of higher ranks, for each rank."""
-        return np.cumsum(self.of_rank[::-1])[::-1] - self.of_rank
+        return np.concatenate((np.cumsum(self.of_rank[:0:-1])[::-1], [0.0]))
 
 
 def choose_exponents(X: Matrix, W: F64, n_ranks: int) -> list[int]:

@@ -165,8 +165,11 @@ def _add_rows(scores: F64, ranks: I32, weight: F64, first: int, scale: float, pa
 
 
 @njit(cache=True, nogil=True)
-def look_up(scores: F64, ranks: I32, scale: float, pages: I64, table: F64, found: F64) -> int:
-    """Write the entry of a table (k, 64, ranks) for each row to found (n,); return for how many rows there is one."""
+def look_up(scores: F64, ranks: I32, weight: F64, scale: float, pages: I64, table: F64, found: F64, seen: F64) -> int:
+    """Write the entry of a table (k, 64, ranks) for each row to found (n,), and add the row's weight to seen there.
+
+    Return for how many rows there is an entry.
+    """
     at = -1
     for i in range(scores.size):
         bucket = math.floor(scale * scores[i])
@@ -174,4 +177,5 @@ def look_up(scores: F64, ranks: I32, scale: float, pages: I64, table: F64, found
         if at < 0:
             return i
         found[i] = table[at, bucket & (PAGE - 1), ranks[i]]
+        seen[at, bucket & (PAGE - 1), ranks[i]] += weight[i]
     return scores.size

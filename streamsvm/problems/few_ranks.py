@@ -28,7 +28,8 @@ MOST_RANKS = 16  # with more ranks the buckets of a histogram would be too wide
 class FewRanks:
     """The weights of all rows of each rank, and a sample of the pairs.
 
-    sample: the pairs of some rows of each rank, which weigh as much as all rows of the rank; and rows: their numbers.
+    sample: the pairs of some rows of each rank, which weigh as much as all rows of the rank. rows: the numbers of these
+    rows in the source.
     """
 
     totals: RankTotals
@@ -49,7 +50,7 @@ def find_few_ranks(source: RowSource, task: str) -> FewRanks:
     of_rank, n_rows = np.zeros(len(classes)), np.zeros(len(classes), np.int64)
     for _, ranks, weight in _read_ranks(source):
         of_rank += np.bincount(ranks, weight, len(classes))
-        n_rows += np.bincount(ranks, minlength=len(classes))
+        n_rows += np.bincount(ranks[weight > 0.0], minlength=len(classes))
     if np.count_nonzero(of_rank) < 2:
         raise InputError(f"{source.name}: no two rows to compare: one class only")
     quota = max(1, count_sample_rows(source) // int(np.count_nonzero(n_rows)))
@@ -57,13 +58,14 @@ def find_few_ranks(source: RowSource, task: str) -> FewRanks:
 
 
 def _draw_sample(source: RowSource, strides: I64) -> tuple[Pairs, I64]:
-    """Return every k-th row of each rank, with k times its weight; strides: the k of each rank."""
+    """Return every k-th row of each rank that has a weight, with k times that; strides: the k of each rank."""
     seen = np.zeros(len(strides), np.int64)
     chosen: list[tuple[I64, I32, F64]] = []
     for start, ranks, weight in _read_ranks(source):
-        order = np.argsort(ranks, kind="stable")
-        counts = np.bincount(ranks, minlength=len(strides))
-        within = np.arange(len(ranks)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(seen, counts)
+        weighed = np.flatnonzero(weight > 0.0)
+        order = weighed[np.argsort(ranks[weighed], kind="stable")]
+        counts = np.bincount(ranks[weighed], minlength=len(strides))
+        within = np.arange(len(weighed)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(seen, counts)
         drawn = np.sort(order[within % np.repeat(strides, counts) == 0])
         chosen.append((start + drawn, ranks[drawn], weight[drawn] * strides[ranks[drawn]]))
         seen += counts

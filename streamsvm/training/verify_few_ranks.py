@@ -45,6 +45,8 @@ from streamsvm.problems.few_ranks import FewRanks, find_few_ranks
 from streamsvm.problems.small_queries import SAMPLE_BYTES
 from streamsvm.requests import All, Scan, Take
 
+Sums = tuple[DualSums, list[F64]]  # of the rows of cuts, and for each cut the weights of its buckets
+
 POINTS_AT_ONCE = 8  # points whose histograms one pass finds
 
 
@@ -91,21 +93,32 @@ def _bound(point: DualPoint, engine: Engine, pair_cost: float, few: FewRanks, X:
     for at in range(0, len(W), POINTS_AT_ONCE):
         own = slice(at, at + POINTS_AT_ONCE)
         histograms = engine.scan(_sum_histograms(few, X, W[own]))
-        cuts = [measure_histogram(each, n_rows, pair_cost).cut for each in histograms]
-        add = partial(_add_coefs, cuts, shares[own], most)
-        sums = combine_dual_sums(
-            sums, engine.scan(Scan(partial(start_dual_sums, W.shape[1]), add, combine_dual_sums, (W[own],)))
-        )
-        totals += [share * cut.offset for share, cut in zip(shares[own].tolist(), cuts, strict=True)]
+        measured = [measure_histogram(each, n_rows, pair_cost) for each in histograms]
+        add = partial(_add_coefs, [each.cut for each in measured], shares[own], most)
+        start = partial(_start, W.shape[1], [each.weights.shape for each in measured])
+        found, seen = engine.scan(Scan(start, add, _combine, (W[own],)))
+        for each, weights in zip(measured, seen, strict=True):
+            each.require_same(weights, n_rows)
+        sums = combine_dual_sums(sums, found)
+        totals += [share * each.cut.offset for share, each in zip(shares[own].tolist(), measured, strict=True)]
     error = bound_rounding(4.0 * (n_rows + MOST_CELLS) + len(W) + 64, 1.0)
     return bound_by_coefs(sums, math.fsum(totals), error * math.fsum(totals), error)
 
 
-def _add_coefs(cuts: Sequence[HistogramCut], shares: F64, most: F64, sums: DualSums, rows: Rows, W: F64) -> None:
+def _start(n_features: int, shapes: Sequence[tuple[int, ...]]) -> Sums:
+    return start_dual_sums(n_features), [np.zeros(shape) for shape in shapes]
+
+
+def _combine(left: Sums, right: Sums) -> Sums:
+    return combine_dual_sums(left[0], right[0]), [a + b for a, b in zip(left[1], right[1], strict=True)]
+
+
+def _add_coefs(cuts: Sequence[HistogramCut], shares: F64, most: F64, totals: Sums, rows: Rows, W: F64) -> None:
     """Add the rows with their coefs in all cuts, whose sizes are at most those of the cut of all pairs."""
+    sums, seen = totals
     (ranks, weight), scores = read_ranks(rows), compute_scores(rows.X, make_writable(W))
     coefs = np.zeros(rows.n_rows)
     for k, cut in enumerate(cuts):
-        coefs += shares[k] * weight * cut.find_coefs(np.ascontiguousarray(scores[:, k]), ranks)
+        coefs += shares[k] * cut.find_coefs(np.ascontiguousarray(scores[:, k]), ranks, weight, seen[k])
     alike = replace(rows, y=np.zeros(rows.n_rows, np.int32))
     add_dual_sums(sums, alike, coefs, float(np.sum(shares)) * weight * most[ranks])

@@ -86,7 +86,9 @@ def test_the_loss_lies_between_the_bounds(rows: Scored, exponent: int, part: int
 @settings(max_examples=300, deadline=None)
 def test_a_cut_is_below_the_loss_at_any_scores(rows: Scored, exponent: int, seed: int) -> None:
     found = measure_histogram(gather(rows, exponent), 1 << 12, 1.0)
-    coefs = rows.weight * found.cut.find_coefs(rows.scores, rows.ranks)
+    seen = np.zeros_like(found.weights)
+    coefs = found.cut.find_coefs(rows.scores, rows.ranks, rows.weight, seen)
+    found.require_same(seen, 1 << 12)
     size = (1.0 + float(np.max(np.abs(rows.scores)))) * (1.0 + float(np.sum(rows.weight)) ** 2)
     assert found.cut.offset - coefs @ rows.scores == pytest.approx(found.lower, abs=1e-12 * size)
     random = np.random.default_rng(seed)
@@ -154,7 +156,14 @@ def test_two_parts_are_no_arrays_of_their_sum() -> None:
 
 
 def test_a_row_of_another_score_than_before_is_an_error() -> None:
+    """Whether it is in a page that no row was in, or in the bucket beside its own."""
     rows = make_rows(5, 50, 2)
-    cut = measure_histogram(gather(rows), 1 << 12, 1.0).cut
-    with pytest.raises(RuntimeError, match="another score than in the pass before"):
-        cut.find_coefs(rows.scores + 100.0, rows.ranks)
+    found = measure_histogram(gather(rows, 5), 1 << 12, 1.0)
+    seen = np.zeros_like(found.weights)
+    with pytest.raises(RuntimeError, match="other scores than in the pass before"):
+        found.cut.find_coefs(rows.scores + 100.0, rows.ranks, rows.weight, seen)
+    rows.scores[int(np.argmax(rows.weight))] += 2.0**-5
+    seen = np.zeros_like(found.weights)
+    found.cut.find_coefs(rows.scores, rows.ranks, rows.weight, seen)
+    with pytest.raises(RuntimeError, match="other scores than in the pass before"):
+        found.require_same(seen, 1 << 12)

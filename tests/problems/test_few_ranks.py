@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import InputError
+from streamsvm.numeric.histogram_sums import RankTotals
 from streamsvm.numeric.pair_counts import SAMPLE_ROWS
 from streamsvm.numeric.rows import F64, I32, I64
 from streamsvm.problems import few_ranks
@@ -38,8 +39,8 @@ def test_pairs_are_those_of_all_labels_together(n: int, chunk_rows: int, seed: i
         return
     found = find_few_ranks(source, "rank")
     assert (found.totals.of_pairs, found.totals.weight) == (pytest.approx(pairs.total), pytest.approx(weight))
-    np.testing.assert_array_equal(found.rows, np.arange(n))  # they are few, and so all of them are the sample
-    np.testing.assert_array_equal(found.sample.weight, pairs.weight)
+    np.testing.assert_array_equal(found.rows, np.flatnonzero(pairs.weight))  # few, and so all that have a weight
+    np.testing.assert_array_equal(found.sample.weight, pairs.weight[found.rows])
 
 
 def test_each_rank_is_in_the_sample_with_the_weight_of_all_its_rows() -> None:
@@ -55,6 +56,21 @@ def test_each_rank_is_in_the_sample_with_the_weight_of_all_its_rows() -> None:
     for rank in range(3):
         weight = found.sample.weight[found.sample.ranks == rank].sum()
         assert weight == pytest.approx(np.count_nonzero(ranks == rank), rel=1e-3)
+
+
+def test_rows_without_weight_are_not_in_the_sample() -> None:
+    random = np.random.default_rng(1)
+    ranks, weight = random.integers(0, 2, 100_000).astype(np.int32), np.ones(100_000)
+    weight[ranks == 1] = 0.0
+    weight[np.flatnonzero(ranks == 1)[[70, 3000, 41000]]] = 2.0
+    found = find_few_ranks(make_source(ranks, weight, 2, 30_000), "rank")
+    assert found.sample.total == pytest.approx(found.totals.of_pairs, rel=1e-3)
+
+
+def test_small_weights_beside_large_ones_are_kept() -> None:
+    totals = RankTotals(np.array([1e-5, 1e6, 1e6, 1e-11]))
+    np.testing.assert_allclose(totals.below, [0.0, 1e-5, 1e6, 2e6], rtol=1e-10)
+    np.testing.assert_allclose(totals.above, [2e6, 1e6, 1e-11, 0.0], rtol=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 A first pass finds the histograms of the scores at some points (numeric.score_histograms). They bound the loss there,
 and say what each row adds to a cut by its rank and the bucket of its score (numeric.histogram_losses). A second pass
-scores the rows again, and sums them up. It scores them at the same points together, so that it finds the same bits.
+scores the rows again, and sums them up. It scores them at the same points together, so that it finds the same bits;
+where it does not, as on a processor of another kind, weights of buckets differ, and the run ends with an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -26,6 +28,14 @@ from streamsvm.numeric.row_products import add_rows, compute_scores
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.numeric.writable import make_writable
 from streamsvm.requests import Scan
+
+
+@dataclass
+class HistogramCuts:
+    """Sums over rows: cuts (c, d), and for each cut the weights of the rows by page, bucket and rank."""
+
+    cuts: F64
+    seen: list[F64]
 
 
 def sum_first_cut(ranks: RankTotals, n_features: int, cost: float) -> Scan:
@@ -51,20 +61,27 @@ def sum_histograms(W: F64, n_ranks: int, exponents: Sequence[int]) -> Scan:
 
 
 def sum_histogram_cuts(W: F64, at: Sequence[int], cuts: Sequence[HistogramCut]) -> Scan:
-    """Return the pass that sums up the rows of cuts at the points W[at], whose answer is (c, d)."""
-    start = partial(np.zeros, (len(at), W.shape[1]))
-    return Scan(start, partial(add_histogram_cuts, at, cuts), combine_sums, (W,))
+    """Return the pass that sums up the rows of cuts at the points W[at]."""
+    start = partial(start_histogram_cuts, W.shape[1], [cut.coefs.shape for cut in cuts])
+    return Scan(start, partial(add_histogram_cuts, at, cuts), combine_histogram_cuts, (W,))
 
 
-def add_histogram_cuts(at: Sequence[int], cuts: Sequence[HistogramCut], sums: F64, rows: Rows, W: F64) -> None:
+def start_histogram_cuts(n_features: int, shapes: Sequence[tuple[int, ...]]) -> HistogramCuts:
+    """Return the cuts of no rows."""
+    return HistogramCuts(np.zeros((len(shapes), n_features)), [np.zeros(shape) for shape in shapes])
+
+
+def add_histogram_cuts(
+    at: Sequence[int], cuts: Sequence[HistogramCut], sums: HistogramCuts, rows: Rows, W: F64
+) -> None:
     """Add the rows of a tile to each cut."""
     (ranks, weight), scores = read_ranks(rows), compute_scores(rows.X, make_writable(W))
     for k, cut in enumerate(cuts):
-        coefs = weight * cut.find_coefs(np.ascontiguousarray(scores[:, at[k]]), ranks)
+        coefs = cut.find_coefs(np.ascontiguousarray(scores[:, at[k]]), ranks, weight, sums.seen[k])
         row = np.flatnonzero(coefs)
-        add_rows(sums, rows.X, row, np.full(len(row), k), coefs[row])
+        add_rows(sums.cuts, rows.X, row, np.full(len(row), k), coefs[row])
 
 
-def combine_sums(left: F64, right: F64) -> F64:
-    """Return the sums over the rows of both."""
-    return left + right
+def combine_histogram_cuts(left: HistogramCuts, right: HistogramCuts) -> HistogramCuts:
+    """Return the cuts of the rows of both."""
+    return HistogramCuts(left.cuts + right.cuts, [a + b for a, b in zip(left.seen, right.seen, strict=True)])

@@ -50,6 +50,8 @@ class HistogramSearch:
         losses, offsets = np.array([[each.upper, each.cut.offset] for each in measured]).T
         objectives = np.einsum("kj,kj->k", W, W) / 2 + losses
         at = sorted({*range(len(steps)), int(np.argmin(objectives))})
-        cuts = yield sum_histogram_cuts(W, at, [measured[k].cut for k in at])
-        found = Found(W[at], objectives[at], losses[at], cuts, offsets[at])
+        sums = yield sum_histogram_cuts(W, at, [measured[k].cut for k in at])
+        for k, seen in zip(at, sums.seen, strict=True):
+            measured[k].require_same(seen, self.n_rows)
+        found = Found(W[at], objectives[at], losses[at], sums.cuts, offsets[at])
         return move(state, found), found, 2

@@ -41,7 +41,7 @@ def note_summed_cuts(request: Any, answer: Any) -> Iterator[Origin]:
             yield Origin(cut, offset, w, w, 1.0)
     elif isinstance(add, partial) and add.func is add_histogram_cuts:
         (at, made), (W,) = add.args, request.shared
-        for k, one, cut in zip(at, made, sums, strict=True):
+        for k, one, cut in zip(at, made, sums.cuts, strict=True):
             yield Origin(cut, one.offset, W[k], W[k], 1.0)
 
 

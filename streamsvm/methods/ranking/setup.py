@@ -178,7 +178,8 @@ def run_kernels(group: str, rows: Rows) -> None:
     if group == "ranking-histograms":
         histogram = start_histogram(2)
         add_scores(histogram, np.zeros(2), np.arange(2, dtype=np.int32), np.ones(2))
-        measure_histogram(histogram, 2, 1.0).cut.find_coefs(np.zeros(2), np.arange(2, dtype=np.int32))
+        cut = measure_histogram(histogram, 2, 1.0).cut
+        cut.find_coefs(np.zeros(2), np.arange(2, dtype=np.int32), np.ones(2), np.zeros_like(cut.coefs))
         return
     scores = compute_exact_scores(rows.X, np.zeros((1, 2)))[0]
     for starts in ([0, 2], [0, 1, 2]):
