@@ -69,17 +69,16 @@ def histogram_bytes(n_ranks: int) -> int:
 
 
 def add_scores(histogram: Histogram, scores: F64, ranks: I32, weight: F64) -> None:
-    """Add rows with these scores, ranks and weights v, (n,) each, in place."""
-    if not len(scores):
-        return
-    _, size = math.frexp(float(np.max(np.abs(scores))))
+    """Add rows with these scores, ranks and weights v, (n,) each, in place. Rows of weight 0 take no pages."""
+    weighed = weight > 0.0
+    _, size = math.frexp(float(np.max(np.abs(scores), initial=0.0, where=weighed)))
     _coarsen(histogram, max(0, histogram.exponent + size - EXACT_BITS))
     done = 0
     while True:
         done = _add_rows(scores, ranks, weight, done, 2.0**histogram.exponent, histogram.pages, histogram.moments)
         if done == len(scores):
             return
-        buckets = np.floor(2.0**histogram.exponent * scores[done:]).astype(np.int64)
+        buckets = np.floor(2.0**histogram.exponent * scores[done:][weighed[done:]]).astype(np.int64)
         _add_pages(histogram, buckets >> PAGE_BITS)
 
 
@@ -153,6 +152,8 @@ def _add_rows(scores: F64, ranks: I32, weight: F64, first: int, scale: float, pa
     """Add rows from the first on, and return the number of the first row whose page is missing."""
     at = -1
     for i in range(first, scores.size):
+        if weight[i] == 0.0:
+            continue
         bucket = math.floor(scale * scores[i])
         at = find_page(pages, bucket >> PAGE_BITS, at)
         if at < 0:
@@ -172,6 +173,9 @@ def look_up(scores: F64, ranks: I32, weight: F64, scale: float, pages: I64, tabl
     """
     at = -1
     for i in range(scores.size):
+        found[i] = 0.0
+        if weight[i] == 0.0:
+            continue
         bucket = math.floor(scale * scores[i])
         at = find_page(pages, bucket >> PAGE_BITS, at)
         if at < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -141,6 +141,18 @@ def test_scores_far_from_all_others_take_a_page_each() -> None:
     rows.scores[[5, 70]] = 1e6, -3e7
     assert gather(rows, 10).exponent == 10
     assert choose_exponent(rows.scores, 2) >= 10
+
+
+def test_rows_without_weight_change_nothing() -> None:
+    """However far away they are."""
+    rows = make_rows(6, 400, 3)
+    far = Scored(np.append(rows.scores, [1e30, -1e12]), np.append(rows.ranks, [0, 1]).astype(np.int32), rows.weight)
+    far = replace(far, weight=np.append(rows.weight, [0.0, 0.0]))
+    without, with_them = gather(rows, 8), gather(far, 8)
+    np.testing.assert_array_equal(with_them.moments, without.moments)
+    found = measure_histogram(with_them, 1 << 12, 1.0)
+    coefs = found.cut.find_coefs(far.scores, far.ranks, far.weight, np.zeros_like(found.weights))
+    np.testing.assert_array_equal(coefs[-2:], 0.0)
 
 
 def test_two_parts_are_no_arrays_of_their_sum() -> None:
