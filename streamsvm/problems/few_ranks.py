@@ -52,7 +52,7 @@ def find_few_ranks(source: RowSource, task: str) -> FewRanks:
         of_rank += np.bincount(ranks, weight, len(classes))
         n_rows += np.bincount(ranks[weight > 0.0], minlength=len(classes))
     if np.count_nonzero(of_rank) < 2:
-        raise InputError(f"{source.name}: no two rows to compare: one class only")
+        raise InputError(f"{source.name}: no two rows to compare: one class only, in each query or at all")
     quota = max(1, count_sample_rows(source) // int(np.count_nonzero(n_rows)))
     return FewRanks(RankTotals(of_rank), *_draw_sample(source, np.maximum(1, -(-n_rows // quota))))
 
