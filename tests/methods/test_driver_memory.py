@@ -29,6 +29,9 @@ from streamsvm.requests import Progress, Step
 D, M = 50_000, 64
 
 
+OTHERS_BYTES = 256 << 10  # of the threads of Dask in this process, which are traced as well
+
+
 def full_state(random: np.random.Generator) -> State:
     """As many cuts as are kept at once."""
     cuts = random.standard_normal((M, D + 1))
@@ -175,4 +178,4 @@ def test_keeping_the_dual_point_of_one_read_takes_what_is_planned() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert planned / 2 < peak <= planned
+    assert planned / 2 < peak <= planned + OTHERS_BYTES
