@@ -4,13 +4,13 @@
         [--workers 2]
 
 Prints a Markdown table, and exits with 1 if models of the same rows differ, or if a peak is above its projection.
-Each run is a process of its own. Its budget of memory is what the plan asks for at least, and SPARE_BYTES for chunks
-that are kept, which are fewer than there are: so the plan has no slack but its own. The peak is that of the process
-which needs the most memory, as in `result.json`; `beyond` is how much of the peak and of the projection is beyond the
-interpreter and the libraries. The rows are 200 dense features, or 2,000 of which 2% are not zero; as chunks that are
-streamed, and as chunks of 8 MiB that are decoded whole (lz4). "made" are three times as many rows, those of
-tests/benchmarks/made_rows.py, made when they are read, in chunks of 26 MB. On few cores fewer tasks are at their peaks
-at once than there are threads.
+Each run is a process of its own, of a few passes with a line search. Its budget of memory is what the plan asks for at
+least, and SPARE_BYTES for chunks that are kept, which are fewer than there are: so the plan has no slack but its own.
+The peak is that of the process which needs the most memory, as in `result.json`; `beyond base` is what the peak and the
+projection have beyond the interpreter and the libraries. The rows are 200 dense features, or 2,000 of which 2% are not
+zero; as chunks that are streamed, and as chunks of 8 MiB that are decoded whole (lz4). "made" are three times as many
+rows, those of tests/benchmarks/made_rows.py, made when they are read, in chunks of 26 MB. On few cores fewer tasks are
+at their peaks at once than there are threads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from streamsvm.errors import MemoryBudgetError
 from streamsvm.training.train import TrainOptions, train
 from tests.benchmarks.made_rows import MadeRows
 
-FEATURES, RESIDENT_ROWS, PASSES = 200, 500, 3
+FEATURES, PASSES = 200, 6
 SPARE_BYTES = 50_000_000
 CHUNK_BYTES = {"crc32c": 2 << 20, "lz4": 8 << 20}
 KINDS = {"dense": "crc32c", "dense, lz4": "lz4", "sparse": "crc32c", "sparse, lz4": "lz4", "made": ""}
@@ -56,9 +56,9 @@ def make_rows(folder: Path, kind: str, n_rows: int) -> None:
 def run_one(kind: str, folder: Path, n_rows: int, threads: int, workers: int) -> None:
     """Train with as little memory as the plan allows, and print what came of it."""
     source: RowSource = MadeRows(3 * n_rows, 0, FEATURES) if kind == "made" else open_dataset(folder / kind)
-    asked: dict[str, Any] = {"resident_rows": RESIDENT_ROWS, "max_passes": PASSES, "tol": 1e-6}
+    asked: dict[str, Any] = {"max_passes": PASSES, "tol": 1e-6}
     asked |= {"workers": workers} if workers else {"threads": threads}
-    asked |= {"options": {"acceleration": "one-read"}, "C": 100 / n_rows}
+    asked |= {"options": {"acceleration": "line-search"}, "C": 100 / n_rows}
     try:
         train(source, TrainOptions(memory_bytes=1, **asked))
     except MemoryBudgetError as error:

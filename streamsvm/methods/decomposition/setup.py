@@ -55,9 +55,9 @@ from streamsvm.problems.regression import EpsilonInsensitive, read_numbers
 from streamsvm.requests import MemoryNeed
 
 NOT_TOLD = ("threads", "pass_threads", "seed", "numbers", "max_pairs")
-# Vectors of 8 bytes a row: the state, the next state, what the choice of active rows needs, and 12 that the driver of
-# workers was measured to hold beside them for one class.
-ROW_VECTORS = 44
+# Vectors of 8 bytes a row: the state, the next state, and what the choice of active rows and the proof need. With the
+# messages of workers, which are planned apart, 27 (one class) to 34 (irwls) were measured.
+ROW_VECTORS = 40
 BOTH_SIDES_VECTORS = 24  # in addition, for a regression, whose proof takes both hinges of every row
 ACTIVE_VECTORS = 16  # vectors of 8 bytes an active row, in addition
 INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # bytes of an entry of K_WW and of its copies
