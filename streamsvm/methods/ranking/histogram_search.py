@@ -19,6 +19,8 @@ from streamsvm.methods.ranking.sampled_solver import NEARER, Found, Searching, c
 from streamsvm.methods.ranking.solver import Ranking, State, begin_at_zero, note_magnitudes
 from streamsvm.numeric.histogram_losses import measure_histogram
 from streamsvm.numeric.histogram_sums import RankTotals, choose_exponents
+from streamsvm.numeric.rounding import SMALLEST
+from streamsvm.numeric.row_products import compute_scores
 from streamsvm.numeric.rows import Matrix
 from streamsvm.numeric.score_histograms import MOST_CELLS
 
@@ -44,6 +46,8 @@ class HistogramSearch:
         may be no cut but those that are known.
         """
         steps, chosen = choose_steps(settings, sample, X, state)
+        if state.stuck and settings.accelerated:
+            chosen = steps[-1] = self._go_farther(X, state, steps[-1])
         nearer = [part * chosen for part in NEARER if chosen > 0.0]
         W = state.best_w + np.outer([*steps, *nearer], state.master_w - state.best_w)
         histograms = yield sum_histograms(W, self.ranks.n_ranks, choose_exponents(X, W, self.ranks.n_ranks))
@@ -56,3 +60,13 @@ class HistogramSearch:
             measured[k].require_same(seen, self.n_rows)
         found = Found(W[at], objectives[at], losses[at], sums.cuts, offsets[at])
         return move(state, found), found, 2
+
+    def _go_farther(self, X: Matrix, state: State, step: float) -> float:
+        """Return a longer step, at which scores have moved on by a bucket, and by twice as much after each step.
+
+        Pairs that begin to have a loss at one place are counted together, so that there may be no cut but known ones.
+        """
+        ends = np.stack((state.best_w, state.master_w))
+        start, end = compute_scores(X, ends).T
+        width = 2.0 ** -min(choose_exponents(X, ends, self.ranks.n_ranks))
+        return min(1.0, step + 2.0**state.stuck * width / max(float(np.max(np.abs(end - start))), SMALLEST))

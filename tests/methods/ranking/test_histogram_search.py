@@ -20,6 +20,7 @@ from streamsvm.methods.ranking.pair_losses import Sample
 from streamsvm.methods.ranking.sampled_solver import solve
 from streamsvm.methods.ranking.solver import Ranking, State, start_state
 from streamsvm.numeric import score_histograms
+from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.problems.few_ranks import find_few_ranks
 from streamsvm.requests import Step
 from tests.methods.ranking import test_solver as held
@@ -114,6 +115,18 @@ def test_a_higher_point_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     objectives = [step.progress.objective for step in steps]
     assert objectives == sorted(objectives, reverse=True)
     assert steps[-1].status == "converged"
+
+
+def test_pairs_that_begin_to_lose_at_one_place_do_not_stall() -> None:
+    """Many rows are alike, and so are the scores of many pairs: they share buckets wherever P is least on a line."""
+    random = np.random.default_rng(37)
+    X = random.integers(-2, 3, (40, 4)).astype(np.float32)
+    ranks = (X[:, 0] + 1.5 * random.normal(size=40) > 0).astype(np.int32)
+    problem = X, Pairs(ranks, np.ones(40), np.array([0, 40]))
+    cost = 70 * 40 / problem[1].total
+    last = run(make_source(problem, 9), Ranking(cost))[-1]
+    assert last.status == "converged"
+    assert last.progress.objective <= minimise(problem, cost) * 1.002
 
 
 @pytest.mark.usefixtures("many_groups")
