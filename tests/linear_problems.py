@@ -11,6 +11,7 @@ from sklearn.svm import LinearSVC
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.one_read import answer
+from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.cutting_plane.solver import CuttingPlane, State, solve, start_state
 from streamsvm.requests import All, Scan, Solver, Step
@@ -27,9 +28,9 @@ class Bracket:
     high: float
 
 
-def run_steps(source: ArrayDataset, solver: Solver, most: int = 200) -> list[Step]:
+def run_steps(source: ArrayDataset, solver: Solver, most: int = 200, engine: Engine | None = None) -> list[Step]:
     """All steps of a solver, or so many."""
-    engine, steps = SerialEngine(source), []
+    engine, steps = engine or SerialEngine(source), []
     request = next(solver)
     while True:
         if not isinstance(request, Step):

@@ -56,7 +56,7 @@ def ask_shares(states: Sequence[RowState]) -> Scan | None:
 READERS = {
     "cuts": Reader(origins.list_origins, note_cuts),
     "pairs": Reader(ranking_origins.note_pass, note_pair_cuts),
-    "summed pairs": Reader(ranking_origins.note_summed_cuts, note_cuts),
+    "pairs at points": Reader(ranking_origins.note_summed_cuts, note_cuts),
     "shares": Reader(note_row_states, note_shares, ask_shares),
 }
 

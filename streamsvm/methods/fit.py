@@ -35,14 +35,14 @@ class Report(Progress):
 class DualWatch:
     """How the dual point behind a lower bound is kept while a fit runs (methods.dual_points).
 
-    kind: "cuts" (of rows), "pairs" (cuts of pairs of rows whose scores the driver holds) and "summed pairs" (cuts of
+    kind: "cuts" (of rows), "pairs" (cuts of pairs of rows whose scores the driver holds) and "pairs at points" (cuts of
     pairs that are counted where rows are read) keep the points at which cuts were made; "shares" are read from a state
     that holds a share of every row. width: the number of entries of a point. most_cuts: the number of cuts in use at
     once. n_rows: the number of rows whose shares are held, or 0. n_own: how many rows have a share of their own in the
     cuts in use at once, at most.
     """
 
-    kind: Literal["cuts", "pairs", "summed pairs", "shares"]
+    kind: Literal["cuts", "pairs", "pairs at points", "shares"]
     width: int
     most_cuts: int
     n_rows: int = 0

@@ -133,7 +133,7 @@ def _coarsen(histogram: Histogram, by: int) -> None:
 
 
 @register_jitable
-def find_page(pages: I64, page: int, at: int) -> int:
+def _find_page(pages: I64, page: int, at: int) -> int:
     """Return the place of a page among all of them, ascending, or -1; `at` is a place where it may be."""
     if at >= 0 and pages[at] == page:
         return at
@@ -155,7 +155,7 @@ def _add_rows(scores: F64, ranks: I32, weight: F64, first: int, scale: float, pa
         if weight[i] == 0.0:
             continue
         bucket = math.floor(scale * scores[i])
-        at = find_page(pages, bucket >> PAGE_BITS, at)
+        at = _find_page(pages, bucket >> PAGE_BITS, at)
         if at < 0:
             return i
         rank, place, beside = ranks[i], bucket & (PAGE - 1), scores[i] - (bucket + 0.5) / scale
@@ -177,7 +177,7 @@ def look_up(scores: F64, ranks: I32, weight: F64, scale: float, pages: I64, tabl
         if weight[i] == 0.0:
             continue
         bucket = math.floor(scale * scores[i])
-        at = find_page(pages, bucket >> PAGE_BITS, at)
+        at = _find_page(pages, bucket >> PAGE_BITS, at)
         if at < 0:
             return i
         found[i] = table[at, bucket & (PAGE - 1), ranks[i]]

@@ -1,24 +1,30 @@
 """Rankings: time against n beside classification, real sets beside scikit-learn's regressions, and queries from disk.
 
-    python tests/benchmarks/ranking.py --data FOLDER [--rounds 3] [--only times|measures|queries]
+    python tests/benchmarks/ranking.py --data FOLDER [--rounds 3] [--only times|measures|queries|histograms]
 
 FOLDER holds covtype/covtype.csv (54 features divided by their maxima, class 1 against the rest), adult/a9a,
 ltr_lightgbm/rank.* with their .query files, and wine/winequality-white.csv; a text-like set of 200,000 rows and 47,000
 features is generated. One thread; processor seconds, medians of the rounds, in which ranking (roc-area) and
 classification take turns; gap 1e-3. A pass of ROC area is one of scores or one of sums; a step makes both. Rows in
-queries are generated, of five ranks, and read from disk by two threads.
+queries are generated, of five ranks, and read from disk by two threads. So are 3,000,000 rows of two classes, whose
+scores the driver holds, or which are counted by histograms, in turn: each training is a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -30,13 +36,17 @@ from streamsvm import RankSVM
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.generated import Truth, write_generated
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
 from streamsvm.numeric.rows import F64
+from streamsvm.problems import few_ranks
+from streamsvm.problems.few_ranks import HELD_ROWS
 from streamsvm.problems.ranking import evaluate_ranking
 from streamsvm.training.train import Result, TrainOptions, train
 
 SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)
+LARGE_ROWS = 3_000_000
 QUERIES = ((1_000_000, 46, 100, 1.0), (400_000, 136, 120, 3.0), (500_000, 30, 1000, 0.3))
 CLASSES = np.array([-1, 1])
 
@@ -190,19 +200,56 @@ def show_queries(rounds: int) -> None:
             shutil.rmtree(source.path)
 
 
+def train_large(path: Path, C: float, holds_scores: bool) -> None:
+    """Train for the area under the ROC curve, by one of the two ways, and print what it took."""
+    limit = LARGE_ROWS if holds_scores else HELD_ROWS
+    options = TrainOptions(C=C, threads=2, task="roc-area", memory_bytes=3 << 30)
+    with patch.object(few_ranks, "HELD_ROWS", limit):
+        train(open_dataset(path), replace(options, max_passes=1))  # compiles
+        began = time.process_time()
+        result = train(open_dataset(path), options)
+    print(json.dumps([result.passes, time.process_time() - began, result.peak_memory_bytes, result.relative_gap]))
+
+
+def show_histograms(rounds: int) -> None:
+    """Print a row for each C and way."""
+    print("\n| C | the driver holds | passes | CPU s of each turn | peak MB, chunks that are kept included | gap |")
+    print("|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as work:
+        path = Path(work) / "rows.zarr"
+        write_generated(path, LARGE_ROWS, Truth(40))
+        for C in (0.01, 1.0):
+            turns: dict[bool, list[Any]] = {True: [], False: []}
+            for holds_scores in (True, False) * rounds:
+                command = [sys.executable, __file__, "--data", work, "--one", str(path), str(C), str(holds_scores)]
+                ended = subprocess.run(command, capture_output=True, text=True, check=True)
+                turns[holds_scores].append(json.loads(ended.stdout.splitlines()[-1]))
+            for holds_scores, told in turns.items():
+                passes, _, _, gap = told[0]
+                spent, peak = ", ".join(f"{each[1]:.1f}" for each in told), max(each[2] for each in told)
+                way = "all scores" if holds_scores else "histograms"
+                print(f"| {C:g} | {way} | {passes} | {spent} | {peak / 1e6:.0f} | {gap:.1e} |", flush=True)
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=("times", "measures", "queries"))
+    parser.add_argument("--only", choices=("times", "measures", "queries", "histograms"))
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.one:
+        train_large(Path(options.one[0]), float(options.one[1]), options.one[2] == "True")
+        return
     if options.only in (None, "times"):
         show_times(options.data, options.rounds)
     if options.only in (None, "measures"):
         show_measures(options.data)
     if options.only in (None, "queries"):
         show_queries(options.rounds)
+    if options.only in (None, "histograms"):
+        show_histograms(options.rounds)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How a step of ranking.sampled_solver finds P and a cut for many rows of few ranks: in two passes.
+"""How a step of ranking.streaming_solver finds P and a cut for many rows of few ranks: in two passes.
 
 The first pass finds the histograms of the scores at the point that the sample has chosen, and at points nearer to the
 best one. Of the bounds of the loss that follow, P takes the upper one. The second pass sums up the cut at the point
@@ -15,8 +15,8 @@ import numpy as np
 
 from streamsvm.methods.ranking.histogram_passes import sum_first_cut, sum_histogram_cuts, sum_histograms
 from streamsvm.methods.ranking.pair_losses import Sample
-from streamsvm.methods.ranking.sampled_solver import NEARER, Found, Searching, choose_steps, move, read_sums
 from streamsvm.methods.ranking.solver import Ranking, State, begin_at_zero, note_magnitudes
+from streamsvm.methods.ranking.streaming_solver import NEARER, Found, Searching, choose_steps, move, read_sums
 from streamsvm.numeric.histogram_losses import measure_histogram
 from streamsvm.numeric.histogram_sums import RankTotals, choose_exponents
 from streamsvm.numeric.rounding import SMALLEST

@@ -1,4 +1,4 @@
-"""How a step of ranking.sampled_solver finds P and a cut for rows in queries: in one pass.
+"""How a step of ranking.streaming_solver finds P and a cut for rows in queries: in one pass.
 
 The pass finds P and the cut at the point that the sample has chosen. If P is not lower there, a second pass looks at
 points nearer to the best point.
@@ -16,8 +16,8 @@ from streamsvm.methods.cutting_plane.cuts import is_better
 from streamsvm.methods.cutting_plane.exact_points import is_noisy
 from streamsvm.methods.ranking.pair_losses import Sample
 from streamsvm.methods.ranking.query_passes import Ends, measure_exactly, sum_cuts, sum_first_cut
-from streamsvm.methods.ranking.sampled_solver import NEARER, Found, Searching, choose_steps, move, read_sums
 from streamsvm.methods.ranking.solver import LONGER, Ranking, State, begin_at_zero, note_magnitudes
+from streamsvm.methods.ranking.streaming_solver import NEARER, Found, Searching, choose_steps, move, read_sums
 from streamsvm.numeric.exact_losses import bound_score
 from streamsvm.numeric.exact_pairs import round_sums
 from streamsvm.numeric.rounding import UNIT, bound_rounding

@@ -12,14 +12,14 @@ import numpy as np
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
-from streamsvm.methods.ranking import sampled_solver
 from streamsvm.methods.ranking import solver as ranking
+from streamsvm.methods.ranking import streaming_solver
 from streamsvm.methods.ranking.histogram_search import HistogramSearch
 from streamsvm.methods.ranking.options import RankingOptions
 from streamsvm.methods.ranking.pair_losses import Sample
 from streamsvm.methods.ranking.query_search import QuerySearch
-from streamsvm.methods.ranking.sampled_solver import NEARER
 from streamsvm.methods.ranking.solver import Ranking, State
+from streamsvm.methods.ranking.streaming_solver import NEARER
 from streamsvm.models.model import RankModel
 from streamsvm.numeric.exact_losses import compute_exact_scores
 from streamsvm.numeric.exact_pairs import count_pairs_exactly, measure_pairs_exactly
@@ -58,7 +58,7 @@ def _set_up_queries(source: RowSource, options: TrainOptions, own: RankingOption
     """Return the fit for rows in queries, none of which is so large that its rows are better not copied."""
     settings = _read_settings(options, own, found.weight / found.total)
     search = QuerySearch((int(source.chunk_starts[0]), int(source.chunk_starts[-1])))
-    solve = partial(sampled_solver.solve, settings, search, found.total, _weigh_sample(settings, found.total, found))
+    solve = partial(streaming_solver.solve, settings, search, found.total, _weigh_sample(settings, found.total, found))
     return _make_fit(source, options, settings, partial(_need_query_memory, settings, source, found), solve)
 
 
@@ -68,7 +68,7 @@ def _set_up_few_ranks(source: RowSource, options: TrainOptions, own: RankingOpti
     settings = _read_settings(options, own, few.totals.weight / few.totals.of_pairs)
     search = HistogramSearch(few.totals, source.n_rows)
     solve = partial(
-        sampled_solver.solve, settings, search, few.totals.of_pairs, _weigh_sample(settings, few.totals.of_pairs, few)
+        streaming_solver.solve, settings, search, few.totals.of_pairs, _weigh_sample(settings, few.totals.of_pairs, few)
     )
     memory = partial(_need_histogram_memory, settings, source, few)
     return _make_fit(source, options, settings, memory, solve, compiled=("ranking", "ranking-histograms"))
@@ -80,7 +80,7 @@ def _make_fit(
     settings: Ranking,
     memory: Callable[[int], MemoryNeed],
     solve: Callable[..., Solver],
-    kind: Literal["pairs", "summed pairs"] = "summed pairs",
+    kind: Literal["pairs", "pairs at points"] = "pairs at points",
     compiled: tuple[str, ...] = ("ranking",),
 ) -> Fit:
     return Fit(

@@ -11,18 +11,17 @@ from hypothesis import strategies as st
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.one_read import answer
 from streamsvm.engines.protocol import Engine
-from streamsvm.engines.serial import SerialEngine
-from streamsvm.methods.ranking import sampled_solver
+from streamsvm.methods.ranking import streaming_solver
 from streamsvm.methods.ranking.histogram_search import HistogramSearch
 from streamsvm.methods.ranking.pair_losses import Sample
-from streamsvm.methods.ranking.sampled_solver import solve
 from streamsvm.methods.ranking.solver import Ranking, State, start_state
+from streamsvm.methods.ranking.streaming_solver import solve
 from streamsvm.numeric import score_histograms
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.problems.few_ranks import find_few_ranks
 from streamsvm.requests import Step
+from tests.linear_problems import run_steps
 from tests.methods.ranking import test_solver as held
 from tests.methods.ranking.test_solver import Problem, assert_same, make_problem, measure, minimise
 
@@ -38,19 +37,11 @@ def run(
     source: ArrayDataset, settings: Ranking, state: State | None = None, engine: Engine | None = None
 ) -> list[Step]:
     """All steps of a run."""
-    few, engine, steps = find_few_ranks(source, "rank"), engine or SerialEngine(source), []
+    few = find_few_ranks(source, "rank")
     chosen = Sample(few.sample, few.rows, settings.pair_cost * few.totals.of_pairs / few.sample.total)
     search = HistogramSearch(few.totals, source.n_rows)
     solver = solve(settings, search, few.totals.of_pairs, chosen, state or start_state(source.n_features))
-    request = next(solver)
-    while True:
-        if not isinstance(request, Step):
-            request = solver.send(answer(engine, request))
-            continue
-        steps.append(request)
-        if request.status or len(steps) == 400:
-            return steps
-        request = solver.send(None)
+    return run_steps(source, solver, 400, engine)
 
 
 @st.composite
@@ -110,7 +101,7 @@ def test_wide_buckets_give_a_wider_gap_and_no_false_one(monkeypatch: pytest.Monk
 
 def test_a_higher_point_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a step that is far too long, nearer points are looked at in the same pass, and P never rises."""
-    monkeypatch.setattr(sampled_solver, "find_step", lambda *_: 1.0)
+    monkeypatch.setattr(streaming_solver, "find_step", lambda *_: 1.0)
     steps = run(make_source(make_problem(5, [60], 3), 11), Ranking(0.5, tol=1e-4))
     objectives = [step.progress.objective for step in steps]
     assert objectives == sorted(objectives, reverse=True)

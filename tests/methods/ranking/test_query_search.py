@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.one_read import answer
 from streamsvm.engines.protocol import Engine
-from streamsvm.engines.serial import SerialEngine
-from streamsvm.methods.ranking import sampled_solver
+from streamsvm.methods.ranking import streaming_solver
 from streamsvm.methods.ranking.pair_losses import Sample
 from streamsvm.methods.ranking.query_search import QuerySearch
-from streamsvm.methods.ranking.sampled_solver import solve
 from streamsvm.methods.ranking.solver import Ranking, State, start_state
+from streamsvm.methods.ranking.streaming_solver import solve
 from streamsvm.problems.query_pairs import find_query_pairs
 from streamsvm.requests import Step
+from tests.linear_problems import run_steps
 from tests.methods.ranking import test_solver as held
 from tests.methods.ranking.test_solver import Problem, assert_same, make_problem, measure, minimise
 
@@ -43,20 +42,12 @@ def run(
     sample: int = 8192,
 ) -> list[Step]:
     """All steps of a run."""
-    found, engine, steps = find_query_pairs(source, sample), engine or SerialEngine(source), []
+    found = find_query_pairs(source, sample)
     chosen = Sample(found.sample, found.rows, settings.pair_cost * found.total / found.sample.total)
     solver = solve(
         settings, QuerySearch((0, source.n_rows)), found.total, chosen, state or start_state(source.n_features)
     )
-    request = next(solver)
-    while True:
-        if not isinstance(request, Step):
-            request = solver.send(answer(engine, request))
-            continue
-        steps.append(request)
-        if request.status or len(steps) == 400:
-            return steps
-        request = solver.send(None)
+    return run_steps(source, solver, 400, engine)
 
 
 def weigh_queries(problem: Problem, seed: int) -> Problem:
@@ -119,7 +110,7 @@ def test_a_sample_that_misleads_costs_passes_and_nothing_else() -> None:
 
 def test_a_higher_point_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that is far too long is shortened by a second pass, and P never rises."""
-    monkeypatch.setattr(sampled_solver, "find_step", lambda *_: 1.0)
+    monkeypatch.setattr(streaming_solver, "find_step", lambda *_: 1.0)
     problem = make_problem(5, [30, 30], 3)
     steps = run(make_source(problem, 11), Ranking(0.5, tol=1e-4))
     objectives = [step.progress.objective for step in steps]

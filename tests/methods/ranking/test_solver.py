@@ -15,14 +15,13 @@ from scipy.sparse import diags_array, eye_array, hstack
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.one_read import answer
 from streamsvm.engines.protocol import Engine
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.ranking import pair_losses
 from streamsvm.methods.ranking.solver import Ranking, State, solve, start_state, warm_state
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rows import F32, F64
 from streamsvm.requests import Step
+from tests.linear_problems import run_steps
 
 Problem = tuple[F32, Pairs]
 
@@ -62,17 +61,8 @@ def measure(problem: Problem, cost: float, w: F64) -> float:
 def run(problem: Problem, settings: Ranking, state: State | None = None, engine: Engine | None = None) -> list[Step]:
     """All steps of a run."""
     X, pairs = problem
-    engine = engine or SerialEngine(ArrayDataset(X, pairs.ranks, np.arange(pairs.ranks.max() + 1)))
-    solver, steps = solve(settings, pairs, state or start_state(X.shape[1])), []
-    request = next(solver)
-    while True:
-        if not isinstance(request, Step):
-            request = solver.send(answer(engine, request))
-            continue
-        steps.append(request)
-        if request.status or len(steps) == 400:
-            return steps
-        request = solver.send(None)
+    source = ArrayDataset(X, pairs.ranks, np.arange(pairs.ranks.max() + 1))
+    return run_steps(source, solve(settings, pairs, state or start_state(X.shape[1])), 400, engine)
 
 
 def make_problem(seed: int, sizes: Sequence[int], n_ranks: int, d: int = 4, weighted: bool = False) -> Problem:
