@@ -50,9 +50,9 @@ def encode_rows(
 
 
 def rank_categories(known: Mapping[int, Iterable[str]], encoding: Encoding) -> dict[int, F32]:
-    """Return the place of each category among those of the encoding, by column; the last is that of missing values.
+    """Return, for each column, the place of each category among the sorted categories of the encoding.
 
-    known: the categories in the order of their numbers, by column.
+    The last entry, NaN, stands for missing values. known: the categories of each column in the order of their numbers.
     """
     ranks = {}
     for k, texts in known.items():

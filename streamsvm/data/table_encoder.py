@@ -209,7 +209,7 @@ class TableEncoder:
         self.n_rows += piece.n_rows
 
     def _number(self, k: int, text: str) -> None:
-        """Give a category of a new table its number; those of a known encoding have theirs."""
+        """Give a category of a new table its number; the categories of a known encoding have their numbers already."""
         known = self.known[k]
         if self.asked.encoding is not None or text in known:
             return

@@ -189,9 +189,9 @@ def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
 def _read_points(model: Model, source: RowSource, dual_file: Path | None) -> list[DualPoint]:
     solver, loss, penalty = model.info["solver"], model.info.get("loss"), model.info["problem"].get("penalty", "l2")
     if not can_keep_dual(solver, model.problem.name, loss, penalty):
-        named = model.problem.name if loss is None else loss
+        named = f"for the task {model.problem.name}" if loss is None else f"with the loss {loss}"
         raise InputError(
-            f"--dual: a training by {solver} ({named}) keeps no dual point, so that its lower bound cannot be computed "
+            f"--dual: a training by {solver} {named} keeps no dual point, so that its lower bound cannot be computed "
             "anew; `verify` without --dual computes the objective"
         )
     if dual_file is None:

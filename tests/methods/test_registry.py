@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from streamsvm.errors import InputError
-from streamsvm.methods.set_up import choose_method
+from streamsvm.methods.registry import can_keep_dual
+from streamsvm.methods.set_up import choose_method, set_up
 from streamsvm.options import TrainOptions
+from tests.conftest import make_problem
 
 CHOSEN = {
     ("classify", None, "linear"): "cutting-plane",
@@ -43,3 +47,25 @@ def test_a_solver_that_is_not_for_a_loss_says_in_a_sentence_what_helps() -> None
     assert choose_method(TrainOptions(solver="smo", loss="hinge")).name == "smo"
     with pytest.raises(InputError, match="logistic of --task classify with --penalty l1; use --solver newton"):
         choose_method(TrainOptions(solver="cutting-plane", loss="logistic", penalty="l1"))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"solver": "interior-point"},
+        {"solver": "newton", "loss": "logistic"},
+        {"solver": "newton", "loss": "logistic", "penalty": "l1"},
+        {"solver": "newton", "loss": "squared_hinge"},
+        {"task": "rank"},
+        {"task": "roc-area"},
+        {"solver": "smo", "kernel": "rbf", "gamma": 0.5},
+        {"solver": "irwls", "kernel": "rbf", "gamma": 0.5},
+        {"solver": "budgeted-sgd", "kernel": "rbf", "gamma": 0.5},
+    ],
+)
+def test_a_record_says_whether_fits_have_a_dual_point_to_keep(asked: dict[str, Any]) -> None:
+    options = TrainOptions(**asked)
+    fit = set_up(make_problem(1).in_memory(), options)
+    told = can_keep_dual(choose_method(options).name, options.task, options.loss, options.penalty)
+    assert told == (fit.dual is not None)

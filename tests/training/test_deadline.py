@@ -12,6 +12,7 @@ import pytest
 
 from streamsvm import deadline
 from streamsvm.data.source import RowSource
+from streamsvm.methods.cutting_plane import coordinate_ascent
 from streamsvm.methods.label_newton import sample, sample_ascent, sample_factors, setup
 from streamsvm.methods.newton import kinks, l1_solver
 from streamsvm.methods.newton import sample as newton_sample
@@ -23,12 +24,19 @@ from tests.regression_problems import make_regression
 
 LIMIT = 100.0
 LABELS = make_labels(6, n=200, d=120)
+ROWS = {"solver": "cutting-plane", "C": 1e3}
 STARTS = {
     "a step of Newton's method": (newton_sample, "sum_rows", {"loss": "logistic"}, False),
     "a step with the penalty l1": (l1_solver, "sum_rows", {"loss": "logistic", "penalty": "l1"}, False),
     "a step of the interior-point method": (kinks, "_go_on", {"task": "regress", "loss": "epsilon_insensitive"}, False),
     "a step of labels": (sample, "take_step", {"loss": "squared_hinge", "C": 1e4}, True),
     "an epoch of labels": (sample_ascent, "visit_rows", {"loss": "logistic", "C": 10.0}, True),
+    "an epoch of rows": (
+        coordinate_ascent,
+        "_count_epochs",
+        ROWS | {"options": {"acceleration": "block-ascent"}},
+        False,
+    ),
     "a step of labels by factors": (sample_factors, "_look", {"loss": "squared_hinge", "C": 1e4}, True),
 }
 
@@ -52,7 +60,7 @@ def test_a_start_in_memory_ends_when_its_time_is_over(
     source: RowSource = make_problem(1).in_memory()
     if is_labels or "task" in options:
         source = (LABELS if is_labels else make_regression(1)).store(tmp_path / "rows")
-    given = replace(TrainOptions(threads=1, solver="newton", tol=1e-9), **options)
+    given = replace(TrainOptions(threads=1, tol=1e-9), **{"solver": "newton", **options})
     train(source, given)
     many, made[0], clock.now = made[0], 0, 0.0
     found = train(source, replace(given, max_seconds=LIMIT))

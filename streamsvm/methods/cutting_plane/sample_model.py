@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamsvm import deadline, interrupts
+from streamsvm import interrupts
 from streamsvm.methods.cutting_plane.cuts import CutState, extend_products
 from streamsvm.methods.cutting_plane.master_problem import solve_cuts
 from streamsvm.methods.cutting_plane.segments import add_to_totals, read_segment, start_totals
@@ -97,7 +97,7 @@ def minimise_sample(
         best = W[at]
         moves = lowest - objectives[at] > MOVES * abs(objectives[at]) or bound - highest > MOVES * abs(bound)
         lowest, highest, idle = min(lowest, objectives[at]), max(highest, bound), 0 if moves else idle + 1
-        if objectives[at] - bound <= wanted or idle >= IDLE_STEPS or deadline.is_over():
+        if objectives[at] - bound <= wanted or idle >= IDLE_STEPS:
             break
         chosen = np.unique(np.minimum([max(at, 1), at + 1], len(W) - 1))
         points = np.vstack((points, W[chosen]))
