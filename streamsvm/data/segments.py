@@ -149,7 +149,7 @@ class SegmentWriter:
             putting.result()
 
     def _begin(self, arrays: Mapping[str, npt.NDArray[Any]], limits: I64, n_items: int) -> None:
-        """Begin to put a segment. limits (runs + 1, 2): the first row and item of each run; the last line is the end."""
+        """Begin to put a segment. limits (runs + 1, 2): the first row and item of each run, and the end."""
         arrays = dict(sorted(arrays.items(), key=lambda each: -each[1].itemsize))  # so that all blocks are aligned
         columns = tuple(Column(name, each.dtype.str, int(np.prod(each.shape[1:]))) for name, each in arrays.items())
         n_rows = int(limits[-1, 0])
