@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from distributed import Client
+from distributed import Client, Event
 
 from streamsvm.engines.errands import carry_out, step_aside
 from streamsvm.engines.patience import MOST_TRIES
@@ -63,10 +62,10 @@ def await_all(folder: Path, number: int, count: int) -> int:
     """Step aside, and return a number once so many calls have begun."""
     (folder / str(number)).touch()
     step_aside()
-    ends = time.monotonic() + SECONDS
-    while len(list(folder.iterdir())) < count:
-        assert time.monotonic() < ends, "the other calls do not begin"
-        time.sleep(0.01)
+    all_began = Event("all calls have begun")
+    if len(list(folder.iterdir())) == count:
+        all_began.set()
+    assert all_began.wait(SECONDS), "the other calls do not begin"
     return number
 
 
