@@ -45,7 +45,7 @@ MAX_LINE_BYTES = 1 << 28
 HEAD_BYTES = 1 << 16  # of the text, from which delimiter and header are guessed
 MOST_QUOTED_BYTES = 4 * MOST_CELL_BYTES  # of a quoted value: UTF-8 has up to four bytes for a character
 MOST_LABEL_BYTES = 1 << 26  # of the labels that are parsed together
-MOST_ROWS = 10_000  # that are looked through for missing values before a fault is told
+LOOKED_AT_ROWS = 10_000  # rows of the block that are looked through for missing values before a fault is told
 
 
 @dataclass(frozen=True)
@@ -257,10 +257,10 @@ def _cast_words(role: str, words: Any, numbers: bool | None) -> Vector | None:
 def _find_odd_columns(
     row: list[str], others: Iterator[tuple[int, list[str]]], layout: TableLayout
 ) -> tuple[list[str], list[str]]:
-    """Return the features that are text in a row, and those with missing values in this row or the next MOST_ROWS."""
+    """Return the features that are text in a row, and those with missing values there or in later rows of the block."""
     texts, gaps = {k for k in layout.features if is_text(row[k])}, set[int]()
     with suppress(InputError):  # a later row may be none; the fault that is told comes before it
-        for each in chain([row], (other for _, other in islice(others, MOST_ROWS))):
+        for each in chain([row], (other for _, other in islice(others, LOOKED_AT_ROWS))):
             gaps |= {k for k in layout.features if is_gap(each[k], k in texts)}
     return [layout.names[k] for k in layout.features if k in texts], [
         layout.names[k] for k in layout.features if k in gaps

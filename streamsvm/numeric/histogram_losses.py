@@ -21,12 +21,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamsvm.errors import InputError
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, I32, I64
 from streamsvm.numeric.score_histograms import PAGE, Histogram, look_up
 
 OTHER_SCORES = (
-    "rows have other scores than in the pass before, so that their pairs cannot be counted: use processors of one kind"
+    "rows have other scores than in the pass before, so that their pairs cannot be counted: for this task all workers "
+    "need processors of one kind"
 )
 
 
@@ -42,11 +44,12 @@ class HistogramCut:
     def find_coefs(self, scores: F64, ranks: I32, weight: F64, seen: F64) -> F64:
         """Return what rows of the histogram add to the cut, (n,), given their scores, ranks and weights.
 
-        The weights are added to seen, which has the shape of coefs (see HistogramLoss.require_same).
+        The weights are added to seen, which has the shape of coefs (see HistogramLoss.require_same). Raises InputError
+        for a row that is in no page of the histogram.
         """
         found = np.empty(len(scores))
         if look_up(scores, ranks, weight, 2.0**self.exponent, self.pages, self.coefs, found, seen) < len(scores):
-            raise RuntimeError(OTHER_SCORES)
+            raise InputError(OTHER_SCORES)
         return weight * found
 
 
@@ -60,9 +63,9 @@ class HistogramLoss:
     weights: F64
 
     def require_same(self, seen: F64, n_rows: int) -> None:
-        """Raise RuntimeError if n_rows rows that were added to the cut were in other buckets than in the histogram."""
+        """Raise InputError if n_rows rows that were added to the cut were in other buckets than in the histogram."""
         if np.any(np.abs(seen - self.weights) > bound_rounding(8.0 * n_rows + 64, 1.0) * self.weights):
-            raise RuntimeError(OTHER_SCORES)
+            raise InputError(OTHER_SCORES)
 
 
 def measure_histogram(histogram: Histogram, n_rows: int, cost: float) -> HistogramLoss:

@@ -20,10 +20,10 @@ from streamsvm.numeric.rows import F64, I32, I64
 
 PAGE_BITS = 6
 PAGE = 1 << PAGE_BITS  # buckets of a page
-MOST_CELLS = 1 << 17  # buckets of all ranks together
-FINEST = 40  # p is not larger
-MEASURE_BYTES = 8 * 24 * MOST_CELLS  # of a histogram that is measured, and of those that wait
-EXACT_BITS = 52  # a number of a bucket with more bits would not be exact
+MOST_CELLS = 1 << 17  # the most buckets of all ranks together
+FINEST = 40  # the largest p
+MEASURE_BYTES = 8 * 24 * MOST_CELLS  # memory while a histogram is measured, the histograms that wait for it included
+EXACT_BITS = 52  # A bucket whose number has more bits than these would have no exact limits.
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Histogram:
 
     exponent: p. pages (k,): the numbers of the pages, ascending; page q holds the buckets 64 q to 64 q + 63. moments
     (3, k, 64, ranks): sum v_i, sum v_i e_i and sum v_i e_i^2 of the rows in each bucket of each page, by their ranks,
-    where e_i is the score of row i minus that of the middle of its bucket.
+    where e_i is the score of row i minus the middle of its bucket.
     """
 
     exponent: int
@@ -84,10 +84,9 @@ def add_scores(histogram: Histogram, scores: F64, ranks: I32, weight: F64) -> No
 
 def combine_histograms(left: Histogram, right: Histogram) -> Histogram:
     """Return the histogram of the rows of both as a new one."""
-    both = [replace(each, moments=each.moments.copy()) for each in (left, right)]
-    for each in both:
+    whole, other = replace(left), replace(right)  # what follows puts new arrays in the place of theirs
+    for each in (whole, other):
         _coarsen(each, each.exponent - min(left.exponent, right.exponent))
-    whole, other = both
     _add_pages(whole, other.pages)
     _coarsen(other, other.exponent - whole.exponent)
     whole.moments[:, np.searchsorted(whole.pages, other.pages)] += other.moments

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamsvm.errors import InputError
 from streamsvm.numeric import score_histograms
 from streamsvm.numeric.histogram_losses import measure_histogram
 from streamsvm.numeric.rows import F64, I32
@@ -172,10 +173,10 @@ def test_a_row_of_another_score_than_before_is_an_error() -> None:
     rows = make_rows(5, 50, 2)
     found = measure_histogram(gather(rows, 5), 1 << 12, 1.0)
     seen = np.zeros_like(found.weights)
-    with pytest.raises(RuntimeError, match="other scores than in the pass before"):
+    with pytest.raises(InputError, match="other scores than in the pass before"):
         found.cut.find_coefs(rows.scores + 100.0, rows.ranks, rows.weight, seen)
     rows.scores[int(np.argmax(rows.weight))] += 2.0**-5
     seen = np.zeros_like(found.weights)
     found.cut.find_coefs(rows.scores, rows.ranks, rows.weight, seen)
-    with pytest.raises(RuntimeError, match="other scores than in the pass before"):
+    with pytest.raises(InputError, match="other scores than in the pass before"):
         found.require_same(seen, 1 << 12)
