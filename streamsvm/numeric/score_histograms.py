@@ -70,16 +70,14 @@ def histogram_bytes(n_ranks: int) -> int:
 
 def add_scores(histogram: Histogram, scores: F64, ranks: I32, weight: F64) -> None:
     """Add rows with these scores, ranks and weights v, (n,) each, in place. Rows of weight 0 take no pages."""
-    weighed = weight > 0.0
-    _, size = math.frexp(float(np.max(np.abs(scores), initial=0.0, where=weighed)))
+    _, size = math.frexp(float(np.max(np.abs(scores), initial=0.0, where=weight > 0.0)))
     _coarsen(histogram, max(0, histogram.exponent + size - EXACT_BITS))
-    done = 0
-    while True:
-        done = _add_rows(scores, ranks, weight, done, 2.0**histogram.exponent, histogram.pages, histogram.moments)
-        if done == len(scores):
-            return
-        buckets = np.floor(2.0**histogram.exponent * scores[done:][weighed[done:]]).astype(np.int64)
-        _add_pages(histogram, buckets >> PAGE_BITS)
+    while len(scores):
+        left, scale = np.empty(len(scores), np.int64), 2.0**histogram.exponent
+        left = left[: _add_rows(scores, ranks, weight, scale, histogram.pages, histogram.moments, left)]
+        scores, ranks, weight = scores[left], ranks[left], weight[left]
+        if len(left):
+            _add_pages(histogram, np.floor(scale * scores).astype(np.int64) >> PAGE_BITS)
 
 
 def combine_histograms(left: Histogram, right: Histogram) -> Histogram:
@@ -147,21 +145,23 @@ def _find_page(pages: I64, page: int, at: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _add_rows(scores: F64, ranks: I32, weight: F64, first: int, scale: float, pages: I64, moments: F64) -> int:
-    """Add rows from the first on, and return the number of the first row whose page is missing."""
-    at = -1
-    for i in range(first, scores.size):
+def _add_rows(scores: F64, ranks: I32, weight: F64, scale: float, pages: I64, moments: F64, left: I64) -> int:
+    """Add the rows that have a page. Write the numbers of the others to left (n,), and return how many there are."""
+    at, n_left = -1, 0
+    for i in range(scores.size):
         if weight[i] == 0.0:
             continue
         bucket = math.floor(scale * scores[i])
         at = _find_page(pages, bucket >> PAGE_BITS, at)
         if at < 0:
-            return i
+            left[n_left] = i
+            n_left += 1
+            continue
         rank, place, beside = ranks[i], bucket & (PAGE - 1), scores[i] - (bucket + 0.5) / scale
         moments[0, at, place, rank] += weight[i]
         moments[1, at, place, rank] += weight[i] * beside
         moments[2, at, place, rank] += weight[i] * beside**2
-    return scores.size
+    return n_left
 
 
 @njit(cache=True, nogil=True)
