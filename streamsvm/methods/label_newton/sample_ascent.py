@@ -52,12 +52,13 @@ def ascend_sample(settings: LabelNewton, state: State, codes: I64, sample: Rows)
         if deadline.is_over():
             break
         part = codes[at : at + BLOCK_LABELS]
-        shares = choose_shares(settings, part, rows) if settings.factor_rows else [1.0]
-        W, is_near = _ascend(settings, part, rows, shares[0], enough if len(shares) == 1 else LITTLE)
+        W, is_near = _ascend(settings, part, rows, 1.0, enough)
         state.next_w[part - state.first] = W.T
-        if settings.factor_rows and (not is_near or len(shares) > 1):
+        if settings.factor_rows and not is_near:
+            shares = choose_shares(settings, part, rows)
+            start = W if len(shares) == 1 else _ascend(settings, part, rows, shares[0], LITTLE)[0]
             gap = SHARE_PROVED * settings.tol if is_whole else LITTLE
-            minimise_by_factors(settings, state, part, rows, shares, gap)
+            minimise_by_factors(settings, state, part, rows, start.T.astype(np.float64), shares, gap)
     return state
 
 

@@ -35,44 +35,46 @@ from streamsvm.methods.label_newton.steps import (
 )
 from streamsvm.methods.label_newton.sums import find_labels
 from streamsvm.numeric.factors import factorise
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, to_dense
 from streamsvm.numeric.samples import pick_rows
 
 LABELS, LABEL_POINTS = 16, 10  # that are worked on side by side, and vectors (d+1,) of each, which take memory
 LOOKED_ROWS = 1024  # whose float64 values are in memory at a time
+SCALED_COPIES = 6  # of rows, by their float32 bytes, while they are scaled in float64
+DENSE_SHARE = 1 / 4  # of values that are not 0, from which on an array takes no more memory than SCALED_COPIES
 MOST_STEPS = 30  # of a stage
 LITTLE_BEFORE = 0.1  # relative gap at the end of a stage that is not the last
 
 
 def minimise_by_factors(
-    settings: LabelNewton, state: State, codes: I64, rows: Rows, shares: list[float], gap: float
+    settings: LabelNewton, state: State, codes: I64, rows: Rows, start: F64, shares: list[float], gap: float
 ) -> None:
     """Move the next points of these labels, in place, to their minimisers for the rows, up to this relative gap.
 
-    shares: of the costs, with which P is minimised one after the other. The points of labels whose matrices are too
-    large stay as they are.
+    start (k, d+1): points for the first of the shares of the costs, with which P is minimised one after the other. The
+    next point of a label whose matrix is too large, or whose gap remains too large in a stage, stays as it is.
     """
     for at in range(0, len(codes), LABELS):
-        part = codes[at : at + LABELS]
-        W = state.next_w[part - state.first]
-        few = _find_sizes(settings, _look(settings, part, rows, W)[0]) <= settings.factor_rows
-        part, W = part[few], W[few]
-        for share in shares if len(part) else ():
-            if deadline.is_over():
-                break
+        part, W = codes[at : at + LABELS], start[at : at + LABELS]
+        for share in shares:
+            if deadline.is_over() or not len(part):
+                return
             stage = replace(settings, costs=share * settings.costs, tol=gap if share == 1.0 else LITTLE_BEFORE)
-            W = _minimise(stage, part, rows, W)
+            part, W = _minimise(stage, part, rows, W)
         state.next_w[part - state.first] = W
 
 
-def _minimise(settings: LabelNewton, codes: I64, rows: Rows, W: F64) -> F64:
-    """Return the best points (k, d+1) for these costs; the steps of all labels are made side by side."""
+def _minimise(settings: LabelNewton, codes: I64, rows: Rows, W: F64) -> tuple[I64, F64]:
+    """Return the labels whose gaps are small enough for these costs, and their best points.
+
+    The steps of all labels are made side by side.
+    """
     costs, k = settings.costs[codes], len(codes)
     own = replace(settings, costs=costs, at_zero=np.full(k, np.inf), side_by_side=k)
-    state, places = replace(start_state(own), next_w=W), np.arange(k)
+    state, places = replace(start_state(own), next_w=W.copy()), np.arange(k)
     for _ in range(MOST_STEPS):
-        active, totals = _look(settings, codes[places], rows, state.next_w[places])
         points = state.next_w[places]
+        active, totals = _look(settings, codes[places], rows, points)
         gradients = np.ascontiguousarray(totals.gradients.T)
         found = read_totals(own, points, costs[places], totals.sums, gradients, totals.squares)
         note_found(own, state, places, points, found)
@@ -88,7 +90,8 @@ def _minimise(settings: LabelNewton, codes: I64, rows: Rows, W: F64) -> F64:
         places = np.flatnonzero(state.statuses == "")
         if not len(places) or deadline.is_over():
             break
-    return state.best_w
+    done = state.statuses == "converged"
+    return codes[done], state.best_w[done]
 
 
 def _look(settings: LabelNewton, codes: I64, rows: Rows, W: F64) -> tuple[npt.NDArray[np.bool_], Products]:
@@ -128,8 +131,13 @@ def _find_aim(settings: LabelNewton, rows: Rows, code: int, active: I64) -> F64 
 
 
 def _scale(X: Matrix, bias: float, roots: F64) -> Any:
-    """Return the rows with the constant feature, each times its root, as an array or a sparse matrix (n, d+1)."""
+    """Return the rows with the constant feature, each times its root, as an array or a sparse matrix (n, d+1).
+
+    Sparse rows with many values become an array, whose products are many times as fast.
+    """
     last = (bias * roots)[:, None]
+    if isinstance(X, CsrRows) and DENSE_SHARE * X.shape[0] * X.shape[1] <= len(X.data):
+        X = to_dense(X)
     if isinstance(X, CsrRows):
         scaled = csr_array((X.data * np.repeat(roots, np.diff(X.indptr)), X.indices, X.indptr), shape=X.shape)
         return hstack((scaled, last), format="csr")

@@ -19,7 +19,7 @@ from streamsvm.methods.label_newton.options import OTHER_BYTES, LabelNewtonOptio
 from streamsvm.methods.label_newton.products import TILE_ROWS, run_products
 from streamsvm.methods.label_newton.row_losses import CODES, add_active
 from streamsvm.methods.label_newton.sample_ascent import run_ascent
-from streamsvm.methods.label_newton.sample_factors import LABEL_POINTS, LABELS, LOOKED_ROWS
+from streamsvm.methods.label_newton.sample_factors import LABEL_POINTS, LABELS, LOOKED_ROWS, SCALED_COPIES
 from streamsvm.methods.label_newton.steps import LabelNewton, State, start_state
 from streamsvm.methods.label_newton.sums import (
     BLOCK_LABELS,
@@ -49,7 +49,6 @@ ASCENT_BYTES = 5  # of a row or a weight and a label: a float32 number and a fla
 COPIES = 2  # of the sample while it is taken
 MOST_WEIGHTS = 1500  # of a label for which curvatures are found: with more, steps are found by products
 FACTOR_COPIES = 5  # matrices of float64 numbers while one is factorised
-SCALED_COPIES = 6  # of a row, by its float32 bytes, while it is scaled in float64
 MOST_FACTOR_ROWS, FACTOR_ROWS_STEP = 2048, 128
 FACTOR_SHARE = 0.8  # of the memory: factors take no more, as they may be done without, and the interpreter may grow
 THREADS = 2  # memory is left for the totals of so many threads, since models must not depend on the machine
@@ -205,7 +204,8 @@ def _count_factor_bytes(settings: LabelNewton) -> int:
     labels = min(settings.side_by_side, LABELS)
     looked = min(n, LOOKED_ROWS) * (3 * settings.row_bytes + 4 * 8 * labels)
     own = labels * (8 * LABEL_POINTS * width + 2 * n)
-    return 8 * FACTOR_COPIES * size**2 + SCALED_COPIES * settings.row_bytes * scaled_rows + looked + own
+    start = ASCENT_BYTES * min(settings.side_by_side, BLOCK_LABELS) * (n + width)
+    return 8 * FACTOR_COPIES * size**2 + SCALED_COPIES * settings.row_bytes * scaled_rows + looked + own + start
 
 
 def _make_model(source: RowSource, settings: LabelNewton, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG001
