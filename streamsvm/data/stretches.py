@@ -11,7 +11,7 @@ import io
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -68,53 +68,75 @@ class Stretch:
     failure: str = ""
 
 
+@dataclass
+class Blocks:
+    """The blocks of a file, as far as they are found: the fields are those of a stretch, and `has_rows` of each block.
+
+    lines: the lines of the file before each block.
+    """
+
+    starts: list[int] = field(default_factory=lambda: [0])
+    lines: list[int] = field(default_factory=list)
+    has_rows: list[bool] = field(default_factory=list)
+    layout: TableLayout | None = None
+    failure: str = ""
+
+
 def cut_file(path: str, kind: str, columns: Columns, encoded: bool) -> list[Stretch]:
     """Return the stretches of a file, in order. A fault is the failure of the last of them.
 
     encoded: whether the columns of a table are encoded.
     """
-    block_bytes = csv_table.BLOCK_BYTES if encoded else BLOCK_BYTES
-    starts, lines, has_rows, failure = [0], list[int](), list[bool](), ""
-    layout: TableLayout | None = None
+    found, step = Blocks(), STRETCH_BLOCKS
     try:
         if kind == "svmlight":
-            n_lines = 0
-            for block in text.read_blocks([path], BLOCK_BYTES):
-                failure = _find_failure(block, n_lines)
-                starts.append(starts[-1] + len(block.text) - block.last)
-                lines.append(n_lines)
-                has_rows.append(_has_rows(block.text))
-                n_lines += int(np.count_nonzero(block.text == NEWLINE))
+            _find_lines(path, found)
         elif kind == "parquet":
-            layout, starts = cut_parquet(path, columns)
-            lines, has_rows = starts[:-1], [True] * (len(starts) - 1)
+            found.layout, found.starts = cut_parquet(path, columns)
+            found.lines, found.has_rows = found.starts[:-1], [True] * (len(found.starts) - 1)
         else:
-            with closing(csv_text.read_blocks(path, columns, None, block_bytes)) as blocks:
-                for table_layout, table in blocks:
-                    layout = table_layout
-                    starts = starts if has_rows else [_find_first(path, columns)]
-                    starts.append(starts[-1] + len(table.text) - 1)
-                    lines.append(table.line - 1)
-                    has_rows.append(bool(table.text.strip()))
+            block_bytes = csv_table.BLOCK_BYTES if encoded else BLOCK_BYTES
+            step *= BLOCK_BYTES // block_bytes
+            _find_tables(path, columns, block_bytes, found)
     except InputError as error:
-        failure = str(error)
-    if not has_rows and not failure:
-        failure = f"{path}: no rows"
+        found.failure = str(error)
+    if not found.has_rows and not found.failure:
+        found.failure = f"{path}: no rows"
     whole = is_remote(path) or Path(path).suffix.lower() in COMPRESSED
-    n_blocks = len(has_rows)
-    step = max(1, n_blocks) if whole else STRETCH_BLOCKS * (1 if kind == "parquet" else BLOCK_BYTES // block_bytes)
-    found = [
-        Stretch(
-            path,
-            tuple(starts[at : at + step + 1]),
-            lines[at],
-            sum(has_rows[at : at + step]),
-            at + step >= n_blocks,
-            layout,
-        )
-        for at in range(0, n_blocks, step)
-    ]
-    return found + ([Stretch(path, (0,), 0, 0, True, layout, failure)] if failure else [])
+    return _join_blocks(path, found, max(1, len(found.has_rows)) if whole else step)
+
+
+def _find_lines(path: str, found: Blocks) -> None:
+    """Find the blocks of svmlight text."""
+    n_lines = 0
+    for block in text.read_blocks([path], BLOCK_BYTES):
+        found.failure = _find_failure(block, n_lines)
+        found.starts.append(found.starts[-1] + len(block.text) - block.last)
+        found.lines.append(n_lines)
+        found.has_rows.append(_has_rows(block.text))
+        n_lines += int(np.count_nonzero(block.text == NEWLINE))
+
+
+def _find_tables(path: str, columns: Columns, block_bytes: int, found: Blocks) -> None:
+    """Find the blocks of CSV."""
+    with closing(csv_text.read_blocks(path, columns, None, block_bytes)) as blocks:
+        for layout, table in blocks:
+            found.layout = layout
+            found.starts = found.starts if found.has_rows else [_find_first(path, columns)]
+            found.starts.append(found.starts[-1] + len(table.text) - 1)
+            found.lines.append(table.line - 1)
+            found.has_rows.append(bool(table.text.strip()))
+
+
+def _join_blocks(path: str, found: Blocks, step: int) -> list[Stretch]:
+    """Return stretches of so many blocks each, and one without blocks for a failure."""
+    n_blocks, stretches = len(found.has_rows), list[Stretch]()
+    for at in range(0, n_blocks, step):
+        starts, n_pieces = tuple(found.starts[at : at + step + 1]), sum(found.has_rows[at : at + step])
+        stretches.append(Stretch(path, starts, found.lines[at], n_pieces, at + step >= n_blocks, found.layout))
+    if found.failure:
+        stretches.append(Stretch(path, (0,), 0, 0, True, found.layout, found.failure))
+    return stretches
 
 
 def _find_failure(block: text.Block, n_lines: int) -> str:
