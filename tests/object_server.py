@@ -47,12 +47,17 @@ def never(_: Request) -> str | None:
 
 @dataclass
 class ObjectServer:
-    """The objects, the requests so far, and what goes wrong. latency: seconds before each answer begins."""
+    """The objects, the requests so far, and what goes wrong. latency: seconds before each answer begins.
+
+    awaited: the pattern of a key and a number: such reads are answered once so many of them wait at the same time, and
+    then it is None. Where so many do not come within a minute, it stays, and none waits any longer.
+    """
 
     objects: dict[str, bytes] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
     fault: Callable[[Request], str | None] = never
     latency: float = 0.0
+    awaited: tuple[str, int] | None = None
     most_at_once: int = 0  # requests that were answered at the same time
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)  # of uploads
@@ -60,6 +65,8 @@ class ObjectServer:
     closing: Event = field(default_factory=Event)
     held: Event = field(default_factory=Event)  # set when an answer is held
     _now: int = 0
+    _waiting: int = 0
+    _gave_up: bool = False
 
     def __enter__(self) -> ObjectServer:
         handler = type("Handler", (_Handler,), {"owner": self})
@@ -110,12 +117,24 @@ class ObjectServer:
             self.most_at_once = max(self.most_at_once, self._now)
             self.lock.notify_all()
             fault = self.fault(request)
+            self._await_others(request)
         if self.latency:
             self.closing.wait(self.latency)
         if fault == "held":
             self.held.set()
             self.closing.wait()
         return fault
+
+    def _await_others(self, request: Request) -> None:
+        """Wait until as many reads wait as are awaited, if this is one of them."""
+        if self.awaited is None or request.method != "GET" or not re.search(self.awaited[0], request.key):
+            return
+        self._waiting += 1
+        if self._waiting == self.awaited[1]:
+            self.awaited = None
+            self.lock.notify_all()
+        came = self.lock.wait_for(lambda: self.awaited is None or self._gave_up, timeout=60)
+        self._gave_up |= not came
 
     def end(self) -> None:
         """Note that a request has been answered."""
