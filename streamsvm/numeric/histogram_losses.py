@@ -24,7 +24,7 @@ import numpy as np
 from streamsvm.errors import InputError
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, I32, I64
-from streamsvm.numeric.score_histograms import PAGE, Histogram, look_up
+from streamsvm.numeric.score_histograms import PAGE, Histogram, index_pages, look_up
 
 OTHER_SCORES = (
     "rows have other scores than in the pass before, so that their pairs cannot be counted: for this task all workers "
@@ -48,7 +48,8 @@ class HistogramCut:
         for a row that is in no page of the histogram.
         """
         found = np.empty(len(scores))
-        if look_up(scores, ranks, weight, 2.0**self.exponent, self.pages, self.coefs, found, seen) < len(scores):
+        places, scale = index_pages(self.pages), 2.0**self.exponent
+        if look_up(scores, ranks, weight, scale, self.pages, places, self.coefs, found, seen) < len(scores):
             raise InputError(OTHER_SCORES)
         return weight * found
 
@@ -70,7 +71,7 @@ class HistogramLoss:
 
 def measure_histogram(histogram: Histogram, n_rows: int, cost: float) -> HistogramLoss:
     """Return the loss of the rows of a histogram, of which there are n_rows; cost is K."""
-    moments = np.moveaxis(histogram.moments.reshape(3, -1, histogram.n_ranks), 2, 1)  # (3, ranks, buckets)
+    moments = np.ascontiguousarray(histogram.moments.reshape(-1, histogram.n_ranks, 3).T)  # (3, ranks, buckets)
     weights, width = moments[0], 2.0**-histogram.exponent
     doubtful = [2**histogram.exponent] if width <= 1.0 else [0, 1]
     up, down = _count_sure_pairs(weights, histogram.buckets, doubtful[0])
@@ -81,7 +82,7 @@ def measure_histogram(histogram: Histogram, n_rows: int, cost: float) -> Histogr
     lower = offset - float(np.sum(coefs * sums))
     own = np.ascontiguousarray(coefs.T).reshape(-1, PAGE, histogram.n_ranks)
     cut = HistogramCut(histogram.exponent, histogram.pages, own, offset)
-    return HistogramLoss(lower, lower + cost * above, cut, histogram.moments[0])
+    return HistogramLoss(lower, lower + cost * above, cut, histogram.moments[..., 0])
 
 
 def _count_sure_pairs(weights: F64, buckets: I64, doubtful: int) -> tuple[F64, F64]:

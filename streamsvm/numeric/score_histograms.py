@@ -23,6 +23,7 @@ PAGE = 1 << PAGE_BITS  # buckets of a page
 MOST_CELLS = 1 << 17  # the most buckets of all ranks together
 FINEST = 40  # the largest p
 MEASURE_BYTES = 8 * 24 * MOST_CELLS  # memory while a histogram is measured, the histograms that wait for it included
+SPREAD = -7046029254386353131  # 2^64 times the golden ratio, with a sign: products with it, modulo 2^64, are spread
 EXACT_BITS = 52  # A bucket whose number has more bits than these would have no exact limits.
 
 
@@ -31,8 +32,8 @@ class Histogram:
     """The rows of each bucket, summed up.
 
     exponent: p. pages (k,): the numbers of the pages, ascending; page q holds the buckets 64 q to 64 q + 63. moments
-    (3, k, 64, ranks): sum v_i, sum v_i e_i and sum v_i e_i^2 of the rows in each bucket of each page, by their ranks,
-    where e_i is the score of row i minus the middle of its bucket.
+    (k, 64, ranks, 3): sum v_i, sum v_i e_i and sum v_i e_i^2 of the rows in each bucket of each page, by their ranks,
+    where e_i is the score of row i minus the middle of its bucket. The three sums of a bucket are side by side.
     """
 
     exponent: int
@@ -42,7 +43,7 @@ class Histogram:
     @property
     def n_ranks(self) -> int:
         """Number of ranks."""
-        return int(self.moments.shape[3])
+        return int(self.moments.shape[2])
 
     @property
     def buckets(self) -> I64:
@@ -52,7 +53,7 @@ class Histogram:
 
 def start_histogram(n_ranks: int, exponent: int = FINEST) -> Histogram:
     """Return the histogram of no rows."""
-    return Histogram(exponent, np.empty(0, np.int64), np.zeros((3, 0, PAGE, n_ranks)))
+    return Histogram(exponent, np.empty(0, np.int64), np.zeros((0, PAGE, n_ranks, 3)))
 
 
 def choose_exponent(scores: F64, n_ranks: int) -> int:
@@ -74,7 +75,8 @@ def add_scores(histogram: Histogram, scores: F64, ranks: I32, weight: F64) -> No
     _coarsen(histogram, max(0, histogram.exponent + size - EXACT_BITS))
     while len(scores):
         left, scale = np.empty(len(scores), np.int64), 2.0**histogram.exponent
-        left = left[: _add_rows(scores, ranks, weight, scale, histogram.pages, histogram.moments, left)]
+        places = index_pages(histogram.pages)
+        left = left[: _add_rows(scores, ranks, weight, scale, histogram.pages, places, histogram.moments, left)]
         scores, ranks, weight = scores[left], ranks[left], weight[left]
         if len(left):
             _add_pages(histogram, np.floor(scale * scores).astype(np.int64) >> PAGE_BITS)
@@ -87,8 +89,15 @@ def combine_histograms(left: Histogram, right: Histogram) -> Histogram:
         _coarsen(each, each.exponent - min(left.exponent, right.exponent))
     _add_pages(whole, other.pages)
     _coarsen(other, other.exponent - whole.exponent)
-    whole.moments[:, np.searchsorted(whole.pages, other.pages)] += other.moments
+    whole.moments[np.searchsorted(whole.pages, other.pages)] += other.moments
     return whole
+
+
+def index_pages(pages: I64) -> I32:
+    """Return the places of pages in a hash table with open addressing: the number of a page, or -1 where none is."""
+    places = np.full(1 << (4 * len(pages)).bit_length(), -1, np.int32)
+    _index_pages(pages, places)
+    return places
 
 
 def _count_most_pages(n_ranks: int) -> int:
@@ -97,8 +106,8 @@ def _count_most_pages(n_ranks: int) -> int:
 
 def _count_levels(pages: I64, most: int) -> int:
     """Return by how much p has to be smaller, so that no more than so many of these pages are left."""
-    levels = 0
-    while len(pages := np.unique(pages)) > most:
+    pages, levels = np.sort(pages), 0
+    while np.count_nonzero(np.diff(pages)) >= most:
         pages, levels = pages >> 1, levels + 1
     return levels
 
@@ -108,8 +117,8 @@ def _add_pages(histogram: Histogram, pages: I64) -> None:
     levels = _count_levels(np.union1d(histogram.pages, pages), _count_most_pages(histogram.n_ranks))
     _coarsen(histogram, levels)
     found, before = np.union1d(histogram.pages, pages >> levels), histogram.moments
-    histogram.moments = np.zeros((len(before), len(found), *before.shape[2:]))
-    histogram.moments[:, np.searchsorted(found, histogram.pages)] = before
+    histogram.moments = np.zeros((len(found), *before.shape[1:]))
+    histogram.moments[np.searchsorted(found, histogram.pages)] = before
     histogram.pages = found
 
 
@@ -118,65 +127,78 @@ def _coarsen(histogram: Histogram, by: int) -> None:
     if by and len(histogram.pages):
         wide = histogram.buckets >> by
         shift = 2.0**-histogram.exponent * (histogram.buckets + 0.5 - 2.0**by * (wide + 0.5))[:, np.newaxis]
-        weights, first, second = histogram.moments.reshape(3, -1, histogram.n_ranks)
-        moved = np.stack((weights, first + shift * weights, second + shift * (2.0 * first + shift * weights)))
+        weights, first, second = np.moveaxis(histogram.moments.reshape(-1, histogram.n_ranks, 3), 2, 0)
+        moved = np.stack((weights, first + shift * weights, second + shift * (2.0 * first + shift * weights)), axis=2)
         starts = np.flatnonzero(np.diff(wide, prepend=wide[0] - 1))
         histogram.pages = np.unique(wide >> PAGE_BITS)
         at = np.searchsorted(histogram.pages, wide[starts] >> PAGE_BITS) * PAGE + (wide[starts] & (PAGE - 1))
-        moments = np.zeros((3, len(histogram.pages) * PAGE, histogram.n_ranks))
-        moments[:, at] = np.add.reduceat(moved, starts, axis=1)
-        histogram.moments = moments.reshape(3, -1, PAGE, histogram.n_ranks)
+        moments = np.zeros((len(histogram.pages) * PAGE, histogram.n_ranks, 3))
+        moments[at] = np.add.reduceat(moved, starts, axis=0)
+        histogram.moments = moments.reshape(-1, PAGE, histogram.n_ranks, 3)
     histogram.exponent -= by
 
 
 @register_jitable
-def _find_page(pages: I64, page: int, at: int) -> int:
-    """Return the place of a page among all of them, ascending, or -1; `at` is a place where it may be."""
-    if at >= 0 and pages[at] == page:
-        return at
-    low, high = 0, pages.size
-    while low < high:
-        middle = (low + high) // 2
-        if pages[middle] < page:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < pages.size and pages[low] == page else -1
+def _mix(page: int, n_places: int) -> int:
+    """Return the place where a page is looked for first; n_places is a power of two."""
+    return ((page * SPREAD) >> 32) & (n_places - 1)
 
 
 @njit(cache=True, nogil=True)
-def _add_rows(scores: F64, ranks: I32, weight: F64, scale: float, pages: I64, moments: F64, left: I64) -> int:
+def _index_pages(pages: I64, places: I32) -> None:
+    """Write the number of each page to its place, or to the next that is free (-1)."""
+    for k in range(pages.size):
+        place = _mix(pages[k], places.size)
+        while places[place] >= 0:
+            place = (place + 1) & (places.size - 1)
+        places[place] = k
+
+
+@register_jitable
+def _find_page(pages: I64, places: I32, page: int) -> int:
+    """Return the number of a page among all of them, or -1."""
+    place = _mix(page, places.size)
+    while places[place] >= 0 and pages[places[place]] != page:
+        place = (place + 1) & (places.size - 1)
+    return int(places[place])
+
+
+@njit(cache=True, nogil=True)
+def _add_rows(
+    scores: F64, ranks: I32, weight: F64, scale: float, pages: I64, places: I32, moments: F64, left: I64
+) -> int:
     """Add the rows that have a page. Write the numbers of the others to left (n,), and return how many there are."""
-    at, n_left = -1, 0
+    n_left = 0
     for i in range(scores.size):
         if weight[i] == 0.0:
             continue
         bucket = math.floor(scale * scores[i])
-        at = _find_page(pages, bucket >> PAGE_BITS, at)
+        at = _find_page(pages, places, bucket >> PAGE_BITS)
         if at < 0:
             left[n_left] = i
             n_left += 1
             continue
         rank, place, beside = ranks[i], bucket & (PAGE - 1), scores[i] - (bucket + 0.5) / scale
-        moments[0, at, place, rank] += weight[i]
-        moments[1, at, place, rank] += weight[i] * beside
-        moments[2, at, place, rank] += weight[i] * beside**2
+        moments[at, place, rank, 0] += weight[i]
+        moments[at, place, rank, 1] += weight[i] * beside
+        moments[at, place, rank, 2] += weight[i] * beside**2
     return n_left
 
 
 @njit(cache=True, nogil=True)
-def look_up(scores: F64, ranks: I32, weight: F64, scale: float, pages: I64, table: F64, found: F64, seen: F64) -> int:
+def look_up(
+    scores: F64, ranks: I32, weight: F64, scale: float, pages: I64, places: I32, table: F64, found: F64, seen: F64
+) -> int:
     """Write the entry of a table (k, 64, ranks) for each row to found (n,), and add the row's weight to seen there.
 
-    Return for how many rows there is an entry.
+    places: of the pages, from index_pages. Return for how many rows there is an entry.
     """
-    at = -1
     for i in range(scores.size):
         found[i] = 0.0
         if weight[i] == 0.0:
             continue
         bucket = math.floor(scale * scores[i])
-        at = _find_page(pages, bucket >> PAGE_BITS, at)
+        at = _find_page(pages, places, bucket >> PAGE_BITS)
         if at < 0:
             return i
         found[i] = table[at, bucket & (PAGE - 1), ranks[i]]

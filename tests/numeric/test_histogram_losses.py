@@ -132,8 +132,8 @@ def test_weights_are_those_of_the_buckets() -> None:
         for power, rank in product(range(3), range(3)):
             own = (places // PAGE == page) & (rows.ranks == rank)
             expected = np.bincount(places[own] - page * PAGE, (rows.weight * beside**power)[own], PAGE)
-            np.testing.assert_allclose(histogram.moments[power, place, :, rank], expected, rtol=1e-9, atol=1e-12)
-    assert histogram.moments[0].sum() == pytest.approx(rows.weight.sum())
+            np.testing.assert_allclose(histogram.moments[place, :, rank, power], expected, rtol=1e-9, atol=1e-12)
+    assert histogram.moments[..., 0].sum() == pytest.approx(rows.weight.sum())
 
 
 def test_scores_far_from_all_others_take_a_page_each() -> None:
@@ -142,6 +142,17 @@ def test_scores_far_from_all_others_take_a_page_each() -> None:
     rows.scores[[5, 70]] = 1e6, -3e7
     assert gather(rows, 10).exponent == 10
     assert choose_exponent(rows.scores, 2) >= 10
+
+
+def test_pages_are_found_however_far_they_are_apart() -> None:
+    """Some of 300 pages meet in the table in which they are looked up."""
+    random = np.random.default_rng(8)
+    scores = random.choice([-1.0, 1.0], 300) * np.floor(2.0 ** random.uniform(0.0, 36.0, 300))
+    rows = Scored(scores, np.zeros(300, np.int32), np.ones(300))
+    histogram = gather(rows, 6)
+    pages, counts = np.unique(scores, return_counts=True)
+    np.testing.assert_array_equal(histogram.pages, pages)
+    np.testing.assert_array_equal(histogram.moments[:, 0, 0, 0], counts)
 
 
 def test_rows_without_weight_change_nothing() -> None:
