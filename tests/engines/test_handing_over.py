@@ -117,32 +117,38 @@ def test_what_was_handed_over_is_not_read_again_when_the_worker_dies(
 @pytest.mark.usefixtures("in_a_hurry")
 @pytest.mark.parametrize("most_handed", [0, 1])
 def test_no_more_totals_are_handed_over_than_there_is_room_for(
-    client: Client, source: RowSource, most_handed: int, monkeypatch: pytest.MonkeyPatch
+    client: Client, source: RowSource, most_handed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = list[int]()
+    held, looks = list[int](), tmp_path / "looks"
+    looks.touch()
     fetch: Callable[[PassOnWorkers], bool] = PassOnWorkers._fetch
 
     def fetch_and_count(under_way: PassOnWorkers) -> bool:
         asked = fetch(under_way)
         assert not (asked and len(under_way._handed) >= max(1, most_handed))
         held.append(len(under_way._handed))
+        with looks.open("a") as file:
+            file.write(".")
         return asked
 
     monkeypatch.setattr(PassOnWorkers, "_fetch", fetch_and_count)
+    for name in ("SHORTEST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(pass_on_workers, name, 0.02)
     engine = DistributedEngine(source, client, most_handed=most_handed)
-    found = engine.scan(Scan(Trace, add_slowly, combine_traces))
+    found = engine.scan(Scan(Trace, partial(add_until_looked_at, looks), combine_traces))
     engine.close()
     assert found.tree == SerialEngine(source).scan(trace_scan()).tree
     assert held
     assert most_handed or max(held) == 0
 
 
-def add_slowly(trace: Trace, rows: Rows) -> None:
-    """Add rows, so that the driver looks in between."""
-    ends = time.monotonic() + 0.05
+def add_until_looked_at(looks: Path, trace: Trace, rows: Rows) -> None:
+    """Add rows, and wait until the driver has looked once more: its looks are the bytes of a file."""
+    before, ends = looks.stat().st_size, time.monotonic() + SECONDS
     add_to_trace(trace, rows)
-    while time.monotonic() < ends:
-        pass
+    while looks.stat().st_size == before:
+        assert time.monotonic() < ends, "the driver does not look"
+        time.sleep(0.01)
 
 
 def test_a_task_keeps_its_next_group() -> None:
