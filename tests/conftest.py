@@ -32,6 +32,7 @@ from streamsvm.data.readers import ingest
 from streamsvm.engines.workers import start_workers
 from streamsvm.methods.registry import METHODS
 from streamsvm.models.model import LinearModel
+from streamsvm.training import probe
 from tests.covering import mark_cases
 from tests.remote import server  # noqa: F401  (a fixture)
 
@@ -262,6 +263,14 @@ def no_waiting_for_the_disk() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # an error for what is no open file, as before
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def samples_are_done() -> Iterator[None]:
+    """A plan tries a sample to the end, and not for some seconds: these are too few on a machine that is busy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, "SAMPLE_SECONDS", 600.0)
         yield
 
 

@@ -57,7 +57,7 @@ def steps_of(run: Path) -> list[int]:
 
 def left_alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     """Those that still run; one that has ended may wait for ever to be taken note of."""
-    psutil.wait_procs([p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], timeout=20)
+    psutil.wait_procs([p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], timeout=60)
     return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 

@@ -48,7 +48,7 @@ def running(*command: str, **more: str) -> Iterator[subprocess.Popen[str]]:
         yield process
         family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     finally:
         for left in family:
             if left.is_running():
@@ -95,10 +95,10 @@ def test_local_workers_train_on_loopback_only(data: Dataset, model_sha256: str, 
         done = train_on(address, data, tmp_path / "run", DASK_CONFIG=str(configuration))
         workers = psutil.Process(cluster.pid).children(recursive=True)
         cluster.send_signal(signal.SIGINT)
-        assert cluster.wait(timeout=30) == 0
+        assert cluster.wait(timeout=60) == 0
     assert json.loads(done.stdout.splitlines()[-1])["model_sha256"] == model_sha256
     assert len(workers) >= 2
-    assert psutil.wait_procs(workers, timeout=10)[1] == []
+    assert psutil.wait_procs(workers, timeout=60)[1] == []
     assert not configuration.parent.exists()
 
 

@@ -25,8 +25,8 @@ from streamsvm.engines.workers import start_workers
 from streamsvm.numeric.rows import Rows
 from streamsvm.requests import Scan
 from tests.conftest import WORKER_BYTES
-from tests.engines.scans import Trace, add_to_trace, combine_traces, trace_scan
-from tests.engines.test_pass_on_workers import await_file
+from tests.engines.scans import Trace, add_to_trace, combine_traces, start_stealing, stop_stealing, trace_scan
+from tests.engines.test_pass_on_workers import SECONDS, await_file
 
 pytestmark = pytest.mark.usefixtures("spawned_workers")
 
@@ -50,7 +50,10 @@ def source(sources: dict[str, RowSource], monkeypatch: pytest.MonkeyPatch) -> Ro
 
 @pytest.fixture
 def in_a_hurry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks end once, as soon as they have begun; files tell when they were asked, and when the first totals came."""
+    """Tasks end once, as soon as they have begun; files tell when they were asked, and when the first totals came.
+
+    However late the answer of a worker is, the driver hears which groups its task has left.
+    """
     fetch: Callable[[PassOnWorkers], bool] = PassOnWorkers._fetch
 
     def fetch_and_tell(under_way: PassOnWorkers) -> bool:
@@ -60,8 +63,17 @@ def in_a_hurry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return came
 
     monkeypatch.setattr(pass_on_workers, "HAND_OVER_SECONDS", 0.0)
+    monkeypatch.setattr(pass_on_workers, "ASKED_SECONDS", SECONDS)
     monkeypatch.setattr(pass_on_workers, "leave_groups", partial(leave_and_tell, tmp_path))
     monkeypatch.setattr(PassOnWorkers, "_fetch", fetch_and_tell)
+
+
+@pytest.fixture
+def tasks_stay(client: Client) -> Iterator[None]:
+    """Dask leaves a task with its worker, though it waits there while the one before ends, and the other is idle."""
+    client.run_on_scheduler(stop_stealing)
+    yield
+    client.run_on_scheduler(start_stealing)
 
 
 def leave_and_tell(folder: Path, name: str, dask_worker: Worker) -> dict[str, list[int]]:
@@ -86,7 +98,7 @@ def add_and_note(folder: Path, unlucky: int, third: int, trace: Trace, rows: Row
             os.kill(unlucky, signal.SIGKILL)
 
 
-@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.usefixtures("in_a_hurry", "tasks_stay")
 def test_what_was_handed_over_is_not_read_again_when_the_worker_dies(
     client: Client, source: RowSource, tmp_path: Path
 ) -> None:
@@ -105,32 +117,38 @@ def test_what_was_handed_over_is_not_read_again_when_the_worker_dies(
 @pytest.mark.usefixtures("in_a_hurry")
 @pytest.mark.parametrize("most_handed", [0, 1])
 def test_no_more_totals_are_handed_over_than_there_is_room_for(
-    client: Client, source: RowSource, most_handed: int, monkeypatch: pytest.MonkeyPatch
+    client: Client, source: RowSource, most_handed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = list[int]()
+    held, looks = list[int](), tmp_path / "looks"
+    looks.touch()
     fetch: Callable[[PassOnWorkers], bool] = PassOnWorkers._fetch
 
     def fetch_and_count(under_way: PassOnWorkers) -> bool:
         asked = fetch(under_way)
         assert not (asked and len(under_way._handed) >= max(1, most_handed))
         held.append(len(under_way._handed))
+        with looks.open("a") as file:
+            file.write(".")
         return asked
 
     monkeypatch.setattr(PassOnWorkers, "_fetch", fetch_and_count)
+    for name in ("SHORTEST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(pass_on_workers, name, 0.02)
     engine = DistributedEngine(source, client, most_handed=most_handed)
-    found = engine.scan(Scan(Trace, add_slowly, combine_traces))
+    found = engine.scan(Scan(Trace, partial(add_until_looked_at, looks), combine_traces))
     engine.close()
     assert found.tree == SerialEngine(source).scan(trace_scan()).tree
     assert held
     assert most_handed or max(held) == 0
 
 
-def add_slowly(trace: Trace, rows: Rows) -> None:
-    """Add rows, so that the driver looks in between."""
-    ends = time.monotonic() + 0.05
+def add_until_looked_at(looks: Path, trace: Trace, rows: Rows) -> None:
+    """Add rows, and wait until the driver has looked once more: its looks are the bytes of a file."""
+    before, ends = looks.stat().st_size, time.monotonic() + SECONDS
     add_to_trace(trace, rows)
-    while time.monotonic() < ends:
-        pass
+    while looks.stat().st_size == before:
+        assert time.monotonic() < ends, "the driver does not look"
+        time.sleep(0.01)
 
 
 def test_a_task_keeps_its_next_group() -> None:

@@ -40,6 +40,12 @@ def sixteen_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "GROUPS", 16)
 
 
+@pytest.fixture(autouse=True)
+def answers_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is asked for groups has time to answer: if it was late once, nobody would help it any more."""
+    monkeypatch.setattr(pass_on_workers, "ASKED_SECONDS", SECONDS)
+
+
 @pytest.fixture
 def source(sources: dict[str, RowSource]) -> RowSource:
     assert len(plan_groups(sources["dense"])) >= 16

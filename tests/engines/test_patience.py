@@ -82,7 +82,7 @@ def test_a_scheduler_that_the_client_has_given_up_is_named(client: Client) -> No
     with pytest.raises(ConnectionError, match="the connection is lost"):
         waits.ask(raise_attribute_error)
     with pytest.raises(AttributeError):
-        Patience(client, "a test").ask(raise_attribute_error)
+        Patience(client, "a test").ask(raise_attribute_error, seconds=60.0)
 
 
 async def raise_attribute_error() -> None:

@@ -33,7 +33,7 @@ def test_a_part_of_the_campaign(damaged: dict[str, subjects.Subject], tmp_path: 
 
 def test_the_campaign_sees_what_it_looks_for(damaged: dict[str, subjects.Subject], tmp_path: Path) -> None:
     """A crash, a hang, a traceback, another result: of commands that do just that."""
-    child = campaign.Child(timeout=20.0)
+    child = campaign.Child(timeout=60.0)
     try:
         assert child.run(["crash"])["ended"] == "CRASH"
         assert child.run(["raise"])["ended"] == "TRACEBACK"

@@ -156,7 +156,7 @@ def test_a_signal_while_workers_compute(
         rest, errors = run.communicate("")
     if number == signal.SIGINT:
         assert (run.returncode, rest.split(), errors) == (0, ["interrupted"], "")
-    gone, alive = psutil.wait_procs(workers, timeout=30)
+    gone, alive = psutil.wait_procs(workers, timeout=60)
     assert not alive
     assert len(gone) == len(workers)
     train(dataset, OPTIONS, out=out, resume=True)

@@ -103,7 +103,7 @@ def test_the_groups_of_a_stopped_worker_move(data: Dataset, tmp_path: Path) -> N
         assert "silent for" in told[-1]
         after = read_until(process, f"pass {count_passes(['pass 1 ', *told]) + 2} ")
         assert after
-        assert not victim.is_running()
+        assert psutil.wait_procs([victim], timeout=60)[1] == []
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 1
@@ -121,7 +121,7 @@ def test_ctrl_c_ends_the_wait_for_a_stopped_worker(data: Dataset, tmp_path: Path
         _, told = process.communicate(timeout=60)
     assert process.returncode == 1
     assert told.splitlines()[-1].startswith("interrupted after pass")
-    assert psutil.wait_procs(victims, timeout=20)[1] == []
+    assert psutil.wait_procs(victims, timeout=60)[1] == []
     assert goes_on_to_the_same_bits(data, out)
 
 
@@ -152,7 +152,7 @@ def test_a_scheduler_that_dies_is_given_up(data: Dataset, tmp_path: Path) -> Non
             family = workers_of(cluster)
             os.kill(cluster.pid, signal.SIGKILL)
             _, told = process.communicate(timeout=90)
-            psutil.wait_procs(family, timeout=30)
+            psutil.wait_procs(family, timeout=60)
     assert process.returncode == 1, told
     assert told.splitlines()[-1].startswith(f"streamsvm train: scheduler {address}: "), told
     assert "Traceback" not in told

@@ -14,6 +14,7 @@ from distributed import Client
 from streamsvm.data import groups
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.open_dataset import open_dataset
+from streamsvm.engines import patience
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.protocol import Costs
 from streamsvm.errors import IntegrityError
@@ -95,8 +96,14 @@ def test_a_damaged_chunk_is_named(name: str, workers: bool, client: Client, tmp_
 
 @pytest.mark.once
 @pytest.mark.parametrize("workers", [False, True])
-def test_every_row_of_a_pass_is_reported(workers: bool, client: Client, tmp_path: Path) -> None:
-    """Group by group: of a pass that takes an hour, people see where it stands. Workers tell more rarely."""
+def test_every_row_of_a_pass_is_reported(
+    workers: bool, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Group by group: of a pass that takes an hour, people see where it stands. Workers tell more rarely.
+
+    Here they tell after each pass, however long it takes.
+    """
+    monkeypatch.setattr(patience, "LOOK_SECONDS", 600.0)
     source, told, all_told = store(PROBLEMS["dense"], tmp_path), list[int](), threading.Event()
 
     def report(n_rows: int) -> None:
