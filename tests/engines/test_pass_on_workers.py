@@ -22,7 +22,7 @@ from streamsvm.engines import pass_on_workers, patience
 from streamsvm.engines.cluster import DistributedEngine, _run_walk
 from streamsvm.engines.kept import Terms
 from streamsvm.engines.part import Part, Pass, give_away
-from streamsvm.engines.pass_on_workers import _cut
+from streamsvm.engines.pass_on_workers import PassOnWorkers, _cut
 from streamsvm.engines.patience import MOST_TRIES
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import Rows
@@ -269,7 +269,10 @@ def test_rows_are_reported_while_a_pass_is_under_way(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As heartbeats tell of them; and all of them once, in the end."""
+    """As heartbeats tell of them; and all of them once, in the end.
+
+    Nobody takes the last group from the process that waits in it.
+    """
     told = list[int]()
 
     def report(n_rows: int) -> None:
@@ -277,6 +280,7 @@ def test_rows_are_reported_while_a_pass_is_under_way(
         (tmp_path / "told").touch()
 
     monkeypatch.setattr(patience, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(PassOnWorkers, "_steal", lambda *_: [])
     groups, slow = plan_groups(source), find_owners(client, source)[0][1]
     last = int(source.chunk_starts[groups[len(groups) // 2 - 1][0]])
     engine = open_engine()
