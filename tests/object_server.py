@@ -49,8 +49,9 @@ def never(_: Request) -> str | None:
 class ObjectServer:
     """The objects, the requests so far, and what goes wrong. latency: seconds before each answer begins.
 
-    awaited: the pattern of a key and a number: such reads are answered once so many of them wait at the same time, and
-    then it is None. Where so many do not come within a minute, it stays, and none waits any longer.
+    awaited: a pattern and a number. Reads of objects whose keys match the pattern are answered once this number of
+    reads wait at the same time; awaited is None from then on. If too few reads come within a minute, awaited stays, and
+    no read waits any longer.
     """
 
     objects: dict[str, bytes] = field(default_factory=dict)

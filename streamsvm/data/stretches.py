@@ -70,9 +70,9 @@ class Stretch:
 
 @dataclass
 class Blocks:
-    """The blocks of a file, as far as they are found: the fields are those of a stretch, and `has_rows` of each block.
+    """The blocks of a file, as far as they are found. starts, layout and failure are what they are in a stretch.
 
-    lines: the lines of the file before each block.
+    lines: for each block the number of the file's lines before it; has_rows: whether the block has rows.
     """
 
     starts: list[int] = field(default_factory=lambda: [0])
