@@ -37,7 +37,7 @@ for kind, index in todo:
 
 
 def test_deaths_and_hangs_are_seen_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The children here do nothing but die or wait at one input. The wait for a child that waits ends without a clock."""
+    """The children here do nothing but die or wait at one input. The wait for such a child ends without a clock."""
     (tmp_path / "child.py").write_text(CHILD)
     start, waits, waited = mutated_inputs.subprocess.Popen, tmp_path / "waits", list[float]()
 
