@@ -27,11 +27,11 @@ class MemoryBudgetError(InputError):
         self.needed_bytes = needed_bytes
 
 
-class ReadError(InputError, OSError):
+class ReadError(OSError, InputError):
     """An object store does not give an object, although it was asked several times. The message names its URL."""
 
 
-class WriteError(InputError, OSError):
+class WriteError(OSError, InputError):
     """A file cannot be written, because space or permission is missing. The message names it."""
 
 

@@ -14,6 +14,7 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.edits import list_edits, list_fingerprints
 from streamsvm.data.joined import JoinedDataset, join
 from streamsvm.data.manifest import APPENDED, DELETED
+from streamsvm.data.open_dataset import UnopenedDataset
 from streamsvm.data.source import RowSource
 from streamsvm.data.trimmed import Deletion, TrimmedDataset, find_left, find_stored
 from streamsvm.numeric.rows import I64
@@ -110,6 +111,8 @@ def join_copies(source: RowSource, since: Sequence[Deletion]) -> WithCopies:
     return WithCopies(**vars(joined), since=tuple(since))
 
 
-def _join_last(dataset: TrimmedDataset, n_deletions: int) -> WithCopies:
+def _join_last(dataset: TrimmedDataset | UnopenedDataset, n_deletions: int) -> WithCopies | UnopenedDataset:
     """Return the rows of a dataset with copies of what was deleted the last times."""
+    if isinstance(dataset, UnopenedDataset):
+        return UnopenedDataset((_join_last, (dataset, n_deletions)), dataset.error)
     return join_copies(dataset, dataset.deletions[len(dataset.deletions) - n_deletions :])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, NoReturn
 
 from streamsvm.data.anndata import open_anndata
 from streamsvm.data.dataset import Dataset
@@ -15,9 +16,36 @@ from streamsvm.errors import InputError, IntegrityError
 from streamsvm.urls import is_remote
 
 
+class UnopenedDataset:
+    """A pickled dataset that this process cannot open: every use of it raises the error.
+
+    Unpickling must not raise. A Dask worker unpickles a dataset while it receives a message, and an error there closes
+    the connection and ends the worker, with everything that it holds for its user.
+    """
+
+    def __init__(self, pickled: tuple[Any, ...], error: Exception) -> None:
+        self.pickled, self.error = pickled, error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.pickled  # another process may be able to open the dataset
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # Python and Dask look for optional methods by these names
+            raise AttributeError(name)
+        raise self.error
+
+
+def reopen_dataset(*facts: Any) -> Dataset | UnopenedDataset:
+    """Open a pickled dataset by what `Dataset.__reduce__` gives, once in each process."""
+    try:
+        return _reopen(*facts)
+    except (InputError, OSError) as error:
+        return UnopenedDataset((reopen_dataset, facts), error)
+
+
 @lru_cache(maxsize=8)
-def reopen_dataset(path: str, label: str | None, fingerprint: str, reads_groups: bool, cache: str | None) -> Dataset:
-    """Open a pickled dataset, once in each process. Raises IntegrityError if another one has its place."""
+def _reopen(path: str, label: str | None, fingerprint: str, reads_groups: bool, cache: str | None) -> Dataset:
+    """Open a dataset. Raises InputError if there is none, and IntegrityError if another one has its place."""
     dataset = open_dataset(path, label, cache=cache)
     if dataset.fingerprint != fingerprint:  # rows were appended or deleted meanwhile
         known = dataset.meta.get("fingerprints", [])

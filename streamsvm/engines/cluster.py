@@ -19,7 +19,7 @@ import dask.config
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Partial, limit_blas_threads
-from streamsvm.engines.kept import Load, Terms, find_pins, load_nothing, release_pins
+from streamsvm.engines.kept import Load, Terms, find_pins, load_nothing, release_pins, require_data
 from streamsvm.engines.part import Groups, Pass, watch_task
 from streamsvm.engines.pass_on_workers import PassOnWorkers
 from streamsvm.engines.patience import Patience
@@ -214,9 +214,13 @@ def _run_walk(
 
     limit_blas_threads()
     terms.load()
+    require_data(data[0], get_worker())
     pins = find_pins(data[0], terms, get_worker())
     return run_walk(data[0], step, carry, order, pins, watch_task())
 
 
 def _take(data: tuple[RowSource, Groups], rows: I64) -> Rows:
+    from distributed import get_worker
+
+    require_data(data[0], get_worker())
     return data[0].take(rows)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Pins
 from streamsvm.engines.row_states import KeptStates
+from streamsvm.errors import InputError
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -43,6 +44,14 @@ class Terms:
     budget_bytes: int = 0
     load: Load = load_nothing
     state_bytes: int | None = None
+
+
+def require_data(source: RowSource | None, worker: Worker) -> None:
+    """Raise InputError, with the name of the worker, if this worker cannot open the dataset of a source."""
+    try:
+        _ = source and source.fingerprint
+    except (InputError, OSError) as error:
+        raise InputError(f"worker {worker.address}: {error}") from error
 
 
 def find_pins(source: RowSource, terms: Terms, worker: Worker) -> Pins:

@@ -129,7 +129,7 @@ def _open_cluster(
     remedy: str,
 ) -> Iterator[Opened]:
     with cluster as client:
-        ready = prepare_workers(client, load)
+        ready = prepare_workers(client, load, source if source.on_disk else None)
         base = max(worker.resident_bytes for worker in ready)
         threads = max(worker.threads for worker in ready)
         limit = min([driver.budget_bytes, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Pins, combine_partials, count_rows, limit_blas_threads, run_group
-from streamsvm.engines.kept import Terms, find_pins, find_states
+from streamsvm.engines.kept import Terms, find_pins, find_states, require_data
 from streamsvm.engines.row_states import KeptStates
 from streamsvm.engines.subsets import Scratch
 from streamsvm.engines.subtrees import STOLEN_SUBTREES, Subtree, add_subtree, find_last_subtree, join_subtrees
@@ -129,6 +129,7 @@ def add_part(data: tuple[RowSource, Groups], work: Pass, part: Part) -> list[Sub
     limit_blas_threads()
     work.terms.load()
     (source, groups), worker, key = data, get_worker(), get_worker().get_current_task()
+    require_data(source, worker)
     combine, is_stopped = partial(combine_partials, scan=work.scan), watch_task()
     pins, states = _find_room(source, groups, work, part, worker)
     task = UnderWay(work.name, worker.address, deque(k for one in part.ranges for k in one))

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
+from streamsvm.data.source import RowSource
 from streamsvm.engines import worker_start
-from streamsvm.engines.kept import Load
+from streamsvm.engines.kept import Load, require_data
 from streamsvm.engines.patience import GIVEN_UP_SECONDS, MOST_TRIES, Patience
 from streamsvm.errors import InputError, say_count
 from streamsvm.interrupts import waiting
@@ -52,23 +53,25 @@ class ReadyWorker:
     arithmetic: Arithmetic
 
 
-async def prepare_worker(dask_worker: Worker, load: Load) -> ReadyWorker:
-    """Load the kernels in a worker, so that its memory can be projected.
+async def prepare_worker(dask_worker: Worker, load: Load, source: RowSource | None = None) -> ReadyWorker:
+    """Load the kernels in a worker, so that its memory can be projected, and open the dataset of the source.
 
     A thread loads them: where they are compiled first, on a busy machine, this takes minutes, and a worker whose event
     loop stood still for so long would be given up by the scheduler, since no heartbeat comes.
     """
     await asyncio.to_thread(load)
+    await asyncio.to_thread(require_data, source, dask_worker)
     limit_bytes = int(dask_worker.memory_manager.memory_limit or 0)
     return ReadyWorker(resident_bytes(), dask_worker.state.nthreads, limit_bytes, describe_arithmetic())
 
 
-def prepare_workers(client: Client, load: Load) -> list[ReadyWorker]:
+def prepare_workers(client: Client, load: Load, source: RowSource | None = None) -> list[ReadyWorker]:
     """Prepare one worker of each host, and then the others, which find the compiled kernels in the host's cache.
 
     Processes that compile the same cached function at once have crashed each other (numba#4807). A worker that is lost
     meanwhile is left out, and if all are lost, others are waited for, as in a pass. Raises InputError if no worker
-    comes at first, and ConnectionError if the scheduler is lost, or all workers of MOST_TRIES tries.
+    comes at first, or if a worker cannot open the dataset of the source; and ConnectionError if the scheduler is lost,
+    or all workers of MOST_TRIES tries.
     """
     patience = Patience(client, "the preparation of the workers")
     _wait_for_workers(client)
@@ -77,13 +80,13 @@ def prepare_workers(client: Client, load: Load) -> list[ReadyWorker]:
         if tries:
             LOGGER.warning("%s; waiting for others", lost)
             _await_others(patience)
-        ready = _prepare_all(client, load)
+        ready = _prepare_all(client, load, source)
         if ready:
             return ready
     raise ConnectionError(f"{lost}, {MOST_TRIES} times in a row; see whether their memory is enough")
 
 
-def _prepare_all(client: Client, load: Load) -> list[ReadyWorker]:
+def _prepare_all(client: Client, load: Load, source: RowSource | None) -> list[ReadyWorker]:
     """Prepare the workers that are there now; none are returned if all are lost meanwhile."""
     hosts = {address: about["host"] for address, about in _list_workers(client).items()}
     first_of_host = {host: address for address, host in hosts.items()}.values()
@@ -91,7 +94,7 @@ def _prepare_all(client: Client, load: Load) -> list[ReadyWorker]:
     ready: list[ReadyWorker] = []
     for workers in (list(first_of_host), others):
         if workers:
-            ready += _prepare(client, load, workers)
+            ready += _prepare(client, load, source, workers)
     return ready
 
 
@@ -114,12 +117,12 @@ def _wait_for_workers(client: Client) -> None:
         raise InputError(f"{who}: no workers are connected to it; start some first") from error
 
 
-def _prepare(client: Client, load: Load, workers: Sequence[str]) -> list[ReadyWorker]:
+def _prepare(client: Client, load: Load, source: RowSource | None, workers: Sequence[str]) -> list[ReadyWorker]:
     """Prepare these workers. Leave out a worker that is lost meanwhile; raise the error of a worker that lives."""
     from distributed.comm import CommClosedError
 
     with waiting():
-        answers = client.run(prepare_worker, load=load, workers=workers, on_error="return")
+        answers = client.run(prepare_worker, load=load, source=source, workers=workers, on_error="return")
     known = _list_workers(client)  # may list a worker whose connection closes, but no unreachable one
     for address, answer in answers.items():
         is_lost = isinstance(answer, CommClosedError) or (isinstance(answer, OSError) and address not in known)

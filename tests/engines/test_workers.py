@@ -123,7 +123,7 @@ class TwoHosts:
         assert n_workers == -1, "all of them"
         return {"workers": {address: {"host": host} for address, host in self.hosts.items()}}
 
-    def run(self, function: Any, workers: list[str], load: Load, on_error: str) -> dict[str, ReadyWorker]:
+    def run(self, function: Any, workers: list[str], load: Load, source: None, on_error: str) -> dict[str, ReadyWorker]:
         assert (function, load, on_error) == (prepare_worker, compile_kernels, "return")
         self.calls.append(set(workers))
         return dict.fromkeys(workers, ReadyWorker(1, 1, 0, {}))

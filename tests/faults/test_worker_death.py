@@ -17,6 +17,7 @@ from distributed import Client, Worker
 
 from streamsvm.cli.progress import log_to_stderr
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.source import RowSource
 from streamsvm.engines import cluster, pass_on_workers, workers
 from streamsvm.engines.pass_on_workers import PassOnWorkers
 from streamsvm.engines.workers import Load, ReadyWorker, prepare_worker, prepare_workers, start_workers
@@ -182,7 +183,9 @@ def test_what_holds_the_source_and_what_joins_totals_is_tried_again(
     assert (result.model_sha256, result.passes) == (undisturbed.model_sha256, undisturbed.passes)
 
 
-async def die_as_it_is_prepared(markers: list[str], dask_worker: Worker, load: Load) -> ReadyWorker:
+async def die_as_it_is_prepared(
+    markers: list[str], dask_worker: Worker, load: Load, source: RowSource | None
+) -> ReadyWorker:
     """Prepare a worker; but for each marker file, the first process that comes to make it is killed."""
     for marker in markers:
         try:
@@ -190,7 +193,7 @@ async def die_as_it_is_prepared(markers: list[str], dask_worker: Worker, load: L
         except FileExistsError:
             continue
         os.kill(os.getpid(), signal.SIGKILL)
-    return await prepare_worker(dask_worker, load)
+    return await prepare_worker(dask_worker, load, source)
 
 
 @pytest.mark.parametrize("n_deaths", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.once)])
@@ -220,7 +223,7 @@ def test_what_fails_in_a_worker_that_is_alive_is_raised(both_alive: Client, monk
         prepare_workers(both_alive, compile_kernels)
 
 
-def refuse_to_open(dask_worker: Worker, load: Load) -> ReadyWorker:
+def refuse_to_open(dask_worker: Worker, load: Load, source: RowSource | None) -> ReadyWorker:
     raise FileNotFoundError
 
 
