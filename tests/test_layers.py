@@ -63,7 +63,7 @@ BELOW_FACES = {*MAY_IMPORT, "version"}  # the command line may use all of it
 # Where a library may be imported: room or module, and whether within functions only.
 LIBRARIES = {
     "zarr": {"data", "models.prediction_files"},
-    "dask": {"engines"},
+    "dask": {"engines", "data.dask_pieces"},
     "distributed": {"engines", "data.dask_pieces"},
     "numba": {
         "numeric",

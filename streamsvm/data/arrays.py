@@ -6,7 +6,7 @@ every other stream the values that belong to a piece of X. So they need neither 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
 from streamsvm.data.odd_texts import advise_on_table
-from streamsvm.data.pieces import comes_from, find_pieces, is_sparse, is_stored, is_tensor
+from streamsvm.data.pieces import comes_from, find_pieces, is_sparse, is_stored, is_tensor, read_partitions
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import (
     FOR_MISSING,
@@ -47,6 +47,7 @@ class Stream:
     n_rows: int | None
     pieces: Iterator[Any]
     rest: Vector | None = None  # values that were read and not yet taken
+    collection: Any = None  # the Dask array or frame that the values are in
 
     def take(self, n_rows: int) -> Vector:
         """Return the next `n_rows` values. Raises InputError if there are fewer."""
@@ -107,7 +108,21 @@ def read_arrays(
     opened = {n: open_stream(n, v, axes.get(n, 1), piece_bytes) for n, v in given.items() if v is not None}
     vectors = {"label" if name == "y" else name: stream for name, stream in opened.items()}
     stream = open_stream("X", X, 2, piece_bytes)
+    _compute_together([stream, *vectors.values()], piece_bytes)
     yield from join_streams(stream, vectors, name_features(X))
+
+
+def _compute_together(streams: Sequence[Stream], piece_bytes: int) -> None:
+    """Have the partitions of the first stream computed in one graph with those of the streams that are cut alike."""
+    if streams[0].collection is None:
+        return
+    from streamsvm.data.dask_pieces import Partitions, have_same_partitions
+
+    collections = [stream for stream in streams if stream.collection is not None]
+    alike = [each for each in collections if have_same_partitions(streams[0].collection, each.collection)]
+    partitions = Partitions([stream.collection for stream in alike])
+    for k, stream in enumerate(alike):
+        stream.pieces = read_partitions(stream.where, partitions[k], piece_bytes)
 
 
 def name_features(X: Any) -> tuple[str, ...] | None:
@@ -133,7 +148,8 @@ def open_stream(where: str, values: Any, n_dimensions: int, piece_bytes: int) ->
         if dtype.kind not in NUMBER_KINDS + "O":
             raise InputError(f"{where}: column {name!r}: {dtype} is not a number; {FOR_TEXT}")
     n_rows = int(shape[0]) if isinstance(shape[0], int | np.integer) else None
-    return Stream(where, n_rows, find_pieces(where, values, piece_bytes))
+    collection = values if comes_from(values, "dask") else None
+    return Stream(where, n_rows, find_pieces(where, values, piece_bytes), collection=collection)
 
 
 def require_shape(where: str, shape: tuple[Any, ...], n_dimensions: int) -> None:

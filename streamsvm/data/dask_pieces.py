@@ -1,38 +1,77 @@
 """The partitions of Dask collections, computed where they are.
 
+Rows, labels and weights often come from the same data. Their partitions are computed together, in one graph, so that
+the data are loaded once.
+
 With a client of a cluster its workers compute them, some ahead of the one that is asked for, so that partitions which
 lie on workers (`persist`) are used there, and several are computed at once. Without a client this thread computes them.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import dask
 import distributed
 
 
-def list_partitions(values: Any) -> Iterator[Callable[[], Any]]:
-    """Yield, for each partition of a Dask array or frame along its rows, a function that returns it.
+class Partitions:
+    """The partitions of Dask collections with equally many of them along their rows, which are computed together.
+
+    A partition of one collection waits here until it is asked for.
+    """
+
+    def __init__(self, collections: Sequence[Any]) -> None:
+        self._computed = _compute_together(collections)
+        self._waiting: list[deque[Any]] = [deque() for _ in collections]
+        self.n_partitions = count_partitions(collections[0])
+
+    def __getitem__(self, k: int) -> Iterator[Callable[[], Any]]:
+        """Return an iterator with a function for each partition of collection k, which returns the partition."""
+        return (partial(self._take, k) for _ in range(self.n_partitions))
+
+    def _take(self, k: int) -> Any:
+        if not self._waiting[k]:
+            for waiting, part in zip(self._waiting, next(self._computed)(), strict=True):
+                waiting.append(part)
+        return self._waiting[k].popleft()
+
+
+def _compute_together(collections: Sequence[Any]) -> Iterator[Callable[[], Sequence[Any]]]:
+    """Yield, for each partition, a function that returns this partition of every collection.
 
     Workers compute one partition more than they have threads ahead.
     """
-    n_partitions = values.numblocks[0] if hasattr(values, "numblocks") else values.npartitions
-    parts = (values.partitions[i] for i in range(n_partitions))
-    client = find_client(values)
+    parts = ([each.partitions[i] for each in collections] for i in range(count_partitions(collections[0])))
+    client = find_client(collections)
     if client is None:
-        yield from (partial(part.compute, scheduler="synchronous") for part in parts)
+        yield from (partial(dask.compute, *some, scheduler="synchronous") for some in parts)
         return
     n_ahead = 1 + sum(client.nthreads().values())
     waiting: deque[Any] = deque()
-    for part in parts:
-        waiting.append(client.compute(part))
+    for some in parts:
+        waiting.append(client.compute(some))
         if len(waiting) > n_ahead:
-            yield waiting.popleft().result
+            yield partial(client.gather, waiting.popleft())
     while waiting:
-        yield waiting.popleft().result
+        yield partial(client.gather, waiting.popleft())
+
+
+def count_partitions(values: Any) -> int:
+    """Return the number of partitions of a Dask array or frame along its rows."""
+    return int(values.numblocks[0] if hasattr(values, "numblocks") else values.npartitions)
+
+
+def have_same_partitions(left: Any, right: Any) -> bool:
+    """Return whether two collections have equally many partitions, of the same lengths where both are known."""
+    lengths = [getattr(values, "chunks", [[math.nan] * count_partitions(values)])[0] for values in (left, right)]
+    if len(lengths[0]) != len(lengths[1]):
+        return False
+    return all(a == b or math.isnan(a) or math.isnan(b) for a, b in zip(*lengths, strict=True))
 
 
 def find_client(values: Any) -> distributed.Client | None:

@@ -7,7 +7,7 @@ partition after the other (data.dask_pieces).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -50,10 +50,9 @@ def is_tensor(values: object) -> bool:
 def find_pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
     """Yield consecutive rows of an array, in order. The pieces of an array in memory are views."""
     if comes_from(values, "dask"):
-        from streamsvm.data.dask_pieces import list_partitions
+        from streamsvm.data.dask_pieces import Partitions
 
-        for compute in list_partitions(values):  # so that nothing here holds a partition while the next one is computed
-            yield from find_pieces(where, compute(), piece_bytes)
+        yield from read_partitions(where, Partitions([values])[0], piece_bytes)
         return
     if is_sparse(values):
         values = values.tocsr()
@@ -68,6 +67,12 @@ def find_pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
         return
     for start in range(0, values.shape[0], n_piece):
         yield to_numpy(getattr(values, "iloc", values)[start : start + n_piece])
+
+
+def read_partitions(where: str, computes: Iterable[Callable[[], Any]], piece_bytes: int) -> Iterator[Any]:
+    """Yield consecutive rows of partitions, each of which a function returns."""
+    for compute in computes:  # nothing here holds a partition while the next one is computed
+        yield from find_pieces(where, compute(), piece_bytes)
 
 
 def _count_items(values: Any) -> int:

@@ -8,6 +8,7 @@ import weakref
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import dask
 import dask.array as da
@@ -97,6 +98,44 @@ def test_dask_is_never_computed_whole(form: str, monkeypatch: pytest.MonkeyPatch
         pieces += 1
     assert made == list(range(8))
     assert pieces == 8 * 3
+
+
+@pytest.mark.parametrize("form", ["array", "frame", "blocks"])
+@pytest.mark.parametrize("where", ["here", "cluster"])
+def test_partitions_of_rows_and_labels_are_computed_once(
+    form: str, where: str, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels and weights often come from the collection that the rows come from."""
+    monkeypatch.setattr(dask_pieces, "find_client", lambda _: client if where == "cluster" else None)
+    if form == "frame":
+        meta = pd.DataFrame(np.zeros((0, 2)), columns=["a", "b"])
+        frame = dd.from_map(load_frame, range(5), folder=str(tmp_path), meta=meta)
+        X, y, weights = frame[["a", "b"]], frame["a"] > 3, frame["b"] + 1
+    else:
+        cut = (4, 2) if form == "blocks" else (4, 3)
+        lazy: Any = da.zeros((20, 3), chunks=(4, 3)).map_blocks(load_block, folder=str(tmp_path), dtype=float)
+        X, y, weights = lazy.rechunk(cut), lazy[:, 0] > 3, lazy[:, 1] + 1
+    read = together(read_arrays(X, y, weights))
+    assert sorted(file.name[0] for file in tmp_path.iterdir()) == list("01234")
+    values = np.repeat(np.arange(5.0), 4)
+    assert np.array_equal(read["X"][:, 0], values)
+    assert np.array_equal(read["labels"], values > 3)
+    assert np.array_equal(read["sample_weight"], values + 1)
+
+
+def load_block(block: Any, folder: str, block_info: Any = None) -> Any:
+    """Return rows, and leave a file that says so."""
+    if block_info is None or not block_info:  # Dask asks for the type of the result
+        return block
+    k = block_info[0]["chunk-location"][0]
+    (Path(folder) / f"{k}-{uuid4()}").touch()
+    return np.full((4, 3), float(k))
+
+
+def load_frame(k: int, folder: str) -> pd.DataFrame:
+    """Return rows, and leave a file that says so."""
+    (Path(folder) / f"{k}-{uuid4()}").touch()
+    return pd.DataFrame(np.full((4, 2), float(k)), columns=["a", "b"])
 
 
 def where_it_runs(block: Any) -> Any:
