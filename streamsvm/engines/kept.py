@@ -19,6 +19,7 @@ from streamsvm.errors import InputError
 if TYPE_CHECKING:
     from distributed import Worker
 
+EVERY_WORKER = "; every worker opens the dataset by this path: use a folder that all of them share, or an object store"
 Load = Callable[[], object]  # a function, importable by name, that loads the kernels of the tasks to come
 
 _kept: dict[tuple[str, str, str], Pins] = {}  # by the engine's name, the worker's address and the rows' fingerprint
@@ -51,7 +52,7 @@ def require_data(source: RowSource | None, worker: Worker) -> None:
     try:
         _ = source and source.fingerprint
     except (InputError, OSError) as error:
-        raise InputError(f"worker {worker.address}: {error}") from error
+        raise InputError(f"worker {worker.address}: {error}{EVERY_WORKER}") from error
 
 
 def find_pins(source: RowSource, terms: Terms, worker: Worker) -> Pins:

@@ -16,7 +16,7 @@ from streamsvm.engines.memory import REMEDY, VARYING_BYTES, MemoryPlan, plan_mem
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.row_states import kept_bytes
 from streamsvm.engines.subtrees import JOIN_BYTES, count_handed, count_levels, count_waiting, find_fan_in
-from streamsvm.engines.workers import connect, prepare_workers, start_workers
+from streamsvm.engines.workers import connect, prepare_workers, require_synchronous, start_workers
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import default_budget_bytes, default_threads, give_back_freed_arrays, resident_bytes
 from streamsvm.requests import MemoryNeed
@@ -55,6 +55,8 @@ def open_engine(
     give_back_freed_arrays()
     budget = default_budget_bytes() if budget_bytes is None else budget_bytes
     opened: AbstractContextManager[Opened]
+    if client is not None:
+        require_synchronous(client)
     if client is None and workers is None and scheduler is None:
         n_threads = threads or _fit_threads(source, budget, memory)
         opened = _open_threads(source, n_threads, budget, memory(n_threads), remedy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pkgutil
 import resource
 import signal
 import socket
@@ -75,6 +76,7 @@ def prepare_workers(client: Client, load: Load, source: RowSource | None = None)
     """
     patience = Patience(client, "the preparation of the workers")
     _wait_for_workers(client)
+    _require_package(client)
     lost = f"scheduler {patience.address}: its workers were lost before the first pass"
     for tries in range(MOST_TRIES):
         if tries:
@@ -84,6 +86,24 @@ def prepare_workers(client: Client, load: Load, source: RowSource | None = None)
         if ready:
             return ready
     raise ConnectionError(f"{lost}, {MOST_TRIES} times in a row; see whether their memory is enough")
+
+
+def require_synchronous(client: Client) -> None:
+    """Raise InputError for a client whose answers have to be awaited."""
+    if client.asynchronous:
+        raise InputError("client: is asynchronous, and training waits for answers: make it without asynchronous=True")
+
+
+def _require_package(client: Client) -> None:
+    """Raise InputError, with the name of the worker, if a worker cannot import streamsvm.
+
+    The first question is one of Python's own functions, since a worker can unpickle no function of a missing package.
+    """
+    with waiting():
+        answers = client.run(pkgutil.resolve_name, "streamsvm:__version__", on_error="return")
+    for address, answer in answers.items():
+        if isinstance(answer, ImportError):
+            raise InputError(f"worker {address}: cannot import streamsvm ({answer}): install it there") from answer
 
 
 def _prepare_all(client: Client, load: Load, source: RowSource | None) -> list[ReadyWorker]:

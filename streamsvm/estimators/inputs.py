@@ -28,7 +28,7 @@ from streamsvm.data.pieces import comes_from, is_stored, is_tensor, to_numpy
 from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
 from streamsvm.data.values import refuse_name, to_groups, to_label_lists, to_qid
-from streamsvm.engines.workers import connect
+from streamsvm.engines.workers import connect, require_synchronous
 from streamsvm.errors import InputError
 from streamsvm.numeric.calibration import CALIBRATIONS
 from streamsvm.numeric.rows import I64, U8, CsrRows
@@ -43,6 +43,8 @@ def connected(estimator: Any) -> Iterator[None]:
     """Let the estimator have a client while it is fitted, if its parameter `client` is the address of a scheduler."""
     address = estimator.client
     if not isinstance(address, str):
+        if address is not None:
+            require_synchronous(address)
         yield
         return
     with connect(address) as client:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import os
+import pkgutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -22,9 +24,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from distributed import Client, LocalCluster
 
+import streamsvm
+from streamsvm import LinearSVC
 from streamsvm.data.dataset import Dataset
 from streamsvm.engines import workers
-from streamsvm.engines.workers import Load, ReadyWorker, connect, prepare_worker, prepare_workers, start_workers
+from streamsvm.engines.workers import ReadyWorker, connect, prepare_worker, prepare_workers, start_workers
 from streamsvm.errors import InputError
 from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.numeric.arithmetic import describe_arithmetic
@@ -54,7 +58,7 @@ def cluster_of_others(n_workers: int, **options: Any) -> Iterator[LocalCluster]:
     with LocalCluster(
         n_workers=n_workers,
         threads_per_worker=1,
-        processes=False,
+        processes=options.pop("processes", False),
         host="127.0.0.1",
         scheduler_kwargs=quiet,
         memory_limit=WORKER_BYTES,
@@ -83,9 +87,10 @@ def test_one_worker_of_each_host_compiles_before_the_others(client: Client, monk
     calls: list[list[str]] = []
     run = client.run
 
-    def record(function: Any, workers: list[str], **arguments: Any) -> Any:
-        calls.append(workers)
-        return run(function, workers=workers, **arguments)
+    def record(function: Any, *arguments: Any, **named: Any) -> Any:
+        if function is prepare_worker:
+            calls.append(named["workers"])
+        return run(function, *arguments, **named)
 
     monkeypatch.setattr(client, "run", record)
     ready = prepare_workers(client, compile_kernels)
@@ -123,10 +128,13 @@ class TwoHosts:
         assert n_workers == -1, "all of them"
         return {"workers": {address: {"host": host} for address, host in self.hosts.items()}}
 
-    def run(self, function: Any, workers: list[str], load: Load, source: None, on_error: str) -> dict[str, ReadyWorker]:
-        assert (function, load, on_error) == (prepare_worker, compile_kernels, "return")
-        self.calls.append(set(workers))
-        return dict.fromkeys(workers, ReadyWorker(1, 1, 0, {}))
+    def run(self, function: Any, *arguments: Any, on_error: str, **named: Any) -> dict[str, Any]:
+        assert on_error == "return"
+        if function is pkgutil.resolve_name:
+            return dict.fromkeys(self.hosts, streamsvm.__version__)
+        assert (function, arguments, named["load"]) == (prepare_worker, (), compile_kernels)
+        self.calls.append(set(named["workers"]))
+        return dict.fromkeys(named["workers"], ReadyWorker(1, 1, 0, {}))
 
 
 def test_hosts_compile_side_by_side() -> None:
@@ -149,6 +157,28 @@ def test_workers_that_are_lost_again_and_again_before_the_first_pass_are_given_u
         prepare_workers(TwoHosts(), compile_kernels)
     assert len(tries) == 6, "two hosts' first workers, and the others, three times"
     assert len(waits) == 2, "nobody is waited for after the last try"
+
+
+@pytest.mark.once
+def test_a_worker_that_cannot_import_the_package_is_named() -> None:
+    """The worker is there afterwards, too."""
+    without = "import sys\nsys.modules['streamsvm'] = None\n"
+    with cluster_of_others(1, processes=True, preload=[without]) as cluster, Client(cluster) as client:
+        with pytest.raises(InputError, match=r"^worker tcp://\S+: cannot import streamsvm \(.*\): install it there$"):
+            prepare_workers(client, compile_kernels)
+        assert len(client.run(os.getpid)) == 1
+
+
+def test_an_asynchronous_client_is_refused(dataset: Dataset) -> None:
+    async def fit(address: str) -> None:
+        async with Client(address, asynchronous=True) as client:
+            with pytest.raises(InputError, match=r"^client: is asynchronous"):
+                LinearSVC(client=client).fit(dataset)
+            with pytest.raises(InputError, match=r"^client: is asynchronous"):
+                train(dataset, TrainOptions(), client=client)
+
+    with cluster_of_others(1) as cluster:
+        asyncio.run(fit(cluster.scheduler_address))
 
 
 def test_training_on_the_cluster_of_others_gives_the_same_bits(dataset: Dataset) -> None:
