@@ -11,11 +11,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from streamsvm.data.row_tiles import split_rows
 from streamsvm.data.source import RowSource
@@ -153,12 +151,6 @@ def slice_by_row(source: RowSource, chunks: range, scan: Scan) -> tuple[np.ndarr
 def count_rows(source: RowSource, chunks: range) -> int:
     """Return the number of rows of a group."""
     return int(source.chunk_starts[chunks[-1] + 1] - source.chunk_starts[chunks[0]])
-
-
-@lru_cache(maxsize=1)
-def limit_blas_threads() -> None:
-    """Leave BLAS one thread in this worker process from now on: more threads add in another order, with other bits."""
-    threadpool_limits(1)
 
 
 def tree_levels(n: int) -> Iterator[Sequence[tuple[int, int]]]:
