@@ -66,10 +66,12 @@ def open_workers(
     need_bytes: what a thread of a worker needs beside interpreter and libraries; budget_bytes: what a process may take.
     Raises MemoryBudgetError if that is too little, and InputError for a scheduler that cannot be used.
     """
+    from streamsvm.data.dask_pieces import thread_given_up
+
     budget = default_budget_bytes() if budget_bytes is None else budget_bytes
     cluster: AbstractContextManager[Client]
     cluster = connect(scheduler) if scheduler else start_workers(workers or default_threads(), 1, budget)
-    with cluster as client:
+    with thread_given_up(), cluster as client:
         ready = prepare_workers(client, load)
         base, threads = max(worker.resident_bytes for worker in ready), max(worker.threads for worker in ready)
         limit = min([budget, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])
