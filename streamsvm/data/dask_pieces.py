@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -30,9 +31,32 @@ def list_partitions(values: Any) -> Iterator[Callable[[], Any]]:
     for part in parts:
         waiting.append(client.compute(part))
         if len(waiting) > n_ahead:
-            yield waiting.popleft().result
+            yield partial(_await, waiting.popleft())
     while waiting:
-        yield waiting.popleft().result
+        yield partial(_await, waiting.popleft())
+
+
+def _await(partition: distributed.Future) -> Any:
+    with thread_given_up():
+        return partition.result()
+
+
+@contextmanager
+def thread_given_up() -> Iterator[None]:
+    """Let the worker that carries out this task use its thread within the block, in which the task waits for others.
+
+    A worker may have one thread only, and the task would wait for tasks that never begin. Outside of a task, or in one
+    that has given up its thread already (distributed.worker_client), nothing is done.
+    """
+    try:
+        distributed.secede()
+    except (ValueError, KeyError, AttributeError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        distributed.rejoin()
 
 
 def find_client(values: Any) -> distributed.Client | None:
