@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -56,9 +57,9 @@ def _compute_together(collections: Sequence[Any]) -> Iterator[Callable[[], Seque
     for some in parts:
         waiting.append(client.compute(some))
         if len(waiting) > n_ahead:
-            yield partial(client.gather, waiting.popleft())
+            yield partial(_await, waiting.popleft())
     while waiting:
-        yield partial(client.gather, waiting.popleft())
+        yield partial(_await, waiting.popleft())
 
 
 def count_partitions(values: Any) -> int:
@@ -72,6 +73,29 @@ def have_same_partitions(left: Any, right: Any) -> bool:
     if len(lengths[0]) != len(lengths[1]):
         return False
     return all(a == b or math.isnan(a) or math.isnan(b) for a, b in zip(*lengths, strict=True))
+
+
+def _await(partitions: list[distributed.Future]) -> list[Any]:
+    with thread_given_up():
+        return [partition.result() for partition in partitions]
+
+
+@contextmanager
+def thread_given_up() -> Iterator[None]:
+    """Let the worker that carries out this task use its thread within the block, in which the task waits for others.
+
+    A worker may have one thread only, and the task would wait for tasks that never begin. Outside of a task, or in one
+    that has given up its thread already (distributed.worker_client), nothing is done.
+    """
+    try:
+        distributed.secede()
+    except (ValueError, KeyError, AttributeError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        distributed.rejoin()
 
 
 def find_client(values: Any) -> distributed.Client | None:

@@ -18,7 +18,7 @@ import dask.config
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
-from streamsvm.engines.group import Partial, limit_blas_threads
+from streamsvm.engines.group import Partial
 from streamsvm.engines.kept import Load, Terms, find_pins, load_nothing, release_pins, require_data
 from streamsvm.engines.part import Groups, Pass, watch_task
 from streamsvm.engines.pass_on_workers import PassOnWorkers
@@ -30,8 +30,10 @@ from streamsvm.engines.subtrees import FAN_IN
 from streamsvm.engines.takes import cut_take, join_taken
 from streamsvm.engines.walk import WalkStep, run_walk
 from streamsvm.numeric.arithmetic import MIXED, Arithmetic, describe_arithmetic, list_kinds, name_differences
+from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.requests import Scan, Take, Walk
+from streamsvm.shared_setting import SharedSetting
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("streamsvm")
 RELEASE_SECONDS = 5.0
 SMALL_BYTES = 64 << 10
-MODELS_MAY_TRAVEL = {"distributed.admin.large-graph-warning-threshold": "1TB"}
+models_may_travel = SharedSetting(
+    partial(dask.config.set, {"distributed.admin.large-graph-warning-threshold": "1TB"})
+).held
 
 
 class DistributedEngine:
@@ -120,7 +124,7 @@ class DistributedEngine:
         room = self.pin_bytes * max(1, len({address for address, _ in slots}))
         bare, scratch = replace(scan, by_row=(), held=None), plan_scratch(self.scratch, self.source, room)
         work = Pass(name, self._terms, bare, scratch)
-        with dask.config.set(MODELS_MAY_TRAVEL):
+        with models_may_travel():
             send = partial(self._send, work, _is_small(work))
             self._shares = share_out(len(groups), slots, self._shares) if slots else {}
             sizes = self.fan_in, self.most_handed
@@ -133,7 +137,7 @@ class DistributedEngine:
         """See Engine."""
         patience = Patience(self.client, "reading single rows", None, self._address)
         threads = len(patience.list_slots())
-        with dask.config.set(MODELS_MAY_TRAVEL):
+        with models_may_travel():
             parts = cut_take(self.source, plan_groups(self.source), take.rows, threads)
             found = patience.results([partial(self._submit_on_data, "rows", _take, part) for part in parts])
             rows: Rows = join_taken(found) if len(parts) > 1 else next(found)
@@ -144,7 +148,7 @@ class DistributedEngine:
         """See Engine."""
         patience, tasks = self._begin_pass(), []
         workers = patience.list_workers()
-        with dask.config.set(MODELS_MAY_TRAVEL):
+        with models_may_travel():
             for k, (carry, order) in enumerate(zip(walk.carries, walk.orders, strict=True)):
                 arguments = walk.step, carry, order, self._terms
                 preferred = _prefer_worker(workers, k, len(walk.carries))
@@ -203,6 +207,7 @@ def _hold(shared: Any) -> Any:
     return shared
 
 
+@one_blas_thread()
 def _run_walk(
     data: tuple[RowSource, Groups],
     step: WalkStep,
@@ -212,7 +217,6 @@ def _run_walk(
 ) -> Partial:
     from distributed import get_worker
 
-    limit_blas_threads()
     terms.load()
     require_data(data[0], get_worker())
     pins = find_pins(data[0], terms, get_worker())

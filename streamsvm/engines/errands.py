@@ -7,9 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import dask.config
-
-from streamsvm.engines.cluster import MODELS_MAY_TRAVEL
+from streamsvm.engines.cluster import models_may_travel
 from streamsvm.engines.kept import Load
 from streamsvm.engines.memory import plan_memory
 from streamsvm.engines.patience import Patience
@@ -33,7 +31,7 @@ def carry_out(
     """
     if not arguments:
         return
-    with dask.config.set(MODELS_MAY_TRAVEL):
+    with models_may_travel():
         futures = client.map(function, *zip(*arguments, strict=True), pure=False)
     again = [partial(_submit, client, function, each) for each in arguments]
     yield from Patience(client, what).results(again, futures)
@@ -41,7 +39,7 @@ def carry_out(
 
 def _submit(client: Client, function: Callable[..., Result], arguments: tuple[Any, ...]) -> Future:
     """Submit a call that is waited for, before those that follow."""
-    with dask.config.set(MODELS_MAY_TRAVEL):
+    with models_may_travel():
         return client.submit(function, *arguments, pure=False, priority=1)
 
 
@@ -68,10 +66,12 @@ def open_workers(
     need_bytes: what a thread of a worker needs beside interpreter and libraries; budget_bytes: what a process may take.
     Raises MemoryBudgetError if that is too little, and InputError for a scheduler that cannot be used.
     """
+    from streamsvm.data.dask_pieces import thread_given_up
+
     budget = default_budget_bytes() if budget_bytes is None else budget_bytes
     cluster: AbstractContextManager[Client]
     cluster = connect(scheduler) if scheduler else start_workers(workers or default_threads(), 1, budget)
-    with cluster as client:
+    with thread_given_up(), cluster as client:
         ready = prepare_workers(client, load)
         base, threads = max(worker.resident_bytes for worker in ready), max(worker.threads for worker in ready)
         limit = min([budget, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])

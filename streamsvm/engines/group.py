@@ -11,16 +11,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from streamsvm.data.row_tiles import split_rows
 from streamsvm.data.source import RowSource
 from streamsvm.data.work_ahead import unjoined_pool
-from streamsvm.engines.row_states import KeptStates, join_tiles, kept_bytes
+from streamsvm.engines.row_states import Kept, KeptStates, join_tiles, kept_bytes, list_tiles
 from streamsvm.engines.subsets import Scratch, choose_again, read_aside, set_aside
 from streamsvm.engines.task_seconds import TaskSeconds
 from streamsvm.machine import peak_bytes
@@ -78,9 +76,11 @@ def run_group(
     shared, by_row = (tuple(make_writable(value) for value in values) for values in (scan.shared, scan.by_row))
     scan = replace(scan, shared=shared, by_row=by_row)
     partial, kept = Partial(scan.start()), KeptStates(0) if kept is None else kept
-    first = int(source.chunk_starts[chunks[0]])
-    read = partial.seconds.watch(_find_tiles(source, chunks, scan, pins, scratch, kept, partial))
-    tiles = _bring_up(read, scan, kept, first)
+    first, stop = source.chunk_starts[[chunks[0], chunks[-1] + 1]].tolist()
+    kept.begin(scan.states)
+    there = kept.find_tiles(scan.states, first, stop) if scan.of_states else None
+    read = _find_tiles(source, chunks, scan, pins, scratch, partial) if there is None else list_tiles(there)
+    tiles = _bring_up(partial.seconds.watch(read), scan, kept, first, there or {})
     for rows, numbers in join_tiles(tiles) if scan.of_states else tiles:
         if is_stopped():
             break
@@ -89,12 +89,18 @@ def run_group(
     return partial
 
 
-def _bring_up(tiles: Iterator[Rows], scan: Scan, kept: KeptStates, first: int) -> Iterator[tuple[Rows, list[F64]]]:
-    """Yield the tiles, each with its numbers of the scan's states. first: the first row of the group."""
-    kept.begin(scan.states)
+def _bring_up(
+    tiles: Iterator[Rows], scan: Scan, kept: KeptStates, first: int, there: dict[int, list[Kept]]
+) -> Iterator[tuple[Rows, list[F64]]]:
+    """Yield the tiles, each with its numbers of the scan's states. first: the first row of the group.
+
+    Tiles without features go on from the numbers `there`: other tasks may let go of the numbers that are kept.
+    """
     for rows in tiles:
         slices = _slice(scan.by_row, rows, first)
-        yield rows, [kept.bring_up(state, rows, slices[slice(*state.altering)]) for state in scan.states]
+        found: Sequence[Kept | None] = there.get(rows.start) or [kept.find(state, rows.start) for state in scan.states]
+        pairs = zip(scan.states, found, strict=True)
+        yield rows, [kept.bring_up(state, one, rows, slices[slice(*state.altering)]) for state, one in pairs]
 
 
 def _slice(by_row: Sequence[np.ndarray], rows: Rows, first: int) -> list[np.ndarray]:
@@ -108,16 +114,9 @@ def _find_tiles(
     scan: Scan,
     pins: Pins,
     scratch: Scratch | None,
-    kept: KeptStates,
     costs: Partial,
 ) -> Iterator[Rows]:
     """Yield the tiles of a group that a pass is over, and add what is read and written to `costs`."""
-    if scan.of_states:
-        limits = source.chunk_starts[[chunks[0], chunks[-1] + 1]].tolist()
-        there = kept.find_tiles(scan.states, *limits)
-        if there is not None:
-            yield from there
-            return
     held = _find_held(source, chunks, scan.held)
     if scan.among is not None:
         assert not scan.by_row
@@ -152,12 +151,6 @@ def slice_by_row(source: RowSource, chunks: range, scan: Scan) -> tuple[np.ndarr
 def count_rows(source: RowSource, chunks: range) -> int:
     """Return the number of rows of a group."""
     return int(source.chunk_starts[chunks[-1] + 1] - source.chunk_starts[chunks[0]])
-
-
-@lru_cache(maxsize=1)
-def limit_blas_threads() -> None:
-    """Leave BLAS one thread in this worker process from now on: more threads add in another order, with other bits."""
-    threadpool_limits(1)
 
 
 def tree_levels(n: int) -> Iterator[Sequence[tuple[int, int]]]:

@@ -130,7 +130,9 @@ def _open_cluster(
     load: Load,
     remedy: str,
 ) -> Iterator[Opened]:
-    with cluster as client:
+    from streamsvm.data.dask_pieces import thread_given_up
+
+    with thread_given_up(), cluster as client:
         ready = prepare_workers(client, load, source if source.on_disk else None)
         base = max(worker.resident_bytes for worker in ready)
         threads = max(worker.threads for worker in ready)

@@ -15,11 +15,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from streamsvm.data.source import RowSource
-from streamsvm.engines.group import Pins, combine_partials, count_rows, limit_blas_threads, run_group
+from streamsvm.engines.group import Pins, combine_partials, count_rows, run_group
 from streamsvm.engines.kept import Terms, find_pins, find_states, require_data
 from streamsvm.engines.row_states import KeptStates
 from streamsvm.engines.subsets import Scratch
 from streamsvm.engines.subtrees import STOLEN_SUBTREES, Subtree, add_subtree, find_last_subtree, join_subtrees
+from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.requests import Scan
 
 if TYPE_CHECKING:
@@ -122,11 +123,11 @@ class AbandonedError(RuntimeError):
     """Nobody waits for this task any more."""
 
 
+@one_blas_thread()
 def add_part(data: tuple[RowSource, Groups], work: Pass, part: Part) -> list[Subtree]:
     """Return the sums of the part's groups, as the fewest whole subtrees. Raises what reading raises."""
     from distributed import get_worker
 
-    limit_blas_threads()
     work.terms.load()
     (source, groups), worker, key = data, get_worker(), get_worker().get_current_task()
     require_data(source, worker)
@@ -207,6 +208,7 @@ def tell_done_rows(dask_worker: Worker) -> dict[str, int]:
     return {} if found is None else dict([found])
 
 
+@one_blas_thread()
 def join_parts(addition: Addition, n_groups: int, parts: Sequence[Sequence[Subtree]]) -> list[Subtree]:
     """Return the fewest subtrees that those of several tasks add up to."""
     combine = partial(combine_partials, scan=addition.scan)

@@ -48,21 +48,31 @@ class KeptStates:
             for state in states:
                 self.tiles[state.name] = self.tiles.pop(state.name, {})
 
-    def find_tiles(self, states: Sequence[RowState], first: int, stop: int) -> list[Rows] | None:
-        """Return the rows from `first` to `stop` - 1 as tiles without features, if these are not needed; else None."""
-        found: list[Rows] = []
-        while first < stop:
-            kept = [self.tiles.get(state.name, {}).get(first) for state in states]
-            if not all(one and _needs_no_features(one, state) for one, state in zip(kept, states, strict=True)):
-                return None
-            assert kept[0] is not None
-            found.append(Rows(first, np.empty((kept[0].numbers.shape[1], 0), np.float32)))
-            first += found[-1].n_rows
+    def find_tiles(self, states: Sequence[RowState], first: int, stop: int) -> dict[int, list[Kept]] | None:
+        """Return the numbers of the rows from `first` to `stop` - 1, by the first row of each tile and by state.
+
+        Returns None if a state lacks numbers, or needs the features of its rows.
+        """
+        found: dict[int, list[Kept]] = {}
+        with self.lock:
+            while first < stop:
+                kept = [one for state in states if (one := self._find(state, first)) is not None]
+                if len(kept) < len(states) or not all(map(_needs_no_features, kept, states)):
+                    return None
+                found[first] = kept
+                first += kept[0].numbers.shape[1]
         return found
 
-    def bring_up(self, state: RowState, rows: Rows, altering: Sequence[np.ndarray]) -> F64:
-        """Return the numbers of a tile after all changes, and keep them. altering: the rows' parts of such arrays."""
-        kept = self.tiles.get(state.name, {}).get(rows.start)
+    def find(self, state: RowState, first: int) -> Kept | None:
+        """Return the numbers of the tile that begins with this row, if they are kept."""
+        with self.lock:
+            return self._find(state, first)
+
+    def bring_up(self, state: RowState, kept: Kept | None, rows: Rows, altering: Sequence[np.ndarray]) -> F64:
+        """Return the numbers of a tile after all changes, and keep them.
+
+        kept: the numbers that were found. altering: the rows' parts of such arrays.
+        """
         seen, numbers = (0, None) if kept is None or kept.changes > len(state.changes) else kept
         for change in state.changes[seen:]:
             given = [make_writable(value) for value in change.given]
@@ -78,6 +88,9 @@ class KeptStates:
             for tiles in self.tiles.values():
                 for start in [k for k in tiles if not any(first <= k < stop for first, stop in ranges)]:
                     self.held_bytes -= tiles.pop(start).numbers.nbytes
+
+    def _find(self, state: RowState, first: int) -> Kept | None:
+        return self.tiles.get(state.name, {}).get(first)
 
     def _keep(self, state: RowState, start: int, kept: Kept) -> None:
         with self.lock:
@@ -101,6 +114,12 @@ def _needs_no_features(kept: Kept, state: RowState) -> bool:
 def kept_bytes(nbytes: int) -> int:
     """Return the memory of arrays of so many bytes that are kept, with the objects that hold them."""
     return nbytes * 105 // 100
+
+
+def list_tiles(there: dict[int, list[Kept]]) -> Iterator[Rows]:
+    """Yield tiles without features, of which these numbers are there."""
+    for first, kept in there.items():
+        yield Rows(first, np.empty((kept[0].numbers.shape[1], 0), np.float32))
 
 
 def join_tiles(tiles: Iterator[tuple[Rows, list[F64]]]) -> Iterator[tuple[Rows, list[F64]]]:

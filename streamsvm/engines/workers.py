@@ -10,10 +10,12 @@ import signal
 import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
+
+import dask.config
 
 from streamsvm.data.source import RowSource
 from streamsvm.engines import worker_start
@@ -23,6 +25,7 @@ from streamsvm.errors import InputError, say_count
 from streamsvm.interrupts import waiting
 from streamsvm.machine import resident_bytes
 from streamsvm.numeric.arithmetic import Arithmetic, describe_arithmetic
+from streamsvm.shared_setting import SharedSetting
 
 if TYPE_CHECKING:
     from distributed import Client, Worker
@@ -157,6 +160,20 @@ def _list_workers(client: Client) -> dict[str, dict[str, Any]]:
     return workers
 
 
+def _set_configuration() -> AbstractContextManager[Any]:
+    """Change what Dask's configuration says of the clusters that start: nothing is spilled, and there are no pages."""
+    no_spilling = {f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause")}
+    no_routes: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
+    no_routes["distributed.worker.preload"] = [worker_start.__name__]
+    replaced = {"distributed.scheduler.worker-ttl": f"{GIVEN_UP_SECONDS} s"}
+    settings = {**no_spilling, **no_routes, **replaced, "distributed.worker.memory.terminate": 0.99}
+    changed: AbstractContextManager[Any] = dask.config.set(settings | NOTHING_MEASURED)
+    return changed
+
+
+configured = SharedSetting(_set_configuration).held
+
+
 @contextmanager
 def start_workers(
     n_workers: int, threads: int, memory_bytes: int, security: Security | None = None
@@ -168,20 +185,14 @@ def start_workers(
     certificates (None: a key that is made now and lives in memory only). A worker that is silent for GIVEN_UP_SECONDS
     is killed and replaced.
     """
-    import dask
     from distributed import Client
     from distributed.security import Security
 
     from streamsvm.engines.local_workers import LocalWorkers
 
     _check_descriptors(n_workers)
-    no_spilling = {f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause")}
-    no_routes: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
-    no_routes["distributed.worker.preload"] = [worker_start.__name__]
     with ExitStack() as stack:
-        replaced = {"distributed.scheduler.worker-ttl": f"{GIVEN_UP_SECONDS} s"}
-        settings = {**no_spilling, **no_routes, **replaced, "distributed.worker.memory.terminate": 0.99}
-        stack.enter_context(dask.config.set(settings | NOTHING_MEASURED))
+        stack.enter_context(configured())
         with _interrupts_blocked():
             cluster = LocalWorkers(
                 n_workers=n_workers,

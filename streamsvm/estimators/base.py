@@ -167,7 +167,7 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         model = model or self._find_model()
         if is_dask(X):
             check_columns(self, X)
-            rows = X.to_dask_array() if hasattr(X, "to_dask_array") else X
+            rows = (X.to_dask_array() if hasattr(X, "to_dask_array") else X).rechunk({1: -1})
             # this is no method, as the estimator may hold a client, which cannot be sent to workers
             decide = partial(_decide, model)
             width = model.score_shape

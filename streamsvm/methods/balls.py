@@ -15,6 +15,7 @@ from streamsvm.data.changes import Changes
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.methods.cutting_plane import kept_ball
+from streamsvm.methods.cutting_plane.cuts import RowSums
 from streamsvm.methods.cutting_plane.exact_points import Magnitudes
 from streamsvm.methods.cutting_plane.kept_ball import Ball, Changed, Finder
 from streamsvm.methods.cutting_plane.near_rows import Part
@@ -31,6 +32,7 @@ __all__ = [
     "Finder",
     "check_fit",
     "choose_ball_settings",
+    "counts_additions",
     "find_ball",
     "join_weights",
     "make_fit",
@@ -40,12 +42,12 @@ __all__ = [
     "unpack_ball",
 ]
 
-FORMAT = 1
+FORMAT = 2  # balls of format 1 do not count the additions that were made
 NEAR = ("numbers", "margins", "reach", "priority")
 SUMS = ("sums", "largest")
 ABOUT: dict[str, tuple[type, ...]] = {"fingerprint": (str,), "class_costs": (list,)}
-ABOUT |= dict.fromkeys(("n_rows", "additions", "n_features"), (int,))
-ABOUT |= dict.fromkeys(("bias_feature", "cost", "radius", "total_cost"), (int, float))
+ABOUT |= dict.fromkeys(("n_rows", "rows_summed", "additions", "n_features"), (int,))
+ABOUT |= dict.fromkeys(("bias_feature", "cost", "size", "radius", "total_cost"), (int, float))
 ONLY_LINEAR = (
     "a ball is kept of linear models of two classes with the hinge loss, with up to {} features, trained by cutting "
     "planes"
@@ -162,7 +164,7 @@ def pack_ball(ball: Ball, settings: OneRead, fingerprint: str) -> dict[str, Any]
         **{name: getattr(ball.magnitudes, name) for name in SUMS},
         "centre": ball.centre,
         "A": ball.A,
-        "gradient": ball.gradient,
+        "gradient": ball.sums.vectors,
     }
     about = {
         "format": FORMAT,
@@ -170,9 +172,11 @@ def pack_ball(ball: Ball, settings: OneRead, fingerprint: str) -> dict[str, Any]
         "class_costs": list(settings.class_costs),
         "bias_feature": settings.bias_feature,
         "n_rows": ball.n_rows,
-        "cost": ball.cost,
+        "cost": ball.sums.offsets,
+        "size": ball.sums.sizes,
         "radius": ball.near.radius,
         "total_cost": ball.magnitudes.cost,
+        "rows_summed": ball.magnitudes.n_rows,
         "additions": ball.magnitudes.additions,
         "n_features": len(ball.centre) - 1,
     }
@@ -181,9 +185,9 @@ def pack_ball(ball: Ball, settings: OneRead, fingerprint: str) -> dict[str, Any]
 
 def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
     """Return a ball and what is told of it, its SHA-256 too. ValueError or KeyError for what is not of `pack_ball`."""
-    found = dict(arrays)
-    about = json.loads(str(found.pop("about")))
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
+    found, about = dict(arrays), _read_about(arrays)
+    del found["about"]
+    if about.get("format") != FORMAT:
         raise ValueError("it has another format")
     sha256 = about.pop("sha256", None)
     if sha256 != _digest(about, found):
@@ -194,6 +198,18 @@ def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
     ball = _make_ball(found, about)
     _check(ball)
     return ball, {**about, "sha256": sha256}
+
+
+def counts_additions(arrays: Mapping[str, Any]) -> bool:
+    """Return whether a ball records all additions to its sums, which bound their rounding; those of format 1 do not."""
+    return bool(_read_about(arrays).get("format") != 1)
+
+
+def _read_about(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    about = json.loads(str(arrays["about"]))
+    if not isinstance(about, dict):
+        raise ValueError("it has another format")
+    return about
 
 
 def check_fit(ball: Ball, source: RowSource, n_rows: int) -> None:
@@ -216,9 +232,10 @@ def _make_ball(found: Mapping[str, Any], about: Mapping[str, Any]) -> Ball:
         X = CsrRows(found["X/data"], found["X/indices"], found["X/indptr"], d)
     rows = Rows(-1, X, found["y"], found.get("sample_weight"))
     near = replace(Part(rows, *(found[name] for name in NEAR)), radius=about["radius"])
-    magnitudes = Magnitudes(found["sums"], found["largest"], about["total_cost"], about["n_rows"], about["additions"])
-    sums = found["centre"], found["A"], found["gradient"], about["cost"]
-    return Ball(*sums, near, about["n_rows"], magnitudes)
+    counts = about["total_cost"], about["rows_summed"], about["additions"]
+    magnitudes = Magnitudes(found["sums"], found["largest"], *counts)
+    sums = RowSums(found["gradient"], about["cost"], about["size"])
+    return Ball(found["centre"], found["A"], sums, near, about["n_rows"], magnitudes)
 
 
 def _check(ball: Ball) -> None:
@@ -229,7 +246,7 @@ def _check(ball: Ball) -> None:
         [(X, (n, width - 1), np.float32)] if isinstance(X, np.ndarray) else []
     )
     shapes += [(getattr(near, name), (n,), np.int64 if name == "numbers" else np.float64) for name in NEAR]
-    shapes += [(values, (width,), np.float64) for values in (ball.centre, ball.gradient)]
+    shapes += [(values, (width,), np.float64) for values in (ball.centre, ball.sums.vectors)]
     shapes += [(values, (width,), np.float64) for values in (ball.magnitudes.sums, ball.magnitudes.largest)]
     shapes += [(ball.A, (width, width), np.float64), (near.rows.y, (n,), np.int32)]
     weight = near.rows.sample_weight
@@ -242,8 +259,9 @@ def _check(ball: Ball) -> None:
             raise ValueError(f"an array of shape {values.shape} where finite numbers {shape} are expected")
     if isinstance(X, CsrRows):
         _check_items(X, width - 1)
-    codes, numbers = near.rows.y, (near.radius, ball.cost, ball.magnitudes.cost, ball.magnitudes.additions)
-    right = all(np.isfinite(number) and number >= 0 for number in numbers) and 1 <= n <= ball.n_rows < 2**62
+    codes, numbers = near.rows.y, (near.radius, ball.sums.sizes, ball.magnitudes.cost, ball.magnitudes.additions)
+    right = all(np.isfinite(number) and number >= 0 for number in (*numbers, abs(ball.sums.offsets)))
+    right = right and 1 <= n <= ball.n_rows <= ball.magnitudes.n_rows < 2**62
     right = right and not (np.any(near.reach < 0) or np.any(near.priority < 0))
     if not right or np.any((codes != 0) & (codes != 1)) or (weight is not None and np.any(weight < 0)):
         raise ValueError("numbers, labels or weights that no ball has")

@@ -93,7 +93,7 @@ def _apply_each_sigmoid(stored: Mapping[str, Any], scores: F64) -> F64:
 
 
 def _apply_sigmoids(stored: Mapping[str, Any], scores: F64) -> F64:
-    return share_out(_apply_each_sigmoid(stored, scores.reshape(len(scores), -1)))
+    return share_out(_apply_each_sigmoid(stored, np.atleast_2d(scores.T).T))
 
 
 def _check_sigmoids(stored: Any, n_scores: int) -> None:
@@ -118,7 +118,7 @@ def _apply_each_isotonic(stored: Any, scores: F64) -> F64:
 
 
 def _apply_isotonic(stored: Any, scores: F64) -> F64:
-    return share_out(_apply_each_isotonic(stored, scores.reshape(len(scores), -1)))
+    return share_out(_apply_each_isotonic(stored, np.atleast_2d(scores.T).T))
 
 
 def _check_isotonic(stored: Any, n_scores: int) -> None:

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
 
-from threadpoolctl import ThreadpoolController
+import scipy.linalg  # noqa: F401  loads SciPy's own BLAS, which is not limited if it comes later
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
-
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """Leave BLAS one thread within the block, and give it back the others at the end."""
-    limited: AbstractContextManager[Any] = _find_libraries("scipy.linalg" in sys.modules).limit(limits=1)
-    return limited
+from streamsvm.shared_setting import SharedSetting
 
 
-@lru_cache
-def _find_libraries(_with_scipy: bool) -> ThreadpoolController:
-    """Search this process for libraries, which takes milliseconds; once more if SciPy's own BLAS has come since."""
-    return ThreadpoolController()
+@contextmanager
+def _limit() -> Iterator[None]:
+    """Leave BLAS one thread, whichever thread has set its number before.
+
+    threadpoolctl ignores all threads but the one that was the first to set a number.
+    """
+    OpenBLASController.clear_controlling_thread(force=True)
+    limiter = _find_libraries().limit(limits=1)
+    try:
+        yield
+    finally:
+        OpenBLASController.clear_controlling_thread(force=True)
+        limiter.restore_original_limits()
+        OpenBLASController.clear_controlling_thread(force=True)
+
+
+@lru_cache(maxsize=1)
+def _find_libraries() -> ThreadpoolController:
+    """Search this process for libraries, which takes milliseconds."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+# A context, and a decorator of functions: BLAS has one thread within, and the threads of before after the last of all.
+one_blas_thread = SharedSetting(_limit).held

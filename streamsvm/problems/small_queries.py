@@ -41,7 +41,7 @@ def query_bytes(source: RowSource, n_rows: int) -> int:
 
 def count_sample_rows(source: RowSource) -> int:
     """Return how many rows the line search looks at: fewer if they are long."""
-    return max(1, min(SAMPLE_ROWS, SAMPLE_BYTES * source.n_rows // source.nbytes))
+    return max(1, min(SAMPLE_ROWS, SAMPLE_BYTES * source.n_rows // max(1, source.nbytes)))
 
 
 def _count_tile_rows(source: RowSource) -> int:

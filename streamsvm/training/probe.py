@@ -250,7 +250,7 @@ def _measure(
     chunk_seconds = per_chunk * (source.n_rows * row_seconds + source.nbytes / READ_BYTES_A_SECOND)
     wanted = n_tasks * math.ceil(PROBE_SECONDS / chunk_seconds)
     part = ChunkRange(source, 0, min(wanted, source.n_chunks))
-    pin_bytes = int(plan.pin_bytes * part.nbytes / source.nbytes)
+    pin_bytes = int(plan.pin_bytes * part.nbytes / max(1, source.nbytes))
     engine.source, engine.pin_bytes = part, pin_bytes
     scans = [
         replace(scan, by_row=tuple(np.resize(vector, (part.n_rows, *vector.shape[1:])) for vector in scan.by_row))

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Lock, get_ident
+from typing import Any
 
 import numpy as np
 import pytest
 
+from streamsvm.data import row_tiles
 from streamsvm.data.view import Kept as HeldOut
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.row_states import KeptStates
@@ -29,7 +34,7 @@ def make_state(name: str, *more: Change) -> RowState:
 def bring_up(kept: KeptStates, state: RowState) -> None:
     kept.begin([state])
     for rows in ROWS:
-        kept.bring_up(state, rows, ())
+        kept.bring_up(state, kept.find(state, rows.start), rows, ())
 
 
 def test_what_was_used_last_is_kept() -> None:
@@ -60,8 +65,75 @@ def test_features_are_needed_by_changes_of_them_only() -> None:
     assert kept.find_tiles([make_state("first", of_numbers, of_numbers)], 0, 30) is not None
     assert kept.find_tiles([make_state("first", of_numbers, of_rows)], 0, 30) is None
     assert kept.find_tiles([make_state("first")], 0, 30) is None
-    found = kept.bring_up(make_state("first"), ROWS[1], ())
+    found = kept.bring_up(make_state("first"), kept.find(make_state("first"), 10), ROWS[1], ())
     np.testing.assert_array_equal(found[0], np.arange(10.0, 20.0))
+
+
+class SlowDict(dict[str, Any]):
+    """Runs a function while a thread has popped an entry that it is about to insert again."""
+
+    meanwhile: Callable[[], None]
+
+    def pop(self, *key: Any) -> Any:
+        found = super().pop(*key)
+        self.meanwhile()
+        return found
+
+
+class ToldLock:
+    """A lock that tells when another thread asks for it."""
+
+    def __init__(self) -> None:
+        self.lock, self.owner, self.is_asked = Lock(), get_ident(), Event()
+
+    def __enter__(self) -> None:
+        if get_ident() != self.owner:
+            self.is_asked.set()
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+@pytest.mark.parametrize("of_tiles", [True, False])
+def test_a_thread_that_begins_hides_no_numbers_from_others(of_tiles: bool) -> None:
+    """Each thread moves the state to the end, as the one that was used last, while the others read its numbers."""
+    kept, state, lock = KeptStates(), make_state("first"), ToldLock()
+    bring_up(kept, state)
+    read = (lambda: kept.find_tiles([state], 0, 30)) if of_tiles else (lambda: kept.find(state, 10))
+    expected, readers = read(), []
+
+    def meanwhile() -> None:
+        readers.append(pool.submit(read))
+        readers[0].add_done_callback(lambda _: lock.is_asked.set())
+        assert lock.is_asked.wait(60)
+
+    kept.lock, kept.tiles = lock, SlowDict(kept.tiles)  # type: ignore[assignment]
+    kept.tiles.meanwhile = meanwhile  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(1) as pool:
+        kept.begin([state])
+        assert expected is not None
+        assert readers[0].result(60) == expected
+
+
+@pytest.mark.usefixtures("many_groups")
+def test_numbers_let_go_of_while_they_are_used_stay_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task of another pass, which nobody waits for any more, takes the room of a state between two of its tiles."""
+    source = make_problem(3, n=200, d=4).in_memory()
+    engine, state, let_go = SerialEngine(source), make_state("first"), list[bool]()
+    monkeypatch.setattr(row_tiles, "TILE_BYTES", 1)
+    engine.row_states = kept = KeptStates(2 * 200 * 8)
+    numbers = join_numbers(engine.scan(list_scan(state)))
+
+    def take_room(before: F64, rows: Rows) -> F64:
+        bring_up(kept, make_state("second"))
+        let_go.append("first" not in kept.tiles)
+        return before
+
+    later = RowState("first", [*state.changes, Change(take_room, of_features=False)])
+    found = join_numbers(engine.scan(list_scan(later, of_states=True)))
+    assert let_go[0]
+    np.testing.assert_array_equal(found, numbers)
 
 
 def solve_with(state: RowState) -> Solver:

@@ -228,6 +228,27 @@ def test_predictions_of_dask_rows_wait_until_they_are_asked_for(reference: Linea
     assert watch.computed == 1
 
 
+LAYOUTS: dict[str, Callable[[], Any]] = {
+    "blocks of columns": lambda: da.from_array(X, chunks=(100, 2)),
+    "uneven": lambda: da.from_array(X, chunks=((299, 0, 1), (1, 5))),
+    "unknown rows": lambda: da.from_array(X, chunks=(100, 3))[da.from_array(np.ones(300, bool), chunks=100)],
+    "sparse blocks": lambda: da.from_array(X, chunks=(100, 3)).map_blocks(sparse.csr_array, dtype=np.float32),
+}
+SEVERAL = {"classes": np.digitize(X[:, 0], [-0.5, 0.5]), "sets": (X[:, :3] > 0.0).astype(int), "two": Y}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("labels", SEVERAL)
+@pytest.mark.parametrize("way", ["sigmoid", "isotonic"])
+def test_blocks_of_columns_are_joined(layout: str, labels: str, way: str) -> None:
+    """Dask's rows may lie in several blocks, one of which may be empty; every method scores whole rows."""
+    rows, model = LAYOUTS[layout](), LinearSVC(probability=way).fit(X, SEVERAL[labels])
+    for method in ("decision_function", "predict", "predict_proba", "predict_log_proba"):
+        found, expected = getattr(model, method)(rows), getattr(model, method)(X)
+        assert (found.ndim, found.shape[1:], found.dtype) == (expected.ndim, expected.shape[1:], expected.dtype)
+        np.testing.assert_allclose(found.compute(), expected, rtol=1e-6, atol=1e-12)
+
+
 def test_empty_chunks_and_unknown_ones(reference: LinearSVC) -> None:
     rows = dd.from_pandas(frame(), npartitions=3)
     some = rows[rows["a"] > X[:, 0].max() - 0.1]

@@ -272,3 +272,11 @@ def test_queries_may_be_texts() -> None:
     assert by_name.score(X, ranks, qid=names) == by_number.score(X, ranks, qid=query)
     with pytest.raises(ValueError, match=r"qid: row 2 .*query id is no whole number: 1\.5"):
         RankSVM().fit(X, ranks, qid=[1, 1.5, *query[2:]])
+
+
+@pytest.mark.parametrize("layout", [csr_array, np.asarray])
+def test_rows_without_any_item_are_ranked_by_nothing(layout: Any) -> None:
+    """Sparse rows take no bytes then: w is 0, and every pair costs 1, which is C for each row."""
+    model = RankSVM(C=0.5).fit(layout(np.zeros((len(X), 3), np.float32)), RANKS, qid=QID)
+    assert (model.status_, model.objective_) == ("converged", pytest.approx(0.5 * len(X)))
+    assert not model.coef_.any()

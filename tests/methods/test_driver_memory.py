@@ -12,7 +12,7 @@ from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays
-from streamsvm.methods.cutting_plane.cuts import add_cuts
+from streamsvm.methods.cutting_plane.cuts import RowSums, add_cuts
 from streamsvm.methods.cutting_plane.master_problem import minimise_master
 from streamsvm.methods.cutting_plane.one_read_state import MOST_OWN
 from streamsvm.methods.cutting_plane.origins import Origin
@@ -59,7 +59,7 @@ def test_a_step_and_a_checkpoint_take_what_is_planned() -> None:
         before = full_state(random)
         tracemalloc.reset_peak()
         cuts = np.cumsum(totals.gradients, axis=0)[:4]
-        after = minimise_master(add_cuts(before, cuts, np.ones(4), np.ones(4), M), 1e-3)
+        after = minimise_master(add_cuts(before, RowSums(cuts, np.ones(4), np.ones(4)), M), 1e-3)
         stepping = tracemalloc.get_traced_memory()[1]
         assert len(after.cuts) == len(before.cuts) == M
         del before

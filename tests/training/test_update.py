@@ -309,7 +309,7 @@ FORGED = {
     "radius": lambda about, _: about.update(radius=1e9),
     "cost": lambda about, _: about.update(cost=0.0),
     "gradient": lambda _, arrays: arrays.update(gradient=2 * arrays["gradient"]),
-    "format": lambda about, _: about.update(format=2),
+    "format": lambda about, _: about.update(format=3),
 }
 UNSOUND = {
     "a column": lambda _, arrays: arrays["X/indices"].__setitem__(3, 5),
@@ -339,6 +339,8 @@ UNSOUND = {
     "a fingerprint": lambda about, _: about.update(fingerprint=[]),
     "costs": lambda about, _: about.update(class_costs=1.0),
     "a fraction": lambda about, _: about.update(additions=0.5),
+    "fewer rows summed": lambda about, _: about.update(rows_summed=about["n_rows"] - 1),
+    "a negative size": lambda about, _: about.update(size=-1.0),
 }
 
 

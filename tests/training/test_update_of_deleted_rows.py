@@ -49,8 +49,8 @@ def require_sums(run: Path, dataset: Dataset) -> None:
     costs = weight * about["class_costs"][0]
     active = np.where(y * (rows @ ball.centre) < 1, costs, 0)
     size = np.abs(rows).T @ costs + 1e-300
-    assert float(np.max(np.abs((y * active) @ rows - ball.gradient) / size)) < 1e-13
-    assert ball.cost == pytest.approx(float(active.sum()), rel=1e-12)
+    assert float(np.max(np.abs((y * active) @ rows - ball.sums.vectors) / size)) < 1e-13
+    assert ball.sums.offsets == pytest.approx(float(active.sum()), rel=1e-12)
     assert ball.n_rows == dataset.n_rows
     np.testing.assert_array_equal(write_out(ball.near.rows.X), X[ball.near.numbers])
     np.testing.assert_array_equal(np.where(ball.near.rows.y == 1, 1, -1), y[ball.near.numbers])

@@ -20,6 +20,7 @@ import numpy as np
 from streamsvm.methods.crammer_singer.exact_points import look_for_rounding, take_rounding
 from streamsvm.methods.crammer_singer.lines import LineTotals, find_ends, look_along
 from streamsvm.methods.cutting_plane.cuts import (
+    RowSums,
     add_cuts,
     count_pass,
     cut_bytes,
@@ -96,8 +97,8 @@ def solve(settings: LineSearch, state: State) -> Solver:
         of_rounding = look_for_rounding(state, ends, class_costs, settings.bias_feature, settings.tol)
         found, *others = yield All([look, *of_rounding])
         state = take_best(take_rounding(state, ends, others), ends, steps, found)
-        cuts = found.cuts.reshape(len(cut_steps), -1)
-        state = add_cuts(state, cuts, found.offsets, found.offsets, settings.most_cuts(cuts.shape[1]))
+        cuts = RowSums(found.cuts.reshape(len(cut_steps), -1), found.offsets, found.offsets)
+        state = add_cuts(state, cuts, settings.most_cuts(cuts.vectors.shape[1]))
         state = count_pass(minimise_master(state, settings.tol), before, 1)
         yield Step(state, state.progress, find_status(state, settings.tol))
 

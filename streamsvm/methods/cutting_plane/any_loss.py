@@ -22,6 +22,7 @@ import numpy as np
 
 from streamsvm.methods.cutting_plane.cuts import (
     CutState,
+    RowSums,
     add_cuts,
     count_pass,
     cut_bytes,
@@ -117,7 +118,8 @@ def solve(settings: AnyLoss, n_features: int, state: State) -> Solver:
         tangents, *sizes = yield All(requests)
         state = _take_sizes(state, sizes)
         state, terms = _take_best(state, points, tangents)
-        state = add_cuts(state, tangents.cuts, tangents.offsets, terms, settings.most_cuts(n_features))
+        found = RowSums(tangents.cuts, tangents.offsets, terms)
+        state = add_cuts(state, found, settings.most_cuts(n_features))
         state = count_pass(minimise_master(state, settings.tol), before, 1)
         yield Step(state, state.progress, find_status(state, settings.tol))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.cuts import IDLE_STEPS, add_cuts, is_better, most_cuts
+from streamsvm.methods.cutting_plane.cuts import IDLE_STEPS, RowSums, add_cuts, is_better, most_cuts
 from streamsvm.methods.cutting_plane.master_problem import bound_dual, minimise_master
 from streamsvm.methods.cutting_plane.near_rows import (
     Look,
@@ -39,9 +39,9 @@ def gather(totals: NearTotals, look: Look) -> tuple[Part, F64]:
 
 
 def prove(
-    settings: OneRead, state: State, totals: NearTotals, kept: Part, weight: F64, is_narrow: bool = False
+    settings: OneRead, state: State, sums: RowSums, kept: Part, weight: F64, is_narrow: bool = False
 ) -> tuple[State, dict[str, float]]:
-    """Minimise F; return the state with its dual point as a cut.
+    """Minimise F; return the state with its dual point as a cut. sums: of the rows with m_i < 1 at the centre.
 
     The last point in the ball on the way from the centre to F's minimiser is the best point if it is better. is_narrow:
     whether the pass was over the undecided rows only, and so P is known in their ball only.
@@ -49,7 +49,8 @@ def prove(
     near = np.flatnonzero(weight == 1.0)
     data = read_rows(settings, choose_rows(kept.rows, near))
     frozen = (kept.margins[near] < 1.0).astype(np.float64)
-    far = Linear(totals.gradient - data.combine(frozen), totals.cost - float(data.costs @ frozen))
+    beyond = sums - data.sum_up(frozen)
+    far = Linear(beyond.vectors, beyond.offsets)
     state = replace(state, resident=kept.numbers, weight=weight, radius=kept.radius)
     found = minimise(data, far, NEAR_SHARE * settings.tol, state.centre)
     moved, _ = RowNorm(state.A).bound_move(found.w - state.centre)
@@ -58,14 +59,14 @@ def prove(
     state = _take_inside(state, data, far, stay_within(state, state.centre, last) if is_narrow else last)
     if not np.isfinite(state.objective):  # no point is known yet, and rounding has put this one outside
         state = _take_inside(state, data, far, state.centre)
-    cut, offset = far.slope + data.combine(found.shares), far.value + float(data.costs @ found.shares)
-    size = totals.cost + float(data.costs @ (frozen + found.shares))
-    state = add_cuts(state, cut[None, :], np.array([offset]), np.array([size]), most_cuts(len(cut)))
+    cut = beyond + data.sum_up(found.shares)
+    cut = RowSums(cut.vectors[None, :], np.array([cut.offsets]), np.array([cut.sizes]))
+    state = add_cuts(state, cut, most_cuts(len(far.slope)))
     before = _take_bound(note_shares(state, kept, near, found.shares))
     state = make_room(note_proof(minimise_master(before, settings.tol), before), settings.resident_rows)
     figures = {"resident_rows": float(len(weight)), "near_rows": float(len(near)), "radius": state.radius}
-    figures = {**figures, "moved": moved, "predicted": state.predicted}
-    return state, {**figures, "undecided_rows": float(totals.n_rows)} if is_narrow else figures
+    figures |= {"moved": moved, "predicted": state.predicted}
+    return state, figures
 
 
 def _take_bound(state: State) -> State:

@@ -24,7 +24,7 @@ SAMPLE_SHARE = 0.1  # the sample's problem is solved to this share of the gap
 def correct_sample(settings: OneRead, state: State, sample: Rows) -> tuple[F64, float]:
     """Return h and r of the module's docstring."""
     totals = _cut(sample, settings, state.best_w[None, :])
-    h = read_cuts(totals)[0][0] - state.best_cut
+    h = read_cuts(totals).vectors[0] - state.best_cut
     return h, state.loss - float(totals.losses[0]) - float(h @ state.best_w)
 
 
@@ -36,7 +36,7 @@ def minimise_model(settings: OneRead, state: State, model: SampleModel) -> tuple
     """
     known = _cut(model.rows, settings, state.points)
     wanted = SAMPLE_SHARE * max(state.objective - state.lower_bound, settings.tol * state.objective)
-    found = minimise_sample(model, state, state.points, *read_cuts(known), wanted)
+    found = minimise_sample(model, state, state.points, read_cuts(known), wanted)
     order = np.argsort(-found.z, kind="stable")[:POINTS]
     ends = [state.best_w, found.best, found.master_w]
     W = np.concatenate((np.stack(ends), found.points[order[found.z[order] > 0.0]]))

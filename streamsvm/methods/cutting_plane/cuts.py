@@ -12,6 +12,7 @@ for the gap that is asked for, points are evaluated in twice the precision as we
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -37,7 +38,7 @@ class CutState:
     cuts, offsets, z
         The cuts a_c (m, width), their offsets b_c (m,), and their multipliers (m,).
     sizes
-        For each cut the sum of the costs of all rows that were added to it or subtracted again, (m,).
+        For each cut the sum of the costs of all rows that were added to it or subtracted again, (m,) (`RowSums`).
     gram, idle
         The products G (m, m), and for how many steps the multiplier of each cut has been zero, (m,).
     objective, lower_bound
@@ -116,6 +117,35 @@ class CutState:
 S = TypeVar("S", bound=CutState)
 
 
+@dataclass
+class RowSums:
+    """Sums over rows that record the size of their own terms, so that their rounding can be bounded.
+
+    vectors (width,), offsets: sum C_i y_i x_i and sum C_i; sizes: the sum of |C_i| over all terms that were ever added
+    or subtracted. Several sums together are (k, width), (k,) and (k,).
+    """
+
+    vectors: F64
+    offsets: Any = 0.0
+    sizes: Any = 0.0
+
+    def __add__(self, other: RowSums) -> RowSums:
+        return RowSums(self.vectors + other.vectors, self.offsets + other.offsets, self.sizes + other.sizes)
+
+    def __sub__(self, other: RowSums) -> RowSums:
+        return RowSums(self.vectors - other.vectors, self.offsets - other.offsets, self.sizes + other.sizes)
+
+    def pick(self, chosen: Any) -> RowSums:
+        """Return some of several sums."""
+        return RowSums(self.vectors[chosen], self.offsets[chosen], self.sizes[chosen])
+
+
+def join_sums(parts: Sequence[RowSums]) -> RowSums:
+    """Return all sums of several parts together."""
+    vectors, offsets, sizes = zip(*((part.vectors, part.offsets, part.sizes) for part in parts), strict=True)
+    return RowSums(np.concatenate(vectors), np.concatenate(offsets), np.concatenate(sizes))
+
+
 class Known(Protocol):
     """A state that knows P of its best point, how far this P can be off, and D."""
 
@@ -148,17 +178,17 @@ def master_bytes(cuts: int) -> int:
     return 4 * 8 * cuts**2
 
 
-def add_cuts(state: S, cuts: F64, offsets: F64, sizes: F64, most: int) -> S:
+def add_cuts(state: S, new: RowSums, most: int) -> S:
     """Add new cuts, and drop those that have been idle for longest if there would be more than `most`.
 
     A new cut that equals the one before it is left out, and so are the first of the new cuts that have no room beside
     the cuts with multipliers: where those were dropped, the next steps would only find them again.
     """
-    differs = np.concatenate(([True], np.any(np.diff(cuts, axis=0) != 0, axis=1)))
-    cuts, offsets, sizes = cuts[differs], offsets[differs], sizes[differs]
+    differs = np.concatenate(([True], np.any(np.diff(new.vectors, axis=0) != 0, axis=1)))
     keep = state.idle <= IDLE_STEPS
     room = max(1, most - int(np.count_nonzero(state.z > 0)))
-    cuts, offsets, sizes = cuts[-room:], offsets[-room:], sizes[-room:]
+    new = new.pick(np.flatnonzero(differs)[-room:])
+    cuts = new.vectors
     if (excess := int(keep.sum()) + len(cuts) - most) > 0:
         expendable = np.lexsort((state.z, -state.idle))
         keep[expendable[keep[expendable]][:excess]] = False
@@ -171,8 +201,8 @@ def add_cuts(state: S, cuts: F64, offsets: F64, sizes: F64, most: int) -> S:
     return replace(
         state,
         cuts=both,
-        offsets=np.concatenate((state.offsets[keep], offsets)),
-        sizes=np.concatenate((state.sizes[keep], sizes)),
+        offsets=np.concatenate((state.offsets[keep], new.offsets)),
+        sizes=np.concatenate((state.sizes[keep], new.sizes)),
         gram=extend_products(state.gram[np.ix_(keep, keep)], old, cuts),
         **others,
     )

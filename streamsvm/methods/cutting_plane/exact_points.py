@@ -37,8 +37,9 @@ class Magnitudes:
     """Sums over rows that bound the rounding of losses and cuts.
 
     sums: sum_i C_i |x_ij|, and largest: max_i |x_ij|, (width,) each, with the constant feature last; cost: sum_i C_i;
-    n_rows: all rows; additions: the largest number of additions that a term of a sum over the rows goes through, if the
-    rows of a group are added one after another.
+    n_rows: all rows, of which one that was added and subtracted again counts twice, in the sums as well; additions: the
+    largest number of additions that a term of a sum over the rows goes through, if the rows of a group are added one
+    after another.
     """
 
     sums: F64

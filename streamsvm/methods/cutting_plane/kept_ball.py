@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.methods.cutting_plane.ball_proof import gather, prove
-from streamsvm.methods.cutting_plane.cuts import count_pass, find_status
+from streamsvm.methods.cutting_plane.cuts import RowSums, count_pass, find_status
 from streamsvm.methods.cutting_plane.exact_points import (
     Magnitudes,
     add_magnitudes,
@@ -60,18 +60,27 @@ Flags = npt.NDArray[np.bool_]
 class Ball:
     """What a pass at a centre has found of all rows.
 
-    centre (width,); A (width, width): of the norm; gradient (width,), cost: sum C_i y_i x_i and sum C_i over the rows
-    with m_i < 1 at the centre; near: the rows that were kept, with the radius; n_rows: all rows; magnitudes: of all
-    rows, which bound the rounding of sums.
+    centre (width,); A (width, width): of the norm; sums: over the rows with m_i < 1 at the centre; near: the rows that
+    were kept, with the radius; n_rows: all rows; magnitudes: of all rows that were ever added to the sums or subtracted
+    again, from which the rounding of the sums is bounded.
     """
 
     centre: F64
     A: F64
-    gradient: F64
-    cost: float
+    sums: RowSums
     near: Part
     n_rows: int
     magnitudes: Magnitudes
+
+    def edit(self, added: RowSums, removed: RowSums, magnitudes: Magnitudes, near: Part, n_rows: int) -> Ball:
+        """Return the ball with other sums and rows. magnitudes: of all rows in `added` and `removed`, at least.
+
+        Only here do the sums of a ball change, so that the magnitudes count every change.
+        """
+        both = combine_magnitudes(self.magnitudes, magnitudes)
+        both = replace(both, additions=both.additions + 1)  # one to subtract, and one to add
+        sums = self.sums - removed + added
+        return replace(self, sums=sums, near=near, n_rows=n_rows, magnitudes=both)
 
 
 Finder = Generator[Question, Any, Ball]
@@ -85,7 +94,7 @@ def find_ball(settings: OneRead, n_rows: int, is_shuffled: bool, centre: F64) ->
     look = _make_look(settings, centre, norm, min(1.0, GROUP_SHARE * settings.resident_rows / n_rows))
     totals, magnitudes = yield All(_look(settings, look))
     near, _ = gather(totals, look)
-    return Ball(centre, norm.A, totals.gradient, totals.cost, near, n_rows, magnitudes)
+    return Ball(centre, norm.A, totals.sums, near, n_rows, magnitudes)
 
 
 def start_update(settings: OneRead, ball: Ball, n_new: int) -> State:
@@ -133,19 +142,13 @@ def leave_out(settings: OneRead, ball: Ball, left: Flags, numbers: I64, n_rows: 
     The sums lose what near rows have added that are gone. Those over the far rows that are gone are found by `update`.
     """
     near, gone = choose_part(ball.near, np.flatnonzero(left)), choose_part(ball.near, np.flatnonzero(~left))
-    look, sums = _make_look(settings, ball.centre, RowNorm(ball.A), 1.0), start_near(len(ball.centre))
+    look, totals = _make_look(settings, ball.centre, RowNorm(ball.A), 1.0), start_near(len(ball.centre))
     if len(gone.numbers):
-        add_known(sums, gone.rows, look, gone.margins)
+        add_known(totals, gone.rows, look, gone.margins)
     magnitudes = start_magnitudes(len(ball.centre))
     add_magnitudes(magnitudes, gone.rows, look.class_costs, look.bias_feature)
-    return replace(
-        ball,
-        gradient=ball.gradient - sums.gradient,
-        cost=ball.cost - sums.cost,
-        near=replace(near, numbers=numbers),
-        n_rows=n_rows,
-        magnitudes=combine_magnitudes(ball.magnitudes, magnitudes),
-    )
+    none = RowSums(np.zeros(len(ball.centre)))
+    return ball.edit(none, totals.sums, magnitudes, replace(near, numbers=numbers), n_rows)
 
 
 def update(settings: OneRead, ball: Ball, changed: Changed, found: list[Ball], state: State) -> Solver:
@@ -155,15 +158,14 @@ def update(settings: OneRead, ball: Ball, changed: Changed, found: list[Ball], s
     """
     look = _make_look(settings, ball.centre, RowNorm(ball.A), find_share(ball))
     totals, magnitudes = yield All(_look_for_changes(settings, look, changed))
-    gradient, cost = ball.gradient - totals.gone.gradient, ball.cost - totals.gone.cost
-    old = NearTotals(gradient, np.zeros_like(gradient), cost, n_rows=ball.n_rows)
-    old.radius, old.parts = ball.near.radius, [ball.near]
+    old = start_near(len(ball.centre))
+    old.n_rows, old.radius, old.parts = ball.n_rows, ball.near.radius, [ball.near]
     whole = combine_near(look.share, old, totals.new)
-    both = combine_magnitudes(ball.magnitudes, magnitudes)
-    before, state = state, take_magnitudes(state, [both])
     near, weight = gather(whole, look)
-    found.append(Ball(ball.centre, ball.A, whole.gradient, whole.cost, near, whole.n_rows, both))
-    state, figures = prove(settings, state, whole, near, weight)
+    after = ball.edit(totals.new.sums, totals.gone.sums, magnitudes, near, whole.n_rows)
+    found.append(after)
+    before, state = state, take_magnitudes(state, [after.magnitudes])
+    state, figures = prove(settings, state, after.sums, near, weight)
     state = count_pass(state, before, 0)
     figures = {**figures, "new_rows": float(changed.n_new), "deleted_rows": float(changed.n_gone)}
     yield Step(state, state.progress, find_status(state, settings.tol) or "stalled", figures)

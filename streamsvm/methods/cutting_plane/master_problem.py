@@ -16,11 +16,12 @@ import numpy as np
 from streamsvm.methods.cutting_plane.cuts import CutState, S
 from streamsvm.methods.cutting_plane.master_qp import EPS, solve_master
 from streamsvm.methods.cutting_plane.master_refinement import refine_master
-from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.rounding import bound_rounding, sum_exactly
 from streamsvm.numeric.rows import F64, I64
 
 DOUBTFUL_STEPS = 5  # If neither has moved for so many steps, the rounding of the products may be the reason.
 CUT_ROUNDINGS = 12  # of a term, besides n additions; the two terms of a row that leaves a line have 2 n + 15 + 4 in all
+SCALING_ROUNDINGS = 8.0  # of a term whose cost is scaled: factor, product, magnitude, and the cost that is meant
 MASTER_SHARE = 0.05  # The master problem is solved to this share of the gap that is left, or that is asked for.
 
 
@@ -72,6 +73,7 @@ def bound_dual(state: CutState, z: F64) -> tuple[float, float]:
     summed = float(shares @ (np.minimum(most_cost, sizes) + np.minimum(most, sizes * float(lengths @ state.largest))))
     ascended = float(z[0]) * state.sizes[0] * (1.0 + float(lengths @ state.largest)) if state.updates else 0.0
     own = bound_rounding(len(used) + len(w) + 8, combined) + bound_rounding(state.updates, ascended)
+    own += max(0.0, sum_exactly(shares) - 1.0) * abs(value)  # D is concave, so a feasible share of z loses no more
     return value, own + bound_rounding(state.terms + CUT_ROUNDINGS, summed) + float(missed @ missed) / 2
 
 
@@ -91,6 +93,7 @@ def _bound_combination(state: CutState, used: I64, shares: F64) -> F64:
 def scale_costs(state: S, factor: float, tol: float) -> S:
     """Return the state to go on from if all costs are `factor` times larger: the cuts times `factor` are cuts again."""
     half, none = float(state.best_w @ state.best_w) / 2, np.zeros(len(state.z))
+    moved = bound_rounding(len(state.best_w) + SCALING_ROUNDINGS, 2 * half + state.objective)
     scaled = replace(
         state,
         cuts=factor * state.cuts,
@@ -106,7 +109,8 @@ def scale_costs(state: S, factor: float, tol: float) -> S:
         stuck=0,
         magnitudes=factor * state.magnitudes,
         total_cost=factor * state.total_cost,
-        objective_rounding=max(1.0, factor) * state.objective_rounding,
+        terms=state.terms + SCALING_ROUNDINGS,
+        objective_rounding=max(1.0, factor) * (state.objective_rounding + moved),
         bound_rounding=0.0,
         tried_rounding=0.0,
     )

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from streamsvm.methods.cutting_plane.cuts import RowSums
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.row_norms import RowNorm, bound_rows, measure_rows
@@ -73,16 +74,14 @@ class Part:
 class NearTotals:
     """Sums over rows, and the rows that are kept.
 
-    gradient (width,), cost: sum C_i y_i x_i and sum C_i of the rows with m_i < 1; n_rows: all rows; radius: the
-    smallest q_i of a row that is not kept; parts: the rows that are kept. As long as the rows of a group are added,
-    there may be more than twice as many of them as are kept in the end. frozen (width,), frozen_cost: the same sums
-    over the rows that are not set aside, if some are; n_apart: how many are; densest: their largest share of a group.
+    sums: of the rows with m_i < 1; n_rows: all rows; radius: the smallest q_i of a row that is not kept; parts: the
+    rows that are kept. As long as the rows of a group are added, there may be more than twice as many of them as are
+    kept in the end. frozen: the same sums over the rows that are not set aside, if some are; n_apart: how many are;
+    densest: their largest share of a group.
     """
 
-    gradient: F64
-    frozen: F64
-    cost: float = 0.0
-    frozen_cost: float = 0.0
+    sums: RowSums
+    frozen: RowSums
     n_rows: int = 0
     n_apart: int = 0
     densest: float = 0.0
@@ -96,7 +95,7 @@ class NearTotals:
 
 def start_near(width: int) -> NearTotals:
     """Return the totals of no rows."""
-    return NearTotals(np.zeros(width), np.zeros(width))
+    return NearTotals(RowSums(np.zeros(width)), RowSums(np.zeros(width)))
 
 
 def add_near(totals: NearTotals, rows: Rows, look: Look) -> None:
@@ -104,11 +103,11 @@ def add_near(totals: NearTotals, rows: Rows, look: Look) -> None:
     y, costs = read_labels(look.class_costs, rows.y, rows.sample_weight)
     margins = find_margins(look, rows, y)
     is_active = (margins < 1.0) & (costs > 0.0)
-    totals.cost += _add_active(totals.gradient, look, rows, y, costs, is_active)
+    _add_active(totals.sums, look, rows, y, costs, is_active)
     totals.n_rows += rows.n_rows
     if rows.chosen is not None:
         is_active[rows.chosen] = False
-        totals.frozen_cost += _add_active(totals.frozen, look, rows, y, costs, is_active)
+        _add_active(totals.frozen, look, rows, y, costs, is_active)
         totals.n_apart += len(rows.chosen)
     kept = _keep_below_radius(look, rows, margins, costs, totals.radius)
     if len(kept.numbers) or not totals.parts:  # a group without a row that costs anything has one part of no rows
@@ -120,16 +119,18 @@ def add_near(totals: NearTotals, rows: Rows, look: Look) -> None:
 def add_known(totals: NearTotals, rows: Rows, look: Look, margins: F64) -> None:
     """Add rows with the given m_i, (n,), none of which is to be kept."""
     y, costs = read_labels(look.class_costs, rows.y, rows.sample_weight)
-    totals.cost += _add_active(totals.gradient, look, rows, y, costs, (margins < 1.0) & (costs > 0.0))
+    _add_active(totals.sums, look, rows, y, costs, (margins < 1.0) & (costs > 0.0))
 
 
-def _add_active(gradient: F64, look: Look, rows: Rows, y: F64, costs: F64, is_active: npt.NDArray[np.bool_]) -> float:
-    """Add C_i y_i x_i of the active rows to the gradient, and return the sum of their C_i."""
+def _add_active(sums: RowSums, look: Look, rows: Rows, y: F64, costs: F64, is_active: npt.NDArray[np.bool_]) -> None:
+    """Add the active rows."""
     active = np.flatnonzero(is_active)
     coef = (y * costs)[active]
-    add_rows(gradient[None, :], rows.X, active, np.zeros_like(active), coef)
-    gradient[-1] += look.bias_feature * float(np.sum(coef))
-    return float(np.sum(costs[active]))
+    add_rows(sums.vectors[None, :], rows.X, active, np.zeros_like(active), coef)
+    sums.vectors[-1] += look.bias_feature * float(np.sum(coef))
+    cost = float(np.sum(costs[active]))
+    sums.offsets += cost
+    sums.sizes += cost
 
 
 def choose_within(rows: Rows, look: Look, radius: float) -> I64:
@@ -197,10 +198,8 @@ def draw_numbers(numbers: I64, seed: int) -> F64:
 def combine_near(share: float, left: NearTotals, right: NearTotals) -> NearTotals:
     """Return the totals of the rows of both. The rows that are kept are shared with both, not copied."""
     return NearTotals(
-        gradient=left.gradient + right.gradient,
+        sums=left.sums + right.sums,
         frozen=left.frozen + right.frozen,
-        cost=left.cost + right.cost,
-        frozen_cost=left.frozen_cost + right.frozen_cost,
         n_rows=left.n_rows + right.n_rows,
         n_apart=left.n_apart + right.n_apart,
         densest=max(left.find_densest(), right.find_densest()),

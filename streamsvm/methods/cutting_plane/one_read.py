@@ -68,9 +68,11 @@ def solve(settings: OneRead, state: State) -> Solver:
         state = note_proof(settle(state, aim.W, settings.tol, found[0], segments), state)
         state = update_trust(state, before, aim, float(found[0].losses[1]))
         if points is not None:
-            state = take_sure(state, points, found[2 + len(lines)], read_cuts(found[0])[0][:SURE_POINTS])
-        kept, weight = gather(found[1 + len(lines)], look)
-        state, figures = prove(settings, state, found[1 + len(lines)], kept, weight, is_narrow=narrower is not None)
+            state = take_sure(state, points, found[2 + len(lines)], read_cuts(found[0]).vectors[:SURE_POINTS])
+        totals = found[1 + len(lines)]
+        kept, weight = gather(totals, look)
+        state, figures = prove(settings, state, totals.sums, kept, weight, is_narrow=narrower is not None)
+        figures |= {"undecided_rows": float(totals.n_rows)} if narrower else {}
         state = count_pass(state, before, 1)
         sample = weigh_rows(kept.rows, weight)
         del kept, held, near

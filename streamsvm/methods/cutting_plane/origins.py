@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from streamsvm.methods.cutting_plane import beside, block_ascent, one_read_state
 from streamsvm.methods.cutting_plane.cuts import CutState
 from streamsvm.methods.cutting_plane.master_problem import bound_dual
 from streamsvm.methods.cutting_plane.point_cuts import PointTotals, read_cuts
-from streamsvm.methods.cutting_plane.segments import SegmentTotals
+from streamsvm.methods.cutting_plane.segments import SegmentTotals, list_cuts
 from streamsvm.numeric.own_shares import NONE, OfCut
 from streamsvm.numeric.rows import F64
 from streamsvm.requests import Scan
@@ -43,12 +41,13 @@ def list_origins(request: Any, answer: Any) -> Iterator[Origin]:
         return
     if isinstance(answer, SegmentTotals):
         ends, _, cut_steps, _ = request.shared
-        cuts, offsets = np.cumsum(answer.gradients, axis=0), np.cumsum(answer.costs)
-        yield Origin(cuts[0], float(offsets[0]), ends[0], ends[0], 1.0)
+        cuts = list_cuts(answer)
+        yield Origin(cuts.vectors[0], float(cuts.offsets[0]), ends[0], ends[0], 1.0)
         for k, step in enumerate(cut_steps.tolist(), start=1):
-            yield Origin(cuts[k], float(offsets[k]), ends[0], ends[1], step)
+            yield Origin(cuts.vectors[k], float(cuts.offsets[k]), ends[0], ends[1], step)
     elif isinstance(answer, PointTotals):
-        for w, cut, offset in zip(request.shared[0], *read_cuts(answer), strict=True):
+        cuts = read_cuts(answer)
+        for w, cut, offset in zip(request.shared[0], cuts.vectors, cuts.offsets, strict=True):
             yield Origin(cut, float(offset), w, w, 1.0)
 
 

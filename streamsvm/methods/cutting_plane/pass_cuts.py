@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.cuts import add_cuts, is_better, most_cuts
+from streamsvm.methods.cutting_plane.cuts import add_cuts, is_better, join_sums, most_cuts
 from streamsvm.methods.cutting_plane.exact_points import take_exact
 from streamsvm.methods.cutting_plane.master_problem import minimise_master
 from streamsvm.methods.cutting_plane.one_read_state import LINE_POINTS, OneRead, State
@@ -45,21 +45,17 @@ def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list
     """Return the state with the best point of the pass, with its cuts, and with the lower bound that they give."""
     at_points = read_cuts(totals)
     sizes = np.abs(W)
-    state = _take_best(state, W, totals.losses, at_points[0], sizes)[0]
-    cuts, offsets, step = [at_points[0]], [at_points[1]], 0.0
-    costs = [2 * at_points[1][0] + at_points[1]]  # rows that are active at the first point may be subtracted again
+    state = _take_best(state, W, totals.losses, at_points.vectors, sizes)[0]
+    cuts, step = [at_points], 0.0
     for found in segments:
         ends = np.abs(found.W[0]) + np.abs(found.W[-1])
-        state, at = _take_best(state, found.W, found.losses, found.gradients, np.broadcast_to(ends, found.W.shape))
+        state, at = _take_best(state, found.W, found.losses, found.cuts.vectors, np.broadcast_to(ends, found.W.shape))
         step = float(found.steps[at])
         chosen = np.unique(np.clip([at, at + 1, at + 2], 1, len(found.steps) - 1))
-        cuts.append(found.gradients[chosen])
-        offsets.append(found.costs[chosen])
-        costs.append(2 * found.costs[0] + found.costs[chosen])
+        cuts.append(found.cuts.pick(chosen))
     if len(segments) > 1:
         state = replace(state, step=step or state.step / 8)
-    both = np.concatenate(cuts), np.concatenate(offsets), np.concatenate(costs)
-    state = add_cuts(state, *both, most_cuts(W.shape[1]))
+    state = add_cuts(state, join_sums(cuts), most_cuts(W.shape[1]))
     return minimise_master(state, tol)
 
 

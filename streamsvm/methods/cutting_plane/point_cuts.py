@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
+from streamsvm.methods.cutting_plane.cuts import RowSums
 from streamsvm.numeric.losses import NO_WEIGHTS
 from streamsvm.numeric.row_products import add_rows_of, compute_scores
 from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
@@ -129,9 +130,9 @@ def combine_points(left: PointTotals, right: PointTotals) -> PointTotals:
     return PointTotals(left.losses + right.losses, left.costs + right.costs, left.gradients + right.gradients)
 
 
-def read_cuts(totals: PointTotals) -> tuple[F64, F64]:
-    """Return the cuts a_c (k, d+1) and their offsets b_c (k,) at the points."""
+def read_cuts(totals: PointTotals) -> RowSums:
+    """Return the cuts at the points: k sums. Rows that are active at the first point may be subtracted again."""
     gradients, costs = totals.gradients.copy(), totals.costs.copy()
     gradients[1:] += gradients[0]
     costs[1:] += costs[0]
-    return gradients, costs
+    return RowSums(gradients, costs, 2 * costs[0] + costs)

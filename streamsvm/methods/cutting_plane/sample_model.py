@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamsvm import interrupts
-from streamsvm.methods.cutting_plane.cuts import CutState, extend_products
+from streamsvm.methods.cutting_plane.cuts import CutState, RowSums, extend_products
 from streamsvm.methods.cutting_plane.master_problem import solve_cuts
 from streamsvm.methods.cutting_plane.segments import add_to_totals, read_segment, start_totals
 from streamsvm.numeric.rows import F64, Rows
@@ -75,19 +75,17 @@ class Union:
         self.z = np.append(self.z, np.zeros(len(offsets)))
 
 
-def minimise_sample(
-    model: SampleModel, state: CutState, points: F64, cuts: F64, offsets: F64, wanted: float
-) -> SampleOptimum:
+def minimise_sample(model: SampleModel, state: CutState, points: F64, cuts: RowSums, wanted: float) -> SampleOptimum:
     """Minimise the sample's problem by cutting planes with a line search, until its gap is at most `wanted`.
 
     The search also ends after INNER_STEPS, or where IDLE_STEPS in a row have made no progress.
 
-    state: holds the cuts of all rows, and the best point, from which the search starts. points, cuts, offsets: the
+    state: holds the cuts of all rows, and the best point, from which the search starts. points, cuts: the
     points at which the sample has been cut already, and its cuts there.
     """
     best, n_full = state.best_w, len(state.offsets)
     union = Union(state.cuts, state.offsets, state.gram, state.z)
-    union.add(cuts - model.h, offsets + model.r)
+    union.add(cuts.vectors - model.h, cuts.offsets + model.r)
     lowest, highest, idle = np.inf, -np.inf, 0
     for _ in range(INNER_STEPS):
         interrupts.check()
@@ -117,4 +115,4 @@ def _look(model: SampleModel, state: CutState, best: F64, end: F64) -> tuple[F64
     loss = found.losses + found.W @ model.h + model.r
     if len(state.offsets):
         loss = np.maximum(loss, np.max(state.offsets[:, None] - state.cuts @ found.W.T, axis=0))
-    return found.W, np.sum(found.W**2, axis=1) / 2 + loss, found.gradients, found.costs
+    return found.W, np.sum(found.W**2, axis=1) / 2 + loss, found.cuts.vectors, found.cuts.offsets

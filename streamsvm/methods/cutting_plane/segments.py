@@ -12,7 +12,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.cuts import CutState, is_better
+from streamsvm.methods.cutting_plane.cuts import CutState, RowSums, is_better
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals, fine_steps
 from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.requests import Scan
@@ -68,14 +68,19 @@ def totals_bytes(k: int, width: int) -> int:
 class Segment:
     """Weight vectors, losses and cuts at step 0 and at the k cut steps.
 
-    steps, losses, costs (k+1,): costs are the offsets b_c; W, gradients (k+1, d+1): gradients are the cuts a_c.
+    steps, losses (k+1,); W (k+1, d+1); cuts: k+1 sums.
     """
 
     steps: F64
     W: F64
     losses: F64
-    gradients: F64
-    costs: F64
+    cuts: RowSums
+
+
+def list_cuts(totals: SegmentTotals) -> RowSums:
+    """Return the cuts at step 0 and at the k cut steps. Rows that are active at step 0 may be subtracted again."""
+    offsets = np.cumsum(totals.costs)
+    return RowSums(np.cumsum(totals.gradients, axis=0), offsets, 2 * totals.costs[0] + offsets)
 
 
 def read_segment(ends: F64, cut_steps: F64, totals: SegmentTotals) -> Segment:
@@ -83,7 +88,7 @@ def read_segment(ends: F64, cut_steps: F64, totals: SegmentTotals) -> Segment:
     steps = np.append(0.0, cut_steps)
     value, slope = np.cumsum(totals.losses, axis=0)[::FINE_STEPS].T
     W = (1.0 - steps)[:, None] * ends[0] + steps[:, None] * ends[1]
-    return Segment(steps, W, value + steps * slope, np.cumsum(totals.gradients, axis=0), np.cumsum(totals.costs))
+    return Segment(steps, W, value + steps * slope, list_cuts(totals))
 
 
 def count_cut_steps(width: int) -> int:

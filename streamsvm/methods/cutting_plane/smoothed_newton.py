@@ -24,6 +24,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from streamsvm import interrupts
+from streamsvm.methods.cutting_plane.cuts import RowSums
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.row_products import add_rows, compute_scores
 from streamsvm.numeric.rows import F64, I64, Rows
@@ -78,6 +79,11 @@ class HingeRows:
         total[0, -1] = self.bias_feature * float(np.sum(coef))
         combined: F64 = total[0]
         return combined
+
+    def sum_up(self, shares: F64) -> RowSums:
+        """Return sum_i C_i a_i y_i x_i and sum_i C_i a_i."""
+        cost = float(self.costs @ shares)
+        return RowSums(self.combine(shares), cost, cost)
 
     def add_products(self, Q: F64 | None, used: I64, weight: F64) -> F64:
         """Return Q + sum of weight_i x_i x_i' over the rows with the numbers `used`; its upper triangle is filled.

@@ -35,6 +35,7 @@ from streamsvm.methods.cutting_plane.segments import (
     LineState,
     choose_cut_steps,
     count_cut_steps,
+    list_cuts,
     look_along,
     search_line,
     totals_bytes,
@@ -117,8 +118,7 @@ def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:
         if points is not None:
             state = take_exact(state, points, others[0])[0]
         violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
-        cuts, offsets = np.cumsum(totals.gradients, axis=0)[chosen], np.cumsum(totals.costs)[chosen]
-        sizes = 2 * totals.costs[0] + offsets  # rows that are active at the start may be subtracted again
-        state = minimise_master(add_cuts(state, cuts, offsets, sizes, settings.most_cuts(n_features)), settings.tol)
+        state = add_cuts(state, list_cuts(totals).pick(chosen), settings.most_cuts(n_features))
+        state = minimise_master(state, settings.tol)
         state = count_pass(state, before, 1)
         yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamsvm.methods.cutting_plane.centres import Aim
+from streamsvm.methods.cutting_plane.cuts import RowSums
 from streamsvm.methods.cutting_plane.near_rows import NearTotals, choose_within
 from streamsvm.methods.cutting_plane.one_read_state import ALLOWANCE, OneRead, State, make_look
 from streamsvm.methods.cutting_plane.point_cuts import start_points
@@ -55,7 +56,8 @@ def take_frozen(state: State, totals: NearTotals) -> State:
     """Return the state with the sums over the frozen rows, which the pass that sets rows aside has found."""
     radius = state.apart_radius if totals.n_apart else 0.0
     share = min(1.0, totals.find_densest())
-    return replace(state, apart_radius=radius, frozen=totals.frozen, frozen_cost=totals.frozen_cost, apart_share=share)
+    frozen = totals.frozen
+    return replace(state, apart_radius=radius, frozen=frozen.vectors, frozen_cost=frozen.offsets, apart_share=share)
 
 
 def _make_subset(settings: OneRead, state: State) -> Subset:
@@ -108,5 +110,5 @@ def among_undecided(settings: OneRead, state: State, asked: list[Scan]) -> list[
         line.losses[0] = c - float(ends[0] @ g), -float((ends[1] - ends[0]) @ g)
         line.costs[0], line.gradients[0] = c, g
         rests.append(line)
-    rests.append(NearTotals(g.copy(), np.zeros(len(g)), cost=c))
+    rests.append(NearTotals(RowSums(g.copy(), c, c), RowSums(np.zeros(len(g)))))
     return [replace(scan, among=subset, rest=rest) for scan, rest in zip(asked, rests, strict=True)]

@@ -24,6 +24,7 @@ import numpy as np
 
 from streamsvm.methods.cutting_plane.cuts import (
     CutState,
+    RowSums,
     add_cuts,
     count_pass,
     cut_bytes,
@@ -125,7 +126,7 @@ def solve(settings: Ranking, pairs: Pairs, state: State) -> Solver:
             state = note_magnitudes(state, found)
         offsets = np.array([loss.offset for loss in losses])
         violation = (worst - state.slack) / total
-        state = add_cuts(state, cuts, offsets, 2 * offsets, settings.most_cuts(n_features))
+        state = add_cuts(state, sum_pairs(cuts, offsets), settings.most_cuts(n_features))
         state = minimise_master(state, settings.tol)
         state = count_pass(state, before, passes)
         yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))
@@ -190,6 +191,11 @@ def add_sums(totals: F64, rows: Rows, *coefs: F64) -> None:
 def combine_sums(left: F64, right: F64) -> F64:
     """Return the sums over the rows of both."""
     return left + right
+
+
+def sum_pairs(cuts: F64, offsets: F64) -> RowSums:
+    """Return cuts of pairs as sums over rows. A pair is a term of both of its rows."""
+    return RowSums(cuts, offsets, 2 * offsets)
 
 
 def _begin(settings: Ranking, pairs: Pairs, state: State) -> tuple[State, list[PairLoss], float, F64]:

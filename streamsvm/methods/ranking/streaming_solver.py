@@ -19,7 +19,7 @@ from streamsvm.methods.cutting_plane.cuts import add_cuts, count_pass, find_stat
 from streamsvm.methods.cutting_plane.master_problem import minimise_master
 from streamsvm.methods.ranking.pair_losses import Sample, find_step
 from streamsvm.methods.ranking.query_passes import CutSums
-from streamsvm.methods.ranking.solver import AHEAD, Ranking, State, lengthen
+from streamsvm.methods.ranking.solver import AHEAD, Ranking, State, lengthen, sum_pairs
 from streamsvm.numeric.row_products import compute_scores
 from streamsvm.numeric.rows import F64, Matrix
 from streamsvm.requests import Question, Solver, Step, Take
@@ -71,7 +71,7 @@ def solve(settings: Ranking, search: Search, total: float, sample: Sample, state
             state, found, passes = yield from search.begin(settings, state)
         violation = (float(found.losses[0]) - state.slack) / (settings.pair_cost * total)
         most = settings.most_cuts(len(state.best_w))
-        state = add_cuts(state, found.cuts, found.offsets, 2 * found.offsets, most)
+        state = add_cuts(state, sum_pairs(found.cuts, found.offsets), most)
         state = minimise_master(state, settings.tol)
         state = count_pass(state, before, passes)
         yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))

@@ -10,7 +10,7 @@ import pytest
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.methods.cutting_plane.cuts import CutState, add_cuts
+from streamsvm.methods.cutting_plane.cuts import CutState, RowSums, add_cuts
 from streamsvm.methods.cutting_plane.exact_points import Magnitudes, look_for_rounding, take_magnitudes
 from streamsvm.methods.cutting_plane.master_problem import bound_dual
 from streamsvm.methods.cutting_plane.one_read_state import State
@@ -76,6 +76,6 @@ def test_new_cuts_give_way_to_cuts_with_multipliers() -> None:
     none, cuts = np.zeros(1), np.arange(3.0)[:, None]
     state = CutState(none, none, cuts, offsets=np.zeros(3), sizes=np.zeros(3), z=np.array([0.5, 0.0, 0.5]))
     state = replace(state, gram=cuts @ cuts.T, idle=np.zeros(3, np.int64))
-    after = add_cuts(state, np.array([[7.0], [8.0], [9.0]]), np.ones(3), np.ones(3), most=4)
+    after = add_cuts(state, RowSums(np.array([[7.0], [8.0], [9.0]]), np.ones(3), np.ones(3)), most=4)
     assert after.cuts[:, 0].tolist() == [0.0, 2.0, 8.0, 9.0]
     assert after.z.tolist() == [0.5, 0.5, 0.0, 0.0]

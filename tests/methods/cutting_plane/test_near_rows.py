@@ -104,8 +104,8 @@ def test_each_group_keeps_its_nearest_rows(
     np.testing.assert_array_equal(kept.margins, margins[kept.numbers])
     totals, active = look_at(problem, look, ends, tile), margins < 1
     Z = problem.y[:, None] * with_bias(problem, 1.0)
-    assert totals.cost == pytest.approx(costs[active].sum(), rel=1e-12)
-    np.testing.assert_allclose(totals.gradient, (costs * active) @ Z, atol=1e-10 * costs.sum() * np.abs(Z).max())
+    assert totals.sums.offsets == pytest.approx(costs[active].sum(), rel=1e-12)
+    np.testing.assert_allclose(totals.sums.vectors, (costs * active) @ Z, atol=1e-10 * costs.sum() * np.abs(Z).max())
 
 
 @settings(max_examples=40, deadline=None)

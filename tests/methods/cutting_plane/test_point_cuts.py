@@ -19,10 +19,10 @@ def test_cuts_at_points_by_force(density: float) -> None:
         add_points(totals, problem.in_memory().read(index), W, np.array([0.5, 2.0]), 1.5)
     costs = problem.costs(1.0, 0.5, 2.0)
     Z: F64 = problem.y[:, None] * np.column_stack((problem.dense(), np.full(50, 1.5)))
-    gradients, offsets = read_cuts(totals)
+    cuts = read_cuts(totals)
     for k in range(3):
         margins = Z @ np.append(W[k, :-1], W[k, -1])
         active = margins < 1
         assert totals.losses[k] == pytest.approx(costs @ np.maximum(0, 1 - margins))
-        assert offsets[k] == pytest.approx(costs @ active)
-        np.testing.assert_allclose(gradients[k], (costs * active) @ Z, atol=1e-10)
+        assert cuts.offsets[k] == pytest.approx(costs @ active)
+        np.testing.assert_allclose(cuts.vectors[k], (costs * active) @ Z, atol=1e-10)

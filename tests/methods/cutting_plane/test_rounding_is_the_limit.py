@@ -54,7 +54,7 @@ def test_the_sample_is_given_up_where_steps_no_longer_move_it(monkeypatch: pytes
     totals = start_points(1, 4)
     add_points(totals, rows, state.points, costs, 1.0)
     found = minimise_sample(
-        SampleModel(rows, costs, 1.0, np.zeros(4), 0.0), state, state.points, *read_cuts(totals), wanted=-1.0
+        SampleModel(rows, costs, 1.0, np.zeros(4), 0.0), state, state.points, read_cuts(totals), wanted=-1.0
     )
     assert len(looks) < INNER_STEPS
     assert len(found.points) > 5
