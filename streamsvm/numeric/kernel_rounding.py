@@ -1,13 +1,22 @@
 """Bounds of the rounding of sums f_i = sum_c coef_c k(x_i, z_c) that are computed in float64.
 
-With u = 2^-53, d the number of items of a row, and |fl(x.z) - x.z| <= d u |x| |z| (Higham 2002, section 3.1):
+With u = 2^-53, |fl(x.z) - x.z| <= d u |x| |z|, where d is the number of items that x and z can have in common, and
+|fl(|x|^2) - |x|^2| <= s u |x|^2, where s counts the roundings of a squared length (Higham 2002, section 3.1):
 
-    rbf       gamma |x - z|^2 as gamma (|x|^2 + |z|^2 - 2 x.z) is off by at most (2 d + 6) u reach,
+    rbf       gamma |x - z|^2 as gamma (|x|^2 + |z|^2 - 2 x.z) is off by at most (d + s + 6) u reach,
               reach = gamma (|x|^2 + |z|^2), and k by as large a share of k. If the reach exceeds CLOSE_REACH, pairs
-              whose k is not negligible are computed from differences x - z, which have a relative error of d u.
+              whose k is not negligible are computed from differences x - z, which have a relative error of (s + 4) u
+              if rows are dense and of 6 u if they are sparse, whose sums are compensated (Ogita, Rump & Oishi 2005).
     poly      g = gamma x.z + coef0 is off by e = (d + 3) u (gamma |x| |z| + |coef0|), and k = g^p by at most
               p (|g| + e)^(p-1) e + p u |k|
     sigmoid   k = tanh g is off by the greatest slope near g times e, and some u
+
+A dense row has d = s, the number of features. The length of a sparse row is a sum over all of its items, many of
+which the other row may lack: d is the smaller and s the larger of both numbers of items. Blocks of BLOCK_ITEMS items
+are summed in float64, and their sums in twice the precision (numeric.tiles), so that s is at most BLOCK_ITEMS + 2. The
+6 holds four operations: the two sums and the difference lose 1, 3/2 and 2 times u reach, and the product with gamma
+loses 2 u reach. The remaining 1/2 is covered because products of float32 numbers are exact, so that x.z and |x|^2 have
+one rounding fewer than d and s.
 
 The error of a kernel value counts |coef_c| times. So compiled code adds up the magnitudes sum_c |coef_c| |k_ic| beside
 f (for poly and sigmoid the slopes, too), and `bound_sums` turns them into error bounds. A sum of m terms loses less
@@ -21,7 +30,7 @@ from numba.extending import register_jitable
 
 from streamsvm.numeric.kernel_codes import POLY, RBF, CompiledKernel
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F64, Values
+from streamsvm.numeric.rows import F64, I64, Values
 
 CLOSE_REACH = 64.0  # with gamma = 1 / (features * variance), rows of ordinary scale stay below it
 FAINT = 1e-22  # e^-50; smaller kernel values are less than the rounding of the others
@@ -83,11 +92,15 @@ def add_slopes(
                 magnitudes[i] += min(1.0, 4.0 * slope) * shares[i] if bases[i] < STEEP else 0.0
 
 
-def bound_sums(code: int, degree: int, n_items: int, n_columns: int, reach: F64, magnitudes: F64) -> F64:
-    """Return how far sums can be off, (n,), given their magnitudes. reach: gamma (|x_i|^2 + the largest |z|^2)."""
-    of_values = n_items + degree + 12.0
-    if code == RBF:
-        shares: F64 = (2 * n_items + 6) * np.minimum(reach, CLOSE_REACH) + of_values
-    else:
-        shares = np.full(len(reach), 2 * of_values)
-    return UNIT * (n_columns / 4 + 4 + shares) * magnitudes
+def bound_sums(
+    code: int, degree: int, n_items: I64, n_lengths: I64, n_columns: int, reach: F64, magnitudes: F64
+) -> F64:
+    """Return how far sums can be off, (n,), given their magnitudes.
+
+    n_items, n_lengths: d and s of each row, (n,). reach: gamma (|x_i|^2 + the largest |z|^2), (n,).
+    """
+    of_values = n_items + (degree + 12.0)
+    of_exponents = (n_items + n_lengths + 6) * np.minimum(reach, CLOSE_REACH)
+    shares = of_exponents + of_values if code == RBF else 2 * of_values
+    bound: F64 = UNIT * (n_columns / 4 + 4 + shares) * magnitudes
+    return bound

@@ -16,6 +16,7 @@ from numba.extending import register_jitable
 from streamsvm.numeric.exponentials import exponentiate
 from streamsvm.numeric.kernel_codes import POLY, RBF, CompiledKernel
 from streamsvm.numeric.kernel_rounding import CLOSE_REACH, FAINT, SMALL, add_slopes, add_with_magnitudes
+from streamsvm.numeric.rounding import add_two
 from streamsvm.numeric.rows import F32, F64, I32, I64, Split, Values
 from streamsvm.numeric.tiles import Tile, make_tile, multiply_sparse
 
@@ -112,18 +113,23 @@ def copy_values(columns: F32, slots: I64, chosen: I64, K: Values, first: int, la
 
 @register_jitable
 def _measure_distance(values: Values, indices: I32, indptr: I64, z: int, i: int, tile: Tile, mark: I32) -> float:
-    """Return |x_i - z|^2 by differences. mark is z + 1 for the lines of the tile in which row z has an item."""
-    X, total = tile.rows, 0.0
+    """Return |x_i - z|^2 by differences, of sparse rows with the rounding of each sum added at the end.
+
+    mark is z + 1 for the lines of the tile in which row z has an item.
+    """
+    X, total, rest = tile.rows, 0.0, 0.0
     if values.ndim == 2:
         for j in range(tile.values.shape[1]):
             total += (np.float64(values[z, j]) - tile.values[i, j]) ** 2
     else:
         for e in range(indptr[z], indptr[z + 1]):
-            total += (np.float64(values[e]) - tile.values[tile.position[indices[e]], i]) ** 2
+            total, lost = add_two(total, (np.float64(values[e]) - tile.values[tile.position[indices[e]], i]) ** 2)
+            rest += lost
         for e in range(X.indptr[i], X.indptr[i + 1]):
             if mark[tile.position[X.indices[e]]] != z + 1:
-                total += np.float64(X.values[e]) ** 2
-    return total
+                total, lost = add_two(total, np.float64(X.values[e]) ** 2)
+                rest += lost
+    return total + rest
 
 
 @register_jitable

@@ -39,7 +39,7 @@ from streamsvm.numeric.kernel_values import (
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.row_products import add_rows, compute_scores
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Values, slice_rows, split
-from streamsvm.numeric.tiles import measure_dense, measure_sparse
+from streamsvm.numeric.tiles import BLOCK_ITEMS, measure_dense, measure_sparse
 
 TILE_ROWS = 512
 TILE_VALUES = 1 << 18  # float32 values (a MiB) of a tile of sparse rows that are written out
@@ -106,7 +106,12 @@ def compute_squares(X: Matrix, dtype: type[np.floating[Any]] | None = None) -> V
 
 def count_items(X: Matrix) -> int:
     """Return the most items of a row; for dense rows the number of features."""
-    return int(np.max(np.diff(X.indptr), initial=0)) if isinstance(X, CsrRows) else X.shape[1]
+    return int(np.max(_count_row_items(X), initial=0))
+
+
+def _count_row_items(X: Matrix) -> I64:
+    """Return the items of each row, (n,); for dense rows the number of features."""
+    return np.diff(X.indptr) if isinstance(X, CsrRows) else np.full(len(X), X.shape[1])
 
 
 def type_of(X: Matrix) -> np.dtype[Any]:
@@ -151,7 +156,7 @@ def add_kernel_sums(
     f: (n,) float64. keep: (store, slots), and then the kernel values go to store[slots], (m, n). For the linear kernel
     the columns are combined into one vector first. Threads share the tiles, but each sum is computed by one thread in
     the order of the columns, so that the bits do not depend on their number. errors: (n,), to which is added how far
-    the sums can be off; this needs rows of float64.
+    the sums can be off; kernel values then are float64.
     """
     if kernel.name == known_values.NAME:
         known_values.add_sums(X, columns, coef, f, keep, errors)
@@ -164,17 +169,20 @@ def add_kernel_sums(
     if errors is None:
         evaluate_all(kernel, X, columns, coef, f, threads, keep)
         return
-    magnitudes = np.zeros(len(f))
+    magnitudes, columns = np.zeros(len(f)), to_float64(columns)
     evaluate_all(kernel, X, columns, coef, f, threads, keep, magnitudes)
     errors += bound_evaluated(kernel, X, columns, coef, len(coef), magnitudes)
 
 
 def bound_evaluated(kernel: Kernel, X: Matrix, columns: Matrix, coef: F64, n_terms: int, magnitudes: F64) -> F64:
     """Return how far sums can be off, (n,), given their magnitudes and the number of terms of a sum."""
-    items = min(count_items(X), count_items(columns))
+    own, most = _count_row_items(X), count_items(columns)
+    items, lengths = np.minimum(own, most), np.maximum(own, most)
+    if isinstance(X, CsrRows):
+        lengths = np.minimum(lengths, BLOCK_ITEMS + 2)
     longest = float(np.max(compute_squares(columns, np.float64), initial=0.0))
     reach: F64 = (kernel.gamma * (compute_squares(X, np.float64) + longest)).astype(np.float64, copy=False)
-    bound = bound_sums(KERNELS.index(kernel.name), kernel.degree, items, n_terms, reach, magnitudes)
+    bound = bound_sums(KERNELS.index(kernel.name), kernel.degree, items, lengths, n_terms, reach, magnitudes)
     # the share of negligible pairs of a Gaussian kernel, which are not computed again
     return bound + 3 * FAINT * float(np.sum(np.abs(coef))) if kernel.name == "rbf" else bound
 
@@ -197,7 +205,7 @@ def evaluate_all(
     compiled = CompiledKernel(code, number(kernel.gamma), number(kernel.coef0), kernel.degree)
     parts, own = split(X), Columns(split(columns), compute_squares(columns), np.require(coef, requirements="W"))
     store, slots = keep or (np.empty((0, 0), number), NO_SLOTS)
-    proof = () if number is np.float32 else (magnitudes, (2 * count_items(columns) + 6) * UNIT)
+    proof = () if number is np.float32 else (magnitudes, (2 * count_items(columns) + BLOCK_ITEMS + 8) * UNIT)
 
     def evaluate(rows: slice) -> None:
         evaluate_rows(compiled, parts, own, X.shape[1], size, rows.start, rows.stop, f, store, slots, proof)

@@ -13,6 +13,7 @@ from streamsvm.numeric.kernels import (
     combine_rows_of,
     evaluate_all,
     share_rows,
+    to_float64,
     type_of,
 )
 from streamsvm.numeric.row_products import compute_scores
@@ -31,7 +32,7 @@ def compute_kernel_sums(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64) 
 
 
 def prove_kernel_sums(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, threads: int = 1) -> tuple[F64, F64]:
-    """Return F_ik as `compute_kernel_sums` does, and how far each sum of a row can be off, (n,). X, columns: float64.
+    """Return F_ik as `compute_kernel_sums` does in float64, and how far each sum of a row can be off, (n,).
 
     The errors are those of one sum with the largest |coefs_kc| over k.
     """
@@ -39,7 +40,7 @@ def prove_kernel_sums(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, th
     if kernel.name == "linear":
         share = max(bound_combination(columns, coef) for coef in coefs)
         return compute_kernel_sums(kernel, X, columns, coefs), bound_linear_sums(X, share)
-    magnitudes = np.zeros(X.shape[0])
+    magnitudes, columns = np.zeros(X.shape[0]), to_float64(columns)
     F = _sum_for_all(kernel, X, columns, coefs, magnitudes, threads)
     return F, bound_evaluated(kernel, X, columns, sizes, PRODUCT_TERMS * len(sizes), magnitudes)
 

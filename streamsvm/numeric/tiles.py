@@ -8,7 +8,10 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
+from streamsvm.numeric.rounding import add_to_pair
 from streamsvm.numeric.rows import I32, I64, Split, Values
+
+BLOCK_ITEMS = 32  # items of a sparse row that are summed in float64; the sums of such blocks are added as pairs
 
 
 class Tile(NamedTuple):
@@ -35,12 +38,15 @@ def measure_dense(X: Values, squares: Values) -> None:
 
 @njit(cache=True, nogil=True)
 def measure_sparse(data: Values, indptr: I64, squares: Values) -> None:
-    """Set squares_i = |x_i|^2, summed in float64."""
+    """Set squares_i = |x_i|^2, summed in float64 by blocks, so that long rows lose no more digits than short ones."""
     for i in range(squares.size):
-        total = 0.0
-        for e in range(indptr[i], indptr[i + 1]):
-            total += np.float64(data[e]) * data[e]
-        squares[i] = total
+        total, rest, stop = 0.0, 0.0, indptr[i + 1]
+        for start in range(indptr[i], stop, BLOCK_ITEMS):
+            part = 0.0
+            for e in range(start, min(start + BLOCK_ITEMS, stop)):
+                part += np.float64(data[e]) * data[e]
+            total, rest = add_to_pair(total, rest, part)
+        squares[i] = total + rest
 
 
 @register_jitable

@@ -172,7 +172,7 @@ def _solve_all(settings: ClassDecomposition, state: State, active: ActiveRows) -
         change, (shift, error) = _find_change(settings, active, before)
         F, errors = sum_change(change, active.X, settings.threads)
         F += after.F + shift
-        errors += after.errors + error + 2 * UNIT * np.max(np.abs(F), axis=1)
+        errors += after.errors + error + _bound_additions(F, after.F + shift)
         noise = float(np.max(np.abs(F - active.F.T)))
         after = replace(after, share=active.share.copy(), F=F, errors=errors)
         active.F = np.ascontiguousarray(F.T)
@@ -205,8 +205,14 @@ def _add_up(
     share = state.share.copy()
     share[active.rows] = active.share
     F = state.F + (sums.f + shift[0])
-    errors = state.errors + sums.errors + shift[1] + 2 * UNIT * np.max(np.abs(F), axis=1)
+    errors = state.errors + sums.errors + shift[1] + _bound_additions(F, state.F)
     moved = replace(state, share=share, F=F, errors=errors)
     left = float(np.max(moved.judge()[0]))
     noisy = bool(np.max(np.abs(expected - F[active.rows])) > NOISE_SHARE * left)
     return update_state(settings, state, moved, noisy)
+
+
+def _bound_additions(F: F64, part: F64) -> F64:
+    """Bound the rounding of a + (b + c) = F, (n,). part: a or b + c, since each is at most |F| plus the other."""
+    bound: F64 = UNIT * (2 * np.max(np.abs(F), axis=1) + np.max(np.abs(part), axis=1))
+    return bound

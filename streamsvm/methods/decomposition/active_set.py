@@ -61,9 +61,10 @@ class ActiveSet:
     tube: of a regression, whose rows have sides y; else None. totals: the sums that the
     multipliers of both sides have, where these are fixed (fixed_sums.py).
 
-    Four fields serve to bound the errors of f. errors: (m,), a bound for the time when f was formed. moved: the sum of
-    |change of a_j| over all changes since then. terms: (m,), the sum of |change of a_j| k(x_i, x_j) over these changes,
-    or empty if errors are not bounded by it (all_active.bounds_by_terms). largest: the greatest kernel value.
+    Five fields serve to bound the errors of f. errors: (m,), a bound for the time when f was formed. moved: the sum of
+    |change of a_j| over all changes since then. additions: the number of these changes. terms: (m,), the sum of
+    |change of a_j| k(x_i, x_j) over these changes, or empty if errors are not bounded by it
+    (all_active.bounds_by_terms). largest: the greatest kernel value.
     """
 
     X: Matrix
@@ -75,6 +76,7 @@ class ActiveSet:
     errors: F64 = field(default_factory=lambda: np.empty(0))
     terms: F64 = field(default_factory=lambda: np.empty(0))
     moved: float = 0.0
+    additions: int = 0
     largest: float = 1.0
     tube: Tube | None = None
     totals: Totals | None = None
@@ -256,6 +258,7 @@ def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol
     coef = (found.alpha - active.alpha)[changed] * active.y[changed]
     active.alpha[:] = np.clip(found.alpha, 0.0, active.costs)
     active.moved += float(np.sum(np.abs(coef)))
+    active.additions += len(coef)
     active.terms += active.largest * float(np.sum(np.abs(coef)))
     add_kernel_sums(rounds.kernel, active.X, take_rows(active.X, changed), coef, active.f, rounds.threads)
     return found.converged
@@ -276,6 +279,7 @@ def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed:
     """Add sum_c coef_c k(x_i, x_c) over the changed rows c to f_i, with columns from the cache if they are there."""
     sizes = np.abs(coef)
     active.moved += float(np.sum(sizes))
+    active.additions += len(sizes)
     slots = cache.slot[changed]
     is_cached = slots >= 0
     add_chosen_columns(cache.columns, slots[is_cached], coef[is_cached], active.f, rounds.threads)

@@ -27,6 +27,7 @@ from streamsvm.methods.decomposition.kernel_columns import ColumnCache
 from streamsvm.methods.decomposition.tube import Hinges
 from streamsvm.numeric import known_values
 from streamsvm.numeric.certificates import choose_stretch
+from streamsvm.numeric.kernel_rounding import FAINT
 from streamsvm.numeric.kernels import (
     Kernel,
     add_kernel_sums,
@@ -52,6 +53,7 @@ FLOAT64_ROWS = 4096  # rows that are held in float64 at once
 UNIT_32 = 2.0**-24  # half the spacing of float32 numbers, as UNIT is that of float64
 SMALLEST_32 = 2.0**-126  # the smallest float32 number with all digits
 LARGEST_LOSS = 0.1  # beyond, a relative error is not bounded
+LARGEST_EXPONENT_LOSS = 100.0  # e^100 times the least float32 value of a Gaussian kernel, e^-87, exceeds any value
 MOST_PRODUCTS = 4e8  # of numbers, in a QR factorisation or in kernel values of twice the precision
 NOISE_SHARE = 0.1  # if rounding exceeds this share of the violation, kernel values need more digits
 
@@ -167,7 +169,7 @@ def form_exact_sums(active: ActiveSet, kernel: Kernel, threads: int) -> F64:
     near = np.flatnonzero((active.alpha > 0) | ~(slacks < -(far + 2 * errors)))
     _form_sums(active, kernel, near, errors, threads)
     if len(near) == len(errors):
-        active.moved = 0.0
+        active.moved, active.additions = 0.0, 0
     active.errors[near] = errors[near]
     if len(active.terms):
         active.terms[near] = 0.0
@@ -208,20 +210,31 @@ def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
         shares = np.full(len(squares), UNIT / unit * 2 * len(squares) * kernel.bound_values(longest))
     elif kernel.name == "rbf":
         length_items = 0 if unit == UNIT_32 else items  # the lengths of float32 rows are summed in float64
-        shares = (items + length_items + 8) * kernel.gamma * (squares + longest) + 12
-        return active.errors + 1.01 * unit * shares * active.terms + UNIT * MOST_ROUNDS * np.abs(active.f)
+        lost = unit * ((items + length_items + 10) * kernel.gamma * (squares + longest) + 12)
+        shares = 1.01 * np.expm1(np.minimum(lost, LARGEST_EXPONENT_LOSS))
+        return active.errors + shares * active.terms + 3 * FAINT * active.moved + _bound_additions(active, active.terms)
     elif len(active.terms):
-        lost = unit * kernel.degree * (items + 6)
-        share = lost / (1 - 2 * lost) if lost < LARGEST_LOSS else np.inf
+        of_powers = unit * kernel.degree * (items + 6)
+        share = of_powers / (1 - 2 * of_powers) if of_powers < LARGEST_LOSS else np.inf
         below = SMALLEST_32 * kernel.degree * (1 + kernel.gamma * items) * max(1.0, active.largest)
-        return active.errors + share * active.terms + below * active.moved + UNIT * MOST_ROUNDS * np.abs(active.f)
+        return active.errors + share * active.terms + below * active.moved + _bound_additions(active, active.terms)
     else:
         sizes = kernel.gamma * np.sqrt(squares * longest) + abs(kernel.coef0)
         degree = kernel.degree if kernel.name == "poly" else 1
         with np.errstate(over="ignore"):
             shares = 2 * (items + degree + 12) * degree * np.maximum(sizes, 1.0) ** degree
-    errors: F64 = active.errors + unit * shares * active.moved + UNIT * MOST_ROUNDS * np.abs(active.f)
+    changes = active.largest * active.moved
+    errors: F64 = active.errors + unit * shares * active.moved + _bound_additions(active, changes)
     return errors
+
+
+def _bound_additions(active: ActiveSet, changes: F64 | float) -> F64:
+    """Bound the rounding of the additions to f, (n,), given the sum of the magnitudes of what was added.
+
+    Each intermediate sum is f less the later changes, and is rounded once.
+    """
+    bound: F64 = UNIT * active.additions * (np.abs(active.f) + changes)
+    return bound
 
 
 def _form_sums(active: ActiveSet, kernel: Kernel, rows: I64, errors: F64, threads: int) -> None:

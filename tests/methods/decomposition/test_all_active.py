@@ -90,6 +90,27 @@ def test_errors_of_powers_of_positive_sums_follow_from_their_terms(density: floa
     assert np.all(bounds <= 1e-4 * (active.terms + 1.0))
 
 
+def test_a_large_error_of_an_exponent_counts_exponentially() -> None:
+    """e^(v + 1) is e - 1 times e^v more than e^v, and not 1 times as much."""
+    problem = make_problem(5, n=N, d=30)
+    squares = np.sum(problem.X.astype(float) ** 2, axis=1)
+    kernel = Kernel("rbf", 1.0 / (all_active.UNIT_32 * 30 * 2 * float(np.max(squares))))
+    active = make_active(problem, 1.0, kernel)
+    active.moved, active.terms[:] = 1.0, 1e-3
+    lost = all_active.UNIT_32 * 30 * kernel.gamma * (squares + np.max(squares))
+    assert np.all(all_active._bound_working_sums(active, kernel) >= np.expm1(lost) * 1e-3)
+
+
+def test_many_small_changes_count_where_each_is_lost() -> None:
+    problem, changes = replace(PROBLEMS["dense"], X=np.ones((N, 3), np.float32)), 4000
+    active = replace(make_active(problem), X=np.ones((N, 3)))
+    rounds, cache = make_rounds(KINDS["rbf"], None), ColumnCache.of_size(N, 8 * N * N, np.float64)
+    for coef in (1.0, *[2.0**-54] * changes):
+        active_set._update_sums(active, rounds, cache, np.zeros(1, np.int64), np.array([coef]))
+    np.testing.assert_array_equal(active.f, 1.0)
+    assert np.all(all_active._bound_working_sums(active, KINDS["rbf"]) >= changes * 2.0**-54)
+
+
 def test_where_rounding_is_large_no_row_keeps_them() -> None:
     problem, kernel = make_problem(5, n=N, d=3), KINDS["rbf"]
     active = make_active(problem, 10.0)

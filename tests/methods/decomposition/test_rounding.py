@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, localcontext
 from functools import partial
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
+from streamsvm import SVC
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.methods.decomposition import all_active
 from streamsvm.methods.decomposition import solver as decomposition
@@ -63,3 +66,33 @@ def test_sums_stay_true_over_many_passes(kind: str) -> None:
     for step in drive(PROBLEMS[kind].in_memory(), plane):
         truth = exact_sums(KINDS["rbf"], PROBLEMS[kind], step.state.alpha)
         assert np.abs(step.state.f - truth).max() <= 1e-6 * (1 + step.state.alpha.sum())
+
+
+def test_lengths_of_unequal_rows_count_in_what_is_proved() -> None:
+    """Ten rows have a tail whose squares float64 loses beside 1; they are no support vectors, and C is large."""
+    tail, n_tailed, n_others, gamma, C = 50_000, 10, 30, 30.0, 4e9
+    tailed = np.arange(1 + tail), np.r_[1.0, np.full(tail, 1e-8)]
+    items = [([0], [-1.0])] * n_others + [tailed] * n_tailed + [([0], [1.0])]
+    indices, data = (np.concatenate(part) for part in zip(*items, strict=True))
+    indptr = np.cumsum([0, *(len(own) for own, _ in items)])
+    X = csr_array((data.astype(np.float32), indices.astype(np.int32), indptr), shape=(len(items), 1 + tail))
+    first, has_tail = X[:, [0]].toarray().ravel(), np.diff(indptr) > 1
+    y = (first > 0).astype(int)
+    model = SVC(kernel="rbf", gamma=gamma, C=C, tol=1e-3).fit(X, y)
+    with localcontext(prec=60):
+        square, kinds = tail * Decimal(float(np.float32(1e-8))) ** 2, [(-1, False), (1, False), (1, True)]
+        coefs = dict.fromkeys(kinds, Decimal(0))
+        for row, coef in zip(model.support_, model.dual_coef_.toarray().ravel().tolist(), strict=True):
+            coefs[int(first[row]), bool(has_tail[row])] += Decimal(coef)
+        sums = {
+            x: sum(
+                coef * (-Decimal(gamma) * ((x[0] - z[0]) ** 2 + square * (x[1] != z[1]))).exp()
+                for z, coef in coefs.items()
+            )
+            for x in kinds
+        }
+        objective = sum(coefs[x] * sums[x] for x in kinds) / 2
+        for x, count in zip(kinds, (n_others, 1, n_tailed), strict=True):
+            objective += Decimal(C) * count * max(0, 1 - x[0] * (sums[x] + Decimal(float(model.intercept_[0]))))
+        assert abs(float(objective) - model.objective_) <= model.rounding_bound_
+        assert (float(objective) - model.lower_bound_) / float(objective) <= 1e-3 or model.status_ == "stalled"
