@@ -37,6 +37,10 @@ def add_table(command: argparse.ArgumentParser) -> None:
     command.add_argument("--one-hot", metavar="COLUMN,..|auto", action="append", default=[], help=each)
     hashed = "all other columns of text become 2^BITS features, by a hash of their values"
     command.add_argument("--hash", dest="hash_bits", metavar="BITS", type=int, help=hashed)
+    for kind, noun in (("text", "text"), ("date", "dates"), ("number", "numbers")):
+        own = f"columns of a table that are of {noun}, whatever its first rows hold"
+        own += "; of labels, a text such as NA is a class then" if kind == "text" else ""
+        command.add_argument(f"--{kind}", metavar="COLUMN,..", action="append", default=[], help=own)
     same = "a dataset; the table is encoded as that of this dataset was, as rows for `train --eval` have to be"
     command.add_argument("--like", metavar="DATA.zarr", help=same)
 
@@ -58,6 +62,9 @@ def read_columns(options: argparse.Namespace) -> Columns:
         hash_bits=options.hash_bits,
         drop=split_names(options.drop),
         one_hot=split_names(options.one_hot),
+        text=split_names(options.text),
+        date=split_names(options.date),
+        number=split_names(options.number),
     )
 
 

@@ -15,13 +15,14 @@ import numpy as np
 
 from streamsvm.data.parquet import READ_OPTIONS, cut_batches, name_file
 from streamsvm.data.parquet_pages import check_pages
-from streamsvm.data.remote_files import copied
+from streamsvm.data.remote_files import copied, open_binary
 from streamsvm.data.source_rows import SourceRows
-from streamsvm.data.table_encoder import TableEncoder
-from streamsvm.data.table_values import is_number, read_column
+from streamsvm.data.table_encoder import Places, TableEncoder
+from streamsvm.data.table_values import read_column, read_labels
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, lay_out, show_name
 from streamsvm.data.text_files import open_text
 from streamsvm.data.values import Place, Vector, has_number_labels, to_source_rows
+from streamsvm.data.work_ahead import look_ahead
 from streamsvm.errors import InputError
 
 PIECE_ROWS = 65536
@@ -35,11 +36,13 @@ class Opened:
     """An open file. names: of its columns. read: yields batches of the columns that are wanted, in order.
 
     explain: tells where row i of a batch stands, given the number of rows before the batch.
+    deciding_rows: of the first rows so many decide the kinds of the columns.
     """
 
     names: tuple[str, ...]
     read: Callable[[list[str]], Iterator[Any]]
     explain: Callable[[int], str]
+    deciding_rows: int = PIECE_ROWS
 
 
 Open = Callable[[str], AbstractContextManager[Opened]]
@@ -61,15 +64,45 @@ def read_arrow(
             names = layout.names
             wanted = [names[j] for j in (*layout.features, *layout.vectors.values())]
             most_rows = max(1, min(PIECE_ROWS, PIECE_BYTES // (8 * len(wanted))))
-            for batch in file.read(wanted):
-                for start in range(0, batch.num_rows, most_rows):
-                    piece = batch.slice(start, most_rows)
-                    rows = read_piece(piece, layout, encoder, file.explain, n_rows, numbers)
-                    numbers = has_number_labels(rows)
-                    n_rows += rows.n_rows
-                    yield rows
+            pieces = _cut(file.read(wanted), most_rows)
+            if not encoder.kinds:
+                pieces = _settle(pieces, min(most_rows, file.deciding_rows), layout, encoder, file.explain)
+            for piece in pieces:
+                rows = read_piece(piece, layout, encoder, file.explain, n_rows, numbers)
+                numbers = has_number_labels(rows)
+                n_rows += rows.n_rows
+                yield rows
+                del piece, rows  # before the next piece is read
         if n_rows == 0:
             raise InputError(f"{show_name(path)}: no rows")
+
+
+def _cut(batches: Iterator[Any], most_rows: int) -> Iterator[Any]:
+    for batch in batches:
+        yield from (batch.slice(start, most_rows) for start in range(0, batch.num_rows, most_rows))
+
+
+def _settle(
+    pieces: Iterator[Any], enough: int, layout: TableLayout, encoder: TableEncoder, explain: Callable[[int], str]
+) -> Iterator[Any]:
+    """Return the pieces, after the first of them have decided the kinds of the columns."""
+    first, pieces = look_ahead(pieces, lambda piece: int(piece.num_rows), enough)
+    limits = np.cumsum([0, *(piece.num_rows for piece in first)]).tolist()
+    found = [_read_features(piece, layout, explain, n) for piece, n in zip(first, limits, strict=False)]
+    if found:
+        encoder.settle(layout, found)
+    return pieces
+
+
+def _read_features(
+    piece: Any, layout: TableLayout, explain: Callable[[int], str], n_before: int
+) -> tuple[list[Any], Places]:
+    """Return the columns of the features, and the places of their values; see `read_piece`."""
+
+    def places(k: int) -> Place:
+        return lambda i: f"{layout.where}: {explain(n_before + i)}, column {layout.feature_names[k]}"
+
+    return [read_column(piece.column(name), name, layout.where) for name in layout.feature_names], places
 
 
 def read_piece(
@@ -88,18 +121,15 @@ def read_piece(
     def place(j: int) -> Place:
         return lambda i: f"{layout.where}: {explain(n_before + i)}, column {layout.names[j]}"
 
-    def places(k: int) -> Place:
-        return place(layout.features[k])
-
-    arrays = [read_column(piece.column(name), name, layout.where) for name in layout.feature_names]
-    if not encoder.kinds:
-        encoder.settle(layout, arrays, places)
-    X = encoder.take_note(encoder.read(arrays, places))
+    X = encoder.take_note(encoder.read(*_read_features(piece, layout, explain, n_before)))
     vectors: dict[str, tuple[Vector, Place]] = {}
     for role, j in layout.vectors.items():
         column = piece.column(layout.names[j])
-        if role in ("label", "index") or import_pyarrow("pyarrow").types.is_dictionary(column.type):
-            column = column.cast("float64" if role == "label" and is_number(column.type) else "string")
+        if role == "label":
+            vectors[role] = read_labels(column, place(j), layout.label_kind), place(j)
+            continue
+        if role == "index" or import_pyarrow("pyarrow").types.is_dictionary(column.type):
+            column = column.cast("string")
         vectors[role] = (np.asarray(column.to_numpy(zero_copy_only=False)), place(j))
     return to_source_rows(X, vectors, None, numbers)
 
@@ -178,7 +208,7 @@ def open_json_lines(path: str) -> Iterator[Opened]:
                 yield _fill_up(_parse_lines(text, lines.first), wanted)
 
         names = () if first is None else tuple(_parse_lines(first, 1).schema.names)
-        yield Opened(names, read, lines.explain)
+        yield Opened(names, read, lines.explain, 1)  # a block of lines has more, and explains only its own rows
 
 
 class Lines:
@@ -236,11 +266,10 @@ def _fill_up(batch: Any, wanted: list[str]) -> Any:
 
 def has_dates(paths: Sequence[str | Path]) -> bool:
     """Tell whether the first of some Parquet files has columns of dates."""
-    if not paths or not Path(paths[0]).is_file():
-        return False
     pyarrow = import_pyarrow("pyarrow")
     try:
-        schema = import_pyarrow("pyarrow.parquet").read_schema(str(paths[0]))
+        with open_binary(paths[0], False) as file:
+            schema = import_pyarrow("pyarrow.parquet").read_schema(file)
     except (OSError, ValueError, pyarrow.ArrowException):  # reading the file reports it
         return False
     types = pyarrow.types

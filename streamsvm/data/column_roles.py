@@ -7,9 +7,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
+
 from streamsvm.data.formats import ENCODED, FORMATS, find_format, guess_format, name_option
+from streamsvm.data.odd_texts import is_text
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.tables import Columns
+from streamsvm.data.values import TARGET, TEXT
 from streamsvm.errors import InputError
 
 
@@ -28,9 +32,23 @@ def recall_label(
     return replace(columns, label=known) if known is not None and tables else columns
 
 
-def encode_as(columns: Columns, dataset: str | Path | None) -> Columns:
-    """Return the roles of columns that are encoded as the table of a dataset was, if there is one."""
-    encoding = None if dataset is None else open_dataset(dataset).encoding
+def choose_label_kind(classes: npt.NDArray[Any] | None, has_targets: bool) -> str | None:
+    """Return the kind of the labels of rows whose classes are known, or that have targets; see Columns.label_kind.
+
+    Where a class looks like a number or a missing value, its labels were taken as texts.
+    """
+    if has_targets:
+        return TARGET
+    words = classes.tolist() if classes is not None and classes.dtype.kind == "U" else ()
+    return TEXT if any(not is_text(word) for word in words) else None
+
+
+def encode_as(columns: Columns, dataset: str | Path | None, regression: bool) -> Columns:
+    """Return the roles of columns whose labels and features are read as those of a dataset were, if there is one."""
+    known = None if dataset is None else open_dataset(dataset)
+    kind = None if known is None else choose_label_kind(known.classes, known.has_targets)
+    columns = replace(columns, label_kind=TARGET if regression else kind)
+    encoding = None if known is None else known.encoding
     if encoding is None:
         return columns
     for name in ENCODED[1:]:

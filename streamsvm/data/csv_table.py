@@ -10,22 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.data.csv_parser import parse_table
-from streamsvm.data.csv_text import HEAD_BYTES, Block, read_blocks
+from streamsvm.data.csv_text import Block, OpenTable, look_at_first, open_table, parse_texts, read_blocks
 from streamsvm.data.csv_tokens import read_rows, read_tokens
-from streamsvm.data.odd_texts import POINT, explain_text
+from streamsvm.data.odd_texts import POINT, explain_text, has_texts, refuse_labels
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_encoder import Codes, TableEncoder
 from streamsvm.data.table_values import find_kind, read_column
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, show_name
-from streamsvm.data.values import Place, Vector, find_label_fault, has_number_labels, show_text, to_source_rows
+from streamsvm.data.values import TEXT, Place, Vector, has_number_labels, show_text, to_source_rows
 from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 from streamsvm.errors import InputError
 
@@ -39,7 +38,7 @@ class Cells:
     def __init__(self, layout: TableLayout, block: Block) -> None:
         self.layout, self._block = layout, block
         wanted = [*layout.features, *layout.vectors.values()]
-        found = _parse_fast(layout, block, wanted)
+        found = parse_texts(layout, block, wanted)
         found = self._parse_slowly(wanted) if found is None else found
         columns = [read_column(array, "", layout.where) for array in found]
         self.features = columns[: len(layout.features)]
@@ -73,36 +72,23 @@ class Cells:
         for role, column in self.vectors.items():
             place, coded = self._place(self.layout.vectors[role]), column.dictionary_encode()
             words, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy(zero_copy_only=False)
-            for k, word in enumerate(words if role in ("label", "sample_weight") else ()):
-                if fault := _find_fault(role, word, decimal):
-                    raise InputError(f"{place(int(np.argmax(codes == k)))}: {fault}")
+            if decimal == "," and role in ("label", "sample_weight"):
+                _refuse_points(words, codes, place)
+            if role == "label":
+                refuse_labels(words, codes, place, self.layout.label_kind, decimal)
+                numbers = False if self.layout.label_kind == TEXT else numbers
             values = np.array(words, object) if role == "index" else read_tokens(role, words, numbers, decimal)
             found[role] = values[codes], place
         return found
 
 
-def _find_fault(role: str, word: str, decimal: str | None) -> str:
-    """Say why a text is no label or sample weight; return "" if it may be one."""
-    if decimal == "," and explain_text([word], decimal) == POINT:
-        return f"not a number: {show_text(word)!r}; these seem to be {POINT}"
-    return find_label_fault(word) if role == "label" else ""
-
-
-def _parse_fast(layout: TableLayout, block: Block, wanted: Sequence[int]) -> list[Any] | None:
-    """Return the columns as compiled code reads them; None if anything is irregular."""
-    pyarrow = import_pyarrow("pyarrow")
-    parsed = parse_table(block.text, block.n_lines, layout.delimiter, (), wanted, len(layout.names))
-    if parsed is None:
-        return None
-    columns = []
-    for cells, limits in parsed.words:
-        column = pyarrow.StringArray.from_buffers(len(parsed.X), *map(pyarrow.py_buffer, (limits, cells)))
-        try:
-            column.validate(full=True)
-        except pyarrow.ArrowInvalid:  # no UTF-8
-            return None
-        columns.append(column)
-    return columns
+def _refuse_points(words: Sequence[str], codes: Vector, place: Place) -> None:
+    """Raise InputError for a number with a point, where the comma is the decimal mark."""
+    for k, word in enumerate(words):
+        if explain_text([word], ",") == POINT:
+            raise InputError(
+                f"{place(int(np.argmax(codes == k)))}: not a number: {show_text(word)!r}; these seem to be {POINT}"
+            )
 
 
 def read_csv_table(
@@ -111,18 +97,23 @@ def read_csv_table(
     encoder: TableEncoder,
     block_bytes: int | None = None,
     threads: int = 2,
+    opened: OpenTable | None = None,
 ) -> Generator[SourceRows, None, None]:
     """Yield the rows of CSV text with the codes of their columns, as the encoder reads them; see csv_text.read_csv.
 
-    The first block decides the kinds of the columns. Raises InputError with FILE:LINE:COLUMN and reason.
+    The first 2 MiB decide the kinds of the columns. Raises InputError with FILE:LINE:COLUMN and reason.
     """
     names: tuple[str, ...] | None = None
     numbers: bool | None = None
     with unjoined_pool(threads, "csv") as pool:
         for path in map(str, paths):
             n_rows = 0
-            with closing(read_blocks(path, columns, names, block_bytes or BLOCK_BYTES)) as blocks:
-                for layout, rows in parse_blocks(_settle(blocks, encoder), encoder, pool, threads, numbers):
+            step = block_bytes or BLOCK_BYTES
+            cut = read_blocks(path, columns, names, step) if opened is None else opened.cut(step)
+            opened = None
+            with closing(cut):
+                blocks, numbers = _settle(cut, encoder, numbers, step)
+                for layout, rows in parse_blocks(blocks, encoder, pool, threads, numbers):
                     names = layout.names
                     if rows is not None:
                         numbers = has_number_labels(rows)
@@ -159,23 +150,38 @@ def parse_blocks(
         del rows, cells, codes, X  # before the next block is read
 
 
-def _settle(blocks: Iterator[tuple[TableLayout, Block]], encoder: TableEncoder) -> Iterator[tuple[TableLayout, Block]]:
-    """Yield the blocks, after the first of them has decided the kinds of the columns."""
-    for layout, block in blocks:
-        if not encoder.kinds:
-            cells = Cells(layout, block)
-            if cells.n_rows:
-                encoder.settle(layout, cells.features, cells.place)
-        yield layout, block
+def _settle(
+    blocks: Iterator[tuple[TableLayout, Block]], encoder: TableEncoder, numbers: bool | None, block_bytes: int
+) -> tuple[Iterator[tuple[TableLayout, Block]], bool | None]:
+    """Return the blocks, after the first of them have decided the kinds of the columns, and whether labels are numbers.
+
+    A block that is no table is refused in its turn, and decides nothing.
+    """
+    if encoder.kinds:
+        return blocks, numbers
+    first, blocks = look_at_first(blocks, block_bytes)
+    found = list[Cells]()
+    with suppress(InputError):
+        found += (cells for part in first if (cells := Cells(*part)).n_rows)
+    if found:
+        encoder.settle(first[0][0], [(cells.features, cells.place) for cells in found])
+    words = (
+        word for cells in found if "label" in cells.vectors for word in cells.vectors["label"].unique().to_pylist()
+    )
+    return blocks, False if has_texts(words, encoder.asked.decimal) else None
 
 
-def has_dates(paths: Sequence[str | Path], columns: Columns) -> bool:
-    """Tell whether the first rows of the first file have a column of dates among the features."""
-    if not paths or not Path(paths[0]).is_file():
+def has_dates(table: OpenTable | None, columns: Columns) -> bool:
+    """Tell whether the head of a table has a column of dates among the features, whose encoding is not known."""
+    if table is None or columns.features is not None or not _DATE.search(table.rows):
         return False
-    try:
-        with closing(read_blocks(str(paths[0]), columns, None, HEAD_BYTES)) as blocks:
-            layout, block = next(blocks)
-            return bool(_DATE.search(block.text)) and "date" in map(find_kind, Cells(layout, block).features)
-    except (InputError, StopIteration):  # reading the file reports it
-        return False
+    with suppress(InputError):  # reading the table reports it
+        return "date" in map(find_kind, Cells(table.layout, table.take_head()).features)
+    return False
+
+
+def find_dates(path: str, columns: Columns) -> bool:
+    """Tell whether the head of a file has a column of dates; see `has_dates`."""
+    with suppress(InputError), open_table(path, columns, None) as table:
+        return has_dates(table, columns)
+    return False

@@ -11,7 +11,7 @@ import io
 from codecs import BOM_UTF8
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -24,25 +24,26 @@ from streamsvm.data.csv_header import HEADERS, choose_delimiter, read_header, sk
 from streamsvm.data.csv_parser import MOST_CELL_BYTES, count_line_ends, parse_table
 from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
 from streamsvm.data.csv_tokens import LONG_CELL, OPEN_CELL, read_rows, read_tokens, refuse_token
-from streamsvm.data.odd_texts import is_gap, is_text
+from streamsvm.data.odd_texts import find_label_fault, has_texts, is_gap, is_text
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, lay_out, show_name
 from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
 from streamsvm.data.values import (
     MOST_LABEL_CHARACTERS,
+    TEXT,
     Place,
     Vector,
-    find_label_fault,
     has_number_labels,
     parse_number,
     round_to_float32,
     to_source_rows,
 )
-from streamsvm.data.work_ahead import unjoined_pool, work_ahead
+from streamsvm.data.work_ahead import look_ahead, unjoined_pool, work_ahead
 from streamsvm.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28
 HEAD_BYTES = 1 << 16  # of the text, from which delimiter and header are guessed
+DECIDING_BYTES = 2 << 20  # of the rows, which decide the kinds of the columns and of the labels
 MOST_QUOTED_BYTES = 4 * MOST_CELL_BYTES  # of a quoted value: UTF-8 has up to four bytes for a character
 MOST_LABEL_BYTES = 1 << 26  # of the labels that are parsed together
 LOOKED_AT_ROWS = 10_000  # rows of the block that are looked through for missing values before a fault is told
@@ -66,26 +67,33 @@ class _Cells:
 
 
 def read_csv(
-    paths: Sequence[str | Path], columns: Columns, block_bytes: int = 8 << 20, threads: int = 2
+    paths: Sequence[str | Path],
+    columns: Columns,
+    block_bytes: int = 8 << 20,
+    threads: int = 2,
+    opened: OpenTable | None = None,
 ) -> Generator[SourceRows, None, None]:
     """Yield the rows of CSV or TSV text, plain or compressed (.gz, .bz2, .xz); "-" is standard input.
 
     Lines end at LF, CR LF or CR. The first row names the columns if it is a header (see csv_header); otherwise the
     columns are "1", "2", ... Commas separate the columns of .csv and tabs those of .tsv; for other names, and where
     this gives one column only, the first row tells whether it is comma, tab, semicolon or bar. Labels are numbers if
-    all labels of the first block are. A block has about `block_bytes` of text; one of `threads` parses it, and at most
+    all labels of the first 2 MiB are. A block has about `block_bytes` of text; one of `threads` parses it, and at most
     `threads + 1` of them are in memory. Raises InputError with FILE:LINE:COLUMN (from 1) and reason, or FILE and
     reason, after the rows of the blocks before.
     """
     import_pyarrow("pyarrow")
-    if columns.header not in HEADERS:
-        raise InputError(f"header {columns.header!r}: choose from {', '.join(HEADERS)}")
     names: tuple[str, ...] | None = None
     numbers: bool | None = None
     with unjoined_pool(threads, "csv") as pool:
         for path in map(str, paths):
             n_rows = 0
-            with closing(read_blocks(path, columns, names, block_bytes)) as blocks:
+            cut = read_blocks(path, columns, names, block_bytes) if opened is None else opened.cut(block_bytes)
+            opened = None
+            with closing(cut):
+                first, blocks = look_at_first(cut, block_bytes)
+                numbers = False if numbers is None and any(map(_has_text_labels, first)) else numbers
+                del first
                 for layout, rows in parse_blocks(blocks, pool, threads, numbers):
                     names, numbers = layout.names, has_number_labels(rows)
                     n_rows += rows.n_rows
@@ -107,22 +115,23 @@ def parse_blocks(
         del block, cells  # before the next block is read
 
 
-def read_blocks(
-    path: str, columns: Columns, before: tuple[str, ...] | None, block_bytes: int
-) -> Generator[tuple[TableLayout, Block], None, None]:
-    """Yield whole rows of a text, about `block_bytes` at a time, and the layout of the table."""
-    try:
-        with open_text(path) as file:
-            head, ended = read_head(file)
-            if not head.strip():
-                return
-            delimiter = choose_delimiter(head, path, columns.sep)
-            names, start = read_header(head, ended, path, columns, delimiter)
-            layout = lay_out(names, path, columns, before, delimiter)
-            line, text = 1 + count_lines(head[:start]), bytearray()
-            for part in (io.BytesIO(head[start:]), file):
+@dataclass(frozen=True)
+class OpenTable:
+    """The text of a table, whose head is read. rows: the rows of the head, which begin at a line of the text."""
+
+    path: str
+    file: io.BufferedIOBase
+    layout: TableLayout
+    rows: bytes
+    line: int
+
+    def cut(self, block_bytes: int) -> Generator[tuple[TableLayout, Block], None, None]:
+        """Yield whole rows, about `block_bytes` at a time, and the layout of the table."""
+        layout, line, text = self.layout, self.line, bytearray()
+        try:
+            for part in (io.BytesIO(self.rows), self.file):
                 while len(text) < len(text := _read_on(part, text, block_bytes)):
-                    end, opened = find_last_end(text, delimiter, False)
+                    end, opened = find_last_end(text, layout.delimiter, False)
                     if end:
                         block, text = _cut(text, end, line)
                         yield layout, block
@@ -132,12 +141,49 @@ def read_blocks(
                         raise InputError(f"{layout.where}:{line}:1: {LONG_CELL}")
                     if len(text) > MAX_LINE_BYTES:
                         raise InputError(f"{layout.where}:{line}:1: line of more than {MAX_LINE_BYTES:,} bytes")
-        if find_last_end(text, delimiter, True)[1] is not None:
+        except READING_ERRORS as error:
+            raise InputError(f"{layout.where}: {explain_reading(error)}") from error
+        if find_last_end(text, layout.delimiter, True)[1] is not None:
             raise InputError(f"{layout.where}:{line}:1: {OPEN_CELL}")
         if text:
             yield layout, _cut(text, len(text), line)[0]
-    except READING_ERRORS as error:
-        raise InputError(f"{show_name(path)}: {explain_reading(error)}") from error
+
+    def take_head(self) -> Block:
+        """Return the rows of the head, without the last one if the text goes on there."""
+        end = find_last_end(self.rows, self.layout.delimiter, False)[0]
+        return _cut(bytearray(self.rows), end or len(self.rows), self.line)[0]
+
+
+@contextmanager
+def open_table(path: str, columns: Columns, before: tuple[str, ...] | None) -> Iterator[OpenTable | None]:
+    """Open the text of a table, and read its head; None if the text is blank. before: the columns of the file before.
+
+    Raises InputError if it cannot be opened, or its head is that of no table.
+    """
+    if columns.header not in HEADERS:
+        raise InputError(f"header {columns.header!r}: choose from {', '.join(HEADERS)}")
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(open_text(path))
+            head, ended = read_head(file)
+        except READING_ERRORS as error:
+            raise InputError(f"{show_name(path)}: {explain_reading(error)}") from error
+        table = None
+        if head.strip():
+            delimiter = choose_delimiter(head, path, columns.sep)
+            names, start = read_header(head, ended, path, columns, delimiter)
+            layout = lay_out(names, path, columns, before, delimiter)
+            table = OpenTable(path, file, layout, head[start:], 1 + count_lines(head[:start]))
+        yield table
+
+
+def read_blocks(
+    path: str, columns: Columns, before: tuple[str, ...] | None, block_bytes: int
+) -> Generator[tuple[TableLayout, Block], None, None]:
+    """Yield whole rows of a text, about `block_bytes` at a time, and the layout of the table."""
+    with open_table(path, columns, before) as table:
+        if table is not None:
+            yield from table.cut(block_bytes)
 
 
 def _cut(text: bytearray, end: int, line: int) -> tuple[Block, bytearray]:
@@ -171,6 +217,7 @@ def _read_on(file: io.BufferedIOBase, text: bytearray, n_bytes: int) -> bytearra
 
 def _take_rows(block: Block, cells: _Cells | None, layout: TableLayout, numbers: bool | None) -> Iterator[SourceRows]:
     """Yield the rows of a block: at once, or in parts if its labels are so long that together they take much memory."""
+    numbers = False if layout.label_kind == TEXT else numbers
     try:
         rows = None if cells is None else _check_cells(cells, layout, numbers)
         rows = rows or _parse_slowly(bytes(block.text[:-1]), block.line, layout, numbers)
@@ -202,7 +249,6 @@ def _require_short(labels: Iterable[str], n_rows: int) -> None:
 def _parse_fast(part: tuple[TableLayout, Block]) -> _Cells | None:
     """Parse a block by compiled code. Return None if it has no rows, or if anything in it is irregular."""
     layout, block = part
-    pyarrow = import_pyarrow("pyarrow")
     wanted = list(layout.vectors.values())
     parsed = parse_table(block.text, block.n_lines, layout.delimiter, layout.features, wanted, len(layout.names))
     if parsed is None:
@@ -211,14 +257,50 @@ def _parse_fast(part: tuple[TableLayout, Block]) -> _Cells | None:
     for role, (cells, limits) in zip(layout.vectors, parsed.words, strict=True):
         if role == "label" and np.diff(limits).max() > MOST_LABEL_CHARACTERS:
             return None
-        column = pyarrow.StringArray.from_buffers(len(parsed.X), *map(pyarrow.py_buffer, (limits, cells)))
-        try:
-            column.validate(full=True)
-        except pyarrow.ArrowInvalid:  # no UTF-8
+        column = _as_texts(len(parsed.X), cells, limits)
+        if column is None:
             return None
         coded = column.dictionary_encode()
         words[role] = coded.dictionary, coded.indices.to_numpy()
     return _Cells(parsed.X, words)
+
+
+def parse_texts(layout: TableLayout, block: Block, wanted: Sequence[int]) -> list[Any] | None:
+    """Return columns of a block as compiled code reads their texts; None if anything is irregular."""
+    parsed = parse_table(block.text, block.n_lines, layout.delimiter, (), wanted, len(layout.names))
+    if parsed is None:
+        return None
+    columns = [_as_texts(len(parsed.X), *words) for words in parsed.words]
+    return None if any(column is None for column in columns) else columns
+
+
+def _as_texts(n_rows: int, cells: Any, limits: Any) -> Any:
+    """Return parsed cells as a column of Arrow; None if some are not UTF-8."""
+    pyarrow = import_pyarrow("pyarrow")
+    column = pyarrow.StringArray.from_buffers(n_rows, *map(pyarrow.py_buffer, (limits, cells)))
+    try:
+        column.validate(full=True)
+    except pyarrow.ArrowInvalid:
+        return None
+    return column
+
+
+def look_at_first(
+    blocks: Iterator[tuple[TableLayout, Block]], block_bytes: int
+) -> tuple[list[tuple[TableLayout, Block]], Iterator[tuple[TableLayout, Block]]]:
+    """Return the blocks that decide the kinds of columns and labels, and an iterator of all blocks; see `look_ahead`.
+
+    Half of the bytes are enough, since a block ends with its last whole row. The head is less than a block.
+    """
+    enough = max(1, min(block_bytes, DECIDING_BYTES) // 2)
+    return look_ahead(blocks, lambda part: len(part[1].text) * bool(part[1].text.strip()), enough)
+
+
+def _has_text_labels(part: tuple[TableLayout, Block]) -> bool:
+    """Tell whether a label of a block is a text. A block that is irregular decides nothing."""
+    layout, block = part
+    labels = [j for role, j in layout.vectors.items() if role == "label"]
+    return any(has_texts(column.unique().to_pylist()) for column in parse_texts(layout, block, labels) or ())
 
 
 def _check_cells(cells: _Cells, layout: TableLayout, numbers: bool | None) -> SourceRows | None:
@@ -229,7 +311,7 @@ def _check_cells(cells: _Cells, layout: TableLayout, numbers: bool | None) -> So
         if values is None:
             tokens = words.to_pylist()
             if role == "label":
-                if any(map(find_label_fault, tokens)):
+                if any(find_label_fault(token, layout.label_kind) for token in tokens):
                     return None
                 _require_short(tokens, len(cells.X))
             values = read_tokens(role, tokens, numbers)
@@ -281,7 +363,7 @@ def _parse_slowly(text: bytes, line: int, layout: TableLayout, numbers: bool | N
         lines.append(at)
         for role, j in layout.vectors.items():
             tokens[role].append(row[j].strip())
-            if role == "label" and (fault := find_label_fault(row[j].strip())):
+            if role == "label" and (fault := find_label_fault(row[j], layout.label_kind)):
                 raise InputError(f"{layout.place(at, j)}: {fault}")
     if not lines:
         return None

@@ -7,6 +7,7 @@ imported when it is needed first, so that a line here costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,7 @@ from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 
 if TYPE_CHECKING:
+    from streamsvm.data.csv_text import OpenTable
     from streamsvm.data.source_rows import SourceRows
     from streamsvm.data.table_encoder import TableEncoder
     from streamsvm.data.tables import Columns
@@ -55,24 +57,28 @@ def _read_svmlight(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
 
 def _read_csv(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
     from streamsvm.data.csv_table import has_dates
-    from streamsvm.data.csv_text import read_csv
+    from streamsvm.data.csv_text import open_table, read_csv
 
-    if has_dates(paths, columns):
-        return _encode(_read_csv_codes)(paths, columns)
-    return read_csv(paths, columns, threads=default_threads())
+    with open_table(str(paths[0]), columns, None) as first:  # of standard input there is no second look
+        if has_dates(first, columns):
+            yield from _encode(partial(_read_csv_codes, opened=first))(paths, columns)
+        else:
+            yield from read_csv(paths, columns, threads=default_threads(), opened=first)
 
 
-def _read_csv_codes(paths: Paths, columns: Columns, encoder: TableEncoder) -> Iterator[SourceRows]:
+def _read_csv_codes(
+    paths: Paths, columns: Columns, encoder: TableEncoder, opened: OpenTable | None = None
+) -> Iterator[SourceRows]:
     from streamsvm.data.csv_table import read_csv_table
 
-    return read_csv_table(paths, columns, encoder, threads=default_threads())
+    return read_csv_table(paths, columns, encoder, threads=default_threads(), opened=opened)
 
 
 def _read_parquet(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
     from streamsvm.data.arrow_tables import has_dates
     from streamsvm.data.parquet import read_parquet
 
-    if has_dates(paths):
+    if columns.features is None and has_dates(paths):
         return _encode(_read_arrow("open_parquet"))(paths, columns)
     return read_parquet(paths, columns)
 
@@ -118,7 +124,7 @@ def _read_safetensors(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  
 
 
 ROLES = ("label", "qid", "sample_weight", "groups")
-ENCODED = ("drop", "index", "missing", "one_hot", "hash_bits")
+ENCODED = ("drop", "index", "missing", "one_hot", "hash_bits", "text", "date", "number")
 TABLE = (*ROLES, *ENCODED)
 
 

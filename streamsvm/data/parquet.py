@@ -17,7 +17,7 @@ from streamsvm.data.odd_texts import advise_on_table
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
-from streamsvm.data.table_values import is_number, is_text
+from streamsvm.data.table_values import is_number, is_text, read_labels
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
 from streamsvm.data.values import (
     Place,
@@ -222,8 +222,10 @@ def _read_batch(
         name = layout.names[j]
         column = batch.column(name)
         if role == "label":
-            column = column.cast("float64" if is_number(column.type) else "string")
-        vectors[role] = (column.to_numpy(zero_copy_only=False), place(name))
+            values = read_labels(column, place(name), layout.label_kind)
+        else:
+            values = column.to_numpy(zero_copy_only=False)
+        vectors[role] = values, place(name)
     return to_source_rows(X, vectors, names, numbers)
 
 

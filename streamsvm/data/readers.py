@@ -31,7 +31,7 @@ from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import list_files
 from streamsvm.data.tables import Columns
-from streamsvm.data.values import refuse_name
+from streamsvm.data.values import GIVEN, refuse_name
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
@@ -61,6 +61,9 @@ def ingest(
     missing: str | None = None,
     one_hot: str | Sequence[str] = (),
     hash_bits: int | None = None,
+    text: str | Sequence[str] = (),
+    date: str | Sequence[str] = (),
+    number: str | Sequence[str] = (),
     like: str | Path | None = None,
     columns: Columns | None = None,
     multi_label: bool = False,
@@ -114,10 +117,13 @@ def ingest(
         Columns of a table of which each category becomes a feature; "auto" is all columns of text.
     hash_bits : int, optional
         All other columns of text become 2^hash_bits features by a hash of their values.
+    text, date, number : str or list of str
+        Columns of a table that are of text, dates or numbers, by name or number; the first rows decide the others.
+        `text` may name the column of the labels: of its cells only an empty one is a missing label then.
     like : path, optional
         A dataset whose table was encoded; this table is encoded as that one was. So are rows that are appended.
     columns : Columns, optional
-        The roles of a table's columns, instead of `label` to `hash_bits`.
+        The roles of a table's columns, instead of `label` to `number`.
     multi_label : bool, default False
         Whether svmlight text has lists of labels, such as 1,3,7, of which each is a problem of its own.
     options : IngestOptions, optional
@@ -150,6 +156,9 @@ def ingest(
         missing=missing,
         one_hot=_list("one_hot", one_hot),
         hash_bits=hash_bits,
+        text=_list("text", text),
+        date=_list("date", date),
+        number=_list("number", number),
     )
     before = destination if chosen.append and not is_remote(destination) and Path(destination).exists() else like
     columns, vectors = name_columns(columns, {"sample_weight": sample_weight, "qid": qid, "groups": groups})
@@ -162,10 +171,10 @@ def ingest(
             refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
         scratch = None if is_remote(destination) else Path(destination).parent
         columns = recall_label(columns, paths, file_format, before)
-        pieces = open_files(paths, file_format, encode_as(columns, before), scratch)
+        pieces = open_files(paths, file_format, encode_as(columns, before, chosen.regression), scratch)
         name, expected_bytes = join_names(named), guess_bytes(paths)
     else:
-        pieces = _open_rows(source, vectors, columns, before)
+        pieces = _open_rows(source, vectors, columns, before, chosen.regression)
         name, expected_bytes = "X", _array_bytes(source)
     chosen = replace(chosen, label_column=columns.label, qid_column=columns.qid)
     with caught():
@@ -189,7 +198,7 @@ def _list(option: str, names: Any) -> tuple[str, ...]:
 
 
 def _open_rows(
-    source: Any, vectors: Mapping[str, Any], columns: Columns, before: str | Path | None
+    source: Any, vectors: Mapping[str, Any], columns: Columns, before: str | Path | None, regression: bool
 ) -> Iterator[SourceRows]:
     """Return rows in memory: those of a frame with their features, if columns are to be encoded, else numbers."""
     refuse_name(vectors["label"])
@@ -205,12 +214,12 @@ def _open_rows(
         source = iter(()) if first is None else chain([first], source)
         if columns == Columns() and before is None and not hasattr(first, "__arrow_c_stream__"):
             return read_blocks(source)
-        return open_frame(source, {}, encode_as(columns, before))
+        return open_frame(source, {}, encode_as(columns, before, regression))
     if is_frame(source, columns):
-        return open_frame(source, vectors, encode_as(columns, before))
+        return open_frame(source, vectors, encode_as(columns, before, regression))
     encoding = None if before is None else open_dataset(before).encoding
     if encoding is not None and has_columns(source, encoding.column_names):
-        return open_frame(source, vectors, encode_as(columns, before))
+        return open_frame(source, vectors, encode_as(columns, before, regression))
     if columns != Columns():
         raise InputError(
             "label, header, columns and the like are for files and frames: give the labels of rows in memory as y"
@@ -272,6 +281,7 @@ def open_frame(
     given = {role: values for role, values in vectors.items() if values is not None}
     named: dict[str, Any] = {role: f"({role})" for role in given}
     roles = replace(columns, **named, require_label=columns.label is not None)
+    roles = replace(roles, label_kind=GIVEN) if "label" in given else roles
     encoder = TableEncoder(roles)
     opened = partial(open_pieces, frame, {f"({role})": values for role, values in given.items()})
     return encode_rows(read_arrow(["X"], roles, encoder, opened), encoder, scratch, ["X"])

@@ -24,14 +24,19 @@ from streamsvm.urls import is_remote
 
 
 class RemoteFile(io.RawIOBase):
-    """An object that is read from its start to its end. Raises OSError, as a file on a disk does."""
+    """An object that is read as a file. Raises OSError, as a file on a disk does.
 
-    def __init__(self, url: str) -> None:
+    ahead: whether it is read from its start to its end, so that its bytes are requested ahead.
+    """
+
+    def __init__(self, url: str, ahead: bool = True) -> None:
         self._object: ObjectFile | None = None  # where the store refuses, the end of this object closes nothing
         self.url, self._position = url, 0
         self.n_bytes, self.e_tag = _ask_about(url)
         folder, _, name = url.rpartition("/")
-        self._object = ObjectFile(open_store(folder), name, self.n_bytes, [(0, self.n_bytes)], "file", self.e_tag)
+        self._object = ObjectFile(
+            open_store(folder), name, self.n_bytes, [(0, self.n_bytes)] * ahead, "file", self.e_tag
+        )
 
     def readable(self) -> bool:
         """Return True."""
@@ -48,6 +53,15 @@ class RemoteFile(io.RawIOBase):
         self._position += n_bytes
         return n_bytes
 
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a byte, counted from the start, from the position or from the end, and return its number."""
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.n_bytes}[whence]
+        return self._position
+
     def close(self) -> None:
         """Give up what has been requested."""
         if self._object is not None and not self.closed:
@@ -55,9 +69,12 @@ class RemoteFile(io.RawIOBase):
         super().close()
 
 
-def open_binary(path: str | Path) -> IO[bytes]:
-    """Open a file, or an object in a store, for reading from its start to its end. Raises OSError if it cannot be."""
-    return io.BufferedReader(RemoteFile(str(path)), RANGE_BYTES) if is_remote(path) else open(path, "rb")
+def open_binary(path: str | Path, ahead: bool = True) -> IO[bytes]:
+    """Open a file, or an object in a store, for reading. Raises OSError if it cannot be.
+
+    ahead: whether it is read from its start to its end.
+    """
+    return io.BufferedReader(RemoteFile(str(path), ahead), RANGE_BYTES) if is_remote(path) else open(path, "rb")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from streamsvm.data.checks import check_targets
 from streamsvm.data.label_lists import LabelLists
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import as_matrix
+from streamsvm.data.values import parse_number, show_text
 from streamsvm.errors import InputError, NeedsOptionError
 from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.nonzeros import count_nonzeros
@@ -56,7 +57,9 @@ class Survey:
             self.labels.update(np.unique(rows.labels.values).tolist(), map(float, rows.labels.known or ()))
         elif rows.labels is not None and self.regression:
             if rows.labels.dtype.kind != "f":
-                raise InputError(f"{name}: the label {str(rows.labels[0])[:40]!r} is a text; a target is a number")
+                i = next((i for i, label in enumerate(rows.labels) if parse_number(label) is None), 0)
+                shown, at = show_text(rows.labels[i]), self.n_rows + i + 1
+                raise InputError(f"{name}: the label {shown!r} of row {at:,} is a text; a target is a number")
             check_targets(rows.labels, name)
             vectors["target"] = rows.labels
         elif rows.labels is not None:

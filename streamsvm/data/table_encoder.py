@@ -14,10 +14,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.data.odd_texts import KNOWN_NUMBERS, advise_on_table, explain_text
-from streamsvm.data.table_values import find_kind, has_gaps, read_dates, read_hashes, read_numbers, read_words
+from streamsvm.data.odd_texts import advise_on_table, explain_kind, explain_text
+from streamsvm.data.table_values import (
+    find_kind,
+    has_gaps,
+    is_blank,
+    list_words,
+    read_dates,
+    read_hashes,
+    read_numbers,
+    read_words,
+)
 from streamsvm.data.tables import AUTO, Columns, TableLayout, find_column, list_near
-from streamsvm.data.values import FOR_MISSING, FOR_TEXT, Place, show_text
+from streamsvm.data.values import FOR_MISSING, Place, show_text
 from streamsvm.errors import InputError, NeedsOptionError, say_count
 from streamsvm.numeric.encoding import MOST_CATEGORIES, UNKNOWN, Column, Encoding
 from streamsvm.numeric.rows import F32, F64, I64
@@ -27,6 +36,7 @@ SEED = 0  # of the hash
 MANY_CATEGORIES = 100  # fewer may well be as many as there are rows
 
 Places = Callable[[int], Place]  # returns the places of the values of the k-th feature column
+FirstRows = Sequence[tuple[Sequence[Any], Places]]  # pieces of the columns of the first rows
 
 
 class Codes(NamedTuple):
@@ -86,7 +96,7 @@ class TableEncoder:
         zeros = np.zeros(n_columns), np.zeros(n_columns, np.int64)
         return TableEncoder(self.asked, self.names, self.kinds, known, {}, *zeros, pieces=[])
 
-    def settle(self, layout: TableLayout, arrays: Sequence[Any], places: Places) -> None:
+    def settle(self, layout: TableLayout, first: FirstRows) -> None:
         """Decide the kinds of the columns by the first rows. InputError for text that is to become nothing."""
         self.names = layout.feature_names
         self.sums, self.missing = np.zeros(len(self.names)), np.zeros(len(self.names), np.int64)
@@ -99,56 +109,65 @@ class TableEncoder:
         chosen = set()
         for name in () if self.asked.one_hot == AUTO else self.asked.one_hot:
             j = find_column(name, layout.names)
+            if layout.kinds.get(j, "text") != "text":
+                raise InputError(f"{layout.where}: column {name!r}: --one-hot and --{layout.kinds[j]} both name it")
             if j not in layout.features:
                 near = list_near(name, layout.feature_names)
                 raise InputError(
                     f"{layout.where}: column {name!r}, which is to be one-hot, is no feature of the table; {near}"
                 )
             chosen.add(layout.features.index(j))
-        found = [self._choose(k, array, k in chosen, places(k)) for k, array in enumerate(arrays)]
+        named = [layout.kinds.get(j) for j in layout.features]
+        found = ["one_hot" if k in chosen else self._choose(k, kind, first) for k, kind in enumerate(named)]
         if "text" in found:
-            self._refuse_texts(arrays, found, places)
+            self._refuse_texts(found, first)
         self.kinds, self.known = tuple(found), {k: {} for k, kind in enumerate(found) if kind == "one_hot"}
 
-    def _refuse_texts(self, arrays: Sequence[Any], kinds: Sequence[str], places: Places) -> None:
+    def _refuse_texts(self, kinds: Sequence[str], first: FirstRows) -> None:
         """Raise InputError for the first text in a column that is to become nothing, and tell of missing values."""
-        is_gap = [
-            self.asked.missing is None and has_gaps(array, kind if kind in ("number", "date") else "text")
-            for array, kind in zip(arrays, kinds, strict=True)
-        ]
+        readable = [kind if kind in ("number", "date") else "text" for kind in kinds]
         texts = [name for name, kind in zip(self.names, kinds, strict=True) if kind == "text"]
-        gaps = [name for name, told in zip(self.names, is_gap, strict=True) if told]
-        k = kinds.index("text")
-        read_numbers(arrays[k], places(k), self.asked.decimal, advise_on_table(texts, gaps))
+        gaps = [
+            self.names[k]
+            for k, kind in enumerate(readable)
+            if self.asked.missing is None and any(has_gaps(arrays[k], kind) for arrays, _ in first)
+        ]
+        k, advice = kinds.index("text"), advise_on_table(texts, gaps)
+        for arrays, places in first:
+            read_numbers(arrays[k], places(k), self.asked.decimal, advice)
+        raise NeedsOptionError(f"{first[0][1](k)(0)}: --text names the column; {advice}")
 
-    def _choose(self, k: int, array: Any, is_chosen: bool, place: Place) -> str:
-        if is_chosen:
-            return "one_hot"
-        kind = find_kind(array, self.asked.decimal)
+    def _choose(self, k: int, named: str | None, first: FirstRows) -> str:
+        """Return what becomes of a column. named: its kind, if the user names one."""
+        found = {find_kind(arrays[k], self.asked.decimal) for arrays, _ in first if not is_blank(arrays[k])}
+        kind = named or (found.pop() if len(found) == 1 else "text" if found else "number")
         if kind != "text":
             return kind
-        self._refuse_odd(k, array, place)
+        if named is None:
+            self._refuse_odd(k, first)
         if self.asked.one_hot == AUTO:
             return "one_hot"
         return "text" if self.asked.hash_bits is None else "hash"
 
-    def _refuse_odd(self, k: int, array: Any, place: Place) -> None:
+    def _refuse_odd(self, k: int, first: FirstRows) -> None:
         """Raise InputError for a column that would become categories, but whose texts seem to be numbers or dates."""
         if self.asked.one_hot != AUTO and self.asked.hash_bits is None:
             return
-        words = array.unique().drop_null().to_pylist()
+        words = {word: None for arrays, _ in first for word in list_words(arrays[k])}
         if odd := explain_text(words, self.asked.decimal):
-            odd_words = [word for word in words if explain_text([word], self.asked.decimal)]
-            first = next(i for i, word in enumerate(array.to_pylist()) if word in odd_words)
+            shown = next(word for word in words if explain_text([word], self.asked.decimal))
+            place, i = next(
+                (places(k), i) for arrays, places in first for i, each in enumerate(arrays[k]) if each.as_py() == shown
+            )
             raise NeedsOptionError(
-                f"{place(first)}: {show_text(array[first].as_py())!r} and all others seem to be {odd}; --one-hot "
+                f"{place(i)}: {show_text(shown)!r} and all others seem to be {odd}; --one-hot "
                 f"{show_text(self.names[k])} takes the column as categories all the same"
             )
 
     def read(self, arrays: Sequence[Any], places: Places) -> Codes:
         """Return the codes of some rows. Several threads may read at once. Raises InputError for a bad value."""
         X = np.empty((len(arrays[0]), len(arrays)), np.float32)
-        texts: dict[int, list[str]] = {}
+        texts, encoding = dict[int, list[str]](), self.asked.encoding
         if not len(X):  # perhaps before the first rows
             return Codes(X, texts)
         for k, (array, kind) in enumerate(zip(arrays, self.kinds, strict=True)):
@@ -157,11 +176,10 @@ class TableEncoder:
             elif kind == "hash":
                 X[:, k] = read_hashes(array, self.names[k], self.bits, self.seed)
             elif kind == "date":
-                X[:, k] = read_dates(array, places(k))
+                X[:, k] = read_dates(array, places(k), explain_kind(kind, encoding is not None))
             else:
-                remedy = FOR_TEXT if self.asked.encoding is None else KNOWN_NUMBERS
+                remedy = explain_kind(kind, encoding is not None)
                 X[:, k] = read_numbers(array, places(k), self.asked.decimal, remedy)
-        encoding = self.asked.encoding
         if (self.asked.missing if encoding is None else encoding.missing) is None:
             missing = np.isnan(X)
             if missing.any():

@@ -1,7 +1,7 @@
 """The values of a table's columns, which Arrow holds, as codes for an encoding (numeric.encoding).
 
 Columns of text are read as a file of text has them: blanks around a value are no part of it, an empty value is missing,
-and among numbers and dates so is each of MISSING_WORDS.
+and among numbers and dates so is each of `missing_words`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.odd_texts import explain_text
+from streamsvm.data.odd_texts import explain_text, refuse_labels
 from streamsvm.data.tables import import_pyarrow
 from streamsvm.data.values import (
-    FOR_TEXT,
-    MISSING_WORDS,
+    TARGET,
+    TEXT,
     Place,
+    Vector,
     find_feature_fault,
+    missing_words,
     parse_number,
     round_to_float32,
     show_text,
@@ -39,8 +41,8 @@ class Words(NamedTuple):
 
 
 @lru_cache
-def _missing_words() -> Any:
-    return import_pyarrow("pyarrow").array(MISSING_WORDS)
+def _missing_words(is_text: bool) -> Any:
+    return import_pyarrow("pyarrow").array(missing_words(is_text))
 
 
 def read_column(column: Any, name: str, where: str) -> Any:
@@ -73,6 +75,23 @@ def is_number(arrow_type: Any) -> bool:
     return any(is_kind(arrow_type) for is_kind in kinds)
 
 
+def read_labels(column: Any, place: Place, kind: str | None) -> Vector:
+    """Return a column of labels: numbers if it has a type of numbers or if they are targets, otherwise texts.
+
+    kind: see Columns.label_kind. Raises InputError for the first text that is no label.
+    """
+    if kind != TEXT and is_number(column.type):
+        numbers: Vector = _to_numpy(column.cast("float64"))
+        return numbers
+    coded = column.cast("string").dictionary_encode()
+    words = coded.dictionary.to_pylist()
+    codes = coded.indices.fill_null(len(words)).to_numpy()
+    refuse_labels(words, codes, place, kind, None)
+    values = [parse_number(word) for word in words] if kind == TARGET else words
+    found: Vector = np.array([*values, None], object)[codes]
+    return found
+
+
 def find_kind(column: Any, decimal: str | None = None) -> str:
     """Return "number", "date" or "text", as which all values of a column can be read. decimal: see Columns."""
     if not is_text(column):
@@ -83,16 +102,27 @@ def find_kind(column: Any, decimal: str | None = None) -> str:
     return "date" if _parse_dates(column) is not None else "text"
 
 
+def is_blank(column: Any) -> bool:
+    """Tell whether no value of a column is known, nor its type."""
+    known = _without_missing(column) if is_text(column) else column
+    return bool(known.null_count == len(known)) and (is_text(column) or str(column.type) == "null")
+
+
+def list_words(column: Any) -> list[str]:
+    """Return the different texts of a column in the order of their first rows, and none of another column."""
+    return list(column.unique().drop_null().to_pylist()) if is_text(column) else []
+
+
 def has_gaps(column: Any, kind: str) -> bool:
     """Tell whether values of a column are missing, which is of the kind that `find_kind` found."""
     known = _without_missing(column) if is_text(column) and kind != "text" else column
     return bool((_to_text(known) if kind == "text" else known).null_count)
 
 
-def read_numbers(column: Any, place: Place, decimal: str | None = None, remedy: str = FOR_TEXT) -> F32:
+def read_numbers(column: Any, place: Place, decimal: str | None, remedy: str) -> F32:
     """Return a column of numbers, nan where they are missing. Raises InputError for other values.
 
-    decimal: see Columns. remedy: what to do about a column of text.
+    decimal: see Columns. remedy: what to do about other values.
     """
     if is_text(column):
         values, bad = _parse_numbers(column, decimal)
@@ -104,7 +134,7 @@ def read_numbers(column: Any, place: Place, decimal: str | None = None, remedy: 
     elif is_number(column.type):
         values = _to_numpy(column.cast("float64", safe=False))
     else:
-        raise InputError(f"{place(0)}: a date, where the column was of numbers before")
+        raise NeedsOptionError(f"{place(0)}: a date; {remedy}")
     found = round_to_float32(values)
     infinite = np.isinf(found)
     if infinite.any():
@@ -113,17 +143,22 @@ def read_numbers(column: Any, place: Place, decimal: str | None = None, remedy: 
     return found
 
 
-def read_dates(column: Any, place: Place) -> F32:
-    """Return the days from 1970-01-01 to each date, nan where it is missing. Raises InputError for other values."""
+def read_dates(column: Any, place: Place, remedy: str) -> F32:
+    """Return the days from 1970-01-01 to each date, nan where it is missing. Raises InputError for other values.
+
+    remedy: what to do about other values.
+    """
     values = _parse_dates(column) if is_text(column) else None
     if not is_text(column):
         if is_number(column.type) and column.null_count < len(column):
-            raise InputError(f"{place(0)}: a number, where the column was of dates before")
+            raise NeedsOptionError(f"{place(0)}: a number; {remedy}")
         values = _to_days(column) if not is_number(column.type) else np.full(len(column), np.nan)
     if values is None:
         bad = next(i for i in range(len(column)) if _parse_dates(column.slice(i, 1)) is None)
         shown = show_text(column[bad].as_py())
-        raise InputError(f"{place(bad)}: not a date such as 2024-12-31 or 2024-12-31T23:59:59: {shown!r}")
+        raise NeedsOptionError(
+            f"{place(bad)}: not a date such as 2024-12-31 or 2024-12-31T23:59:59: {shown!r}; {remedy}"
+        )
     return round_to_float32(values)
 
 
@@ -157,15 +192,13 @@ def read_hashes(column: Any, name: str, bits: int, seed: int) -> F32:
 
 def _to_text(column: Any) -> Any:
     """Return a column as text, with nulls where it is empty."""
-    compute = import_pyarrow("pyarrow.compute")
-    text = column if is_text(column) else column.cast("string")
-    return compute.if_else(compute.equal(text, ""), None, text)
+    return _without_missing(column if is_text(column) else column.cast("string"), True)
 
 
-def _without_missing(column: Any) -> Any:
-    """Return a column of text with nulls for the words that stand for missing values."""
+def _without_missing(column: Any, is_words: bool = False) -> Any:
+    """Return a column of text with nulls for missing values. is_words: whether its values are texts."""
     compute = import_pyarrow("pyarrow.compute")
-    return compute.if_else(compute.is_in(column, value_set=_missing_words()), None, column)
+    return compute.if_else(compute.is_in(column, value_set=_missing_words(is_words)), None, column)
 
 
 def _parse_numbers(column: Any, decimal: str | None) -> tuple[npt.NDArray[np.float64] | None, int]:

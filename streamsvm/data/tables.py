@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.values import Vector, show_text
+from streamsvm.data.values import TARGET, TEXT, Vector, show_text
 from streamsvm.errors import InputError, NeedsOptionError
 from streamsvm.numeric.encoding import MISSING, MOST_BITS, Encoding
 
@@ -20,6 +20,7 @@ AUTO = ("auto",)  # of one_hot: all columns of text
 FILLED_BYTES = 128 << 10  # of the rows that columns are copied into together: they fit into the cache
 LEAST_FILLED_ROWS = 1024  # so that copies of parts of many columns are not too short
 LABEL_NAMES = {"label", "target", "class", "y"}
+KINDS_BY_HAND = ("text", "date", "number")
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a column that pandas adds to Parquet
 
 
@@ -59,6 +60,12 @@ class Columns:
         All other columns of text become 2^hash_bits features by their hash.
     encoding : Encoding, optional
         How the columns become features, if it is known, as that of a model is.
+    text, date, number : tuple of str
+        The columns of text, dates and numbers, whatever their first rows hold. The label may be one of `text`.
+    label_kind : {"text", "target", "given"}, optional
+        Whether labels are texts whatever they hold, numbers that a regression predicts, or values beside a frame.
+    read_label : bool
+        Whether labels are read. If not, the column of the labels is left out.
     """
 
     label: str | None = None
@@ -77,6 +84,11 @@ class Columns:
     one_hot: tuple[str, ...] = ()
     hash_bits: int | None = None
     encoding: Encoding | None = None
+    text: tuple[str, ...] = ()
+    date: tuple[str, ...] = ()
+    number: tuple[str, ...] = ()
+    label_kind: str | None = None
+    read_label: bool = True
 
     def __post_init__(self) -> None:
         """Raise InputError for a value that an option cannot have."""
@@ -95,18 +107,27 @@ class Columns:
     def needs_encoder(self) -> bool:
         """Whether more than the numbers of a table become features, or its rows have names."""
         asked = self.index, self.missing, self.hash_bits, self.encoding
-        return bool(self.one_hot) or self.decimal == "," or any(each is not None for each in asked)
+        return (
+            bool(self.one_hot or self.text or self.date or self.number)
+            or self.decimal == ","
+            or any(each is not None for each in asked)
+        )
 
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The columns of one table. `features` and `vectors`, by role, hold positions in `names`."""
+    """The columns of one table. `features` and `vectors`, by role, hold positions in `names`.
+
+    kinds: by position, of the columns whose kind the user names. label_kind: see Columns.
+    """
 
     where: str
     names: tuple[str, ...]
     features: tuple[int, ...]
     vectors: dict[str, int]
     delimiter: str
+    kinds: dict[int, str] = field(default_factory=dict)
+    label_kind: str | None = None
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -160,7 +181,32 @@ def lay_out(
     features = tuple(j for j in range(len(names)) if j not in taken) if chosen is None else chosen
     if not features:
         raise InputError(f"{where}: no feature columns; there are {_list(names)}")
-    return TableLayout(where, names, features, vectors, delimiter)
+    kinds = _find_kinds(names, where, columns, features, vectors.get("label"))
+    label_kind = TEXT if vectors.get("label") in kinds else columns.label_kind
+    if not columns.read_label:
+        vectors.pop("label", None)
+    return TableLayout(where, names, features, vectors, delimiter, kinds, label_kind)
+
+
+def _find_kinds(
+    names: tuple[str, ...], where: str, columns: Columns, features: Sequence[int], label: int | None
+) -> dict[int, str]:
+    """Return the kinds of columns that the user names, by position. InputError unless each is a feature of one kind."""
+    kinds: dict[int, str] = {}
+    for kind, name in ((each, name) for each in KINDS_BY_HAND for name in getattr(columns, each)):
+        j = find_column(name, names)
+        if j == -1:
+            raise InputError(f"{where}: column {name!r}, which --{kind} names, is missing; {list_near(name, names)}")
+        if kinds.setdefault(j, kind) != kind:
+            raise InputError(f"{where}: column {name!r}: --{kinds[j]} and --{kind} both name it; it has one kind")
+        if j == label and (kind != TEXT or columns.label_kind == TARGET):
+            raise InputError(
+                f"{where}: column {name!r} holds the labels, which --{kind} cannot name; --text takes labels as texts, "
+                "and --regression as numbers to be predicted: leave the other out"
+            )
+        if j not in (*features, label):
+            raise InputError(f"{where}: column {name!r}, which --{kind} names, is no feature of the table")
+    return kinds
 
 
 def find_column(name: str, names: Sequence[str]) -> int:

@@ -24,8 +24,8 @@ Place = Callable[[int], str]  # returns where the i-th value of a piece stands i
 NUMBER_KINDS = "biuf"  # the kinds of dtypes that are numbers: bool, int, unsigned int, float
 MOST_LABEL_CHARACTERS = 1000  # each label takes as much memory as the longest one read with it
 BOOLEANS = {"true": 1.0, "false": 0.0}
-# What stands for a missing number in tables: what pyarrow and pandas take for one, and the mark of the UCI repository.
-MISSING_WORDS = (
+# The spellings of pyarrow and pandas, and the mark of the UCI repository.
+_MISSING_WORDS = (
     "",
     "?",
     "NA",
@@ -44,11 +44,13 @@ MISSING_WORDS = (
 )
 FOR_MISSING = "ingest --missing mean|zero|indicator fills missing values in (missing=... in Python)"
 FOR_LABEL = "; training rows need labels: take this row out, and let `predict` give it one"
+TEXT, TARGET, GIVEN = "text", "target", "given"  # labels named by --text, or by --regression, or given as values
 FOR_TEXT = (
     "ingest --one-hot takes a column of text as categories, --hash as hashed features, --drop leaves it out "
     "(one_hot, hash_bits, drop in Python)"
 )
 NOT_UTF8 = "not UTF-8 text; `iconv -f LATIN1 -t UTF-8 OLD > NEW` converts a file, with the encoding that it has"
+FOR_MIXED = "; ingest --text COLUMN takes all labels of a table as texts (text='COLUMN' in Python)"
 LEAST_GROUP = -(2**62)  # groups that are texts have smaller numbers
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 _FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least float64 that rounds to an infinite float32
@@ -111,7 +113,12 @@ def show_text(text: object) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text)[:80])
 
 
-def find_label_fault(label: str) -> str:
+def missing_words(is_text: bool) -> tuple[str, ...]:
+    """Return the cells of a table that are missing values; in a column of text only the empty cell is."""
+    return ("",) if is_text else _MISSING_WORDS
+
+
+def find_text_fault(label: str) -> str:
     """Say why an array of texts cannot hold a label, or only at a high cost; return "" if it can."""
     if len(label) > MOST_LABEL_CHARACTERS:
         return f"label has {len(label):,} characters, more than {MOST_LABEL_CHARACTERS:,}"
@@ -188,10 +195,10 @@ def _settle_type(labels: Vector, place: Place, numbers: bool | None) -> Vector:
     _refuse(np.array([_is_missing(label) for label in labels]), labels, place, "label missing", FOR_LABEL)
     text = np.array([not isinstance(label, Real | np.bool_) for label in labels])
     for i in np.flatnonzero(text).tolist():
-        if fault := find_label_fault(str(labels[i])):
+        if fault := find_text_fault(str(labels[i])):
             raise InputError(f"{place(i)}: {fault}")
     if numbers:
-        _refuse(text, labels, place, "labels were numbers so far, this is text")
+        _refuse(text, labels, place, "labels were numbers so far, this is text", FOR_MIXED)
     return labels.astype(np.str_ if numbers is False or text.any() else np.float64)
 
 

@@ -8,6 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
+from streamsvm.errors import InputError
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -51,6 +53,28 @@ def work_ahead(
         yield _take_oldest(in_flight)
     if failure is not None:
         raise failure
+
+
+def look_ahead(items: Iterator[Item], count: Callable[[Item], int], enough: int) -> tuple[list[Item], Iterator[Item]]:
+    """Return the first items, which together count `enough` or are all, and an iterator of all items.
+
+    An InputError that taking them raises comes in its place: after all items before.
+    """
+    first, failure = list[Item](), list[InputError]()
+    try:
+        while sum(map(count, first)) < enough and (item := next(items, None)) is not None:
+            first.append(item)
+    except InputError as error:
+        failure.append(error)
+
+    def go_on(waiting: list[Item]) -> Iterator[Item]:
+        while waiting:
+            yield waiting.pop(0)  # nothing else holds it then
+        if failure:
+            raise failure[0]
+        yield from items
+
+    return first, go_on(first.copy())
 
 
 def _take_oldest(in_flight: deque[tuple[Item, Future[Result]]]) -> tuple[Item, Result]:

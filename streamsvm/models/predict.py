@@ -48,7 +48,7 @@ def predict(
     file_format : str, optional
         The format of a file; by default its name tells the format.
     label : str, optional
-        The column of a table that holds labels, which is then no feature.
+        The column of a table that holds labels, which is then no feature. They are not read.
     overwrite : bool, default=False
         Whether an older .zarr folder of this name is replaced. The data themselves never are.
     header : {"auto", "yes", "no"}
@@ -85,6 +85,6 @@ def predict(
         refuse_inputs(out, [data])
     check_wanted(model, wanted)
     write = choose_writer(model, out, wanted, overwrite)
-    read_as = Columns(label=label, header=header, sep=sep, index=index, decimal=decimal)
+    read_as = Columns(label=label, header=header, sep=sep, index=index, decimal=decimal, read_label=False)
     scored = score(model, data, False, file_format, read_as)
     return write(predict_parts(model, scored, wanted))

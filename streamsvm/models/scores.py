@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm import interrupts
+from streamsvm.data.column_roles import choose_label_kind
 from streamsvm.data.formats import find_format, guess_format, has_known_ending
 from streamsvm.data.label_lists import LabelLists
 from streamsvm.data.open_dataset import open_dataset
@@ -33,7 +34,7 @@ from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix
 from streamsvm.problems.problem import Scored, read_truth
 from streamsvm.urls import is_remote
 
-READ_AS_IT_IS = Columns()
+READ_AS_IT_IS = Columns(read_label=False)
 OF_FILES = ("qid", "header", "sep", "index", "decimal")  # what has no effect on a dataset
 TEXT_OF_LISTS = "svmlight"  # the format whose labels are lists if the model was trained on such
 
@@ -164,6 +165,7 @@ def _choose_columns(
     encoding = model.encoding
     names = model.feature_names if encoding is None else encoding.column_names
     columns = replace(given, features=names, require_label=need_labels, encoding=encoding)
+    columns = replace(columns, label_kind=choose_label_kind(model.classes, not model.problem.has_classes))
     if encoding is not None and given.index is None:
         columns = replace(columns, index=encoding.index)
     kind = file_format or guess_format(path)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm.data import arrow_tables, csv_table
+from streamsvm.data.column_roles import encode_as
 from streamsvm.data.compilation import compile_ingest
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.destination import new_folder, remove_unfinished
@@ -111,6 +112,7 @@ def ingest_on_workers(
     """
     check_options(options)
     options = replace(options, label_column=columns.label, qid_column=columns.qid)
+    columns = encode_as(columns, None, options.regression)
     paths, name = [str(path) for path in list_files(sources)], join_names(sources)
     if scheduler is not None:  # its workers have folders of their own
         paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]
@@ -187,7 +189,7 @@ def _require_readable(
         raise InputError(f"{destination}: workers write new datasets only; {alone}")
     if columns.multi_label:
         raise InputError(f"{name}: workers read no lists of labels; {alone}")
-    dates = kind == "csv" and csv_table.has_dates(paths, columns)
+    dates = kind == "csv" and csv_table.find_dates(paths[0], columns)
     dates = dates or (kind == "parquet" and arrow_tables.has_dates(paths))
     return kind, kind != "svmlight" and (dates or columns.needs_encoder)
 

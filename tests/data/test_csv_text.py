@@ -90,7 +90,7 @@ BAD = [
     ('y,a\n"u\nv",1\nw,oops\n', "4:2: column a: not a number: 'oops'"),
     ("y,a\n0,1\n,2\n", "3:1: column y: label missing"),
     ("y,a\nu,1\n ,2\n", "3:1: column y: label missing"),
-    ("y,a\n0,1\nnan,2\n", "3:1: column y: label missing or not finite: nan"),
+    ("y,a\n0,1\nnan,2\n", "3:1: column y: label missing: nan"),
     ("y,a\n1,True\n1,\n", "3:2: column a: empty (missing value)"),
     ("7\nx\n", "2:1: column 1: not a number: 'x'"),
 ]
