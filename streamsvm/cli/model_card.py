@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ def write_card(model: Model, path: str | Path, measured: dict[str, Any] | None =
     """Return the card of a model. path: its run or its file. measured: what `evaluate` tells of it on `data`."""
     run = Path(path) if Path(path).is_dir() else Path(path).parent
     settings, result = _read(run / "settings.json"), _read(run / "result.json")
-    if result.get("model_sha256") != sha256(model.to_bytes()).hexdigest():  # these files are of another model
+    if result.get("model_sha256") != model.sha256:  # these files are of another model
         settings, result = {}, {}
     facts = model._list_facts()
     sections = {

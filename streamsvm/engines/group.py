@@ -51,6 +51,10 @@ class Pins:
     allowed: set[int] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def allows(self, index: int) -> bool:
+        """Tell whether this chunk may be kept."""
+        return self.allowed is None or index in self.allowed
+
     def keep_only(self, allowed: set[int]) -> None:
         """Keep these chunks only from now on, and let go of all others."""
         with self.lock:
@@ -200,18 +204,19 @@ def load_or_pin(source: RowSource, index: int, pins: Pins) -> Rows | None:
     """Return chunk `index` in memory, and keep it if there is room; None if the chunk is to be streamed."""
     size = kept_bytes(source.chunk_bytes(index))
     with pins.lock:
-        if index in pins.chunks:
-            return pins.chunks[index]
-        may_be_kept = source.on_disk and (pins.allowed is None or index in pins.allowed)
-        room = may_be_kept and pins.held_bytes + size <= pins.limit_bytes
+        kept = pins.chunks.get(index)  # those of another object's lock, where they are shared
+        if kept is not None:
+            return kept
+        room = source.on_disk and pins.allows(index) and pins.held_bytes + size <= pins.limit_bytes
         pins.held_bytes += size if room else 0
     if source.streams and not room:
         return None
     unused = size if room else 0
     try:
         rows = source.read(index)
-        if room and pins.chunks.setdefault(index, rows) is rows:
-            unused -= kept_bytes(rows.nbytes)
+        with pins.lock:
+            if room and pins.allows(index) and pins.chunks.setdefault(index, rows) is rows:
+                unused -= kept_bytes(rows.nbytes)
         return rows
     finally:  # all of the room is given back if the chunk is damaged, or a task of an abandoned pass has just kept it
         with pins.lock:

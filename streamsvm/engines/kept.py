@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from streamsvm.data.source import RowSource
@@ -25,6 +26,7 @@ Load = Callable[[], object]  # a function, importable by name, that loads the ke
 _kept: dict[tuple[str, str, str], Pins] = {}  # by the engine's name, the worker's address and the rows' fingerprint
 _kept_states: dict[tuple[str, str], KeptStates] = {}  # by the engine's name and the worker's address
 _closed: deque[str] = deque(maxlen=1000)  # engines whose last tasks may still be under way, or even begin
+_lock = Lock()  # a task that has found its engine open keeps nothing once that is closed
 
 
 def load_nothing() -> None:
@@ -60,23 +62,26 @@ def find_pins(source: RowSource, terms: Terms, worker: Worker) -> Pins:
 
     A worker with less memory than was planned for keeps fewer of them.
     """
-    if terms.engine in _closed:
-        return Pins(0)
     limit_bytes = int(worker.memory_manager.memory_limit or terms.budget_bytes)
     room = max(0, terms.pin_bytes - max(0, terms.budget_bytes - limit_bytes))
-    return _kept.setdefault((terms.engine, worker.address, source.fingerprint), Pins(room))
+    with _lock:
+        if terms.engine in _closed:
+            return Pins(0)
+        return _kept.setdefault((terms.engine, worker.address, source.fingerprint), Pins(room))
 
 
 def find_states(terms: Terms, worker: Worker) -> KeptStates:
     """Return the numbers of rows that a worker of this process keeps for an engine: none if it is closed."""
-    if terms.engine in _closed:
-        return KeptStates(0)
-    return _kept_states.setdefault((terms.engine, worker.address), KeptStates(terms.state_bytes))
+    with _lock:
+        if terms.engine in _closed:
+            return KeptStates(0)
+        return _kept_states.setdefault((terms.engine, worker.address), KeptStates(terms.state_bytes))
 
 
 def release_pins(engine: str, dask_worker: Worker) -> None:
     """Free what a worker keeps for an engine, which is closed. Tasks of it that begin later keep nothing."""
-    _closed.append(engine)
-    for key in [key for key in _kept if key[:2] == (engine, dask_worker.address)]:
-        del _kept[key]
-    _kept_states.pop((engine, dask_worker.address), None)
+    with _lock:
+        _closed.append(engine)
+        for key in [key for key in _kept if key[:2] == (engine, dask_worker.address)]:
+            del _kept[key]
+        _kept_states.pop((engine, dask_worker.address), None)

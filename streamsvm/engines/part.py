@@ -75,10 +75,14 @@ class Part:
         return [(one.start, one.stop) for one in self.ranges]
 
 
-@dataclass
+@dataclass(eq=False)
 class UnderWay:
-    """A task that a worker of this process carries out. waiting: the groups that it has not begun."""
+    """A task that a worker of this process carries out. waiting: the groups that it has not begun.
 
+    Workers of one process may carry out a task of one key at the same time: when one is given up and lives on.
+    """
+
+    key: str
     name: str
     worker: str
     waiting: deque[int]
@@ -114,7 +118,7 @@ class UnderWay:
             return left
 
 
-_under_way: dict[str, UnderWay] = {}
+_under_way: set[UnderWay] = set()
 _done_rows: dict[str, tuple[str, int]] = {}  # by worker: its latest pass, and the rows that it has added in it
 _lock = Lock()
 
@@ -133,8 +137,10 @@ def add_part(data: tuple[RowSource, Groups], work: Pass, part: Part) -> list[Sub
     require_data(source, worker)
     combine, is_stopped = partial(combine_partials, scan=work.scan), watch_task()
     pins, states = _find_room(source, groups, work, part, worker)
-    task = UnderWay(work.name, worker.address, deque(k for one in part.ranges for k in one))
-    _under_way[key], worker.metrics[DONE_ROWS] = task, tell_done_rows
+    task = UnderWay(key, work.name, worker.address, deque(k for one in part.ranges for k in one))
+    worker.loop.add_callback(worker.metrics.setdefault, DONE_ROWS, tell_done_rows)  # that thread goes through them
+    with _lock:
+        _under_way.add(task)
     found: list[Subtree] = []
     try:
         while (k := task.take()) is not None:
@@ -146,7 +152,8 @@ def add_part(data: tuple[RowSource, Groups], work: Pass, part: Part) -> list[Sub
             _note_rows(task, count_rows(source, groups[k]))
         return found
     finally:
-        del _under_way[key]
+        with _lock:
+            _under_way.remove(task)
 
 
 def watch_task() -> Callable[[], bool]:
@@ -156,7 +163,8 @@ def watch_task() -> Callable[[], bool]:
     tasks, key, told = get_worker().state.tasks, get_worker().get_current_task(), list[bool]()
 
     def is_stopped() -> bool:
-        if not told and (key not in tasks or tasks[key].state == "cancelled"):
+        task = tasks.get(key)  # the thread of the worker's event loop may remove it at any time
+        if not told and (task is None or task.state == "cancelled"):
             told.append(True)
         return bool(told)
 
@@ -186,14 +194,18 @@ def _cut_by_row(source: RowSource, groups: Groups, part: Part, k: int) -> tuple[
 
 def give_away(name: str, n_groups: int, dask_worker: Worker) -> range | None:
     """Return groups of the pass with this name that this worker has not begun and leaves to another one."""
-    tasks = [task for task in list(_under_way.values()) if (task.name, task.worker) == (name, dask_worker.address)]
+    tasks = _list_under_way(name, dask_worker)
     return max(tasks, key=lambda task: len(task.waiting)).give_away(n_groups) if tasks else None
 
 
 def leave_groups(name: str, dask_worker: Worker) -> dict[str, list[int]]:
     """Return the groups that the tasks of this worker in the pass with this name leave to other tasks, by task."""
-    tasks = list(_under_way.items())
-    return {key: task.leave() for key, task in tasks if (task.name, task.worker) == (name, dask_worker.address)}
+    return {task.key: task.leave() for task in _list_under_way(name, dask_worker)}
+
+
+def _list_under_way(name: str, dask_worker: Worker) -> list[UnderWay]:
+    with _lock:
+        return [task for task in _under_way if (task.name, task.worker) == (name, dask_worker.address)]
 
 
 def _note_rows(task: UnderWay, n_rows: int) -> None:

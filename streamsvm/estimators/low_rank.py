@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterator
@@ -55,7 +54,6 @@ def train_on_features(svc: Any, X: Any, y: Any, sample_weight: Any) -> Result:
         read_bytes=result.read_bytes + read,
         projected_memory_bytes=max(projected, result.projected_memory_bytes),
         n_features=model.n_features,
-        model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
     )
 
 

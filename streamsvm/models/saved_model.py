@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -117,7 +119,14 @@ class SavedModel(Shown, ABC):
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the model's file, which are equal for equal models."""
-        return pack_arrays(self.to_arrays())
+        packed = pack_arrays(self.to_arrays())
+        vars(self)["sha256"] = hashlib.sha256(packed).hexdigest()  # whoever writes the file tells it, too
+        return packed
+
+    @cached_property
+    def sha256(self) -> str:
+        """Return the SHA-256 of the bytes of the model's file, in hexadecimal digits."""
+        return hashlib.sha256(pack_arrays(self.to_arrays())).hexdigest()
 
     def save(self, path: str | Path) -> None:
         """Write the model's file, wholly or not at all."""

@@ -12,7 +12,6 @@ computes D from the rest.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -81,8 +80,7 @@ def count_problems(model: Model) -> int:
 
 
 def _describe(model: Model, source: RowSource) -> dict[str, Any]:
-    sha256 = hashlib.sha256(model.to_bytes()).hexdigest()
-    return {"model_sha256": sha256, "fingerprint": source.fingerprint, "n_rows": source.n_rows}
+    return {"model_sha256": model.sha256, "fingerprint": source.fingerprint, "n_rows": source.n_rows}
 
 
 def _read_about(text: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ more than MOST_SCORES scores a regular part of the rows is taken.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import operator
 from collections.abc import Sequence
@@ -181,8 +180,7 @@ def put_calibration(trained: Result, found: Calibrated, passes: int) -> Result:
     known = {way.key for way in CALIBRATIONS.values()}
     info = {name: value for name, value in trained.model.info.items() if name not in known}
     model = replace(trained.model, info={**info, **found.stored})
-    sha256 = hashlib.sha256(model.to_bytes()).hexdigest()
-    return replace(trained, model=model, passes=passes, model_sha256=sha256, calibration=found.measured)
+    return replace(trained, model=model, passes=passes, calibration=found.measured)
 
 
 def _find_step(source: RowSource, n_scores: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -174,8 +173,9 @@ class Training:
             line["eval_score"] = self.eval_set.measure(self._make_model(step.state))
         if self.run:
             self.run.record(line)
-        status = step.status or self._limit(line)
-        self.state, self.history, self.status = step.state, [*self.history, line], status
+        self.state = step.state
+        self.history.append(line)
+        self.status = step.status or self._limit(line)
         self._save()  # whatever the listener does, the step is kept
         if self.listener(Event(line, self.plan, self.status, self._make_last_model)) is True and not self.status:
             self.status = "early_stop"
@@ -190,7 +190,7 @@ class Training:
         gap = line["relative_gap"]
         if self.enough is not None and gap is not None and gap <= self.enough:
             return "early_stop"
-        if self.eval_set is not None and self.eval_set.has_waited(self._list_eval_scores(line)):
+        if self.eval_set is not None and self.eval_set.has_waited(self._list_eval_scores()):
             return "early_stop"
         if self.options.max_passes is not None and line["passes"] >= self.options.max_passes:
             return "pass_limit"
@@ -198,10 +198,9 @@ class Training:
             return "time_limit"
         return ""
 
-    def _list_eval_scores(self, *more: dict[str, Any]) -> list[float]:
-        """Return the measures of the steps on held-out rows, and of these lines that are not among the steps yet."""
-        lines = self.history + [line for line in more if line not in self.history]
-        return [line["eval_score"] for line in lines if "eval_score" in line]
+    def _list_eval_scores(self) -> list[float]:
+        """Return the measures of the steps on held-out rows."""
+        return [line["eval_score"] for line in self.history if "eval_score" in line]
 
     def _is_late(self) -> bool:
         return self.options.max_seconds is not None and self._seconds() >= self.options.max_seconds
@@ -238,10 +237,9 @@ class Training:
             n_rows=self.source.n_rows,
             n_features=self.source.n_features,
             n_support_vectors=model.dual_coef.shape[-1] if isinstance(model, KernelModel) else None,
-            model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
             arithmetic=self._list_arithmetic(),
             problems=name_problems(report.problems, self.source.classes),
-            history=self.history,
+            history=list(self.history),
         )
 
     def _explain(self, report: Report) -> str:

@@ -88,11 +88,15 @@ class Result(Shown):
     n_rows: int
     n_features: int
     n_support_vectors: int | None
-    model_sha256: str
     arithmetic: list[dict[str, str]]
     problems: list[dict[str, Any]]
     history: list[dict[str, Any]]
     calibration: dict[str, Any] | None = None
+
+    @property
+    def model_sha256(self) -> str:
+        """The SHA-256 of the model's file."""
+        return str(self.model.sha256)
 
     def _list_facts(self) -> dict[str, str | None]:
         peak, projected = format_bytes(self.peak_memory_bytes), format_bytes(self.projected_memory_bytes)
@@ -117,6 +121,7 @@ class Result(Shown):
     def as_json(self) -> dict[str, Any]:
         """Return the result without model and history: the object that `train --json` prints."""
         told = {name: value for name, value in vars(self).items() if name not in ("model", "history")}
+        told["model_sha256"] = self.model_sha256
         gaps = sum_up_gaps(self.problems)
         return told if gaps is None else {**told, "gaps": gaps}
 

@@ -165,8 +165,8 @@ def train(
                     if run:
                         run.settle(describe(source, options, fits[0]))
                 training = Training(source, options, fits[0], *opened, run, listener, spent, eval_set=eval_set)
-                result = _carry_out(training, fits[1:], beside, keep_dual)
-            return _finish(run, result, keep_beside)
+                result = _carry_out(training, fits[1:], beside)
+            return _finish(training, result, keep_beside, keep_dual)
 
 
 def set_up_group(
@@ -195,26 +195,26 @@ def _make_scratch(fit: Fit, owner: str) -> Iterator[str | None]:
         yield str(folder)
 
 
-def _carry_out(training: Training, others: Sequence[Fit], beside: Beside | None, keep_dual: bool) -> Result:
-    """Carry a training out, and write its dual point into the run's folder if it is to be kept."""
+def _carry_out(training: Training, others: Sequence[Fit], beside: Beside | None) -> Result:
+    """Carry a training out."""
     if training.fit.note:
         LOGGER.info(training.fit.note)
     if beside is None:
-        result = training.carry_out()
-    else:
-        result = training.carry_out(partial(beside.begin, fits=others), beside.complete)
-    if keep_dual and training.run:
-        write_dual_points(training.run.path, read_dual_points(training.state), result.model, training.source)
-    return result
+        return training.carry_out()
+    return training.carry_out(partial(beside.begin, fits=others), beside.complete)
 
 
-def _finish(run: RunFolder | None, result: Result, keep_beside: KeepBeside | None) -> Result:
-    """Write the model and the result, with which the run in a folder is complete, and return the result."""
+def _finish(training: Training, result: Result, keep_beside: KeepBeside | None, keep_dual: bool) -> Result:
+    """Write what is kept, and then the model and the result, with which the run in a folder is complete."""
+    run = training.run
     if run is None:
         return result
     if keep_beside is not None and result.status != "interrupted":
         result = keep_beside(run.path, result)
-    run.finish(result.model.to_bytes(), result.as_json())
+    packed = result.model.to_bytes()  # once: the other files tell its SHA-256
+    if keep_dual:
+        write_dual_points(run.path, read_dual_points(training.state), result.model, training.source)
+    run.finish(packed, result.as_json())
     return result
 
 

@@ -153,7 +153,7 @@ def add_until_looked_at(looks: Path, trace: Trace, rows: Rows) -> None:
 
 def test_a_task_keeps_its_next_group() -> None:
     """So a task that was asked before it has begun does not end without a group."""
-    task = UnderWay("pass", "worker", deque([3, 4, 5]))
+    task = UnderWay("task", "pass", "worker", deque([3, 4, 5]))
     assert task.leave() == [4, 5]
     assert task.leave() == []
     assert [task.take(), task.take()] == [3, None]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from streamsvm.data.source import RowSource
-from streamsvm.engines.kept import Terms, find_pins, release_pins
+from streamsvm.engines import kept
+from streamsvm.engines.group import Pins, load_or_pin
+from streamsvm.engines.kept import Terms, find_pins, find_states, release_pins
+from tests.engines.interleaving import ToldLock
 
 
 @pytest.mark.parametrize(("limit_bytes", "room"), [(None, 300), (1500, 300), (1000, 300), (800, 100), (600, 0)])
@@ -21,3 +25,59 @@ def test_a_worker_that_joins_with_less_memory_keeps_less(
     assert find_pins(sources["dense"], terms, worker).limit_bytes == room
     release_pins(terms.engine, worker)
     assert find_pins(sources["dense"], terms, worker).limit_bytes == 0
+
+
+class SlowWorker:
+    """A worker whose engine another thread closes while a task asks for the worker's address."""
+
+    def __init__(self, lock: ToldLock, pool: ThreadPoolExecutor, engine: str) -> None:
+        self.memory_manager = SimpleNamespace(memory_limit=None)
+        self.lock, self.pool, self.engine, self.closing = lock, pool, engine, list[Future[None]]()
+
+    @property
+    def address(self) -> str:
+        if not self.closing:
+            other: Any = SimpleNamespace(address="tcp://a:1")
+            self.closing.append(self.lock.begin(self.pool, lambda: release_pins(self.engine, other)))
+        return "tcp://a:1"
+
+
+@pytest.mark.parametrize("of_states", [True, False])
+def test_what_is_closed_meanwhile_does_not_come_back(
+    of_states: bool, sources: dict[str, RowSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, terms = ToldLock(), Terms(f"closed-{of_states}", 300, 1000)
+    monkeypatch.setattr(kept, "_lock", lock, raising=False)
+    with ThreadPoolExecutor(1) as pool:
+        worker: Any = SlowWorker(lock, pool, terms.engine)
+        assert find_states(terms, worker) if of_states else find_pins(sources["dense"], terms, worker)
+        worker.closing[0].result(60)
+    assert not [key for key in (*kept._kept, *kept._kept_states) if key[0] == terms.engine]
+
+
+class Vanishing(dict[int, Any]):
+    """Chunks of which each is let go of by its owner as soon as another task has looked whether it is there."""
+
+    def __contains__(self, index: object) -> bool:
+        return self.pop(index, None) is not None  # type: ignore[call-overload]
+
+
+def test_a_chunk_of_another_task_may_be_let_go_of_while_it_is_taken(sources: dict[str, RowSource]) -> None:
+    rows = sources["dense"].read(0)
+    assert load_or_pin(sources["dense"], 0, Pins(0, Vanishing({0: rows}))) is rows
+
+
+def test_a_chunk_that_comes_too_late_is_not_kept(
+    sources: dict[str, RowSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is read, the groups of this worker become those of another one."""
+    source, pins = sources["dense"], Pins(1 << 30)
+    read = type(source).read
+
+    def read_late(self: RowSource, index: int) -> Any:
+        pins.keep_only(set())
+        return read(self, index)
+
+    monkeypatch.setattr(type(source), "read", read_late)
+    assert load_or_pin(source, 0, pins) is not None
+    assert (pins.chunks, pins.held_bytes) == ({}, 0)

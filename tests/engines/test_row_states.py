@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event, Lock, get_ident
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from streamsvm.numeric.rows import F64, Rows
 from streamsvm.requests import All, Change, RowState, Scan, Solver, Step
 from tests.conftest import make_problem
 from tests.engines.contract import join_numbers, list_scan
+from tests.engines.interleaving import ToldLock
 from tests.engines.scans import add_features, begin_numbers, list_numbers, square_numbers
 
 ROWS = [Rows(start, np.ones((10, 3), np.float32)) for start in (0, 10, 20)]
@@ -80,21 +80,6 @@ class SlowDict(dict[str, Any]):
         return found
 
 
-class ToldLock:
-    """A lock that tells when another thread asks for it."""
-
-    def __init__(self) -> None:
-        self.lock, self.owner, self.is_asked = Lock(), get_ident(), Event()
-
-    def __enter__(self) -> None:
-        if get_ident() != self.owner:
-            self.is_asked.set()
-        self.lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.lock.release()
-
-
 @pytest.mark.parametrize("of_tiles", [True, False])
 def test_a_thread_that_begins_hides_no_numbers_from_others(of_tiles: bool) -> None:
     """Each thread moves the state to the end, as the one that was used last, while the others read its numbers."""
@@ -104,9 +89,7 @@ def test_a_thread_that_begins_hides_no_numbers_from_others(of_tiles: bool) -> No
     expected, readers = read(), []
 
     def meanwhile() -> None:
-        readers.append(pool.submit(read))
-        readers[0].add_done_callback(lambda _: lock.is_asked.set())
-        assert lock.is_asked.wait(60)
+        readers.append(lock.begin(pool, read))
 
     kept.lock, kept.tiles = lock, SlowDict(kept.tiles)  # type: ignore[assignment]
     kept.tiles.meanwhile = meanwhile  # type: ignore[attr-defined]
