@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -17,6 +18,8 @@ from streamsvm.numeric.kernel_codes import KERNELS, has_gamma
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
 
+LARGEST_DEGREE = 10**6  # a power of a kernel value above it is 0, 1 or infinite
+LEAST_COST = 1e-290  # The product of such a cost and a rounding error is still a normal float64.
 LARGEST_COST = 1e100  # The square of such a sum of costs times a feature of 1e38 is still finite in float64.
 
 BUDGET_SHARE = 4  # Resident rows get a quarter of the memory that is left, and their kernel columns another quarter.
@@ -107,11 +110,32 @@ class TrainOptions:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+def is_finite(value: Any) -> bool:
+    """Tell whether a value is a number that float64 holds, which 10**400 is not."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def check_numbers(options: TrainOptions) -> None:
-    """Raise InputError unless C and tol are positive and finite."""
+    """Raise InputError for an unsuitable number among C, tol, the limits and the seed."""
     for name, value in (("C", options.C), ("tol", options.tol)):
-        if not (isinstance(value, Real) and np.isfinite(value) and value > 0):
-            raise InputError(f"{name} is {value!r}; it must be positive and finite")
+        if not (is_finite(value) and value > 0):
+            raise InputError(f"{name} is {value!r:.40}; it must be positive and finite")
+    if options.C < LEAST_COST:
+        raise InputError(f"C is {options.C}; at least {LEAST_COST:.0e} can be computed with")
+    for name, limit in (("max_passes", options.max_passes), ("max_seconds", options.max_seconds)):
+        if limit is not None and not (isinstance(limit, Real) and limit >= 0):
+            raise InputError(f"{name} is {limit!r:.40}; a number of at least 0 is expected")
+    check_count("seed", options.seed, 0)
+
+
+def check_count(name: str, value: Any, least: int) -> int:
+    """Return a whole number that is given by this name. InputError for other values, and for less than `least`."""
+    if not (isinstance(value, Integral) and int(value) >= least):
+        raise InputError(f"{name} is {value!r:.40}; a whole number of at least {least} is expected")
+    return int(value)
 
 
 def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float, float]:
@@ -125,8 +149,9 @@ def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float
 def check_costs(source: RowSource, options: TrainOptions) -> None:
     """Raise InputError if the sum of all costs C * class_weight * sample_weight is too large to compute with."""
     sums = source.sum_weights()
-    if sums is None:
-        return
+    if sums is None:  # there are no labels
+        weight = source.column("sample_weight")
+        sums = np.array([source.n_rows if weight is None else weight.sum()], np.float64)
     factors = np.ones(len(sums))
     if options.class_weight != "balanced" and not source.has_label_sets:
         factors = _read_factors_or_ones(source, options)
@@ -210,8 +235,11 @@ def _read_factors(weights: Mapping[Any, float], classes: list[Any]) -> F64:
         codes = [code for code, known in enumerate(classes) if known == label or str(known) == str(label)]
         if not codes:
             raise InputError(f"class_weight names {label!r}; the classes are {list_labels(classes)}")
-        if not (np.isfinite(weight) and weight >= 0):
-            raise InputError(f"class_weight of {label} is {weight}; it must be finite and not negative")
+        if not (is_finite(weight) and (weight == 0 or weight >= LEAST_COST)):
+            raise InputError(
+                f"class_weight of {label} is {weight!r:.40}; it must be finite and not negative, and at least "
+                f"{LEAST_COST:.0e} if it is not 0"
+            )
         factors[codes] = weight
     return factors
 
@@ -235,12 +263,12 @@ def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
         gamma = 1.0
     elif gamma == "auto":
         gamma = 1.0 / source.n_features
-    if not (isinstance(gamma, Real) and np.isfinite(gamma) and gamma > 0):
-        raise InputError(f"gamma is {options.gamma!r}; it must be positive and finite, or scale, or auto")
-    if not (isinstance(options.degree, Integral) and options.degree >= 1):
-        raise InputError(f"degree is {options.degree!r}; a whole number of at least 1 is expected")
-    if not (isinstance(options.coef0, Real) and np.isfinite(options.coef0)):
-        raise InputError(f"coef0 is {options.coef0!r}; it must be finite")
+    if not (is_finite(gamma) and gamma > 0):  # type: ignore[operator]
+        raise InputError(f"gamma is {options.gamma!r:.40}; it must be positive and finite, or scale, or auto")
+    if not (isinstance(options.degree, Integral) and 1 <= int(options.degree) <= LARGEST_DEGREE):
+        raise InputError(f"degree is {options.degree!r:.40}; a whole number from 1 to {LARGEST_DEGREE:,} is expected")
+    if not is_finite(options.coef0):
+        raise InputError(f"coef0 is {options.coef0!r:.40}; it must be finite")
     return Kernel(options.kernel, float(gamma), int(options.degree), float(options.coef0))
 
 
@@ -250,7 +278,8 @@ def count_resident(wanted: int | str, all_rows: int) -> int:
     number = text.removesuffix("%")
     if not number.replace(".", "", 1).isdecimal():
         raise InputError(f"resident rows {text!r}: a number of rows, or a share like 10%, is expected")
-    n_rows = round(all_rows * float(number) / 100) if text.endswith("%") else int(float(number))
+    share = round(min(all_rows * float(number) / 100, all_rows))
+    n_rows = share if text.endswith("%") else int(min(float(number), all_rows))
     if n_rows < 2:
         raise InputError(f"resident rows {text!r}: at least two are needed")
-    return min(n_rows, all_rows)
+    return n_rows

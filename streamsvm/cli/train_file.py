@@ -66,7 +66,6 @@ def _ingest_once(file: Path, wanted: dict[str, Any], options: argparse.Namespace
             return found
         if "source_state" not in found.meta:
             raise InputError(f"{cache}: is a dataset that another command wrote: train on it, or remove it")
-    guess_format(file)  # raises InputError for files that are not read
     line = Line()
     counter = RowCounter(line)
 
@@ -78,6 +77,7 @@ def _ingest_once(file: Path, wanted: dict[str, Any], options: argparse.Namespace
     columns = Columns(label=wanted["label"], groups=wanted["groups"], require_label=wanted["needs_labels"])
     settings = IngestOptions(regression=wanted["regression"], overwrite=True, source_state=state)
     try:
+        guess_format(file)  # raises InputError for files that are not read
         return ingest(file, cache, columns=columns, options=settings, report=show)
     except NeedsOptionError as error:
         raise InputError(f"{error}; where more than --label is needed, {_tell_commands(options)}") from error

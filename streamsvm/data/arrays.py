@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
 from streamsvm.data.odd_texts import advise_on_table
-from streamsvm.data.pieces import comes_from, find_pieces, is_sparse, is_stored, is_tensor, read_partitions
+from streamsvm.data.pieces import comes_from, find_pieces, is_sparse, is_stored, is_tensor, read_partitions, refuse_lazy
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import (
     FOR_MISSING,
@@ -127,12 +127,14 @@ def _compute_together(streams: Sequence[Stream], piece_bytes: int) -> None:
 
 def name_features(X: Any) -> tuple[str, ...] | None:
     """Return the names of the columns of a frame, if all of them are texts."""
+    refuse_lazy(X)
     columns = tuple(getattr(X, "columns", ()))
     return columns if columns and all(isinstance(name, str) for name in columns) else None
 
 
 def open_stream(where: str, values: Any, n_dimensions: int, piece_bytes: int) -> Stream:
     """Return an array as a stream. Raises InputError for what is wrong with its shape or types; no value is read."""
+    refuse_lazy(values, where)
     if not (comes_from(values, "dask", "pandas") or is_sparse(values) or is_stored(values) or is_tensor(values)):
         try:
             values = values if np.ma.isMaskedArray(values) else np.asarray(values)

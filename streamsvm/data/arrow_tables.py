@@ -20,7 +20,7 @@ from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_encoder import Places, TableEncoder
 from streamsvm.data.table_values import read_column, read_labels
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, lay_out, show_name
-from streamsvm.data.text_files import open_text
+from streamsvm.data.text_files import MARK_BYTES, find_mark, open_text
 from streamsvm.data.values import Place, Vector, has_number_labels, to_source_rows
 from streamsvm.data.work_ahead import look_ahead
 from streamsvm.errors import InputError
@@ -230,9 +230,10 @@ class Lines:
 
 def _read_lines(file: io.BufferedIOBase) -> Iterator[bytes]:
     """Yield whole lines of a text, about LINES_BYTES at a time."""
-    rest = b""
+    rest, mark = b"", -1  # the byte order mark is known after the first read
     while part := file.read(LINES_BYTES):
-        text = rest + part
+        mark = find_mark(part[:MARK_BYTES]) if mark < 0 else 0
+        text = rest + part[mark:]
         cut = text.rfind(b"\n") + 1
         rest = text[cut:]
         if text[:cut].strip():

@@ -68,7 +68,8 @@ def refuse_unread(name: str, kind: str, columns: Columns) -> None:
     for field in fields(Columns):
         readers = [other for other, each in FORMATS.items() if field.name in each.reads]
         if readers and kind not in readers and getattr(columns, field.name) != field.default:
+            remedy = ", or name the format, such as --format csv" if kind == next(iter(FORMATS)) else ""
             raise InputError(
-                f"{name}: {name_option(field.name)} has no effect on {kind} files: leave it out; it is for "
+                f"{name}: {name_option(field.name)} has no effect on {kind} files: leave it out{remedy}; it is for "
                 f"{_join(readers)}"
             )

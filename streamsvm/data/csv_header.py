@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
-from streamsvm.data.csv_tokens import explain_csv, find_foreign
+from streamsvm.data.csv_tokens import find_foreign, refuse_row
 from streamsvm.data.tables import LABEL_NAMES, Columns, show_name
 from streamsvm.data.text_files import OPENERS
 from streamsvm.data.values import NOT_UTF8, parse_number
@@ -88,7 +88,7 @@ def read_header(head: bytes, ended: bool, path: str, columns: Columns, delimiter
     try:
         first = [cell.strip() for cell in next(_read_rows(head[start:end], delimiter), [])]
     except csv.Error as error:
-        raise InputError(f"{place}:1: {explain_csv(error)}") from error
+        raise refuse_row(error, place, head[start:].decode(errors="surrogateescape"), delimiter) from error
     is_header: bool | None = columns.header == "yes"
     if columns.header == "auto":
         last = len(head) if ended else find_last_end(head, delimiter, False)[0]

@@ -8,7 +8,6 @@ fault. The rows come in the order of the file, and the cuts depend on its bytes 
 from __future__ import annotations
 
 import io
-from codecs import BOM_UTF8
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -27,7 +26,7 @@ from streamsvm.data.csv_tokens import LONG_CELL, OPEN_CELL, read_rows, read_toke
 from streamsvm.data.odd_texts import find_label_fault, has_texts, is_gap, is_text
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, lay_out, show_name
-from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
+from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, find_mark, open_text
 from streamsvm.data.values import (
     MOST_LABEL_CHARACTERS,
     TEXT,
@@ -199,7 +198,7 @@ def read_head(file: io.BufferedIOBase) -> tuple[bytes, bool]:
     head, wanted = b"", HEAD_BYTES
     while True:
         head = bytes(_read_on(file, bytearray(head), wanted - len(head)))
-        text, ended = head.removeprefix(BOM_UTF8), len(head) < wanted
+        text, ended = head[find_mark(head) :], len(head) < wanted
         if ended or wanted > MAX_LINE_BYTES or count_lines(text[skip_comments(text)[0] :]) > 2:
             return text, ended
         wanted *= 2

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -20,6 +21,10 @@ from streamsvm.data.values import (
 from streamsvm.errors import InputError, NeedsOptionError, say_count
 
 OPEN_CELL = "a quoted value does not end: is a quote missing?"
+MORE_TEXT = (
+    "text follows the quote that ends a value: leave the quotes out, or enclose the whole value in quotes and double "
+    'those within it, as in """so"" they say"'
+)
 LONG_CELL = "a value of more than 131,072 characters, which is the limit of Python's csv module: is a quote missing?"
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
@@ -45,7 +50,9 @@ def read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[int
                 yield at, row
             at = line + reader.line_num
     except csv.Error as error:
-        raise InputError(f"{layout.where}:{at}:1: {explain_csv(error)}") from error
+        decoded.seek(0)
+        row_on = "".join(islice(decoded, at - line, None))
+        raise refuse_row(error, f"{layout.where}:{at}", row_on, layout.delimiter) from error
 
 
 def find_foreign(row: Sequence[str], columns: Iterable[int]) -> int | None:
@@ -57,12 +64,16 @@ def _is_text(cell: str) -> bool:
     return cell.encode(errors="ignore").decode() == cell
 
 
-def explain_csv(error: csv.Error) -> str:
-    """Return in words what the csv module finds wrong with a row."""
-    said = str(error)
+def refuse_row(error: csv.Error, place: str, text: str, delimiter: str) -> InputError:
+    """Return the error of a row in which the csv module finds a fault; the text begins with this row."""
+    said, mark, quoted = str(error), re.escape(delimiter), r'"(?:[^"]|"")*+"'
     if said.startswith("field larger"):
-        return LONG_CELL
-    return OPEN_CELL if said == "unexpected end of data" else said
+        return InputError(f"{place}:1: {LONG_CELL}")
+    before = re.match(rf'((?:(?:{quoted}|[^"{mark}\r\n][^{mark}\r\n]*+)?{mark})*+){quoted}[^{mark}\r\n]', text)
+    if before is None:
+        return InputError(f"{place}:1: {OPEN_CELL if said == 'unexpected end of data' else said}")
+    column = len(next(csv.reader(io.StringIO(before[1] + ".", newline=""), delimiter=delimiter)))
+    return InputError(f"{place}:{column}: {MORE_TEXT}")
 
 
 def read_tokens(role: str, tokens: list[str], numbers: bool | None, decimal: str | None = None) -> Vector:

@@ -26,6 +26,10 @@ MISSING = ("mean", "zero", "indicator")  # numeric.encoding.MISSING, which takes
 UNREAD = {  # the endings of files that no reader takes, and what to do with them
     ".json": "write JSON lines (.jsonl), as to_json(PATH, orient='records', lines=True) of pandas does",
     **dict.fromkeys((".xlsx", ".xls", ".ods", ".sas7bdat", ".sav", ".dta"), "save the table as CSV or Parquet"),
+    ".fcs": "save the events as CSV or Parquet, with the program that wrote them or by way of pandas",
+    ".arff": "save the table as CSV or Parquet, by way of scipy.io.arff.loadarff and pandas",
+    ".mtx": "give the matrix, as scipy.io.mmread reads it, to streamsvm.ingest in Python",
+    ".mat": "give its arrays, as scipy.io.loadmat reads them, to streamsvm.ingest in Python",
     **dict.fromkeys((".h5", ".hdf5"), "give their arrays to streamsvm.ingest in Python"),
     **dict.fromkeys((".pkl", ".pickle", ".joblib"), "loading them would run code; save the rows as Parquet or .npz"),
     **dict.fromkeys((".zip", ".tar"), "unpack them: the files in a folder are read together"),
@@ -148,15 +152,21 @@ FORMATS = {  # The first one is that of files whose names tell none.
 def guess_format(path: str | Path) -> str:
     """Return the format that the ending of a file's name tells; svmlight if it tells none.
 
-    InputError for the ending of a format that is known and not read.
+    Raises InputError for the ending of a format that is not read, and for a file whose name tells no format and whose
+    beginning is not svmlight text.
     """
-    if str(path).endswith(SAFETENSORS_INDEX):
+    if str(path).lower().endswith(SAFETENSORS_INDEX):
         return "safetensors"
-    suffixes = [suffix for suffix in Path(path).suffixes if suffix not in COMPRESSED]
-    last = suffixes[-1].lower() if suffixes else ""
+    suffixes = [suffix for suffix in map(str.lower, Path(path).suffixes) if suffix not in COMPRESSED]
+    last = suffixes[-1] if suffixes else ""
     if last in UNREAD:
         raise InputError(f"{path}: {last} files are not read: {UNREAD[last]}; if it holds other text, say --format")
-    return next((name for name, about in FORMATS.items() if last in about.suffixes), next(iter(FORMATS)))
+    told = next((name for name, about in FORMATS.items() if last in about.suffixes), None)
+    if told is None:
+        from streamsvm.data.foreign_text import refuse_foreign
+
+        refuse_foreign(path)
+    return told or next(iter(FORMATS))
 
 
 def has_known_ending(path: str | Path) -> bool:

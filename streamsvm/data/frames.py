@@ -28,12 +28,6 @@ def is_frame(source: Any, columns: Columns) -> bool:
     return hasattr(source, "__arrow_c_stream__")
 
 
-def refuse_lazy(source: Any) -> None:
-    """Raise InputError for a frame of polars whose rows are not there yet."""
-    if comes_from(source, "polars") and type(source).__name__ == "LazyFrame":
-        raise InputError("X: a LazyFrame has no rows yet: give X.collect(), or the file that X.sink_parquet writes")
-
-
 def list_texts(frame: Any) -> list[str]:
     """Return the names of the columns of a frame of pandas that are not of numbers."""
     kinds: Any = getattr(frame, "dtypes", None)

@@ -47,6 +47,15 @@ def is_tensor(values: object) -> bool:
     return comes_from(values, "torch") and hasattr(values, "detach")
 
 
+def refuse_lazy(source: Any, name: str = "X") -> None:
+    """Raise InputError for a frame of polars whose rows are not there yet."""
+    if comes_from(source, "polars") and type(source).__name__ == "LazyFrame":
+        given = name.partition(",")[0]
+        raise InputError(
+            f"{name}: a LazyFrame has no rows yet: give {given}.collect(), or the file that {given}.sink_parquet writes"
+        )
+
+
 def find_pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
     """Yield consecutive rows of an array, in order. The pieces of an array in memory are views."""
     if comes_from(values, "dask"):
@@ -117,6 +126,8 @@ def to_numpy(values: Any) -> Vector:
         return np.asarray((values.float() if "bfloat16" in str(values.dtype) else values).numpy())
     if not hasattr(values, "to_numpy"):
         found: Vector = np.asarray(values)
+        if found.dtype.kind == "T":  # NumPy's StringDType, which few functions know
+            return found.astype(object)
         return found.astype(np.float32) if found.dtype.name == "bfloat16" else found  # a type of ml_dtypes
     if values.ndim == 1 or any(dtype.kind == "O" for dtype in values.dtypes):
         return np.asarray(values.to_numpy())

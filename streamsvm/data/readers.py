@@ -21,12 +21,12 @@ from streamsvm.data.column_roles import encode_as, name_columns, recall_label, r
 from streamsvm.data.compilation import compile_parser
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.formats import COMPRESSED, FORMATS, find_format, guess_format
-from streamsvm.data.frames import has_columns, is_frame, refuse_lazy
+from streamsvm.data.frames import has_columns, is_frame
 from streamsvm.data.ingest import Report, join_names, write_dataset
 from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.parquet import guess_row_bytes
-from streamsvm.data.pieces import comes_from
+from streamsvm.data.pieces import comes_from, refuse_lazy
 from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import list_files
@@ -296,7 +296,7 @@ def guess_bytes(paths: Sequence[str | Path]) -> int:
             size = find_size(path) if is_remote(path) or Path(path).is_file() else size
         if Path(path).suffix.lower() in FORMATS["parquet"].suffixes and Path(path).is_file():
             size = max(size, guess_row_bytes(path))
-        total += size * COMPRESSED.get(Path(path).suffix, 1)
+        total += size * COMPRESSED.get(Path(path).suffix.lower(), 1)
     return total
 
 

@@ -8,7 +8,6 @@ lies in an object store, can only be read from its beginning, and is one stretch
 from __future__ import annotations
 
 import io
-from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from streamsvm.data.parquet import cut_parquet, open_batches, read_pieces
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_encoder import TableEncoder
 from streamsvm.data.tables import Columns, TableLayout, lay_out
-from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
+from streamsvm.data.text_files import MARK_BYTES, READING_ERRORS, explain_reading, fill, find_mark, open_text
 from streamsvm.data.text_numbers import NEWLINE
 from streamsvm.data.values import has_number_labels
 from streamsvm.data.work_ahead import unjoined_pool
@@ -111,6 +110,7 @@ def _find_lines(path: str, found: Blocks) -> None:
     n_lines = 0
     for block in text.read_blocks([path], BLOCK_BYTES):
         found.failure = _find_failure(block, n_lines)
+        found.starts = found.starts if found.lines else [block.start]
         found.starts.append(found.starts[-1] + len(block.text) - block.last)
         found.lines.append(n_lines)
         found.has_rows.append(_has_rows(block.text))
@@ -153,7 +153,7 @@ def _has_rows(content: np.ndarray) -> bool:
 def _find_first(path: str, columns: Columns) -> int:
     """Return where the rows of a table begin: behind a byte order mark and the header."""
     with open_text(path) as file:
-        mark = len(BOM_UTF8) * (file.read(len(BOM_UTF8)) == BOM_UTF8)
+        mark = find_mark(file.read(MARK_BYTES))
     with open_text(path) as file:
         head, ended = csv_text.read_head(file)
         return mark + read_header(head, ended, path, columns, choose_delimiter(head, path, columns.sep))[1]

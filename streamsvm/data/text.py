@@ -16,11 +16,12 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamsvm.data import svmlight
+from streamsvm.data.foreign_text import HEAD_BYTES, explain_foreign
 from streamsvm.data.label_lists import LabelLists
 from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import Labels, SourceRows
 from streamsvm.data.svmlight import ParsedLines, parse_lines
-from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
+from streamsvm.data.text_files import MARK_BYTES, READING_ERRORS, explain_reading, fill, find_mark, open_text
 from streamsvm.data.text_numbers import MIN_FLOAT32_OVERFLOW, NEWLINE
 from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 from streamsvm.errors import InputError, NeedsOptionError
@@ -44,6 +45,7 @@ class Block:
     last: bool = False  # the file ends here
     overlong: bool = False  # the next line has at least MAX_LINE_BYTES
     failure: str = ""  # why the rest of the file cannot be read
+    start: int = 0  # the byte at which the text of a file begins, behind a byte order mark
 
 
 def read_svmlight(
@@ -138,21 +140,23 @@ def read_blocks(sources: Sequence[str | Path], block_bytes: int) -> Generator[Bl
 
 def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterator[Block]:
     """Read `block_bytes` at a time, and cut after the last newline. Reads double while a line is longer."""
-    rest = b""
+    rest, mark = b"", -1  # the mark is known after the first read, and precedes the first block alone
     while True:
         read_bytes = max(block_bytes, min(len(rest), MAX_LINE_BYTES - len(rest)))
         buffer = bytearray(len(rest) + read_bytes + 1)  # one more byte, since a file may end without a newline
         buffer[: len(rest)] = rest
         filled = len(rest) + fill(file, memoryview(buffer)[len(rest) : -1])
         text = np.frombuffer(buffer, np.uint8)
+        mark = find_mark(buffer[: min(filled, MARK_BYTES)]) if mark < 0 else mark
         if filled < len(rest) + read_bytes:
             buffer[filled] = NEWLINE
-            yield Block(name, text[: filled + 1], last=True)
+            yield Block(name, text[mark : filled + 1], last=True, start=mark)
             return
         cut = buffer.rfind(b"\n", len(rest), filled) + 1
         rest = bytes(memoryview(buffer)[cut:filled])
         if cut:
-            yield Block(name, text[:cut])
+            yield Block(name, text[mark:cut], start=mark)
+            mark = 0
         if len(rest) >= MAX_LINE_BYTES:
             yield Block(name, text[:0], overlong=True)
             return
@@ -165,8 +169,11 @@ def _refuse(block: Block, parsed: ParsedLines, lines_before: int) -> InputError:
     before = text[text.rfind(b"\n", 0, at) + 1 : at].decode(errors="replace")
     token = re.split(rb"[ \t\r\n#]", text[at : text.find(b"\n", at)], maxsplit=1)[0].decode(errors="replace")
     is_list = parsed.error == svmlight.BAD_LABEL and LABEL_LIST.fullmatch(token)
-    kind = NeedsOptionError if is_list else InputError
-    return kind(f"{block.file}:{line}:{len(before) + 1}: {_explain_token(parsed.error, token, before)}")
+    first = parsed.error == svmlight.BAD_LABEL and lines_before == 0 and len(parsed.indptr) == 1
+    advice = explain_foreign(text[:HEAD_BYTES]) if first else ""
+    kind = NeedsOptionError if is_list or advice else InputError
+    why = _explain_token(parsed.error, token, before)
+    return kind(f"{block.file}:{line}:{len(before) + 1}: {why}{advice and '; the text '}{advice}")
 
 
 def _explain_token(error: int, token: str, before: str) -> str:
@@ -190,12 +197,15 @@ def _explain_token(error: int, token: str, before: str) -> str:
 def _explain_index(token: str, index: str, before: str) -> str:
     """Say what is wrong with the index of a token."""
     if ":" not in token:
-        return f"{_show_token(token)} has no colon, index:value expected"
+        return f"{_show_token(token)} has no colon, index:value expected; --format csv reads tables of numbers"
     if not (index.isascii() and index.isdigit()):
         return f"index {_show_token(index)} of {_show_token(token)} is not a whole number"
     digits = index.lstrip("0")
     if not digits:
-        return f"index 0 in {_show_token(token)}: indices start at 1"
+        return (
+            f"index 0 in {_show_token(token)}: indices start at 1; write them so, as scikit-learn's "
+            "dump_svmlight_file(..., zero_based=False) does"
+        )
     if len(digits) > len(str(svmlight.MAX_INDEX)) or int(digits) > svmlight.MAX_INDEX:
         return f"index {_show_token(index)} is too large, the largest is {svmlight.MAX_INDEX}"
     previous = int(before.rsplit(maxsplit=1)[-1].partition(":")[0])
@@ -206,7 +216,7 @@ def _explain_index(token: str, index: str, before: str) -> str:
 def _explain_label(token: str) -> str:
     """Say why a token is no label, or no list of labels."""
     if LABEL_LIST.fullmatch(token):
-        return "is a list of labels, and no number: for lists use --multi-label (multi_label=True)"
+        return "is a list of labels: for lists use --multi-label (multi_label=True), for tables --format csv"
     return _explain_number(token, "float64")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
 import sys
 import zlib
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -17,6 +19,8 @@ from streamsvm.data.remote_files import open_binary
 from streamsvm.interrupts import waiting
 
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}  # by ending
+MARK_BYTES = 64  # of the beginning of a text, which tell UTF-16
+ASCII_TEXT = bytes((0, *b"\t\n\r", *range(32, 127)))  # and the zero bytes between letters of UTF-16
 READING_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
@@ -47,6 +51,20 @@ def fill(file: io.BufferedIOBase, space: memoryview) -> int:
         while filled < len(space) and (n_bytes := file.readinto(space[filled:])):
             filled += n_bytes
     return filled
+
+
+def find_mark(head: bytes | bytearray) -> int:
+    """Return the bytes of the byte order mark of UTF-8 at the beginning of a text, 3 or 0.
+
+    Raises OSError for UTF-16, which has a mark of its own, or a zero byte beside each letter of ASCII.
+    """
+    even, odd = bytes(head[0:MARK_BYTES:2]), bytes(head[1:MARK_BYTES:2])
+    code = "UTF-16" if head[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else ""
+    if len(even) > 1 and any(even) != any(odd) and not (even + odd).translate(None, ASCII_TEXT):
+        code = "UTF-16LE" if any(even) else "UTF-16BE"
+    if code:
+        raise OSError(errno.EILSEQ, f"text in UTF-16: convert it, as `iconv -f {code} -t UTF-8` does")
+    return len(BOM_UTF8) * head.startswith(BOM_UTF8)
 
 
 def explain_reading(error: Exception) -> str:

@@ -51,6 +51,8 @@ FOR_TEXT = (
 )
 NOT_UTF8 = "not UTF-8 text; `iconv -f LATIN1 -t UTF-8 OLD > NEW` converts a file, with the encoding that it has"
 FOR_MIXED = "; ingest --text COLUMN takes all labels of a table as texts (text='COLUMN' in Python)"
+LEAST_WEIGHT = float(np.finfo(np.float64).tiny)
+TOO_SMALL = f"below {LEAST_WEIGHT:.1e}, too small to compute with: make it larger, or 0, which leaves its row out"
 LEAST_GROUP = -(2**62)  # groups that are texts have smaller numbers
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 _FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least float64 that rounds to an infinite float32
@@ -210,6 +212,7 @@ def to_weights(values: Vector, place: Place) -> npt.NDArray[np.float64]:
     weights = values.astype(np.float64)
     _refuse(~np.isfinite(weights), values, place, "sample weight is not finite")
     _refuse(weights < 0, values, place, "sample weight is negative")
+    _refuse((weights > 0) & (weights < LEAST_WEIGHT), values, place, f"sample weight is {TOO_SMALL}")
     return weights
 
 

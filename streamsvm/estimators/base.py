@@ -6,6 +6,7 @@ import warnings
 from copy import copy
 from functools import partial
 from inspect import signature
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -42,7 +43,7 @@ from streamsvm.models.model import KernelModel, Model
 from streamsvm.models.scores import score, score_chunks, score_frame
 from streamsvm.numeric.kernels import type_of
 from streamsvm.numeric.rows import F64
-from streamsvm.options import TrainOptions
+from streamsvm.options import TrainOptions, check_count
 from streamsvm.requests import Progress
 from streamsvm.training.calibrate import require_folds, train_with_probabilities
 from streamsvm.training.on_the_fly import open_rows
@@ -53,6 +54,7 @@ from streamsvm.training.train import train
 if TYPE_CHECKING:
     from distributed import Client
 
+MOST_THREADS = 1 << 16
 STORED_PIECE_BYTES = 8 << 20  # of rows of Zarr and HDF5 that are scored at a time
 
 
@@ -229,8 +231,10 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     def _options(self) -> TrainOptions:
         """Return the parameters as TrainOptions; InputError for an unsuitable one."""
-        if not (self.n_jobs in (None, -1) or self.n_jobs > 0):
-            raise InputError(f"n_jobs is {self.n_jobs}; a number of threads, or -1 or None for all cores, is expected")
+        if not (self.n_jobs in (None, -1) or (isinstance(self.n_jobs, Integral) and 0 < self.n_jobs <= MOST_THREADS)):
+            raise InputError(
+                f"n_jobs is {self.n_jobs!r:.40}; a number of threads, or -1 or None for all cores, is expected"
+            )
         return TrainOptions(
             C=self.C,
             solver=self.solver,
@@ -240,10 +244,14 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             threads=None if self.n_jobs in (None, -1) else self.n_jobs,
             max_passes=self._limit_passes(),
             max_seconds=self.max_seconds,
-            seed=int(self.random_state or 0),
+            seed=self._read_seed(),
             resident_rows=self.resident_rows,
             **self._name_options(),
         )
+
+    def _read_seed(self) -> int:
+        """Return the seed; InputError for generators, since a fit that goes on needs the numbers of the first one."""
+        return check_count("random_state", 0 if self.random_state is None else self.random_state, 0)
 
     def _take_rows(self, source: RowSource) -> None:
         """Set the fitted attributes that need the rows as well."""

@@ -20,14 +20,14 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from streamsvm.data.arrays import count_label_axes, place_rows
 from streamsvm.data.checks import check_targets
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.frames import list_texts, refuse_lazy
+from streamsvm.data.frames import list_texts
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.open_dataset import open_dataset
-from streamsvm.data.pieces import comes_from, is_stored, is_tensor, to_numpy
+from streamsvm.data.pieces import comes_from, is_stored, is_tensor, refuse_lazy, to_numpy
 from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
-from streamsvm.data.values import refuse_name, to_groups, to_label_lists, to_qid
+from streamsvm.data.values import LEAST_WEIGHT, TOO_SMALL, refuse_name, to_groups, to_label_lists, to_qid
 from streamsvm.engines.workers import connect, require_synchronous
 from streamsvm.errors import InputError
 from streamsvm.numeric.calibration import CALIBRATIONS
@@ -66,6 +66,7 @@ def open_source(
     """
     refuse_name(y)
     refuse_lazy(X)
+    refuse_lazy(y, "y")
     X, y = (to_numpy(values) if is_tensor(values) else values for values in (X, y))
     if is_dataset(X):
         refuse_columns(y, sample_weight, qid, groups)
@@ -206,7 +207,12 @@ def _make_source(
     """Return checked rows and labels as a source, with checked weights. classes: None for rows without classes."""
     weight = sample_weight
     if weight is not None:
-        weight = _check_sample_weight(weight, rows, dtype=np.float64, ensure_non_negative=True)
+        try:
+            weight = _check_sample_weight(weight, rows, dtype=np.float64, ensure_non_negative=True)
+        except OverflowError as error:
+            raise InputError(f"sample_weight: a weight is too large for float64: {error}") from error
+        if np.any((weight > 0) & (weight < LEAST_WEIGHT)):
+            raise InputError(f"sample_weight: a weight is {TOO_SMALL}")
     dtype = estimator._choose_dtype(rows.shape[0])
     if classes is None or label_sets is not None:
         source = ArrayDataset(rows, None, classes, weight, label_sets=label_sets, dtype=dtype)
@@ -229,8 +235,10 @@ def check_columns(estimator: Any, X: Any) -> None:
 
 def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
     """Return rows, and labels if given, as scikit-learn validates them. Sparse rows become CSR, float32 or float64."""
+    refuse_lazy(X)
     targets = {"y_numeric": True} if is_regressor(estimator) and not isinstance(y, str) else {}
     kinds = [np.float32, np.float64]
+    y = to_numpy(y) if isinstance(y, np.ndarray) else y
     try:
         checked = validate_data(estimator, X, y, reset=reset, accept_sparse="csr", dtype=kinds, **targets)
     except ValueError as error:
@@ -241,6 +249,8 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
                 f"frame, with one_hot='auto' for text{gaps}, and `fit` takes the dataset"
             ) from error
         raise
+    except OverflowError as error:
+        raise InputError(f"a value of X or y is too large for float64: {error}") from error
     rows, *rest = checked if isinstance(checked, tuple) else (checked,)
     rows = csr_array(rows) if is_sparse(rows) else rows
     return (rows, *rest) if rest else rows

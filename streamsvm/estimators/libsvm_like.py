@@ -46,7 +46,10 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
         if self.kernel == known_values.NAME and is_sparse(X):
             raise TypeError("Sparse precomputed kernels are not supported.")
         if sample_weight is not None and not (is_dask(X) or is_dataset(X)):
-            sample_weight = np.maximum(np.asarray(sample_weight, np.float64), 0.0)
+            try:
+                sample_weight = np.maximum(np.asarray(sample_weight, np.float64), 0.0)
+            except OverflowError as error:
+                raise InputError(f"sample_weight: a weight is too large for float64: {error}") from error
             self._require_weights(sample_weight, y)
             self._least_weight = float(np.min(sample_weight[sample_weight > 0], initial=np.inf))
         super()._fit(X, y, sample_weight, qid)

@@ -11,7 +11,7 @@ from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.methods.feature_map.options import FeatureOptions
 from streamsvm.numeric.rows import F64
-from streamsvm.options import TrainOptions
+from streamsvm.options import LARGEST_COST, TrainOptions, is_finite
 from streamsvm.problems.registry import PENALTIES
 
 INTERCEPT_OPTION = "intercept_scaling"
@@ -46,7 +46,7 @@ class BaseLinear(BaseSVM):  # type: ignore[misc]
     def _name_map(self) -> FeatureOptions | None:
         if self.feature_map is None:
             return None
-        return FeatureOptions(self.feature_map, self.rank, int(self.random_state or 0))
+        return FeatureOptions(self.feature_map, self.rank, self._read_seed())
 
     def _options(self) -> TrainOptions:
         """Return the parameters as TrainOptions; with a feature map they name the kernel that it approximates."""
@@ -85,10 +85,10 @@ class BaseLinear(BaseSVM):  # type: ignore[misc]
             if self.solver == "interior-point":
                 raise InputError("fit_intercept=False: the interior-point method always has a bias; use another solver")
             return own | {INTERCEPT_OPTION: "0"}
-        if not self.intercept_scaling > 0:
+        if not (is_finite(self.intercept_scaling) and 0 < self.intercept_scaling <= LARGEST_COST):
             raise InputError(
-                f"intercept_scaling={self.intercept_scaling}: a positive number is expected; for a model without a "
-                "bias, set fit_intercept=False"
+                f"intercept_scaling={self.intercept_scaling!r:.40}: a positive number up to {LARGEST_COST:.0e} is "
+                "expected; for a model without a bias, set fit_intercept=False"
             )
         return own
 

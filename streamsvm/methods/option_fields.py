@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from streamsvm.errors import InputError
 
 Options = TypeVar("Options")
+MOST_COUNT = 2**53  # the whole numbers up to this one are exact in float64
 KIND = "kind"  # key of an option's kind in the metadata of its field
 READ_WITH = "read_with"  # key of the values of other options with which the option has an effect
 Words = Mapping[str, tuple[str, ...]]  # the values of some options, by name
@@ -48,8 +49,8 @@ class Count:
     def read(self, name: str, text: str) -> int:
         """Return the number; InputError for any other text."""
         value = _read_number(text)
-        if not (value.is_integer() and value >= self.least):
-            raise InputError(f"option {name}={text}: a whole number of at least {self.least} is expected")
+        if not (value.is_integer() and self.least <= value <= MOST_COUNT):
+            raise InputError(f"option {name}={text[:40]}: a whole number of at least {self.least} is expected")
         return int(value)
 
     def describe(self) -> str:

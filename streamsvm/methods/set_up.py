@@ -119,6 +119,7 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
     method = choose_for_many(method, options, n_problems, source)
     own, options = read_options(method.options, options.options, method.name), replace(options, solver=method.name)
     check_numbers(options)
+    options = replace(options, C=float(options.C))  # compiled functions take no int beyond 64 bits
     check_costs(source, options)
     choose_multi_class(method, options)
     _refuse_what_is_not_for(method, options)

@@ -42,17 +42,18 @@ def choose_writer(model: Model, out: Path, wanted: Wanted, overwrite: bool) -> W
         ".npy": partial(_write_npy, model, wanted, out),
         ".zarr": partial(_write_zarr, model, wanted, out, overwrite),
     }
-    if out.suffix not in writers:
+    ending = out.suffix.lower()
+    if ending not in writers:
         raise InputError(f"{out}: the name must end in {ENDINGS}, or be - for standard output")
-    if out.suffix in (".npy", ".zarr"):
+    if ending in (".npy", ".zarr"):
         _check_arrays(model, out, wanted)
     else:
         choose_columns(model, wanted)
-    if out.suffix == ".zarr":
+    if ending == ".zarr":
         check_destination(out, overwrite)
     else:
         check_file(out, overwrite=True)
-    return writers[out.suffix]
+    return writers[ending]
 
 
 def _check_arrays(model: Model, out: Path, wanted: Wanted) -> None:
@@ -61,7 +62,7 @@ def _check_arrays(model: Model, out: Path, wanted: Wanted) -> None:
         raise InputError(f"{out}: its rows are in their order, without numbers; for these choose .csv or .parquet")
     choose_arrays(model, wanted)
     is_one = len(wanted.columns) <= 1 and wanted.columns != ("name",)
-    if out.suffix == ".npy" and not (is_one and wanted.probabilities == (wanted.columns == ("probability",))):
+    if out.suffix.lower() == ".npy" and not (is_one and wanted.probabilities == (wanted.columns == ("probability",))):
         raise InputError(
             f"{out}: a .npy file holds one array: labels, or what --columns names (score or probability); for more "
             "choose .csv, .parquet or .zarr"

@@ -16,6 +16,7 @@ from streamsvm.numeric.histogram_sums import RankTotals
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rows import F64, I32, I64
 from streamsvm.options import require_classes
+from streamsvm.problems.query_pairs import NO_PAIRS
 from streamsvm.problems.ranking import require_comparable
 from streamsvm.problems.registry import find_problem
 from streamsvm.problems.small_queries import count_sample_rows
@@ -52,7 +53,7 @@ def find_few_ranks(source: RowSource, task: str) -> FewRanks:
         of_rank += np.bincount(ranks, weight, len(classes))
         n_rows += np.bincount(ranks[weight > 0.0], minlength=len(classes))
     if np.count_nonzero(of_rank) < 2:
-        raise InputError(f"{source.name}: no two rows to compare: one class only, in each query or at all")
+        raise InputError(f"{source.name}: {NO_PAIRS}")
     quota = max(1, count_sample_rows(source) // int(np.count_nonzero(n_rows)))
     return FewRanks(RankTotals(of_rank), *_draw_sample(source, np.maximum(1, -(-n_rows // quota))))
 

@@ -17,6 +17,10 @@ from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.rows import F64, I32, I64
 from streamsvm.options import require_classes
 
+NO_PAIRS = (
+    "no two rows to compare: one class only, in each query or at all, or sample weights so small that the weights of "
+    "all pairs, their products, are 0"
+)
 QUERIES_AT_ONCE = 1 << 20  # queries whose numbers are compared at once, to find one that occurs in two places
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 (golden ratio - 1): the high bits of its multiples are spread evenly
 
@@ -75,7 +79,7 @@ def find_query_pairs(source: RowSource, sample_rows: int) -> QueryPairs:
         total, weight = total + float(np.sum(of_query)), weight + float(np.sum(rows.weight))
     _check_places(source, n_queries)
     if not total > 0.0:
-        raise InputError(f"{source.name}: no two rows to compare: one class only, in each query or at all")
+        raise InputError(f"{source.name}: {NO_PAIRS}")
     return QueryPairs(total, weight, largest, *_join_sample(chosen))
 
 

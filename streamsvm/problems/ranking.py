@@ -26,7 +26,7 @@ from streamsvm.problems.classification import share_out
 from streamsvm.problems.labels import code_as_classes
 from streamsvm.problems.measures import roc_area
 from streamsvm.problems.problem import Labels, Problem, Scored, join_scored
-from streamsvm.problems.query_pairs import require_ranks
+from streamsvm.problems.query_pairs import NO_PAIRS, require_ranks
 
 PLACES = (1, 5, 10)  # values of k in NDCG@k
 
@@ -51,7 +51,7 @@ def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
         starts, roots = _find_queries(source.name, qid, weight), np.sqrt(weight)
     pairs = Pairs(ranks, roots, starts)
     if not pairs.total > 0.0:
-        raise InputError(f"{source.name}: no two rows to compare: one class only, in each query or at all")
+        raise InputError(f"{source.name}: {NO_PAIRS}")
     return pairs, float(np.sum(weight))
 
 

@@ -22,7 +22,7 @@ from streamsvm.errors import InputError
 from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.numeric.smooth_loss import Kinks, Smoothing, SmoothLoss, smooth_hinge
-from streamsvm.options import TrainOptions
+from streamsvm.options import TrainOptions, is_finite
 from streamsvm.problems.problem import Labels, Problem, Scored, read_truth
 
 EPSILON = 0.1  # the default of LIBSVM and LIBLINEAR
@@ -142,8 +142,8 @@ def tell_loss(source: RowSource, options: TrainOptions) -> dict[str, Any]:
     """
     read_numbers(source)
     epsilon = EPSILON if options.epsilon is None else options.epsilon
-    if not (np.isfinite(epsilon) and epsilon >= 0.0):
-        raise InputError(f"epsilon is {epsilon!r}; the half-width of a tube is finite and not negative")
+    if not (is_finite(epsilon) and epsilon >= 0.0):
+        raise InputError(f"epsilon is {epsilon!r:.40}; the half-width of a tube is finite and not negative")
     return {"loss": options.loss or next(iter(LOSSES)), "row_cost": float(options.C), "tube": float(epsilon)}
 
 

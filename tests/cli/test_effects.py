@@ -104,7 +104,7 @@ def test_files_and_datasets(run: Run, text: Path, data: Path, trained: Path, tmp
     table = tmp_path / "rows.parquet"
     pd.DataFrame({"a": [1.0, 2.0], "kind": [0, 1]}).to_parquet(table)
     cases = {
-        "--label has no effect on svmlight files: leave it out; it is for csv, parquet, arrow, orc, jsonl and h5ad": [
+        "--label has no effect on svmlight files: leave it out, or name the format, such as --format csv": [
             ("ingest", text, tmp_path / "d.zarr", "--label", "kind"),
             ("predict", trained, text, "--out", tmp_path / "p.csv", "--label", "kind"),
             ("evaluate", trained, text, "--label", "kind"),

@@ -16,7 +16,7 @@ from streamsvm import LinearSVC
 from streamsvm.data import csv_text
 from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
 from streamsvm.data.csv_text import read_csv
-from streamsvm.data.csv_tokens import LONG_CELL
+from streamsvm.data.csv_tokens import LONG_CELL, MORE_TEXT
 from streamsvm.data.tables import Columns
 from streamsvm.data.values import NOT_UTF8
 from streamsvm.errors import InputError
@@ -176,18 +176,18 @@ def test_a_quoted_value_that_is_too_long(write_file: WriteFile, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
-        ('y,"a"b', "',' expected after '\"'"),
-        ('"y" ,a', "',' expected after '\"'"),
-        ('y,"a', "a quoted value does not end: is a quote missing?"),
-        ('"y,a', "a quoted value does not end: is a quote missing?"),
-        ("y," + "a" * 131073, LONG_CELL),
+        ('y,"a"b', f"2: {MORE_TEXT}"),
+        ('"y" ,a', f"1: {MORE_TEXT}"),
+        ('y,"a', "1: a quoted value does not end: is a quote missing?"),
+        ('"y,a', "1: a quoted value does not end: is a quote missing?"),
+        ("y," + "a" * 131073, f"1: {LONG_CELL}"),
     ],
 )
 def test_a_bad_first_row(write_file: WriteFile, first: str, reason: str, header: str) -> None:
     """It is refused like any other row, whether it is a header or not, and whatever the delimiter is."""
     for name in ("t.csv", "t.txt"):
         path = write_file(f"\n\n{first}\n1,2\n3,4\n", name)
-        assert fault_in(read_csv([path], Columns(label="1", header=header)), path) == f"3:1: {reason}"
+        assert fault_in(read_csv([path], Columns(label="1", header=header)), path) == f"3:{reason}"
 
 
 def test_a_name_that_is_no_text(write_file: WriteFile) -> None:
@@ -223,11 +223,24 @@ def test_a_long_row_is_cut_within_a_quoted_value(write_file: WriteFile) -> None:
         assert listed(read_csv([path], columns, block_bytes))["X"] == [[1], [1], [1]]
 
 
-@pytest.mark.parametrize("text", ['y,a\n"1"2,3\n', 'y,a\n1,"2" \n', 'y,a\n"1""2"3,4\n'])
-def test_text_behind_a_quoted_value(write_file: WriteFile, text: str) -> None:
-    """Readers differ in what they make of it."""
-    path = write_file(text)
-    assert fault_in(read_csv([path], Columns()), path).startswith("2:1: ',' expected after '\"'")
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        ('"1"2,3', 1),
+        ('1,"2" ', 2),
+        ('"1""2"3,4', 1),
+        ('"5, ""6""","see you" later', 2),
+        ('"5\n6","7"8', 2),
+        (',"a"b', 2),
+    ],
+)
+@pytest.mark.parametrize("ends", [True, False])
+def test_text_behind_a_quoted_value(write_file: WriteFile, row: str, column: int, ends: bool) -> None:
+    """Readers differ in what they make of it. The message names its line and column, and what to write instead."""
+    path = write_file(f"y,a\n1,2\n\n{row}" + '\n1,2\n"1"x,2\n' * ends)
+    found = fault_in(read_csv([path], Columns()), path)
+    assert found == f"4:{column}: {MORE_TEXT}"
+    assert "enclose the whole value in quotes" in found
 
 
 def test_labels_that_no_array_holds(write_file: WriteFile) -> None:

@@ -38,15 +38,20 @@ def test_names_tell_the_format() -> None:
     told = {
         "a.csv": "csv",
         "A.TSV.gz": "csv",
+        "A.CSV.GZ": "csv",
+        "A.Parquet": "parquet",
         "a.pq": "parquet",
         "a.npz": "npy",
         "a.svm.xz": "svmlight",
+        "A.SVM.BZ2": "svmlight",
         "-": "svmlight",
     }
     assert {name: guess_format(name) for name in told} == told
 
 
-@pytest.mark.parametrize("name", ["book.xlsx", "rows.json", "rows.json.gz", "rows.PKL", "rows.zip"])
+@pytest.mark.parametrize(
+    "name", ["book.xlsx", "rows.json", "rows.json.gz", "rows.PKL", "rows.zip", "a.arff", "a.mtx", "a.mat", "a.FCS"]
+)
 def test_files_that_no_reader_takes_are_not_taken_for_text(tmp_path: Path, name: str) -> None:
     """Their endings are known, so that the message says what to do; --format reads text of whatever name."""
     path = tmp_path / name

@@ -10,7 +10,18 @@ import pandas as pd
 import pytest
 
 import streamsvm
-from streamsvm import SVC, SVR, LinearSVC, OneClassSVM
+from streamsvm import (
+    SVC,
+    SVR,
+    BudgetedSVC,
+    LinearOneClassSVM,
+    LinearSVC,
+    LinearSVR,
+    NuSVC,
+    NuSVR,
+    OneClassSVM,
+    RankSVM,
+)
 from streamsvm.errors import InputError
 from tests.estimators.test_linear import X, Y
 
@@ -93,7 +104,124 @@ def test_calls_that_newcomers_make(tmp_path: Path) -> None:
         LinearSVC().fit(X[:2], [["a", "b"], ["a"]])
     with pytest.raises(InputError, match=r"not a dataset; .*streamsvm\.ingest in Python, makes one from files$"):
         LinearSVC().fit(__file__)
+
+
+def test_lazy_frames_are_collected_by_their_owner(tmp_path: Path) -> None:
+    """As rows and as labels, in `fit`, in `ingest`, in blocks, and in all that a model does with rows."""
     polars = pytest.importorskip("polars")
-    for call in (LinearSVC().fit, lambda rows, y: streamsvm.ingest(rows, tmp_path / "d.zarr", y)):
-        with pytest.raises(InputError, match=r"a LazyFrame has no rows yet: give X\.collect\(\)"):
-            call(polars.LazyFrame({"a": [1.0, 2.0]}), [0, 1])
+    lazy = polars.LazyFrame({"a": [1.0, 2.0]})
+    model = LinearSVC().fit([[1.0], [2.0]], [0, 1])
+    path = tmp_path / "d.zarr"
+    for call in (
+        lambda: LinearSVC().fit(lazy, [0, 1]),
+        lambda: BudgetedSVC().partial_fit(lazy, [0, 1], classes=[0, 1]),
+        lambda: streamsvm.ingest(lazy, path, [0, 1]),
+        lambda: streamsvm.ingest(iter([lazy]), path),
+        lambda: model.predict(lazy),
+        lambda: model.decision_function(lazy),
+        lambda: model.score(lazy, [0, 1]),
+    ):
+        with pytest.raises(InputError, match=r"X: a LazyFrame has no rows yet: give X\.collect\(\)"):
+            call()
+    for call in (lambda: LinearSVC().fit(X[:2], lazy), lambda: streamsvm.ingest(X[:2], path, lazy)):
+        with pytest.raises(InputError, match=r"y: a LazyFrame has no rows yet: give y\.collect\(\)"):
+            call()
+
+
+def test_labels_of_the_type_string_dtype(tmp_path: Path) -> None:
+    """NumPy's StringDType gives the classes of any other text, and a missing label is told."""
+    words = np.where(Y > 0, "up", "down")
+    new, plain = words.astype(np.dtypes.StringDType()), LinearSVC().fit(X, words)
+    model = LinearSVC().fit(X, new)
+    assert model.classes_.tolist() == ["down", "up"]
+    assert model.predict(X).tolist() == plain.predict(X).tolist()
+    assert model.score(X, new) == plain.score(X, words)
+    for k, labels in enumerate((new, words)):
+        dataset = streamsvm.ingest(iter([(X, labels)]), tmp_path / f"{k}.zarr")
+        assert np.asarray(dataset.classes).tolist() == ["down", "up"]
+    gap = new.astype(np.dtypes.StringDType(na_object=None))
+    gap[3] = None
+    with pytest.raises(InputError, match=r"y: row 4 \(counted from 1\): label missing"):
+        streamsvm.ingest(X, tmp_path / "gap.zarr", gap)
+
+
+HUGE = 10**400
+
+
+@pytest.mark.parametrize("value", [HUGE, -HUGE, float("nan"), "many", 1j, [1], True], ids=lambda value: repr(value)[:9])
+@pytest.mark.parametrize("name", ["C", "tol", "gamma", "coef0", "epsilon", "max_seconds", "nu", "intercept_scaling"])
+def test_numbers_that_float64_does_not_hold(name: str, value: Any) -> None:
+    of_kernels = {"nu": NuSVC} if name == "nu" else dict.fromkeys(("gamma", "coef0", "epsilon"), SVR)
+    if (name, value) in (("max_seconds", HUGE), ("max_seconds", True), ("nu", True)):
+        return  # limits that end nothing, or at once, and a share of 1
+    with pytest.raises(InputError, match=rf"{name} ?(is|=) ?"):
+        of_kernels.get(name, LinearSVR)(**{name: value}).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "parameters", "message"),
+    [
+        (SVC, {"degree": HUGE, "kernel": "poly"}, "degree is 1000.*; a whole number from 1 to 1,000,000"),
+        (SVC, {"degree": 2**70, "kernel": "poly"}, "degree is 1180"),
+        (SVC, {"n_jobs": HUGE}, "n_jobs is 1000"),
+        (SVC, {"n_jobs": 1.5}, "n_jobs is 1.5"),
+        (SVC, {"n_jobs": "two"}, "n_jobs is 'two'"),
+        (SVC, {"class_weight": {1: HUGE}}, "class_weight of 1 is 1000"),
+        (SVC, {"class_weight": {1: 5e-324}}, "class_weight of 1 is 5e-324; .* at least 1e-290"),
+        (LinearSVC, {"feature_map": "cholesky", "rank": 2.5}, "rank is 2.5"),
+        (LinearSVC, {"intercept_scaling": 1e308}, "intercept_scaling=1e.308: a positive number up to"),
+        (BudgetedSVC, {"pack": 1e300}, "option pack=1e.300"),
+        (LinearSVR, {"C": 5e-324}, "C is 5e-324; at least 1e-290 can be computed with"),
+        (RankSVM, {"C": 1e-320}, "C is 1e-320; at least 1e-290 can be computed with"),
+    ],
+)
+def test_numbers_at_which_arithmetic_fails(estimator: Any, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        estimator(**parameters).fit(X, Y)
+
+
+@pytest.mark.parametrize("generator", [np.random.RandomState(0), np.random.default_rng(0), -1, 1.5, "0"])
+def test_seeds_are_whole_numbers(generator: Any) -> None:
+    for estimator in (LinearSVC, BudgetedSVC):
+        with pytest.raises(InputError, match=r"random_state is .*; a whole number of at least 0 is expected"):
+            estimator(random_state=generator).fit(X, Y)
+    assert LinearSVC(random_state=None).fit(X, Y).status_ == "converged"
+
+
+def test_whole_numbers_beyond_64_bits_are_numbers() -> None:
+    assert SVR(C=2**64).fit(X[:9], Y[:9]).objective_ == SVR(C=2.0**64).fit(X[:9], Y[:9]).objective_
+    assert SVC(resident_rows=HUGE).fit(X, Y).objective_ == SVC(resident_rows=len(X)).fit(X, Y).objective_
+
+
+@pytest.mark.parametrize("estimator", [SVC, SVR, OneClassSVM, NuSVR, LinearOneClassSVM, LinearSVC, LinearSVR, RankSVM])
+@pytest.mark.parametrize("weight", [1e200, 5e-324, HUGE, 1e-310], ids=lambda weight: repr(weight)[:9])
+@pytest.mark.parametrize("is_one", [True, False])
+def test_weights_at_which_arithmetic_fails(estimator: Any, weight: Any, is_one: bool) -> None:
+    """A weight of all rows or of one of them."""
+    weights = np.full(len(X), 1.0 if is_one else weight, object)
+    weights[3] = weight
+    labels = () if "OneClass" in estimator.__name__ else (Y,)
+    with pytest.raises(InputError, match=r"weight is (below|too large)|sum to .*: lower C or the weights"):
+        estimator().fit(X, *labels, sample_weight=weights)
+
+
+def test_a_weight_that_is_next_to_nothing() -> None:
+    """One class of linear scores starts at a quadratic program whose numbers leave float64's range."""
+    weights = np.ones(len(X))
+    weights[3] = 1e-300
+    rows = X + 3.0
+    model = LinearOneClassSVM().fit(rows, sample_weight=weights)
+    weights[3] = 0.0
+    assert model.objective_ == pytest.approx(LinearOneClassSVM().fit(rows, sample_weight=weights).objective_, rel=2e-3)
+
+
+def test_weights_of_files_are_checked_by_their_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,y,w\n1,0,1\n2,1,5e-324\n")
+    with pytest.raises(InputError, match=rf"{path}:3:3: .*sample weight is below 2\.2e-308"):
+        streamsvm.ingest(path, tmp_path / "a.zarr", sample_weight="w")
+
+
+def test_pairs_whose_weights_are_products_of_small_ones() -> None:
+    with pytest.raises(InputError, match=r"no two rows to compare: .*or sample weights so small"):
+        RankSVM().fit(X, Y, sample_weight=np.full(len(X), 1e-200))

@@ -87,10 +87,11 @@ def _solve(X: Any, C: F64, g: F64) -> tuple[F64, float]:
         if gap <= TOLERANCE * square + LEAST or idle > PATIENCE or not is_inside:
             break
         try:
-            solve = _factor(X, products, at.z / at.a + at.u / room)
-        except LinAlgError:  # the limits are so near that rounding is the limit
+            with np.errstate(all="ignore"):
+                solve = _factor(X, products, at.z / at.a + at.u / room)
+                at = _step(at, room, f - at.rho - at.z + at.u, solve)
+        except (LinAlgError, ValueError):  # the limits are so near that rounding, or the range of float64, is the limit
             break
-        at = _step(at, room, f - at.rho - at.z + at.u, solve)
     return best.a, best.rho
 
 

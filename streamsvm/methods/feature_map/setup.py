@@ -28,7 +28,7 @@ from streamsvm.numeric.feature_maps import (
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.moments import add_moments
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, take_rows
-from streamsvm.options import TrainOptions, make_kernel
+from streamsvm.options import TrainOptions, check_count, make_kernel
 from streamsvm.requests import MemoryNeed
 
 PART_COPIES = 3  # Rows that are mapped are there as kernel values, features and their squares, or float32 features.
@@ -61,8 +61,8 @@ def _choose_settings(source: RowSource, options: FeatureOptions, kernel_options:
     settings = Settings(options.map, source.name, source.n_rows, source.n_features)
     if options.map == "polynomial":
         return settings
-    if options.rank < 1:
-        raise InputError(f"rank is {options.rank}; at least 1 is expected")
+    check_count("rank", options.rank, 1)
+    check_count("seed", options.seed, 0)
     if kernel_options.kernel == "sigmoid":
         raise InputError("the kernel sigmoid has no features: it is not positive semidefinite")
     if kernel_options.kernel == known_values.NAME:
