@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+@dataclass(eq=False, repr=False)
 class BudgetedSVC(BudgetedSVM, KernelSVC):
     """Kernel classifier with at most `budget` support vectors a class, trained on a shuffled stream of the rows.
 
@@ -74,52 +76,28 @@ class BudgetedSVC(BudgetedSVM, KernelSVC):
     (True, True)
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        budget: int = 500,
-        merge: int = 2,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        maintenance: str = "merge",
-        epochs: int = 1,
-        pack: int = 64,
-        replicas: int = 1,
-        fit_intercept: bool = False,
-        expected_rows: int | None = None,
-        class_weight: ClassWeight = None,
-        memory: str | int | None = None,
-        n_jobs: int | None = None,
-        client: Client | str | None = None,
-        checkpoint: str | Path | None = None,
-        max_passes: int | None = None,
-        max_seconds: float | None = None,
-        random_state: int | None = 0,
-    ) -> None:
-        self.C = C
-        self.budget = budget
-        self.merge = merge
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.maintenance = maintenance
-        self.epochs = epochs
-        self.pack = pack
-        self.replicas = replicas
-        self.fit_intercept = fit_intercept
-        self.expected_rows = expected_rows
-        self.class_weight = class_weight
-        self.memory = memory
-        self.n_jobs = n_jobs
-        self.client = client
-        self.checkpoint = checkpoint
-        self.max_passes = max_passes
-        self.max_seconds = max_seconds
-        self.random_state = random_state
+    C: float = 1.0
+    _: KW_ONLY
+    budget: int = 500
+    merge: int = 2
+    kernel: str = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+    maintenance: str = "merge"
+    epochs: int = 1
+    pack: int = 64
+    replicas: int = 1
+    fit_intercept: bool = False
+    expected_rows: int | None = None
+    class_weight: ClassWeight = None
+    memory: str | int | None = None
+    n_jobs: int | None = None
+    client: Client | str | None = None
+    checkpoint: str | Path | None = None
+    max_passes: int | None = None
+    max_seconds: float | None = None
+    random_state: int | None = 0
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn one chunk of a stream of rows, in an order drawn by the seed.

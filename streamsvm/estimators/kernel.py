@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+@dataclass(eq=False, repr=False)
 class SVC(LibsvmLike, KernelSVC):
     """Kernel support-vector classifier with a certificate, on data of any size.
 
@@ -141,66 +143,35 @@ class SVC(LibsvmLike, KernelSVC):
     ('converged', True, True)
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        solver: str = "smo",
-        selection: str = "second-order",
-        inner: str | None = None,
-        working_rows: int | None = None,
-        tol: float = 1e-3,
-        class_weight: ClassWeight = None,
-        memory: str | int | None = None,
-        resident_rows: int | str | None = None,
-        n_jobs: int | None = None,
-        client: Client | str | None = None,
-        checkpoint: str | Path | None = None,
-        max_passes: int | None = None,
-        max_seconds: float | None = None,
-        random_state: int | None = 0,
-        max_iter: int = -1,
-        verbose: int = 0,
-        probability: bool | str = False,
-        decision_function_shape: str = "ovr",
-        break_ties: bool | None = None,
-        multi_class: str | None = None,
-        approximation: str = "cholesky",
-        rank: int = 300,
-        intercept_scaling: float = 1.0,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.solver = solver
-        self.selection = selection
-        self.inner = inner
-        self.working_rows = working_rows
-        self.tol = tol
-        self.class_weight = class_weight
-        self.memory = memory
-        self.resident_rows = resident_rows
-        self.n_jobs = n_jobs
-        self.client = client
-        self.checkpoint = checkpoint
-        self.max_passes = max_passes
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.max_iter = max_iter
-        self.verbose = verbose
-        self.probability = probability
-        self.decision_function_shape = decision_function_shape
-        self.break_ties = break_ties
-        self.multi_class = multi_class
-        self.approximation = approximation
-        self.rank = rank
-        self.intercept_scaling = intercept_scaling
+    C: float = 1.0
+    _: KW_ONLY
+    kernel: str = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+    solver: str = "smo"
+    selection: str = "second-order"
+    inner: str | None = None
+    working_rows: int | None = None
+    tol: float = 1e-3
+    class_weight: ClassWeight = None
+    memory: str | int | None = None
+    resident_rows: int | str | None = None
+    n_jobs: int | None = None
+    client: Client | str | None = None
+    checkpoint: str | Path | None = None
+    max_passes: int | None = None
+    max_seconds: float | None = None
+    random_state: int | None = 0
+    max_iter: int = -1
+    verbose: int = 0
+    probability: bool | str = False
+    decision_function_shape: str = "ovr"
+    break_ties: bool | None = None
+    multi_class: str | None = None
+    approximation: str = "cholesky"
+    rank: int = 300
+    intercept_scaling: float = 1.0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train on labelled rows; see `LinearSVC.fit`. Rows whose weights are not positive are left out."""

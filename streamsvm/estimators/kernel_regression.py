@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+@dataclass(eq=False, repr=False)
 class SVR(LibsvmLike, BaseSVR):
     """Support-vector regression with kernels and with a certificate, on data of any size.
 
@@ -67,52 +69,28 @@ class SVR(LibsvmLike, BaseSVR):
     ('converged', True, True)
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        epsilon: float = 0.1,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        solver: str = "smo",
-        selection: str = "second-order",
-        inner: str | None = None,
-        working_rows: int | None = None,
-        tol: float = 1e-3,
-        memory: str | int | None = None,
-        resident_rows: int | str | None = None,
-        n_jobs: int | None = None,
-        client: Client | str | None = None,
-        checkpoint: str | Path | None = None,
-        max_passes: int | None = None,
-        max_seconds: float | None = None,
-        random_state: int | None = 0,
-        max_iter: int = -1,
-        verbose: int = 0,
-    ) -> None:
-        self.C = C
-        self.epsilon = epsilon
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.solver = solver
-        self.selection = selection
-        self.inner = inner
-        self.working_rows = working_rows
-        self.tol = tol
-        self.memory = memory
-        self.resident_rows = resident_rows
-        self.n_jobs = n_jobs
-        self.client = client
-        self.checkpoint = checkpoint
-        self.max_passes = max_passes
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.max_iter = max_iter
-        self.verbose = verbose
+    C: float = 1.0
+    _: KW_ONLY
+    epsilon: float = 0.1
+    kernel: str = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+    solver: str = "smo"
+    selection: str = "second-order"
+    inner: str | None = None
+    working_rows: int | None = None
+    tol: float = 1e-3
+    memory: str | int | None = None
+    resident_rows: int | str | None = None
+    n_jobs: int | None = None
+    client: Client | str | None = None
+    checkpoint: str | Path | None = None
+    max_passes: int | None = None
+    max_seconds: float | None = None
+    random_state: int | None = 0
+    max_iter: int = -1
+    verbose: int = 0
 
     def _name_options(self) -> dict[str, Any]:
         own = self._list_own_options()

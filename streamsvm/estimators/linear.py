@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+@dataclass(eq=False, repr=False)
 class LinearSVC(BaseLinear, BaseSVC):
     """Linear support-vector classifier with a certificate, on data of any size.
 
@@ -167,78 +169,41 @@ class LinearSVC(BaseLinear, BaseSVC):
     ('converged', True, True)
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        loss: str = "hinge",
-        multi_class: str = "ovr",
-        solver: str = "auto",
-        tol: float = 1e-3,
-        class_weight: ClassWeight = None,
-        intercept_scaling: float = 1.0,
-        memory: str | int | None = None,
-        resident_rows: int | str | None = None,
-        n_jobs: int | None = None,
-        client: Client | str | None = None,
-        checkpoint: str | Path | None = None,
-        max_passes: int | None = None,
-        max_seconds: float | None = None,
-        acceleration: str = "auto",
-        epsilon: float | None = None,
-        random_state: int | None = 0,
-        reduction: str = "adaptive-balanced",
-        rule: str = "omega",
-        most_rows: int | None = None,
-        fit_intercept: bool = True,
-        max_iter: int = -1,
-        verbose: int = 0,
-        penalty: str = "l2",
-        dual: bool | str = "auto",
-        probability: bool | str = False,
-        scratch: str | Path | None = None,
-        feature_map: str | None = None,
-        rank: int = 300,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        warm_start: bool = False,
-    ) -> None:
-        self.C = C
-        self.loss = loss
-        self.multi_class = multi_class
-        self.solver = solver
-        self.tol = tol
-        self.class_weight = class_weight
-        self.intercept_scaling = intercept_scaling
-        self.memory = memory
-        self.resident_rows = resident_rows
-        self.n_jobs = n_jobs
-        self.client = client
-        self.checkpoint = checkpoint
-        self.max_passes = max_passes
-        self.max_seconds = max_seconds
-        self.acceleration = acceleration
-        self.epsilon = epsilon
-        self.random_state = random_state
-        self.reduction = reduction
-        self.rule = rule
-        self.most_rows = most_rows
-        self.fit_intercept = fit_intercept
-        self.max_iter = max_iter
-        self.verbose = verbose
-        self.penalty = penalty
-        self.dual = dual
-        self.probability = probability
-        self.scratch = scratch
-        self.feature_map = feature_map
-        self.rank = rank
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.warm_start = warm_start
+    C: float = 1.0
+    _: KW_ONLY
+    loss: str = "hinge"
+    multi_class: str = "ovr"
+    solver: str = "auto"
+    tol: float = 1e-3
+    class_weight: ClassWeight = None
+    intercept_scaling: float = 1.0
+    memory: str | int | None = None
+    resident_rows: int | str | None = None
+    n_jobs: int | None = None
+    client: Client | str | None = None
+    checkpoint: str | Path | None = None
+    max_passes: int | None = None
+    max_seconds: float | None = None
+    acceleration: str = "auto"
+    epsilon: float | None = None
+    random_state: int | None = 0
+    reduction: str = "adaptive-balanced"
+    rule: str = "omega"
+    most_rows: int | None = None
+    fit_intercept: bool = True
+    max_iter: int = -1
+    verbose: int = 0
+    penalty: str = "l2"
+    dual: bool | str = "auto"
+    probability: bool | str = False
+    scratch: str | Path | None = None
+    feature_map: str | None = None
+    rank: int = 300
+    kernel: str = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+    warm_start: bool = False
 
     takes_label_sets = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+@dataclass(eq=False, repr=False)
 class LinearOneClassSVM(BaseLinear, BaseOneClass):
     """Linear one-class support-vector machine with a certificate, on data of any size.
 
@@ -64,46 +66,25 @@ class LinearOneClassSVM(BaseLinear, BaseOneClass):
     fit_intercept = True
     intercept_scaling = 1.0
 
-    def __init__(
-        self,
-        *,
-        nu: float = 0.5,
-        tol: float = 1e-3,
-        memory: str | int | None = None,
-        resident_rows: int | str | None = None,
-        n_jobs: int | None = None,
-        client: Client | str | None = None,
-        checkpoint: str | Path | None = None,
-        max_passes: int | None = None,
-        max_seconds: float | None = None,
-        random_state: int | None = 0,
-        max_iter: int = -1,
-        verbose: int = 0,
-        feature_map: str | None = None,
-        rank: int = 300,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-    ) -> None:
-        self.nu = nu
-        self.tol = tol
-        self.memory = memory
-        self.resident_rows = resident_rows
-        self.n_jobs = n_jobs
-        self.client = client
-        self.checkpoint = checkpoint
-        self.max_passes = max_passes
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.max_iter = max_iter
-        self.verbose = verbose
-        self.feature_map = feature_map
-        self.rank = rank
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
+    _: KW_ONLY
+    nu: float = 0.5
+    tol: float = 1e-3
+    memory: str | int | None = None
+    resident_rows: int | str | None = None
+    n_jobs: int | None = None
+    client: Client | str | None = None
+    checkpoint: str | Path | None = None
+    max_passes: int | None = None
+    max_seconds: float | None = None
+    random_state: int | None = 0
+    max_iter: int = -1
+    verbose: int = 0
+    feature_map: str | None = None
+    rank: int = 300
+    kernel: str = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
 
     def _name_options(self) -> dict[str, Any]:
         return {"task": ONE_CLASS.name, "nu": self.nu, "options": self._list_own_options()}

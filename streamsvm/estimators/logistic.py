@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Find = Callable[[Any], Any]
 
 
+@dataclass(eq=False, repr=False)
 class LogisticRegression(BaseLinear, BaseSVC):
     """Logistic regression with a certificate, on data of any size.
 
@@ -93,56 +95,30 @@ class LogisticRegression(BaseLinear, BaseSVC):
 
     solver = "newton"
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        tol: float = 1e-3,
-        class_weight: ClassWeight = None,
-        intercept_scaling: float = 1.0,
-        memory: str | int | None = None,
-        resident_rows: int | str | None = None,
-        n_jobs: int | None = None,
-        client: Client | str | None = None,
-        checkpoint: str | Path | None = None,
-        max_passes: int | None = None,
-        max_seconds: float | None = None,
-        random_state: int | None = 0,
-        fit_intercept: bool = True,
-        max_iter: int = -1,
-        verbose: int = 0,
-        penalty: str = "l2",
-        dual: bool = False,
-        feature_map: str | None = None,
-        rank: int = 300,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-    ) -> None:
-        self.C = C
-        self.tol = tol
-        self.class_weight = class_weight
-        self.intercept_scaling = intercept_scaling
-        self.memory = memory
-        self.resident_rows = resident_rows
-        self.n_jobs = n_jobs
-        self.client = client
-        self.checkpoint = checkpoint
-        self.max_passes = max_passes
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.fit_intercept = fit_intercept
-        self.max_iter = max_iter
-        self.verbose = verbose
-        self.penalty = penalty
-        self.dual = dual
-        self.feature_map = feature_map
-        self.rank = rank
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
+    C: float = 1.0
+    _: KW_ONLY
+    tol: float = 1e-3
+    class_weight: ClassWeight = None
+    intercept_scaling: float = 1.0
+    memory: str | int | None = None
+    resident_rows: int | str | None = None
+    n_jobs: int | None = None
+    client: Client | str | None = None
+    checkpoint: str | Path | None = None
+    max_passes: int | None = None
+    max_seconds: float | None = None
+    random_state: int | None = 0
+    fit_intercept: bool = True
+    max_iter: int = -1
+    verbose: int = 0
+    penalty: str = "l2"
+    dual: bool = False
+    feature_map: str | None = None
+    rank: int = 300
+    kernel: str = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
 
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class, (n, K).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +131,7 @@ class NuSVC(SVC):
         return {**super()._name_options(), "task": NU_CLASSIFY.name, "multi_class": self.multi_class, "nu": self.nu}
 
 
+@dataclass(eq=False, repr=False)
 class NuSVR(LibsvmLike, BaseSVR):
     """Support-vector regression with a share of rows outside the tube and a certificate, on data of any size.
 
@@ -176,48 +178,26 @@ class NuSVR(LibsvmLike, BaseSVR):
     solver = "smo"
     inner = None
 
-    def __init__(
-        self,
-        nu: float = 0.5,
-        C: float = 1.0,
-        *,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        selection: str = "second-order",
-        working_rows: int | None = None,
-        tol: float = 1e-3,
-        memory: str | int | None = None,
-        resident_rows: int | str | None = None,
-        n_jobs: int | None = None,
-        client: Client | str | None = None,
-        checkpoint: str | Path | None = None,
-        max_passes: int | None = None,
-        max_seconds: float | None = None,
-        random_state: int | None = 0,
-        max_iter: int = -1,
-        verbose: int = 0,
-    ) -> None:
-        self.nu = nu
-        self.C = C
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.selection = selection
-        self.working_rows = working_rows
-        self.tol = tol
-        self.memory = memory
-        self.resident_rows = resident_rows
-        self.n_jobs = n_jobs
-        self.client = client
-        self.checkpoint = checkpoint
-        self.max_passes = max_passes
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.max_iter = max_iter
-        self.verbose = verbose
+    nu: float = 0.5
+    C: float = 1.0
+    _: KW_ONLY
+    kernel: str = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+    selection: str = "second-order"
+    working_rows: int | None = None
+    tol: float = 1e-3
+    memory: str | int | None = None
+    resident_rows: int | str | None = None
+    n_jobs: int | None = None
+    client: Client | str | None = None
+    checkpoint: str | Path | None = None
+    max_passes: int | None = None
+    max_seconds: float | None = None
+    random_state: int | None = 0
+    max_iter: int = -1
+    verbose: int = 0
 
     def _name_options(self) -> dict[str, Any]:
         own = {"task": NU_REGRESS.name, "nu": self.nu, "options": self._list_own_options()}

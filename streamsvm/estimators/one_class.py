@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -70,6 +70,7 @@ class BaseOneClass(OutlierMixin, BaseSVM):  # type: ignore[misc]
         self.offset_ = -float(self.intercept_[0])
 
 
+@dataclass(eq=False, repr=False)
 class OneClassSVM(BaseOneClass, LibsvmLike):  # type: ignore[misc]
     """One-class support-vector machine with a certificate, on data of any size.
 
@@ -125,50 +126,27 @@ class OneClassSVM(BaseOneClass, LibsvmLike):  # type: ignore[misc]
     ('converged', True, [1, -1])
     """
 
-    def __init__(
-        self,
-        *,
-        kernel: str = "rbf",
-        degree: int = 3,
-        gamma: float | str = "scale",
-        coef0: float = 0.0,
-        nu: float = 0.5,
-        solver: str = "smo",
-        selection: str = "second-order",
-        inner: str | None = None,
-        working_rows: int | None = None,
-        tol: float = 1e-3,
-        memory: str | int | None = None,
-        resident_rows: int | str | None = None,
-        n_jobs: int | None = None,
-        client: Client | str | None = None,
-        checkpoint: str | Path | None = None,
-        max_passes: int | None = None,
-        max_seconds: float | None = None,
-        random_state: int | None = 0,
-        max_iter: int = -1,
-        verbose: int = 0,
-    ) -> None:
-        self.kernel = kernel
-        self.degree = degree
-        self.gamma = gamma
-        self.coef0 = coef0
-        self.nu = nu
-        self.solver = solver
-        self.selection = selection
-        self.inner = inner
-        self.working_rows = working_rows
-        self.tol = tol
-        self.memory = memory
-        self.resident_rows = resident_rows
-        self.n_jobs = n_jobs
-        self.client = client
-        self.checkpoint = checkpoint
-        self.max_passes = max_passes
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.max_iter = max_iter
-        self.verbose = verbose
+    _: KW_ONLY
+    kernel: str = "rbf"
+    degree: int = 3
+    gamma: float | str = "scale"
+    coef0: float = 0.0
+    nu: float = 0.5
+    solver: str = "smo"
+    selection: str = "second-order"
+    inner: str | None = None
+    working_rows: int | None = None
+    tol: float = 1e-3
+    memory: str | int | None = None
+    resident_rows: int | str | None = None
+    n_jobs: int | None = None
+    client: Client | str | None = None
+    checkpoint: str | Path | None = None
+    max_passes: int | None = None
+    max_seconds: float | None = None
+    random_state: int | None = 0
+    max_iter: int = -1
+    verbose: int = 0
 
     def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)

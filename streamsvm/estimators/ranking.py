@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+@dataclass(eq=False, repr=False)
 class RankSVM(BaseSVM):
     """Linear ranking with a certificate, on data of any size: rows of higher ranks get higher scores w.x.
 
@@ -67,34 +69,19 @@ class RankSVM(BaseSVM):
     class_weight = None
     resident_rows = None
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        task: str = "rank",
-        tol: float = 1e-3,
-        memory: str | int | None = None,
-        n_jobs: int | None = None,
-        client: Client | str | None = None,
-        checkpoint: str | Path | None = None,
-        max_passes: int | None = None,
-        max_seconds: float | None = None,
-        acceleration: str = "line-search",
-        epsilon: float | None = None,
-        random_state: int | None = 0,
-    ) -> None:
-        self.C = C
-        self.task = task
-        self.tol = tol
-        self.memory = memory
-        self.n_jobs = n_jobs
-        self.client = client
-        self.checkpoint = checkpoint
-        self.max_passes = max_passes
-        self.max_seconds = max_seconds
-        self.acceleration = acceleration
-        self.epsilon = epsilon
-        self.random_state = random_state
+    C: float = 1.0
+    _: KW_ONLY
+    task: str = "rank"
+    tol: float = 1e-3
+    memory: str | int | None = None
+    n_jobs: int | None = None
+    client: Client | str | None = None
+    checkpoint: str | Path | None = None
+    max_passes: int | None = None
+    max_seconds: float | None = None
+    acceleration: str = "line-search"
+    epsilon: float | None = None
+    random_state: int | None = 0
 
     def fit(self, X: Any, y: Any = None, qid: Any = None, sample_weight: Any = None) -> Self:
         """Train on ranked rows.

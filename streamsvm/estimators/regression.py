@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -62,6 +63,7 @@ class BaseSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
         return float(r2_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=sample_weight))
 
 
+@dataclass(eq=False, repr=False)
 class LinearSVR(BaseLinear, BaseSVR):
     """Linear support-vector regression with a certificate, on data of any size.
 
@@ -109,58 +111,31 @@ class LinearSVR(BaseLinear, BaseSVR):
     ('converged', True, True)
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        epsilon: float = 0.0,
-        loss: str = "epsilon_insensitive",
-        solver: str = "auto",
-        tol: float = 1e-3,
-        intercept_scaling: float = 1.0,
-        memory: str | int | None = None,
-        resident_rows: int | str | None = None,
-        n_jobs: int | None = None,
-        client: Client | str | None = None,
-        checkpoint: str | Path | None = None,
-        max_passes: int | None = None,
-        max_seconds: float | None = None,
-        random_state: int | None = 0,
-        fit_intercept: bool = True,
-        max_iter: int = -1,
-        verbose: int = 0,
-        dual: bool | str = "auto",
-        feature_map: str | None = None,
-        rank: int = 300,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-    ) -> None:
-        self.C = C
-        self.epsilon = epsilon
-        self.loss = loss
-        self.solver = solver
-        self.tol = tol
-        self.intercept_scaling = intercept_scaling
-        self.memory = memory
-        self.resident_rows = resident_rows
-        self.n_jobs = n_jobs
-        self.client = client
-        self.checkpoint = checkpoint
-        self.max_passes = max_passes
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.fit_intercept = fit_intercept
-        self.max_iter = max_iter
-        self.verbose = verbose
-        self.dual = dual
-        self.feature_map = feature_map
-        self.rank = rank
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
+    C: float = 1.0
+    _: KW_ONLY
+    epsilon: float = 0.0
+    loss: str = "epsilon_insensitive"
+    solver: str = "auto"
+    tol: float = 1e-3
+    intercept_scaling: float = 1.0
+    memory: str | int | None = None
+    resident_rows: int | str | None = None
+    n_jobs: int | None = None
+    client: Client | str | None = None
+    checkpoint: str | Path | None = None
+    max_passes: int | None = None
+    max_seconds: float | None = None
+    random_state: int | None = 0
+    fit_intercept: bool = True
+    max_iter: int = -1
+    verbose: int = 0
+    dual: bool | str = "auto"
+    feature_map: str | None = None
+    rank: int = 300
+    kernel: str = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
 
     def _name_options(self) -> dict[str, Any]:
         own = self._list_own_options()
