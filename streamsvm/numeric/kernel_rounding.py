@@ -15,8 +15,8 @@ A dense row has d = s, the number of features. The length of a sparse row is a s
 which the other row may lack: d is the smaller and s the larger of both numbers of items. Blocks of BLOCK_ITEMS items
 are summed in float64, and their sums in twice the precision (numeric.tiles), so that s is at most BLOCK_ITEMS + 2. The
 6 holds four operations: the two sums and the difference lose 1, 3/2 and 2 times u reach, and the product with gamma
-loses 2 u reach. The remaining 1/2 is covered because products of float32 numbers are exact, so that x.z and |x|^2 have
-one rounding fewer than d and s.
+loses 2 u reach. Together they lose more than 6 u reach only where x.z < -0.8 |x| |z|, so that k < e^(-1.8 reach). There
+the excess of at most u reach / 2 is within the 12 u of `bound_sums` for a reach up to 18, and below FAINT beyond.
 
 The error of a kernel value counts |coef_c| times. So compiled code adds up the magnitudes sum_c |coef_c| |k_ic| beside
 f (for poly and sigmoid the slopes, too), and `bound_sums` turns them into error bounds. A sum of m terms loses less
