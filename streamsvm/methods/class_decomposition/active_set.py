@@ -5,6 +5,8 @@
             F_ik += sum over changed rows j of (change of alpha_jk) k(x_i, x_j)      for the rows of the active set
     until no row violates its condition by more than tol, or the gap is small enough
 
+A jump takes the place of further sweeps where many have not solved a working set: the interior-point method.
+
 The kernel is k(x, z) + s^2, where s is the constant feature whose weights are the biases.
 """
 
@@ -14,8 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamsvm import interrupts
+from streamsvm import deadline, interrupts
 from streamsvm.errors import InputError
+from streamsvm.methods.class_decomposition.interior_point import solve_by_interior_point, suits_interior_point
 from streamsvm.methods.class_decomposition.row_steps import judge_rows, visit_rows
 from streamsvm.methods.decomposition.kernel_columns import ColumnCache, form_kernel, scale
 from streamsvm.methods.decomposition.selection import PREVIOUS_SET_DIVISOR, find_largest, join_rows
@@ -27,6 +30,8 @@ from streamsvm.numeric.rows import F64, I32, I64, Matrix, Values, take_rows
 MOST_ROUNDS, BASE_ROUNDS, ROUNDS_PER_ROW = 1000, 50, 4  # of a step, as in decomposition.active_set
 SAME_SET_ROUNDS = 20  # of a step whose active rows are one working set, so that slow steps are seen, and can be stopped
 MOST_SWEEPS = 100  # visits of all rows of a working set
+SWEEPS_BEFORE = 20  # of a jump, as far as there is one
+VAIN_JUMPS = 5  # in a step: after so many that have not raised D, a pass or more digits may help
 MOST_IDLE_ROUNDS, LEAST_ROUND_RISE = 20, 1e-12  # after so many rounds without such a rise of D, rounding is the limit
 SWEEP_TOL_SHARE = 0.1  # a working set is solved to this share of the violation at which it was chosen
 LEAST_SHARE = 0.1  # a row is visited if its violation is above this share of the one that is asked for
@@ -84,7 +89,8 @@ class Rounds:
 
 def improve(active: ActiveRows, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:
     """Carry out rounds until the violation is at most tol, or the gap is small enough; return whether it became so."""
-    rise, idle, n_rows = 0.0, 0, len(active.rows)
+    rise, idle, jumps, n_rows = 0.0, 0, 0, len(active.rows)
+    most_jumps = VAIN_JUMPS if n_rows > rounds.size else 1
     limit = SAME_SET_ROUNDS if n_rows <= rounds.size else min(MOST_ROUNDS, BASE_ROUNDS + ROUNDS_PER_ROW * n_rows)
     for _ in range(limit):
         interrupts.check()
@@ -92,10 +98,11 @@ def improve(active: ActiveRows, rounds: Rounds, cache: ColumnCache, tol: float) 
         violation = float(np.max(violations))
         if violation <= tol or _has_gap(active, gap, rounds.gap):
             return True
-        if idle == MOST_IDLE_ROUNDS:
+        if idle == MOST_IDLE_ROUNDS or jumps == most_jumps or deadline.is_over():
             break
         chosen = _choose_working_set(violations, ahead, rounds, tol)
-        gain = _improve_working_set(active, rounds, cache, chosen, max(tol / 2, SWEEP_TOL_SHARE * violation))
+        gain, is_last = _improve_working_set(active, rounds, cache, chosen, max(tol / 2, SWEEP_TOL_SHARE * violation))
+        jumps += is_last
         rise, idle = rise + gain, idle + 1 if gain <= LEAST_ROUND_RISE * rise else 0
     return False
 
@@ -114,28 +121,50 @@ def _choose_working_set(violations: F64, ahead: F64, rounds: Rounds, tol: float)
     return join_rows(kept, worst[violations[worst] > tol / 2], rounds.size)
 
 
-def _improve_working_set(active: ActiveRows, rounds: Rounds, cache: ColumnCache, chosen: I64, tol: float) -> float:
-    """Improve the shares of the chosen rows; return the rise of D."""
+def _improve_working_set(
+    active: ActiveRows, rounds: Rounds, cache: ColumnCache, chosen: I64, tol: float
+) -> tuple[float, bool]:
+    """Improve the shares of the chosen rows; return the rise of D, and whether a jump was vain or moved all."""
     K = _form_kernel(active, rounds, cache, chosen)
     share, F, before = active.share[chosen], np.ascontiguousarray(active.F[:, chosen]), active.alpha[chosen]
     if not np.all(np.isfinite([np.max(F), np.min(F)])):
         raise InputError(OUT_OF_RANGE)
-    rise, y, costs = 0.0, active.y[chosen], active.costs[chosen]
-    for _ in range(MOST_SWEEPS):
+    rise, y, costs, is_last = 0.0, active.y[chosen], active.costs[chosen], False
+    is_whole = len(chosen) == len(active.rows)
+    for sweep in range(MOST_SWEEPS):
         interrupts.check()
         order = rounds.rng.permutation(len(chosen))
         worst, gain = visit_rows(K, y, costs, share, F, order, LEAST_SHARE * tol)
         rise += gain
-        if worst <= tol:
+        if worst <= tol or deadline.is_over():
+            break
+        if sweep == SWEEPS_BEFORE and suits_interior_point(*share.shape):
+            share, F, gain = _jump(K, y, costs, share, F, is_whole)
+            rise, is_last = rise + gain, is_whole or gain <= 0.0
             break
     active.share[chosen] = share
-    if len(chosen) == len(active.rows):
+    if is_whole:
         active.F = F
-        return rise
+        return rise, is_last
     coefs = multiply_shares(share, y, costs) - before
     changed = np.flatnonzero(np.any(coefs != 0.0, axis=1))
     _update_sums(active, rounds, cache, chosen[changed], rounds.damping * np.ascontiguousarray(coefs[changed].T))
-    return rise
+    return rise, is_last
+
+
+def _jump(K: Values, y: I32, costs: F64, share: F64, F: F64, is_whole: bool) -> tuple[F64, F64, float]:
+    """Return shares, sums and the rise of D by the interior-point method, or what was there if it is no better.
+
+    is_whole: whether the working set is the active set; then the gaps are compared, since sweeps may reach a higher D
+    with a far larger P.
+    """
+    found = solve_by_interior_point(K, y, costs, share, F)
+    moves = multiply_shares(found, y, costs) - multiply_shares(share, y, costs)
+    after = np.ascontiguousarray(F + moves.T @ K)
+    gain = float(np.sum(moves[np.arange(len(y)), y]) - np.sum(moves.T * (F + after)) / 2)
+    unused = np.empty((2, len(y)))
+    falls = judge_rows(after, y, costs, found, *unused) < judge_rows(F, y, costs, share, *unused)
+    return (found, after, gain) if (falls if is_whole else gain > 0.0) else (share, F, 0.0)
 
 
 def _form_kernel(active: ActiveRows, rounds: Rounds, cache: ColumnCache, chosen: I64) -> Values:

@@ -16,6 +16,8 @@ from numba.extending import register_jitable
 from streamsvm.numeric.class_shares import judge_row, solve_row
 from streamsvm.numeric.rows import F64, I32, I64, Values
 
+TINY_SIZE = 1e-8  # of C_i k_ii
+
 
 @register_jitable
 def _find_lead(F: F64, i: int, y: int, lead: F64) -> None:
@@ -55,14 +57,15 @@ def visit_rows(K: Values, y: I32, costs: F64, share: F64, F: F64, order: I64, le
             continue
         worst, size = max(worst, violation), costs[i] * K[i, i]
         if size > 0.0:
+            if size < TINY_SIZE:  # only differences of v_k count, and 1 + size has no digits of size
+                lead -= np.max(lead)
             solve_row(lead, y[i], size, share[i], changes)
         else:
             _give_all(lead, y[i], share[i], changes)
         column = K[i]
         for k in range(changes.size):
             if changes[k] != 0.0:
-                if k != y[i]:
-                    rise -= costs[i] * changes[k] * lead[k]
+                rise -= costs[i] * changes[k] * lead[k]
                 rise -= 0.5 * costs[i] * size * changes[k] ** 2
                 sums, change = F[k], costs[i] * changes[k]
                 for j in range(column.size):

@@ -13,10 +13,12 @@ from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 from streamsvm.methods.class_decomposition import solver
 from streamsvm.methods.class_decomposition.active_set import BLOCK_COLUMNS
+from streamsvm.methods.class_decomposition.interior_point import suits_interior_point
 from streamsvm.methods.class_decomposition.options import ClassDecompositionOptions
 from streamsvm.methods.class_decomposition.row_steps import judge_rows, visit_rows
 from streamsvm.methods.class_decomposition.state import ClassDecomposition, State, start_state
 from streamsvm.methods.class_decomposition.sums import FLOAT64_ROWS
+from streamsvm.methods.decomposition.active_rows import ESCALATION_ROWS
 from streamsvm.methods.decomposition.active_rows_setup import (
     ACTIVE_COPIES,
     count_active,
@@ -50,6 +52,7 @@ from streamsvm.requests import MemoryNeed
 NOT_TOLD = ("threads", "pass_threads", "seed", "class_costs")
 ROW_VECTORS, CLASS_VECTORS = 16, 14  # vectors of 8 bytes for each row, and those of K entries: see `_need_memory`
 ACTIVE_VECTORS, ACTIVE_CLASS_VECTORS = 8, 10  # the same for each active row, in addition
+JUMP_TABLES = 5  # of the size of K kernel matrices of a working set, in the interior-point method
 WORKING_ROWS = 2048  # fewer need more rounds: letter with C = 10 takes three times as long with 512 of them
 
 
@@ -108,9 +111,10 @@ def _need_memory(settings: ClassDecomposition, source: RowSource, threads: int) 
     sent the rows that may be active, in float64, and holds the kernel values of a tile of rows with some of them.
     """
     active, n, K = min(source.n_rows, settings.resident_rows), source.n_rows, settings.n_classes
-    working, row_bytes = min(active, settings.working_rows), find_row_bytes(source)
+    working, row_bytes = min(active, max(settings.working_rows, ESCALATION_ROWS)), find_row_bytes(source)
     tile = count_tile_bytes(source) + 16 * TILE_ROWS * min(active, SUMMED_COLUMNS)
-    turn = 16 * working**2 + settings.threads * tile
+    jump = 8 * JUMP_TABLES * K * working**2 if suits_interior_point(working, K) else 0
+    turn = 16 * working**2 + settings.threads * tile + jump
     held, active_bytes = _count_held_bytes(K)
     precision = 2 if n <= settings.working_rows else 1  # float64 takes twice as much as float32
     shared = int(2 * active * row_bytes) + (16 * K * source.n_features)

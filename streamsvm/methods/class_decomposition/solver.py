@@ -34,13 +34,15 @@ from streamsvm.methods.class_decomposition.state import (
     update_state,
 )
 from streamsvm.methods.class_decomposition.sums import ClassChange, add_class_sums, make_change, sum_change
+from streamsvm.methods.decomposition.active_rows import ESCALATION_ROWS, is_escalated
 from streamsvm.methods.decomposition.kernel_columns import ColumnCache
-from streamsvm.methods.decomposition.proved_state import find_end
+from streamsvm.methods.decomposition.proved_state import STUCK_STEPS, find_end
 from streamsvm.methods.decomposition.row_sums import RowSums, combine_sums
 from streamsvm.methods.decomposition.selection import LEAST_WEIGHT, draw_rows, find_largest
 from streamsvm.methods.decomposition.settings import suits_float32
 from streamsvm.methods.decomposition.state import require_range
 from streamsvm.numeric.class_losses import read_costs
+from streamsvm.numeric.class_shares import multiply_shares
 from streamsvm.numeric.kernels import compute_squares, to_float64, type_of
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I64, Rows, take_rows
@@ -72,7 +74,9 @@ def solve(settings: ClassDecomposition, state: State) -> Solver:
             state = _add_up(settings, state, active, expected.T, sums, shift)
             del change, sums
         del active  # frees the memory before the next rows are taken
-        yield Step(state, state.progress, find_end(state, settings.tol, settings.is_definite))
+        end = find_end(state, settings.tol, settings.is_definite)
+        is_stuck = len(chosen) == len(state.y) and state.stuck >= STUCK_STEPS  # other rows cannot change it
+        yield Step(state, state.progress, end or ("stalled" if is_stuck else None))
 
 
 def _choose_active_rows(settings: ClassDecomposition, state: State) -> I64:
@@ -119,10 +123,11 @@ def _make_active(settings: ClassDecomposition, state: State, chosen: I64, taken:
 
 def _make_rounds(settings: ClassDecomposition, state: State, active: ActiveRows, gap: float | None) -> Rounds:
     """Return how the active set is improved in this step."""
+    least = ESCALATION_ROWS if is_escalated(state, len(state.y)) else 0
     return Rounds(
         kernel=settings.kernel,
         constant=settings.constant,
-        size=min(settings.working_rows, len(active.rows)),
+        size=min(max(settings.working_rows, least), len(active.rows)),
         threads=settings.threads,
         rng=np.random.default_rng((settings.seed, state.passes, 1)),
         damping=_choose_damping(state, active),
@@ -164,10 +169,13 @@ def _solve_all(settings: ClassDecomposition, state: State, active: ActiveRows) -
     """Return the state after a step in which all rows are active: F is brought up to date in memory."""
     longest = float(np.max(compute_squares(active.X, np.float64), initial=0.0))
     state = after = replace(state, y=active.y, costs=active.costs, longest=longest)
+    if state.progress.rounding_bound > NOISE_SHARE * settings.tol * state.objective:
+        blank = np.zeros_like(state.F)  # the rounding of earlier sums is too large: F is formed anew
+        after = replace(after, share=blank, F=blank, errors=np.zeros_like(state.errors))
     rounds = _make_rounds(settings, state, active, MEMORY_GAP_SHARE * settings.tol)
     cache, noisy = _open_cache(settings, active), False
     for _ in range(MOST_REFINEMENTS):
-        before, violation = active.alpha, float(np.max(active.judge()[1]))
+        before, violation = multiply_shares(after.share, after.y, after.costs), float(np.max(active.judge()[1]))
         solved = improve(active, rounds, cache, ALL_ACTIVE_TOL_SHARE * violation)
         change, (shift, error) = _find_change(settings, active, before)
         F, errors = sum_change(change, active.X, settings.threads)

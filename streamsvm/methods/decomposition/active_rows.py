@@ -27,6 +27,7 @@ from streamsvm.methods.decomposition.active_set import ActiveSet
 from streamsvm.methods.decomposition.all_active import bounds_by_terms
 from streamsvm.methods.decomposition.fixed_sums import SummedRows, Totals, find_part, split_total
 from streamsvm.methods.decomposition.near_rows import NearRows
+from streamsvm.methods.decomposition.proved_state import ProvedState
 from streamsvm.methods.decomposition.row_sums import read_y
 from streamsvm.methods.decomposition.selection import Conditions, Mask, draw_active_rows
 from streamsvm.methods.decomposition.settings import (
@@ -52,9 +53,9 @@ LEAST_CHANGED, LEAST_FRESH = 0.01, 6  # the least share, and number, of the acti
 ESCALATION_STEPS, SLOW_STEPS, ESCALATION_ROWS = 2, 4, 256
 
 
-def is_escalated(state: State) -> bool:
+def is_escalated(state: ProvedState, n_rows: int) -> bool:
     """Whether other inner solvers and rules are tried: nothing has moved, or few rows have taken many steps."""
-    return state.stuck >= ESCALATION_STEPS or (state.passes >= SLOW_STEPS and len(state.alpha) <= ESCALATION_ROWS)
+    return state.stuck >= ESCALATION_STEPS or (state.passes >= SLOW_STEPS and n_rows <= ESCALATION_ROWS)
 
 
 @dataclass
@@ -99,7 +100,7 @@ class Draw:
         self.state, self.n_rows = state, len(state.alpha)
         self.rng = np.random.default_rng((settings.seed, state.passes))
         self.size = settings.resident_rows
-        if settings.precise_rows is not None and (state.is_precise or is_escalated(state)):
+        if settings.precise_rows is not None and (state.is_precise or is_escalated(state, self.n_rows)):
             self.size = settings.precise_rows
         self.was_active: Mask = np.zeros(self.n_rows, np.bool_)
         self.candidates: Mask = np.ones(self.n_rows, np.bool_)
@@ -169,7 +170,7 @@ class Draw:
         are active. Free rows are not counted, since nearly all of them are active, and move no others. CoCoA+ takes
         v / m itself; measurements favour much less.
         """
-        if self.size >= self.n_rows or is_escalated(self.state):
+        if self.size >= self.n_rows or is_escalated(self.state, self.n_rows):
             return 1.0
         return math.pow(1.0 + max(self.n_violators - n_moved, 0) / self.size, DAMPING_POWER)
 

@@ -35,6 +35,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from streamsvm import deadline
 from streamsvm.methods.decomposition.active_rows import (
     ESCALATION_ROWS,
     Draw,
@@ -110,8 +111,8 @@ def solve(settings: Decomposition, state: State) -> Solver:
 
 
 def _may_move(settings: Decomposition, state: State, turn: Turn) -> bool:
-    """Return whether more pair steps of SMO are allowed in this step."""
-    return settings.max_pairs is None or state.pairs + turn.pairs < settings.max_pairs
+    """Return whether the time and the pair steps of SMO that are allowed leave more of this step."""
+    return not deadline.is_over() and (settings.max_pairs is None or state.pairs + turn.pairs < settings.max_pairs)
 
 
 def _find_status(settings: Decomposition, state: State) -> str | None:
@@ -141,7 +142,7 @@ def _make_rounds(
     """
     size, rng = min(settings.working_rows, len(active.rows)), np.random.default_rng((settings.seed, state.passes, 1))
     inner, rule = settings.inner, settings.selection
-    if is_escalated(state):
+    if is_escalated(state, len(state.alpha)):
         takes_turns = size <= ESCALATION_ROWS and not takes_pairs_only(settings)
         inner, rule = "irwls" if state.passes % 2 and takes_turns else "smo", "second-order"
         size = min(max(size, ESCALATION_ROWS), len(active.rows))
@@ -169,9 +170,9 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
     if settings.nu is not None:
         after = replace(after, total=compute_total(settings.nu, active.costs))
     gap = FLOAT32_GAP_SHARE * settings.tol
-    escalated_turn = is_escalated(state) and state.passes % INTERIOR_POINT_TURN == 0
+    is_turn = state.passes > 0 and state.passes % INTERIOR_POINT_TURN == 0
     ascends, noisy = True, False
-    if escalated_turn and suits_factor(active, settings.kernel):
+    if is_turn and suits_factor(active, settings.kernel):
         errors = solve_by_interior_point(active, settings.kernel, settings.threads, gap)
         ascends = False
     else:

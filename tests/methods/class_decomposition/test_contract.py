@@ -213,9 +213,9 @@ def test_a_step_whose_active_rows_are_one_working_set_ends_soon(monkeypatch: pyt
     """However slowly D rises: otherwise neither a limit of seconds nor Ctrl-C would be looked at between two steps."""
     rounds: list[int] = []
 
-    def rise_a_little(*given: Any) -> float:
+    def rise_a_little(*given: Any) -> tuple[float, bool]:
         rounds.append(len(given))
-        return 1.0
+        return 1.0, False
 
     monkeypatch.setattr(active_set, "_improve_working_set", rise_a_little)
     source = make_classes(3, n=60, d=3, n_classes=3).in_memory()
