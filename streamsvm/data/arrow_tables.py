@@ -18,7 +18,7 @@ from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied, open_binary
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_encoder import Places, TableEncoder
-from streamsvm.data.table_values import read_column, read_labels
+from streamsvm.data.table_values import read_column, read_labels, take_column
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, lay_out, show_name
 from streamsvm.data.text_files import MARK_BYTES, find_mark, open_text
 from streamsvm.data.values import Place, Vector, has_number_labels, to_source_rows
@@ -62,9 +62,8 @@ def read_arrow(
         with name_file(path), open_file(path) as file:
             layout = lay_out(file.names, path, columns, names)
             names = layout.names
-            wanted = [names[j] for j in (*layout.features, *layout.vectors.values())]
-            most_rows = max(1, min(PIECE_ROWS, PIECE_BYTES // (8 * len(wanted))))
-            pieces = _cut(file.read(wanted), most_rows)
+            most_rows = max(1, min(PIECE_ROWS, PIECE_BYTES // (8 * len(layout.wanted))))
+            pieces = _cut(file.read([names[j] for j in layout.own_wanted]), most_rows)
             if not encoder.kinds:
                 pieces = _settle(pieces, min(most_rows, file.deciding_rows), layout, encoder, file.explain)
             for piece in pieces:
@@ -102,7 +101,8 @@ def _read_features(
     def places(k: int) -> Place:
         return lambda i: f"{layout.where}: {explain(n_before + i)}, column {layout.feature_names[k]}"
 
-    return [read_column(piece.column(name), name, layout.where) for name in layout.feature_names], places
+    columns = ((take_column(piece, layout, j), layout.names[j]) for j in layout.features)
+    return [read_column(column, name, layout.where) for column, name in columns], places
 
 
 def read_piece(
@@ -124,7 +124,7 @@ def read_piece(
     X = encoder.take_note(encoder.read(*_read_features(piece, layout, explain, n_before)))
     vectors: dict[str, tuple[Vector, Place]] = {}
     for role, j in layout.vectors.items():
-        column = piece.column(layout.names[j])
+        column = take_column(piece, layout, j)
         if role == "label":
             vectors[role] = read_labels(column, place(j), layout.label_kind), place(j)
             continue

@@ -22,7 +22,7 @@ from streamsvm.data.csv_tokens import read_rows, read_tokens
 from streamsvm.data.odd_texts import POINT, explain_text, has_texts, refuse_labels
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_encoder import Codes, TableEncoder
-from streamsvm.data.table_values import find_kind, read_column
+from streamsvm.data.table_values import find_kind, read_column, repeat_folder
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, show_name
 from streamsvm.data.values import TEXT, Place, Vector, has_number_labels, show_text, to_source_rows
 from streamsvm.data.work_ahead import unjoined_pool, work_ahead
@@ -37,13 +37,15 @@ class Cells:
 
     def __init__(self, layout: TableLayout, block: Block) -> None:
         self.layout, self._block = layout, block
-        wanted = [*layout.features, *layout.vectors.values()]
-        found = parse_texts(layout, block, wanted)
-        found = self._parse_slowly(wanted) if found is None else found
-        columns = [read_column(array, "", layout.where) for array in found]
+        own = layout.own_wanted
+        texts = parse_texts(layout, block, own)
+        texts = self._parse_slowly(own) if texts is None else texts
+        found = dict(zip(own, (read_column(array, "", layout.where) for array in texts), strict=True))
+        found |= {j: repeat_folder(*layout.folders[j], len(texts[0]), "text") for j in layout.folders}
+        columns = [found[j] for j in layout.wanted]
         self.features = columns[: len(layout.features)]
         self.vectors = dict(zip(layout.vectors, columns[len(layout.features) :], strict=True))
-        self.n_rows = len(found[0])
+        self.n_rows = len(texts[0])
 
     def place(self, k: int) -> Place:
         """Return the places of the cells of the k-th feature."""

@@ -249,7 +249,7 @@ def _parse_fast(part: tuple[TableLayout, Block]) -> _Cells | None:
     """Parse a block by compiled code. Return None if it has no rows, or if anything in it is irregular."""
     layout, block = part
     wanted = list(layout.vectors.values())
-    parsed = parse_table(block.text, block.n_lines, layout.delimiter, layout.features, wanted, len(layout.names))
+    parsed = parse_table(block.text, block.n_lines, layout.delimiter, layout.features, wanted, len(layout.own_names))
     if parsed is None:
         return None
     words = {}
@@ -266,7 +266,7 @@ def _parse_fast(part: tuple[TableLayout, Block]) -> _Cells | None:
 
 def parse_texts(layout: TableLayout, block: Block, wanted: Sequence[int]) -> list[Any] | None:
     """Return columns of a block as compiled code reads their texts; None if anything is irregular."""
-    parsed = parse_table(block.text, block.n_lines, layout.delimiter, (), wanted, len(layout.names))
+    parsed = parse_table(block.text, block.n_lines, layout.delimiter, (), wanted, len(layout.own_names))
     if parsed is None:
         return None
     columns = [_as_texts(len(parsed.X), *words) for words in parsed.words]

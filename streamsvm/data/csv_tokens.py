@@ -35,7 +35,7 @@ def read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[int
 
     Columns that are not read may hold any bytes between the delimiters.
     """
-    at, n_columns, wanted = line, len(layout.names), sorted((*layout.features, *layout.vectors.values()))
+    at, n_columns, wanted = line, len(layout.own_names), sorted(layout.own_wanted)
     try:
         decoded = io.StringIO(text.decode(errors="surrogateescape"), newline="")
         reader = csv.reader(decoded, delimiter=layout.delimiter, strict=True)

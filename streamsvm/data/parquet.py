@@ -79,11 +79,11 @@ def _open(path: str) -> Iterator[tuple[Any, IO[bytes]]]:
 
 
 def _list_wanted(layout: TableLayout) -> list[str]:
-    return [layout.names[j] for j in (*layout.features, *layout.vectors.values())]
+    return [layout.names[j] for j in layout.own_wanted]
 
 
 def _count_piece_rows(layout: TableLayout, piece_rows: int) -> int:
-    return max(1, min(piece_rows, _PIECE_BYTES // (8 * len(_list_wanted(layout)))))
+    return max(1, min(piece_rows, _PIECE_BYTES // (8 * len(layout.wanted))))
 
 
 def _read_batches(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from streamsvm.data.blocks import read_blocks, refuse_beside
 from streamsvm.data.column_roles import encode_as, name_columns, recall_label, refuse_unread
 from streamsvm.data.compilation import compile_parser
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.folders import find_folders
 from streamsvm.data.formats import COMPRESSED, FORMATS, find_format, guess_format
 from streamsvm.data.frames import has_columns, is_frame
 from streamsvm.data.ingest import Report, join_names, write_dataset
@@ -40,6 +42,7 @@ from streamsvm.urls import is_remote
 if TYPE_CHECKING:
     from streamsvm.data.table_encoder import TableEncoder
 
+LOGGER = logging.getLogger("streamsvm")
 HUGGING_FACE_ROWS = 10_000  # of a data set of Hugging Face that are read at a time
 
 
@@ -243,6 +246,13 @@ def open_files(
         )
     kind = kinds.pop()
     about = find_format(kind)
+    if columns.folders is None:
+        columns = replace(columns, folders=find_folders(paths))
+    if about.read_codes is None and columns.folders:
+        named = ", ".join(name for name, _ in columns.folders)
+        LOGGER.warning(
+            f"{join_names(paths)}: {kind} files have no columns: what their folders name is left out: {named}"
+        )
     if columns.encoding is not None and about.read_codes is None:  # the rows are features already
         index = None if columns.index == columns.encoding.index else columns.index
         columns = replace(columns, encoding=None, index=index)

@@ -34,9 +34,8 @@ class RemoteFile(io.RawIOBase):
         self.url, self._position = url, 0
         self.n_bytes, self.e_tag = _ask_about(url)
         folder, _, name = url.rpartition("/")
-        self._object = ObjectFile(
-            open_store(folder), name, self.n_bytes, [(0, self.n_bytes)] * ahead, "file", self.e_tag
-        )
+        wanted = [(0, self.n_bytes)] * ahead
+        self._object = ObjectFile(open_store(quote_folder(folder)), name, self.n_bytes, wanted, "file", self.e_tag)
 
     def readable(self) -> bool:
         """Return True."""
@@ -110,12 +109,17 @@ def find_state(url: str) -> tuple[int, str | None]:
     return _ask_about(url)
 
 
+def quote_folder(url: str) -> str:
+    """Return the URL of a folder as obstore decodes it: the keys of a store, other than http, are as they are."""
+    return url if url.startswith("http") else url.replace("%", "%25")
+
+
 def _ask_about(url: str) -> tuple[int, str | None]:
     """Return the size and the version of an object. Raises OSError if there is none, or if the store does not tell."""
     refuse_secrets(url)  # as a whole, since a query would count as a part of the object's name
     folder, _, name = url.rpartition("/")
     try:
-        about = open_store(folder).ask_about(name)
+        about = open_store(quote_folder(folder)).ask_about(name)
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from None
     except ReadError as error:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from streamsvm.data.folders import is_column
 from streamsvm.data.formats import SAFETENSORS_INDEX, has_known_ending
+from streamsvm.data.remote_files import quote_folder
+from streamsvm.data.remote_folder import RemoteFolder
 from streamsvm.errors import InputError
 from streamsvm.urls import is_remote
 
@@ -20,7 +24,9 @@ def list_files(sources: Sequence[str | Path]) -> list[str | Path]:
     """
     found: list[str | Path] = []
     for source in sources:
-        if is_remote(source) or str(source) == "-":
+        if is_remote(source) and (str(source).endswith("/") or "*" in str(source)):
+            found += _list_objects(str(source))
+        elif is_remote(source) or str(source) == "-":
             found.append(source)
         elif Path(source).is_dir():
             found += _list_folder(Path(source))
@@ -56,6 +62,34 @@ def _list_folder(folder: Path) -> list[str | Path]:
 
 
 def _find_files(folder: Path) -> list[Path]:
-    """Return the files in a folder whose endings are known, without hidden ones and the marks that programs leave."""
-    files = [path for path in sorted(folder.iterdir()) if path.is_file() and has_known_ending(path)]
-    return [path for path in files if path.name[0] not in "._"]
+    """Return the files in a folder, and in its folders COLUMN=VALUE, whose endings are known.
+
+    Hidden files and the marks that programs leave are left out.
+    """
+    found: list[Path] = []
+    for path in sorted(folder.iterdir()):
+        if path.name[0] not in "._" and path.is_dir() and is_column(path.name):
+            found += _find_files(path)
+        elif _is_file_of_rows(path.name) and path.is_file():
+            found.append(path)
+    return found
+
+
+def _is_file_of_rows(name: str) -> bool:
+    return name[0] not in "._" and has_known_ending(name)
+
+
+def _list_objects(url: str) -> list[str | Path]:
+    """Return the objects that match a pattern, or lie in a folder and its folders COLUMN=VALUE, sorted."""
+    base = url.partition("*")[0].rpartition("/")[0]
+    steps = {"**/": "(.*/)?", "*": "[^/]*"}
+    pattern = "".join(steps.get(part) or re.escape(part) for part in re.split(r"(\*\*/|\*)", url[len(base) + 1 :]))
+    found: list[str | Path] = []
+    for name in sorted(RemoteFolder(quote_folder(base)).list_names()):
+        *folders, last = name.split("/")
+        in_folder = not pattern and all(map(is_column, folders)) and _is_file_of_rows(last)
+        if in_folder or (pattern and re.fullmatch(pattern, name)):
+            found.append(f"{base}/{name}")
+    if not found:
+        raise InputError(f"{url}: no file matches" if pattern else f"{url}: no files of rows, by their endings")
+    return found

@@ -253,7 +253,7 @@ def require_same_columns(plans: Sequence[list[Stretch]], columns: Columns) -> No
         if layout is None:
             continue
         try:
-            lay_out(layout.names, plan[0].path, columns, names, layout.delimiter)
+            lay_out(layout.own_names, plan[0].path, columns, names, layout.delimiter)
         except InputError as error:
             plan[:] = [Stretch(plan[0].path, (0,), 0, 0, True, layout, str(error))]
         names = names or layout.names

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.data.folders import INTEGER
 from streamsvm.data.odd_texts import advise_on_table, explain_kind, explain_text
 from streamsvm.data.table_values import (
     find_kind,
@@ -117,7 +118,8 @@ class TableEncoder:
                     f"{layout.where}: column {name!r}, which is to be one-hot, is no feature of the table; {near}"
                 )
             chosen.add(layout.features.index(j))
-        named = [layout.kinds.get(j) for j in layout.features]
+        of_folders = {j: "number" if kind == INTEGER else kind for j, (kind, _) in layout.folders.items()}
+        named = [layout.kinds.get(j) or of_folders.get(j) for j in layout.features]
         found = ["one_hot" if k in chosen else self._choose(k, kind, first) for k, kind in enumerate(named)]
         if "text" in found:
             self._refuse_texts(found, first)
@@ -135,7 +137,7 @@ class TableEncoder:
         k, advice = kinds.index("text"), advise_on_table(texts, gaps)
         for arrays, places in first:
             read_numbers(arrays[k], places(k), self.asked.decimal, advice)
-        raise NeedsOptionError(f"{first[0][1](k)(0)}: --text names the column; {advice}")
+        raise NeedsOptionError(f"{first[0][1](k)(0)}: a column of text; {advice}")
 
     def _choose(self, k: int, named: str | None, first: FirstRows) -> str:
         """Return what becomes of a column. named: its kind, if the user names one."""

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from streamsvm.data.folders import INTEGER
 from streamsvm.data.odd_texts import explain_text, refuse_labels
-from streamsvm.data.tables import import_pyarrow
+from streamsvm.data.tables import TableLayout, import_pyarrow
 from streamsvm.data.values import (
     TARGET,
     TEXT,
@@ -59,6 +60,21 @@ def read_column(column: Any, name: str, where: str) -> Any:
     if is_number(kind) or types.is_timestamp(kind) or types.is_date(kind):
         return column
     raise NeedsOptionError(f"{where}: column {name}: {kind} is neither a number nor a text nor a date: --drop {name}")
+
+
+def repeat_folder(kind: str, value: str | None, n_rows: int, read_as: str) -> Any:
+    """Return the column of a folder, whose rows have one value: integers as such, unless all is read as text."""
+    pyarrow = import_pyarrow("pyarrow")
+    if kind == INTEGER and read_as != "text":
+        return pyarrow.repeat(pyarrow.scalar(None if value is None else int(value), pyarrow.int64()), n_rows)
+    return pyarrow.repeat(pyarrow.scalar(value or "", pyarrow.string()), n_rows)
+
+
+def take_column(piece: Any, layout: TableLayout, j: int) -> Any:
+    """Return a column of a piece: one of its own, or that of a folder."""
+    if j in layout.folders:
+        return repeat_folder(*layout.folders[j], piece.num_rows, "")
+    return piece.column(layout.names[j])
 
 
 def is_text(column: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamsvm.data.folders import read_folders
 from streamsvm.data.values import TARGET, TEXT, Vector, show_text
 from streamsvm.errors import InputError, NeedsOptionError
 from streamsvm.numeric.encoding import MISSING, MOST_BITS, Encoding
@@ -66,6 +67,8 @@ class Columns:
         Whether labels are texts whatever they hold, numbers that a regression predicts, or values beside a frame.
     read_label : bool
         Whether labels are read. If not, the column of the labels is left out.
+    folders : tuple of (str, str), optional
+        The columns that the folders of all files name, and their kinds (see data.folders). None: not looked for yet.
     """
 
     label: str | None = None
@@ -89,6 +92,7 @@ class Columns:
     number: tuple[str, ...] = ()
     label_kind: str | None = None
     read_label: bool = True
+    folders: tuple[tuple[str, str], ...] | None = None
 
     def __post_init__(self) -> None:
         """Raise InputError for a value that an option cannot have."""
@@ -108,7 +112,7 @@ class Columns:
         """Whether more than the numbers of a table become features, or its rows have names."""
         asked = self.index, self.missing, self.hash_bits, self.encoding
         return (
-            bool(self.one_hot or self.text or self.date or self.number)
+            bool(self.one_hot or self.text or self.date or self.number or self.folders)
             or self.decimal == ","
             or any(each is not None for each in asked)
         )
@@ -118,7 +122,8 @@ class Columns:
 class TableLayout:
     """The columns of one table. `features` and `vectors`, by role, hold positions in `names`.
 
-    kinds: by position, of the columns whose kind the user names. label_kind: see Columns.
+    kinds: by position, of the columns whose kind the user names. label_kind: see Columns. folders: by position, the
+    kinds and values of the columns that folders name, which are the last ones.
     """
 
     where: str
@@ -128,6 +133,22 @@ class TableLayout:
     delimiter: str
     kinds: dict[int, str] = field(default_factory=dict)
     label_kind: str | None = None
+    folders: dict[int, tuple[str, str | None]] = field(default_factory=dict)
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """Names of the columns that lie in the file."""
+        return self.names[: len(self.names) - len(self.folders)]
+
+    @property
+    def wanted(self) -> list[int]:
+        """The columns that are read: the features in their order, and the other columns by role."""
+        return [*self.features, *self.vectors.values()]
+
+    @property
+    def own_wanted(self) -> list[int]:
+        """The columns that are read from the file, at least one, which tells the number of rows."""
+        return [j for j in self.wanted if j not in self.folders] or [0]
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -156,7 +177,9 @@ def lay_out(
     names: tuple[str, ...], path: str, columns: Columns, before: tuple[str, ...] | None, delimiter: str = ","
 ) -> TableLayout:
     """Return the layout of a table. Raises InputError for names that are not `before`, those of the file before."""
-    where, position = show_name(path), {name: j for j, name in enumerate(names)}
+    where, folders = show_name(path), _find_values(names, path, columns)
+    names = (*names, *(name for name, _, _ in folders))
+    position = {name: j for j, name in enumerate(names)}
     if before not in (None, names):
         raise InputError(f"{where}: its columns are not those of the file before: {_list(names)}")
     dropped = _find_dropped(names, where, columns)
@@ -185,7 +208,22 @@ def lay_out(
     label_kind = TEXT if vectors.get("label") in kinds else columns.label_kind
     if not columns.read_label:
         vectors.pop("label", None)
-    return TableLayout(where, names, features, vectors, delimiter, kinds, label_kind)
+    values = {len(names) - len(folders) + k: (kind, value) for k, (_, kind, value) in enumerate(folders)}
+    return TableLayout(where, names, features, vectors, delimiter, kinds, label_kind, values)
+
+
+def _find_values(names: tuple[str, ...], path: str, columns: Columns) -> list[tuple[str, str, str | None]]:
+    """Return the columns that the folders of a file name, with their kinds and values. InputError for a conflict."""
+    values = read_folders(path)
+    for name, _ in columns.folders or ():
+        if name not in values:
+            raise InputError(f"{path}: lies in no folder {name}=VALUE, as other files do")
+        if name in names and name not in columns.drop:
+            raise InputError(
+                f"{path}: its column {name!r} and its folder {name}={values[name]} are both named {name!r}: rename one "
+                "of them, or leave both out (--drop, drop in Python)"
+            )
+    return [(name, kind, values[name]) for name, kind in columns.folders or ()]
 
 
 def _find_kinds(

@@ -20,7 +20,7 @@ from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import open_files, open_frame
 from streamsvm.data.source import RowSource
 from streamsvm.data.source_rows import SourceRows
-from streamsvm.data.sources import is_folder_of_files
+from streamsvm.data.sources import is_folder_of_files, list_files
 from streamsvm.data.spill import as_matrix
 from streamsvm.data.tables import Columns
 from streamsvm.data.work_ahead import unjoined_pool, work_ahead
@@ -73,7 +73,7 @@ def recall_label(model: Model, data: str | Path | RowSource, file_format: str | 
     if known is None or not isinstance(data, str | Path):
         return None
     if is_file_of_rows(data, file_format):
-        return known if "label" in find_format(file_format or guess_format(data)).reads else None
+        return known if "label" in find_format(_find_kind(data, file_format)).reads else None
     return None if "arrays" in open_dataset(data).meta else known  # AnnData keep labels in columns
 
 
@@ -82,7 +82,7 @@ def recall_queries(model: Model, data: str | Path | RowSource, file_format: str 
     known: str | None = model.info.get("qid_column")
     if known is None or not isinstance(data, str | Path) or not is_file_of_rows(data, file_format):
         return None
-    return known if "qid" in find_format(file_format or guess_format(data)).reads else None
+    return known if "qid" in find_format(_find_kind(data, file_format)).reads else None
 
 
 def is_file_of_rows(data: str | Path, file_format: str | None) -> bool:
@@ -168,8 +168,13 @@ def _choose_columns(
     columns = replace(columns, label_kind=choose_label_kind(model.classes, not model.problem.has_classes))
     if encoding is not None and given.index is None:
         columns = replace(columns, index=encoding.index)
-    kind = file_format or guess_format(path)
-    return replace(columns, multi_label=model.problem.has_label_sets and kind == TEXT_OF_LISTS)
+    of_lists = model.problem.has_label_sets and _find_kind(path, file_format) == TEXT_OF_LISTS
+    return replace(columns, multi_label=of_lists)
+
+
+def _find_kind(data: str | Path, file_format: str | None) -> str:
+    """Return the format of a file, or of the first file of a pattern or a folder."""
+    return file_format or guess_format(list_files([data])[0])
 
 
 def _check_pieces(

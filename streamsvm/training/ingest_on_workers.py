@@ -24,6 +24,7 @@ from streamsvm.data.column_roles import encode_as
 from streamsvm.data.compilation import compile_ingest
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.destination import new_folder, remove_unfinished
+from streamsvm.data.folders import find_folders
 from streamsvm.data.formats import guess_format
 from streamsvm.data.ingest import MOST_CLASSES, Report, join_names
 from streamsvm.data.ingest_options import IngestOptions, check_options
@@ -114,6 +115,7 @@ def ingest_on_workers(
     options = replace(options, label_column=columns.label, qid_column=columns.qid)
     columns = encode_as(columns, None, options.regression)
     paths, name = [str(path) for path in list_files(sources)], join_names(sources)
+    columns = replace(columns, folders=find_folders(paths))
     if scheduler is not None:  # its workers have folders of their own
         paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]
     kind, encoded = _require_readable(paths, name, destination, columns, options, file_format)
