@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 
 from streamsvm.data.anndata import open_anndata
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.edits import open_edited
 from streamsvm.data.hdf5 import Hdf5Group, is_h5ad, open_hdf5
+from streamsvm.data.made_once import made_once
 from streamsvm.data.manifest import APPENDS_TO, DELETES_FROM, EDITED_FORMAT, JOINED_FORMAT
 from streamsvm.data.stored_dataset import open_group, read_manifest
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.urls import is_remote
 
 
-@lru_cache(maxsize=8)
+@made_once
 def reopen_dataset(path: str, label: str | None, fingerprint: str, reads_groups: bool, cache: str | None) -> Dataset:
-    """Open a pickled dataset, once in each process. Raises IntegrityError if another one has its place."""
+    """Open a pickled dataset, once for all that use it. Raises IntegrityError if another one has its place."""
     dataset = open_dataset(path, label, cache=cache)
     if dataset.fingerprint != fingerprint:  # rows were appended or deleted meanwhile
         known = dataset.meta.get("fingerprints", [])
