@@ -16,11 +16,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path
+from weakref import finalize
 
 from streamsvm.data.chunk_file import Bytes, StoredFile
 from streamsvm.data.chunk_places import LocalPlace, RemotePlace
+from streamsvm.data.made_once import made_once
 from streamsvm.data.object_file import Range
 from streamsvm.data.shards import Span
 from streamsvm.errors import InputError, WriteError
@@ -44,13 +45,10 @@ class DiskCache:
             root.mkdir(parents=True, exist_ok=True)
         with _writing(root), self.counting():  # no other process removes the folder before it is in use
             self.folder.mkdir(exist_ok=True)
-            self._in_use = os.open(self.folder / IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            in_use = os.open(self.folder / IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self.close = finalize(self, os.close, in_use)  # lets other processes remove the copies, which stay so far
             os.utime(self.folder / IN_USE)
-            _try_lock(self._in_use, fcntl.LOCK_SH)
-
-    def close(self) -> None:
-        """Let other processes remove the copies. They stay until then."""
-        os.close(self._in_use)
+            _try_lock(in_use, fcntl.LOCK_SH)
 
     def make_room(self, n_bytes: int) -> None:
         """Count what lies in the folder, and remove unused datasets until this one has room for so many bytes."""
@@ -69,9 +67,12 @@ class DiskCache:
             used = self._read_count()
             if used + n_bytes > self.most_bytes:
                 return None
-            copy = Copy(self, target, n_bytes)
             self._write_count(used + n_bytes)
-        return copy
+            try:
+                return Copy(self, target, n_bytes)
+            except OSError:
+                self._write_count(used)
+                raise
 
     def give_back(self, partial: str, n_bytes: int) -> None:
         """Remove a file that has no name yet, and count its bytes no more."""
@@ -107,8 +108,13 @@ class Copy:
         self._cache, self._target, self._n_bytes, self._written = cache, target, n_bytes, 0
         self._descriptor: int | None
         self._descriptor, self._partial = tempfile.mkstemp(prefix=PARTIAL, dir=cache.folder)
-        _try_lock(self._descriptor, fcntl.LOCK_EX)
-        os.ftruncate(self._descriptor, n_bytes)
+        try:
+            _try_lock(self._descriptor, fcntl.LOCK_EX)
+            os.ftruncate(self._descriptor, n_bytes)
+        except OSError:
+            os.unlink(self._partial)
+            os.close(self._descriptor)
+            raise
 
     def write(self, content: Bytes, begin: int) -> None:
         """Write the bytes that begin at byte `begin`. Raises WriteError if the disk does not take them."""
@@ -158,8 +164,10 @@ class CopiedFile:
 
     def close(self) -> None:
         """See StoredFile."""
-        self._file.close()
-        self._copy.give_up()
+        try:
+            self._file.close()
+        finally:
+            self._copy.give_up()
 
 
 class CachedPlace:
@@ -190,9 +198,9 @@ class CachedPlace:
         self._remote.forget_advised()
 
 
-@lru_cache(maxsize=16)
+@made_once
 def open_cache(text: str, fingerprint: str) -> DiskCache:
-    """Return the cache that `FOLDER:SIZE` names, for the dataset with this fingerprint; one in each process.
+    """Return the cache that `FOLDER:SIZE` names, for the dataset with this fingerprint; one while a dataset uses it.
 
     Raises InputError if the text names none, and WriteError if the folder cannot be written.
     """

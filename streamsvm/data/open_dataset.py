@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,6 +9,7 @@ from streamsvm.data.anndata import open_anndata
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.edits import open_edited
 from streamsvm.data.hdf5 import Hdf5Group, is_h5ad, open_hdf5
+from streamsvm.data.made_once import made_once
 from streamsvm.data.manifest import APPENDS_TO, DELETES_FROM, EDITED_FORMAT, JOINED_FORMAT
 from streamsvm.data.stored_dataset import open_group, read_manifest
 from streamsvm.errors import InputError, IntegrityError
@@ -36,14 +36,14 @@ class UnopenedDataset:
 
 
 def reopen_dataset(*facts: Any) -> Dataset | UnopenedDataset:
-    """Open a pickled dataset by what `Dataset.__reduce__` gives, once in each process."""
+    """Open a pickled dataset by what `Dataset.__reduce__` gives, once for all that use it."""
     try:
         return _reopen(*facts)
     except (InputError, OSError) as error:
         return UnopenedDataset((reopen_dataset, facts), error)
 
 
-@lru_cache(maxsize=8)
+@made_once
 def _reopen(path: str, label: str | None, fingerprint: str, reads_groups: bool, cache: str | None) -> Dataset:
     """Open a dataset. Raises InputError if there is none, and IntegrityError if another one has its place."""
     dataset = open_dataset(path, label, cache=cache)

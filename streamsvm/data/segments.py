@@ -157,16 +157,13 @@ class SegmentWriter:
         parts = _lay_out(segment, list(arrays.values()), np.ascontiguousarray(limits, np.int64))
         self.wait()
         MAY_PUT.acquire()
-        self._putting = PUTTING.submit(_put, self.scratch, segment, parts)
+        try:
+            self._putting = PUTTING.submit(self.scratch.put, segment.name, parts, segment.n_bytes)
+        except BaseException:
+            MAY_PUT.release()
+            raise
+        self._putting.add_done_callback(lambda _: MAY_PUT.release())  # also if it is cancelled
         self.segments.append(segment)
-
-
-def _put(scratch: SharedScratch, segment: Segment, parts: Iterator[Any]) -> None:
-    """Put a segment."""
-    try:
-        scratch.put(segment.name, parts, segment.n_bytes)
-    finally:
-        MAY_PUT.release()
 
 
 def _lay_out(segment: Segment, arrays: Sequence[npt.NDArray[Any]], limits: I64) -> Iterator[Any]:

@@ -22,7 +22,7 @@ from streamsvm.engines.group import Partial
 from streamsvm.engines.kept import Load, Terms, find_pins, load_nothing, release_pins, require_data
 from streamsvm.engines.part import Groups, Pass, watch_task
 from streamsvm.engines.pass_on_workers import PassOnWorkers
-from streamsvm.engines.patience import Patience
+from streamsvm.engines.patience import Patience, ask_within
 from streamsvm.engines.protocol import Costs
 from streamsvm.engines.shares import Slot, share_out
 from streamsvm.engines.subsets import plan_scratch
@@ -105,7 +105,7 @@ class DistributedEngine:
         slots = patience.list_slots()
         joined = sorted(self._workers - self._described)
         if joined:
-            ask = partial(self.client._run, describe_arithmetic, workers=joined, on_error="ignore")
+            ask = partial(self.client.run, describe_arithmetic, workers=joined, on_error="ignore")
             found: dict[str, Arithmetic] = patience.ask(ask) or {}
             self._described.update(joined)
             self.arithmetic, before = list_kinds([*self.arithmetic, *found.values()]), self.arithmetic
@@ -173,9 +173,9 @@ class DistributedEngine:
         self._sent = None
         if self.client.scheduler is None:  # the client has given it up
             return
-        release = partial(self.client._run, release_pins, self._terms.engine, on_error="ignore")
+        release = partial(self.client.run, release_pins, self._terms.engine, on_error="ignore")
         with suppress(TimeoutError, OSError):
-            self.client.sync(release, callback_timeout=RELEASE_SECONDS)
+            ask_within(self.client, release, RELEASE_SECONDS)
 
 
 def _prefer_worker(workers: list[str], task: int, n_tasks: int) -> dict[str, Any]:

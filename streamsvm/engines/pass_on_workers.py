@@ -176,7 +176,7 @@ class PassOnWorkers:
         asked = slow[: min(len(idle), MOST_ASKED)]
         if not asked:
             return []
-        question = partial(client._run, give_away, self.name, len(self.groups), workers=asked, on_error="ignore")
+        question = partial(client.run, give_away, self.name, len(self.groups), workers=asked, on_error="ignore")
         answers: dict[str, range | None] = self.patience.ask(question, seconds=ASKED_SECONDS) or {}
         self._mute.update(set(asked) - answers.keys())
         found = list(zip(idle, [groups for groups in answers.values() if groups], strict=False))
@@ -193,7 +193,7 @@ class PassOnWorkers:
                 continue
             if len(self._handed) >= self.most_handed:
                 return False
-            fetched = self.patience.ask(self.patience.client._gather, [future], errors="skip")
+            fetched = self.patience.ask(self.patience.client.gather, [future], errors="skip")
             if fetched is None:
                 return False
             if fetched:
@@ -203,7 +203,7 @@ class PassOnWorkers:
 
     def _renew(self, pending: Mapping[str, Future]) -> list[tuple[str, Part]]:
         """Have tasks end after the group that they add and the next one; return parts of the groups that they leave."""
-        question = partial(self.patience.client._run, leave_groups, self.name, on_error="ignore")
+        question = partial(self.patience.client.run, leave_groups, self.name, on_error="ignore")
         answers: dict[str, dict[str, list[int]]] = self.patience.ask(question, seconds=ASKED_SECONDS) or {}
         new = []
         for address, tasks in answers.items():

@@ -31,6 +31,15 @@ MOST_TRIES = 3  # at a task that is lost with four workers each time, until the 
 ENDING = "the last complete step is kept, and a run in a folder goes on with --resume"
 
 
+def ask_within(client: Client, question: Callable[[], Any], seconds: float) -> Any:
+    """Return the answer to a question that the client asks on its event loop. TimeoutError if it takes longer."""
+
+    async def ask() -> Any:
+        return await question()
+
+    return client.sync(ask, callback_timeout=seconds)
+
+
 class Patience:
     """Keeps the time of each worker's last heartbeat.
 
@@ -130,9 +139,7 @@ class Patience:
     def ask(self, question: Callable[..., Any], *arguments: Any, seconds: float | None = None, **named: Any) -> Any:
         """Return the answer of the scheduler or of workers to a question; None if it takes longer (than a look may)."""
         asked = partial(question, *arguments, **named)
-        found = self._try(
-            lambda: self.client.sync(asked, callback_timeout=seconds or LOOK_SECONDS), (CancelledError, OSError)
-        )
+        found = self._try(lambda: ask_within(self.client, asked, seconds or LOOK_SECONDS), (CancelledError, OSError))
         return None if found is None else found[0]
 
     def look_again(self) -> dict[str, Any] | None:

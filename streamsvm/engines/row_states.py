@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import RLock
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ class KeptStates:
     tiles: dict[str, dict[int, Kept]] = field(default_factory=dict)
     held_bytes: int = 0
     in_use: set[str] = field(default_factory=set)
-    lock: Lock = field(default_factory=Lock)
+    lock: RLock = field(default_factory=RLock)
 
     def begin(self, states: Sequence[RowState]) -> None:
         """Note that these states are in use now: others are let go of first, beginning with the oldest."""
@@ -56,7 +56,7 @@ class KeptStates:
         found: dict[int, list[Kept]] = {}
         with self.lock:
             while first < stop:
-                kept = [one for state in states if (one := self._find(state, first)) is not None]
+                kept = [one for state in states if (one := self.find(state, first)) is not None]
                 if len(kept) < len(states) or not all(map(_needs_no_features, kept, states)):
                     return None
                 found[first] = kept
@@ -66,7 +66,7 @@ class KeptStates:
     def find(self, state: RowState, first: int) -> Kept | None:
         """Return the numbers of the tile that begins with this row, if they are kept."""
         with self.lock:
-            return self._find(state, first)
+            return self.tiles.get(state.name, {}).get(first)
 
     def bring_up(self, state: RowState, kept: Kept | None, rows: Rows, altering: Sequence[np.ndarray]) -> F64:
         """Return the numbers of a tile after all changes, and keep them.
@@ -88,9 +88,6 @@ class KeptStates:
             for tiles in self.tiles.values():
                 for start in [k for k in tiles if not any(first <= k < stop for first, stop in ranges)]:
                     self.held_bytes -= tiles.pop(start).numbers.nbytes
-
-    def _find(self, state: RowState, first: int) -> Kept | None:
-        return self.tiles.get(state.name, {}).get(first)
 
     def _keep(self, state: RowState, start: int, kept: Kept) -> None:
         with self.lock:

@@ -8,6 +8,7 @@ import pkgutil
 import resource
 import signal
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("streamsvm")
 ANSWER_SECONDS = 10  # until a scheduler that does not answer is given up
 FIRST_WORKER_SECONDS = 60.0  # until a cluster without workers is given up; a worker that starts imports for a while
+
+PAUSE_SECONDS = 0.5  # between two looks whether a worker has replaced those that were lost
 
 # Dask measures for its web pages, which we do not have, what the threads of workers are doing, whether event loops are
 # late, and how busy each process is. With two workers at rest this takes a fifteenth of a core.
@@ -124,7 +127,8 @@ def _prepare_all(client: Client, load: Load, source: RowSource | None) -> list[R
 def _await_others(patience: Patience) -> None:
     """Return once there are workers. ConnectionError if the scheduler is lost, or nobody replaces workers of ours."""
     while not patience.list_workers():
-        patience.ask(patience.client._wait_for_workers, 1)
+        with waiting():
+            time.sleep(PAUSE_SECONDS)
 
 
 def _wait_for_workers(client: Client) -> None:

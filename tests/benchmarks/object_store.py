@@ -22,7 +22,6 @@ import numpy as np
 
 from streamsvm.data import object_file, object_store
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.disk_cache import open_cache
 from streamsvm.data.generated import Truth, write_generated
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.engines.dask import ThreadedEngine
@@ -99,7 +98,6 @@ def fill_cache(path: str, latency: float, given: argparse.Namespace) -> list[lis
             cached = open_dataset("s3://bucket/rows.zarr", cache=f"{folder}:100GB")
             for times in jobs:
                 times.append(measure(cached, given.threads))
-            open_cache.cache_clear()
     lines = []
     for name, times in zip(("fills the cache", "reads the cache"), jobs, strict=True):
         seconds, spent = np.median(times, axis=0)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import gc
+import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -15,7 +19,7 @@ import pytest
 from streamsvm.cli.command import main
 from streamsvm.data import disk_cache
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.disk_cache import DiskCache, open_cache
+from streamsvm.data.disk_cache import CopiedFile, DiskCache, open_cache
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.errors import InputError, IntegrityError, WriteError
@@ -26,11 +30,6 @@ from tests.object_server import ObjectServer
 from tests.remote import server, upload  # noqa: F401
 
 OPTIONS = TrainOptions(C=1.0, tol=1e-3)
-
-
-@pytest.fixture(autouse=True)
-def _opened_anew() -> None:
-    open_cache.cache_clear()
 
 
 def write(folder: Path, layout: str = "sparse", seed: int = 3) -> Dataset:
@@ -129,6 +128,65 @@ def test_other_datasets_make_room_unless_they_are_open(server: ObjectServer, tmp
     assert [cache.folder.exists() for cache in kept] == [False, True, True]
     assert count_bytes(folder) <= most
     assert {path.name for path in folder.glob("*/X/c/*")} >= {"0", "1", "2"}
+
+
+def test_copies_are_free_once_no_dataset_of_the_process_uses_them(server: ObjectServer, tmp_path: Path) -> None:  # noqa: F811
+    """A process that lives on, such as a worker, holds neither the lock nor descriptors of what it has read once."""
+    local = write(tmp_path)
+    given = open_dataset(upload(server, local.path), cache=f"{tmp_path}/cache:1GB")
+    sent = pickle.dumps(given)
+    before = open_cache(given.cache, given.fingerprint)
+    again = pickle.loads(sent)  # as a worker gets it
+    assert pickle.loads(sent) is again
+    assert read_all(again) == read_all(given) == read_all(local)
+    with (before.folder / disk_cache.IN_USE).open("rb") as file:
+        assert not disk_cache._try_lock(file.fileno(), fcntl.LOCK_EX)
+        del before, given
+        gc.collect()
+        assert not disk_cache._try_lock(file.fileno(), fcntl.LOCK_EX)
+        del again
+        gc.collect()
+        assert disk_cache._try_lock(file.fileno(), fcntl.LOCK_EX)
+    assert not list_open(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("failing", ["truncate", "write"])
+def test_a_copy_that_cannot_begin_leaves_nothing(failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a file with its lock nor bytes that count: another copy has the room."""
+    cache = DiskCache(tmp_path, 1000, "f")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((os, "ftruncate") if failing == "truncate" else (DiskCache, "_write_count")), fail)
+        with pytest.raises(WriteError, match="No space left on device"):
+            cache.begin_copy(tmp_path / "f/c/0", 1000)
+    assert not list(cache.folder.glob(f"{disk_cache.PARTIAL}*"))
+    assert not list_open(cache.folder / disk_cache.PARTIAL)
+    assert cache.begin_copy(tmp_path / "f/c/0", 1000) is not None
+
+
+def list_open(start: Path) -> list[str]:
+    """The files that this process has open whose paths begin so."""
+    open_files = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if os.path.lexists(path)]
+    return [path for path in open_files if path.startswith(str(start))]
+
+
+def test_a_copy_is_given_up_whatever_its_source_does(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, 1000, "f")
+    copy = cache.begin_copy(tmp_path / "f/c/0", 1000)
+    assert copy is not None
+
+    class Source:
+        name = "c/0"
+
+        def close(self) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        CopiedFile(Source(), copy).close()  # type: ignore[arg-type]
+    assert cache.begin_copy(tmp_path / "f/c/0", 1000) is not None
 
 
 def test_a_killed_process_leaves_nothing_that_counts(tmp_path: Path) -> None:

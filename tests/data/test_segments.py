@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Future
 from threading import Event, Thread
 from typing import Any
 
@@ -37,6 +38,30 @@ def add(writer: SegmentWriter) -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rows that are added are a segment."""
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 1)
+
+
+@pytest.mark.parametrize("way", ["refused", "cancelled"])
+def test_a_segment_that_is_never_put_holds_up_no_other(way: str, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool refuses it, as it does when the interpreter ends, or gives it up before it begins."""
+    scratch, future = Scratch(), Future[None]()
+    writer: Any = SegmentWriter(scratch, "0-0", 2)  # type: ignore[arg-type]
+
+    class Pool:
+        def submit(self, *_: object) -> Future[None]:
+            if way == "refused":
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            return future
+
+    with monkeypatch.context() as patch:
+        patch.setattr(segments, "PUTTING", Pool())
+        if way == "refused":
+            with pytest.raises(RuntimeError, match="after shutdown"):
+                add(writer)
+        else:
+            add(writer)
+            future.cancel()
+    assert segments.MAY_PUT.acquire(blocking=False)
+    segments.MAY_PUT.release()
 
 
 def test_rows_are_added_while_a_segment_is_put(monkeypatch: pytest.MonkeyPatch) -> None:

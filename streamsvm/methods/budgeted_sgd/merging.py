@@ -32,7 +32,6 @@ from streamsvm.numeric.rows import F32, F64
 # and its largest error is 3.7e-6 (9e-6 with half the steps).
 RATIO_STEPS, ROOT_STEPS = 800, 1600
 ROOT_END = 3.0  # the largest sqrt(L) of the table; beyond it |Delta|^2 is r^2 to 3e-7
-GOLDEN_RATIO = 0.6180339887498949
 MAX_ASCENT_STEPS = 200
 LEAST_SUM_SHARE = 0.5  # if |sum alpha| is less than this share of sum |alpha|, the weighted mean may lie anywhere
 
@@ -67,26 +66,6 @@ def weigh_share(ratio: float, separation: float, u: float) -> tuple[float, float
     own = -np.expm1(-2.0 * separation * u * u) - ratio * ratio * np.expm1(-2.0 * separation * (1.0 - u) ** 2)
     cross = 2.0 * ratio * p * q * np.expm1(-2.0 * separation * u * (1.0 - u))
     return float(p + ratio * q), float(max(0.0, own + cross))
-
-
-@njit(cache=True, nogil=True)
-def search_share(ratio: float, separation: float) -> float:
-    """Return the best u to about 1e-8 of its range, by the golden section of Wang et al. 2012: the reference."""
-    if separation == 0.0:
-        return float(solve_share(ratio, separation))
-    low, high = (0.0, 0.5) if ratio >= 0.0 else (-1.0 / np.sqrt(2.0 * separation), 0.0)
-    left, right = high - GOLDEN_RATIO * (high - low), low + GOLDEN_RATIO * (high - low)
-    f_left, f_right = weigh_share(ratio, separation, left)[0], weigh_share(ratio, separation, right)[0]
-    for _ in range(60):
-        if f_left >= f_right:
-            high, right, f_right = right, left, f_left
-            left = high - GOLDEN_RATIO * (high - low)
-            f_left = weigh_share(ratio, separation, left)[0]
-        else:
-            low, left, f_left = left, right, f_right
-            right = low + GOLDEN_RATIO * (high - low)
-            f_right = weigh_share(ratio, separation, right)[0]
-    return 0.5 * (low + high)
 
 
 @register_jitable

@@ -150,12 +150,6 @@ def arrive(numbers: F64, rows: Rows) -> F64:  # noqa: ARG001
     return found
 
 
-def map_rows(rows: Rows, dws: F64) -> F64:
-    """Return X dw, (k, n), for k = 1 or 2 vectors dw."""
-    products: F64 = _map(*split(rows.X), dws)
-    return products
-
-
 @njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
 def _map(values: F32, indices: I32, indptr: I64, dws: F64) -> F64:
     """Return X dw, (k, n), for k = 1 or 2 vectors dw. Dense rows are read one at a time, in the order of memory.

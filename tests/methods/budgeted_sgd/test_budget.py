@@ -7,7 +7,6 @@ from numba import njit
 from streamsvm.errors import InputError
 from streamsvm.methods.budgeted_sgd.average import average_models
 from streamsvm.methods.budgeted_sgd.budget import learn_rows, make_rules
-from streamsvm.methods.budgeted_sgd.merging import search_share
 from streamsvm.methods.budgeted_sgd.packs import collect_pack, meet_pack
 from streamsvm.methods.budgeted_sgd.state import (
     BIAS,
@@ -22,6 +21,7 @@ from streamsvm.methods.budgeted_sgd.state import (
 )
 from streamsvm.numeric.kernels import Kernel, compute_kernel
 from streamsvm.numeric.rows import CsrRows, split
+from tests.methods.budgeted_sgd.golden_section import search_share
 
 GAMMA, LAMBDA = 0.1, 0.02
 compute_column, collect, meet = njit(form_column), njit(collect_pack), njit(meet_pack)

@@ -8,8 +8,9 @@ from numba import njit
 from scipy.optimize import minimize_scalar
 
 from streamsvm.methods.budgeted_sgd import merging
-from streamsvm.methods.budgeted_sgd.merging import build_table, search_share
+from streamsvm.methods.budgeted_sgd.merging import build_table
 from tests.conftest import choose_examples
+from tests.methods.budgeted_sgd.golden_section import search_share
 
 compute_loss, rate_partners = njit(merging.compute_loss), njit(merging.rate_partners)
 merge_in_turn, merge_by_ascent = njit(merging.merge_in_turn), njit(merging.merge_by_ascent)
