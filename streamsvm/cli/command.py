@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvm.cli.arguments import how_to_read, make_parser
 from streamsvm.cli.deleting import delete
-from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_is_left, silence_output
+from streamsvm.cli.endings import explain, flush_output, open_streams, refuse_closed, say_what_is_left, silence_output
 from streamsvm.cli.export import export_model, import_model
 from streamsvm.cli.progress import log_to_stderr
 from streamsvm.cli.settings import count_workers, read_ingest_options
@@ -47,8 +47,9 @@ def _silence() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status. arguments: those of the process if None."""
+    closed = open_streams()  # before the pipe of the signals could get their descriptors
     with caught_by_command(_silence), log_to_stderr():
-        status = _run(make_parser().parse_args(arguments))
+        status = _run(make_parser().parse_args(arguments), closed)
     if arguments is None:  # the process ends now, and a signal may end it without a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         gc.freeze()  # looking for garbage among all objects of the compiler would take half a second
@@ -65,10 +66,10 @@ def _end_at_once(status: int) -> None:
     os._exit(status)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, closed: list[str]) -> int:
     """Run a command and return its exit status, with a message for an error."""
     try:
-        open_streams(options)
+        refuse_closed(closed, options)
         status = COMMANDS[options.command](options)
         flush_output()
         return status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from pathlib import Path
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 STREAMS = ("stdin", "stdout", "stderr")  # in the order of their file descriptors
 
 
-def open_streams(options: argparse.Namespace) -> None:
-    """Replace closed streams by the null device, so that no file that is opened later gets their descriptors.
+def open_streams() -> list[str]:
+    r"""Replace closed streams by the null device, and return their names. No later file or pipe gets their descriptors.
 
-    InputError if standard output is closed, or if standard input is closed and the command is to read it.
+    Characters that the encoding of a stream does not have are written as escapes, such as \xe9.
     """
     closed = [name for name in STREAMS if getattr(sys, name) is None]
     for number in range(len(STREAMS)):
@@ -30,6 +31,14 @@ def open_streams(options: argparse.Namespace) -> None:
     for name in closed:
         number, mode = STREAMS.index(name), "r" if name == "stdin" else "w"
         setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    return closed
+
+
+def refuse_closed(closed: list[str], options: argparse.Namespace) -> None:
+    """Raise InputError if standard output is closed, or standard input if the command is to read it."""
     if "stdout" in closed:
         raise InputError("standard output is closed; send it to a file, or to /dev/null")
     if "stdin" in closed and "-" in (getattr(options, "data", None), *getattr(options, "sources", ())):

@@ -17,7 +17,7 @@ from streamsvm.data.odd_texts import advise_on_table
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
-from streamsvm.data.table_values import is_number, is_text, read_labels
+from streamsvm.data.table_values import is_number, is_text, read_labels, refuse_type
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
 from streamsvm.data.values import (
     Place,
@@ -194,6 +194,8 @@ def _fill_features(layout: TableLayout, batch: Any) -> npt.NDArray[np.float32]:
     columns = {name: batch.column(name) for name in layout.feature_names}
     for name, column in columns.items():
         if not is_number(column.type):
+            if not is_text(getattr(column, "dictionary", column)):
+                raise refuse_type(column.type, name, layout.where)
             texts = [other for other, each in columns.items() if is_text(getattr(each, "dictionary", each))]
             gaps = [other for other, each in columns.items() if each.null_count]
             fault = f"{column.type} is not a number; {advise_on_table(texts, gaps)}"

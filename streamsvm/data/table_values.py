@@ -59,7 +59,20 @@ def read_column(column: Any, name: str, where: str) -> Any:
         return import_pyarrow("pyarrow.compute").utf8_trim_whitespace(column.cast("string"))
     if is_number(kind) or types.is_timestamp(kind) or types.is_date(kind):
         return column
-    raise NeedsOptionError(f"{where}: column {name}: {kind} is neither a number nor a text nor a date: --drop {name}")
+    raise refuse_type(kind, name, where)
+
+
+def refuse_type(kind: Any, name: str, where: str) -> InputError:
+    """Return the error of a column whose type is that of no feature, with what to do about it."""
+    types, remedy = import_pyarrow("pyarrow").types, ""
+    if types.is_struct(kind):
+        remedy = "Table.flatten() of pyarrow makes columns of it; or "
+    elif types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        remedy = "streamsvm.ingest in Python takes lists of numbers, as pyarrow.parquet.read_table returns them; or "
+    elif types.is_time(kind) or types.is_duration(kind):
+        remedy = "write it as a number, such as the seconds; or "
+    why = f"{kind} is neither a number nor a text nor a date: {remedy}leave it out by --drop {name} (drop in Python)"
+    return NeedsOptionError(f"{where}: column {name}: {why}")
 
 
 def repeat_folder(kind: str, value: str | None, n_rows: int, read_as: str) -> Any:

@@ -18,11 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.data.pieces import to_numpy
 from streamsvm.estimators.base import BaseSVM, show_as
 from streamsvm.estimators.inputs import is_dataset, refuse_columns
-from streamsvm.models.evaluate import evaluate
+from streamsvm.models.evaluate import evaluate, score_weighted_rows
 from streamsvm.models.model import Model
 from streamsvm.models.probabilities import find_probabilities, has_probabilities
 from streamsvm.numeric.rows import F64
-from streamsvm.problems.classification import choose
+from streamsvm.problems.classification import choose, choose_labels
 
 
 def _asks_for_probabilities(estimator: Any) -> bool:
@@ -140,13 +140,18 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the mean accuracy, a share of the weights; of sets of labels, the share of sets that are right.
 
-        X, y, sample_weight: as in `fit`.
+        X, y, sample_weight: as in `fit`. The weights of a dataset count, as `sample_weight` does.
         """
         if y is None and is_dataset(X):
             check_is_fitted(self)
             refuse_columns(sample_weight)
+            sets = self.model_.problem.has_label_sets
+            if weighted := score_weighted_rows(self._find_model(), X):
+                rows, weights = weighted
+                right = (choose_labels(rows.scores) == rows.truth).all(1) if sets else choose(rows.scores) == rows.truth
+                return float(np.average(right, weights=weights))
             found = evaluate(self._find_model(), X)
-            return float(found["subset_accuracy" if self.model_.problem.has_label_sets else "accuracy"])
+            return float(found["subset_accuracy" if sets else "accuracy"])
         weight = None if sample_weight is None else np.asarray(sample_weight)
         return float(
             accuracy_score(

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.inputs import is_dataset, refuse_columns
 from streamsvm.estimators.linear_base import BaseLinear
-from streamsvm.models.evaluate import evaluate
+from streamsvm.models.evaluate import evaluate, score_weighted_rows
 from streamsvm.numeric.rows import F64
 from streamsvm.problems.regression import REGRESS
 
@@ -54,10 +54,16 @@ class BaseSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
         return self._score(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return R2, the share of the targets' variance that is explained. X, y, sample_weight: as in `fit`."""
+        """Return R2, the share of the targets' variance that is explained.
+
+        X, y, sample_weight: as in `fit`. The weights of a dataset count, as `sample_weight` does.
+        """
         if y is None and is_dataset(X):
             check_is_fitted(self)
             refuse_columns(sample_weight)
+            if weighted := score_weighted_rows(self._find_model(), X):
+                rows, weight = weighted
+                return float(r2_score(rows.truth, rows.scores, sample_weight=weight))
             share = evaluate(self._find_model(), X)["r2"]
             return float("nan") if share is None else float(share)
         return float(r2_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=sample_weight))

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.source import RowSource
 from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
 from streamsvm.models.model import Model
 from streamsvm.models.probabilities import has_probabilities
 from streamsvm.models.reliability import Reliability
-from streamsvm.models.scores import recall_label, recall_queries, score
+from streamsvm.models.scores import is_file_of_rows, recall_label, recall_queries, score
+from streamsvm.numeric.rows import F64
+from streamsvm.problems.problem import Scored, join_scored
 
 
 def evaluate(
@@ -25,7 +28,7 @@ def evaluate(
     sep: str | None = None,
     decimal: str | None = None,
 ) -> dict[str, Any]:
-    """Measure a model on labelled rows, which are read chunk by chunk.
+    """Measure a model on labelled rows, which are read chunk by chunk. Every row counts once, whatever its weight.
 
     The scores of two classes are held, 12 bytes a row, and those of a ranking, 24 bytes a row; both are held twice
     while they are joined. While the areas and curves of two classes are found, about 110 bytes a row are needed.
@@ -88,3 +91,23 @@ def evaluate(
             "labels (--label), and are these rows of the same kind?"
         )
     return measured
+
+
+def score_weighted_rows(model: Model, data: str | Path | RowSource) -> tuple[Scored, F64] | None:
+    """Return the scores and labels of a dataset's rows, with the sample weights; None if it has none.
+
+    Raises InputError as `evaluate` does, and if all weights are zero.
+    """
+    if isinstance(data, str | Path) and is_file_of_rows(data, None):
+        return None
+    source = open_dataset(data, recall_label(model, data, None)) if isinstance(data, str | Path) else data
+    weight = source.column("sample_weight")
+    if weight is None:
+        return None
+    if not weight.any():
+        raise InputError(f"{source.name}: the sample weights of all rows are zero, so that no row counts")
+    found = join_scored(score(model, source, model.problem.needs_labels))
+    assert found.truth is not None
+    if model.problem.has_classes and found.truth.max() < 0:
+        evaluate(model, source)  # raises the error of labels that are all unknown
+    return found, weight

@@ -19,8 +19,12 @@ def find_cache_folder() -> str:
 
     numba takes NUMBA_CACHE_DIR, `__pycache__` beside the source, or the user's cache folder. If it may write to none of
     these (another user's package, no home), it refuses to define a cached function. Raises InputError if no folder can
-    be written to.
+    be written to, and if numba is not to compile.
     """
+    if config.DISABLE_JIT:
+        raise InputError(
+            "NUMBA_DISABLE_JIT is set, and most functions of streamsvm run only if numba compiles them: unset it"
+        )
     try:
         return _try_numba()
     except RuntimeError:

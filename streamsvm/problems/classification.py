@@ -23,7 +23,7 @@ from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I32, I64, Rows
 from streamsvm.numeric.smooth_loss import SmoothLoss
-from streamsvm.options import TrainOptions, compute_class_costs
+from streamsvm.options import TrainOptions, compute_class_costs, require_classes
 from streamsvm.problems.labels import code_as_classes
 from streamsvm.problems.measures import roc_area, trace_curves
 from streamsvm.problems.problem import Labels, Problem, Scored, join_scored
@@ -111,7 +111,11 @@ def draw_folds(source: RowSource, folds: int, rng: np.random.Generator) -> npt.N
     y = source.column("y")
     assert y is not None
     if (counts := np.bincount(y)).min() < folds:
-        raise InputError(f"{source.name}: {say_count(folds, 'fold')} of a class of {say_count(counts.min(), 'row')}")
+        label, rows = require_classes(source)[counts.argmin()], say_count(int(counts.min()), "row")
+        raise InputError(
+            f"{source.name}: the class {label} has {rows}, too few for {folds} folds, each of which needs one: leave "
+            "the class out, join it to another, or add rows of it; tune can also take fewer --folds"
+        )
     return share_out(y, folds, rng)
 
 

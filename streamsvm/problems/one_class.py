@@ -29,6 +29,7 @@ from streamsvm.problems.problem import Labels, Problem, Scored
 
 NU = 0.5  # the default of LIBSVM
 CLASSES = (-1, 1)  # novel rows, and rows of the class
+UNKNOWN, UNLABELLED = -1, -2  # in place of the code of a label: one that is neither class, and none
 NOT_CHOSEN = "the task one-class has no labels by which held-out rows could be judged"
 
 
@@ -61,15 +62,14 @@ def count_one(_: Any) -> int:
 def evaluate(parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:  # noqa: ARG001
     """Return the share of rows that are called novel; where rows are labelled -1 and +1, also how right that is.
 
-    false_alarm_rate: the share that is called novel among the rows labelled +1, or among all rows without labels.
-    detection_rate: the share that is called novel among the rows labelled -1. roc_area: of both. Each is None without
-    such rows.
+    false_alarm_rate: the share that is called novel among the rows labelled +1. detection_rate: the same among the rows
+    labelled -1. roc_area: of both. Each is None without such rows: of rows without labels only the share is known.
     """
     scores, truth = [np.empty(0)], [np.empty(0, np.int64)]
     for part in parts:
         scores.append(part.scores)
         if part.truth is None or part.truth.dtype.kind == "f":  # targets are no labels
-            truth.append(np.ones(len(part.scores), np.int64))
+            truth.append(np.full(len(part.scores), UNLABELLED))
         else:
             truth.append(part.truth.astype(np.int64))
     all_scores, codes = np.concatenate(scores), np.concatenate(truth)
@@ -80,7 +80,7 @@ def evaluate(parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:  # noq
         "false_alarm_rate": _share(novel, codes == 1),
         "detection_rate": _share(novel, codes == 0),
         "roc_area": roc_area(all_scores[known], codes[known] == 1),
-        "unknown_labels": int(np.count_nonzero(~known)),
+        "unknown_labels": int(np.count_nonzero(codes == UNKNOWN)),
     }
 
 

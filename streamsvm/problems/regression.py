@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from streamsvm.data.checks import check_targets
 from streamsvm.data.source import RowSource
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.numeric.smooth_loss import Kinks, Smoothing, SmoothLoss, smooth_hinge
@@ -210,7 +210,8 @@ def evaluate(parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:  # noq
 def draw_folds(source: RowSource, folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
     """Return the fold of each row, drawn at random. InputError if there are fewer rows than folds."""
     if source.n_rows < folds:
-        raise InputError(f"{source.name}: {folds} folds of {source.n_rows} rows")
+        rows = say_count(source.n_rows, "row")
+        raise InputError(f"{source.name}: {rows} cannot be split into {folds} folds: add rows, or take fewer --folds")
     return (rng.permutation(source.n_rows) % folds).astype(np.uint8)
 
 

@@ -88,7 +88,9 @@ def _count_groups(name: str, groups: I64, parts: int) -> tuple[I64, npt.NDArray[
     """Return the rows of each group, by ascending group, and the place of each row's group among them."""
     _, place, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     if len(sizes) < parts:
-        raise InputError(f"{name}: {say_count(len(sizes), 'group')}, of which {parts} parts cannot be made")
+        raise InputError(
+            f"{name}: {say_count(len(sizes), 'group')} cannot be split into {parts} parts: take fewer --folds"
+        )
     return sizes.astype(np.int64), place
 
 

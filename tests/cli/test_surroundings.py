@@ -108,6 +108,39 @@ def test_standard_error_is_closed(data: Path, trained: Path, tmp_path: Path) -> 
     assert execute("info", tmp_path / "nothing", redirect=">&- 2>&- <&-").returncode == 2
 
 
+@pytest.mark.parametrize("redirect", ["2>&-", ">&- 2>&-"])
+def test_the_pipe_of_signals_does_not_become_standard_error(text: Path, tmp_path: Path, redirect: str) -> None:
+    """Only the lowest free descriptor would be taken, so that standard input stays open here."""
+    n_closed = redirect.count("&-")
+    assert execute("ingest", text, tmp_path / "d.zarr", redirect=redirect).returncode == (0 if n_closed == 1 else 2)
+    assert execute("ingest", tmp_path / "nothing.svm", tmp_path / "e.zarr", redirect=redirect).returncode == 2
+
+
+def test_characters_that_a_stream_does_not_have_are_escaped(tmp_path: Path) -> None:
+    rows, stored, run = tmp_path / "ü.csv", tmp_path / "ü.zarr", tmp_path / "run"
+    rows.write_text("ö,y\n" + "1,ä\n2,b\n3,ä\n4,b\n" * 5, "utf-8")
+    for command in (
+        ["ingest", rows, stored],
+        ["train", stored, "--out", run],
+        ["evaluate", run, rows],
+        ["info", stored],
+    ):
+        ran = execute(*command, PYTHONIOENCODING="ascii")
+        assert (ran.returncode, "Traceback" in ran.stderr) == (0, False), ran.stderr
+    assert "\\xe4" in ran.stdout
+    ran = execute("info", stored, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert (ran.returncode, ran.stderr, "\\xe4" in ran.stdout) == (0, "", True)
+    ran = execute("info", tmp_path / "é.zarr", PYTHONIOENCODING="ascii")
+    assert (ran.returncode, "\\xe9.zarr: no such dataset" in ran.stderr) == (2, True)
+
+
+def test_functions_that_are_not_to_be_compiled(data: Path) -> None:
+    ran = execute("info", data, NUMBA_DISABLE_JIT="1")
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+    assert "NUMBA_DISABLE_JIT is set" in ran.stderr
+    assert "unset it" in ran.stderr
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_standard_output_is_full(data: Path) -> None:
     ran = execute("info", data, redirect=">/dev/full", PYTHONUNBUFFERED=None)

@@ -14,8 +14,9 @@ import pytest
 
 from streamsvm.data import parquet
 from streamsvm.data.parquet import read_parquet
-from streamsvm.data.readers import guess_bytes
+from streamsvm.data.readers import guess_bytes, ingest
 from streamsvm.data.tables import Columns
+from streamsvm.errors import InputError
 from tests.data.pieces import fault_in, listed
 
 ANY = Columns()
@@ -81,7 +82,7 @@ def test_parquet_faults(tmp_path: Path) -> None:
         ({"a": [1.0], "y": [1]}, "its columns are not those of the file before"),
         ({"y": ["u"], "a": [1]}, "row 1, column y: labels were numbers so far, this is text: u"),
         ({"y": pa.array([], "double"), "a": pa.array([], "double")}, "no rows"),
-        ({"y": pa.array([1.0]), "a": pa.array([[1.0]])}, "column a: list<element: double> is not a number"),
+        ({"y": pa.array([1.0]), "a": pa.array([[1.0]])}, "column a: list<element: double> is neither a number nor"),
     ):
         pq.write_table(pa.table(table), other)
         assert fault_in(read_parquet([first, other], ANY), other).startswith(reason)
@@ -113,3 +114,25 @@ def test_the_rows_of_a_packed_file_are_guessed_from_its_footer(tmp_path: Path) -
     assert guess_bytes([path, path]) == 2 * 64 * size < 4 * 4 * 2_000_000
     path.write_bytes(path.read_bytes()[:-9])
     assert guess_bytes([path]) == size - 9
+
+
+@pytest.mark.parametrize(
+    ("values", "remedy"),
+    [
+        (pa.array([[1.0, 2.0]] * 4), r"streamsvm\.ingest in Python takes lists"),
+        (pa.array([[1.0, 2.0]] * 4, pa.list_(pa.float64(), 2)), r"streamsvm\.ingest in Python takes lists"),
+        (pa.array([{"u": 1.0}] * 4), r"Table\.flatten\(\) of pyarrow"),
+        (pa.array([1, 2, 3, 4], pa.time32("s")), "as a number, such as the seconds"),
+        (pa.array([1, 2, 3, 4], pa.duration("s")), "as a number, such as the seconds"),
+        (pa.array([b"1", b"2", b"3", b"4"]), "leave it out by --drop a"),
+    ],
+)
+def test_types_that_no_option_encodes(tmp_path: Path, values: pa.Array, remedy: str) -> None:
+    """The remedy is one that works: no option makes features of such a column, and without it the rest is read."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a": values, "b": [1.0, 2, 3, 4], "c": ["u", "v", "u", "v"], "y": [0, 1, 0, 1]}), path)
+    for how in ({}, {"one_hot": "auto"}, {"hash_bits": 4}):
+        with pytest.raises(InputError, match=rf"column a: .*{remedy}") as told:
+            ingest(path, tmp_path / "t.zarr", **how)  # type: ignore[arg-type]
+        assert "one-hot" not in str(told.value)
+    assert ingest(path, tmp_path / "t.zarr", drop="a", one_hot="auto").n_features == 3

@@ -15,6 +15,7 @@ from sklearn.exceptions import NotFittedError
 import streamsvm
 from streamsvm import OneClassSVM
 from streamsvm.cli.command import main
+from streamsvm.cli.evaluation_text import format_evaluation
 from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
@@ -150,8 +151,10 @@ def test_evaluation_counts_false_alarms_and_detections(tmp_path: Path) -> None:
     own = ingest(X, tmp_path / "own.zarr")
     found, novel = evaluate(model, own), float(np.mean(model.decide(X) <= 0))
     assert found["n_rows"] == len(X)
-    assert found["novel_rate"] == found["false_alarm_rate"] == pytest.approx(novel, abs=1e-15)
-    assert (found["detection_rate"], found["roc_area"], found["unknown_labels"]) == (None, None, 0)
+    assert found["novel_rate"] == pytest.approx(novel, abs=1e-15)
+    unknown = [found[name] for name in ("false_alarm_rate", "detection_rate", "roc_area")]
+    assert (unknown, found["unknown_labels"]) == ([None] * 3, 0)
+    assert format_evaluation(found) == f"novel {novel:.4f} on 400 rows"
     y = np.concatenate((np.ones(400, int), -np.ones(99, int), [7]))
     both = ingest(np.concatenate((X, NOVEL)), tmp_path / "both.zarr", y)
     found = evaluate(model, both)
@@ -164,8 +167,8 @@ def test_evaluation_counts_false_alarms_and_detections(tmp_path: Path) -> None:
 def test_rows_with_targets_have_no_labels(tmp_path: Path) -> None:
     model = OneClassSVM(nu=0.1, gamma=0.1).fit(X).model_
     found = evaluate(model, ingest(X, tmp_path / "targets.zarr", X[:, 0] / 7, regression=True))
-    assert found["novel_rate"] == found["false_alarm_rate"]
-    assert (found["detection_rate"], found["unknown_labels"]) == (None, 0)
+    assert found["novel_rate"] == pytest.approx(0.1, abs=0.02)
+    assert (found["false_alarm_rate"], found["detection_rate"], found["unknown_labels"]) == (None, None, 0)
 
 
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,6 +195,10 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert told["detection_rate"] == 1.0
     assert told["false_alarm_rate"] == pytest.approx(0.1, abs=0.02)
     assert main(["evaluate", str(run), str(table)]) == 0
+    shown = capsys.readouterr().out
+    assert "novel 0.1" in shown
+    assert "false alarms" not in shown
+    assert main(["evaluate", str(run), str(labelled), "--label", "y"]) == 0
     assert "false alarms 0.1" in capsys.readouterr().out
     labels, scores = np.loadtxt(out, delimiter=",", skiprows=1).T
     np.testing.assert_allclose(scores, load_model(run).decide(X), rtol=1e-5, atol=1e-6)

@@ -57,8 +57,8 @@ def test_without_groups_each_fold_is_kept_out_of_its_fit() -> None:
 @pytest.mark.parametrize(
     ("groups", "folds", "forward", "fault"),
     [
-        (np.arange(N) % 3, 4, False, "3 groups, of which 4 parts cannot be made"),
-        (np.arange(N) % 3, 3, True, "3 groups, of which 4 parts cannot be made"),
+        (np.arange(N) % 3, 4, False, "3 groups cannot be split into 4 parts"),
+        (np.arange(N) % 3, 3, True, "3 groups cannot be split into 4 parts"),
         (np.array([f"u{i % 9}" for i in range(N)]), 3, True, "its groups are texts, which have no order"),
         (np.where(np.arange(N) < 5, np.arange(N), 9), 3, True, "its groups are too large"),
         (Y, 2, False, "fold 1 would be trained without a row of the class"),
@@ -99,3 +99,13 @@ def test_probabilities_keep_groups_together(monkeypatch: pytest.MonkeyPatch, tmp
     streamsvm.LinearSVC(probability=True).fit(data)
     ((groups, fold),) = seen
     assert all(len(set(fold[groups == group])) == 1 for group in groups)
+
+
+def test_a_class_that_is_too_rare_is_named() -> None:
+    """By its label, with what to do, whoever asks for the folds."""
+    y = np.array([0] * 9 + [1] * 2, np.int32)
+    source = ArrayDataset(X[: len(y)], y, np.array(["often", "rare"]))
+    with pytest.raises(InputError, match=r"the class rare has 2 rows, too few for 3 folds, .*: leave the class out"):
+        draw_folds(source, OPTIONS, 3)
+    with pytest.raises(InputError, match=r"the class rare has 2 rows, too few for 5 folds"):
+        streamsvm.SVC(probability=True).fit(X[: len(y)], np.array(["often", "rare"])[y])
