@@ -189,7 +189,8 @@ def format_features(about: dict[str, Any]) -> str:
 def format_verification(found: dict[str, Any]) -> str:
     """Return the outcome of `verify` as lines of text."""
     told = f"{found['told_objective']:.12g} that the model tells"
-    verdict = f"it {'is' if found['objective_agrees'] else 'is NOT'} the {told}"
+    is_told = "is" if found["reason"] is None else "may be"
+    verdict = f"it {is_told if found['objective_agrees'] else 'is NOT'} the {told}"
     if found["told_is_estimate"]:
         verdict = f"the {told} is an estimate from a sample of the rows, so there is no number to compare with"
     rounding = f"rounding at most {found['rounding_bound']:.1e}"
@@ -199,4 +200,6 @@ def format_verification(found: dict[str, Any]) -> str:
     if found["lower_bound_agrees"] is not None:
         verdict = "it proves" if found["lower_bound_agrees"] else "it does NOT prove"
         lines[-1] += f": {verdict} the {found['told_lower_bound']:.12g} that the model tells"
+    if found["reason"] is not None:
+        lines.append(f"nothing is confirmed: {found['reason']}")
     return "\n".join(lines)

@@ -16,13 +16,13 @@ from streamsvm.models.saved_model import Intercept, SavedModel, Scorer, describe
 from streamsvm.numeric import known_values
 from streamsvm.numeric import saved_parts as saved
 from streamsvm.numeric.calibration import check_calibration
-from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
+from streamsvm.numeric.compact import match_layouts
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.many_kernel_sums import compute_kernel_sums
 from streamsvm.numeric.pairs_of_classes import count_pairs, expand, sum_by_class, vote
 from streamsvm.numeric.row_products import compute_scores
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, keep_features, pack_rows, slice_rows, to_dense
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, keep_features, pack_rows, slice_rows
 from streamsvm.numeric.scaling import Scaling, make_rescaling, same_scaling
 
 
@@ -148,7 +148,9 @@ class KernelModel(SavedModel):
         prepare = make_rescaling(n_features, scaling, sparse, self.n_trained, self.scaling)
 
         def score(X: Matrix) -> F64:
-            rows, vectors = self._match(to_float64(prepare(X)))
+            rows, vectors = to_float64(prepare(X)), self.support_vectors
+            if not self.is_of_known_values:
+                rows, vectors = match_layouts(rows, vectors)
             if self.n_support is not None:
                 return vote(self._score_pairs(rows, vectors, self.n_support), len(self.classes))
             if self.dual_coef.ndim > 1 or self.is_of_known_values:
@@ -183,16 +185,6 @@ class KernelModel(SavedModel):
             return compute_scores(rows, W)
         own = slice_rows(vectors, slice(*block.indices(vectors.shape[0])))
         return compute_kernel_sums(self.kernel, rows, own, coefs)
-
-    def _match(self, rows: Matrix) -> tuple[Matrix, Matrix]:
-        """Return rows and support vectors in one layout, which takes no more memory than their items."""
-        vectors = self.support_vectors
-        if self.is_of_known_values:
-            return rows, vectors
-        if isinstance(vectors, CsrRows):
-            known = rows if isinstance(rows, CsrRows) else drop_zeros(rows)
-            return compact_features(known, vectors) if self.n_trained > WIDE else (known, vectors)
-        return (to_dense(rows) if isinstance(rows, CsrRows) else rows), vectors
 
     def to_arrays(self) -> dict[str, Any]:
         """Return the contents of the model's file by name."""

@@ -1,12 +1,20 @@
-"""Sparse rows restricted to the features that occur, so that kernels need no memory for the other features."""
+"""Rows and the columns of kernel sums in one layout, sparse rows without the features that do not occur."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.numeric.rows import F32, CsrRows
+from streamsvm.numeric.rows import F32, CsrRows, Matrix, to_dense
 
 WIDE = 1 << 22  # the number of features (4 bytes each in kernels) from which on the memory is worth a sort
+
+
+def match_layouts(X: Matrix, Z: Matrix) -> tuple[Matrix, Matrix]:
+    """Return rows and columns in the layout of the columns, which takes no more memory than the items of the rows."""
+    if isinstance(Z, CsrRows):
+        known = X if isinstance(X, CsrRows) else drop_zeros(X)
+        return compact_features(known, Z) if Z.n_features > WIDE else (known, Z)
+    return (to_dense(X) if isinstance(X, CsrRows) else X), Z
 
 
 def compact_features(X: CsrRows, Z: CsrRows) -> tuple[CsrRows, CsrRows]:

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from streamsvm.numeric import known_values
-from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
+from streamsvm.numeric.compact import match_layouts
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_squares, to_float64
 from streamsvm.numeric.overflow import round_rows
 from streamsvm.numeric.row_products import compute_scores
@@ -215,12 +215,7 @@ def unpack_features(about: Any, arrays: Mapping[str, Any]) -> Features:
 def compute_block(kernel: Kernel, X: Matrix, Z: Matrix) -> F64:
     """Return k(x_i, z_j), (n, m) float64."""
     n, m = X.shape[0], Z.shape[0]
-    if isinstance(Z, CsrRows) and not isinstance(X, CsrRows):
-        X = drop_zeros(X)
-    elif isinstance(X, CsrRows) and not isinstance(Z, CsrRows):
-        X = to_dense(X)
-    if isinstance(X, CsrRows) and isinstance(Z, CsrRows) and Z.n_features > WIDE:
-        X, Z = compact_features(X, Z)
+    X, Z = match_layouts(X, Z)
     if kernel.name == "linear":
         return compute_scores(X, np.asarray(to_dense(Z) if isinstance(Z, CsrRows) else Z, np.float64))
     values: Any = np.empty((m, n))

@@ -194,7 +194,7 @@ def read_info(parts: Mapping[str, Any]) -> dict[str, Any]:
     for name in {"solver", "task", "version", "status", "label_column", "qid_column"} & set(found):
         if not isinstance(found[name], str):
             raise ValueError(f"info: {name} is {str(found[name])[:40]}; a text is expected")
-    for name in {"C", "objective", "lower_bound", "rounding_bound"} & set(found):
+    for name in {"C", "tol", "objective", "lower_bound", "rounding_bound"} & set(found):
         if found[name] is not None:
             read_number(found, name)
     return found

@@ -271,6 +271,7 @@ class Training:
             "task": self.options.task,
             **({} if self.options.loss is None else {"loss": self.options.loss}),
             "C": float(self.options.C),
+            "tol": float(self.options.tol),
             "version": __version__,
             "status": self.status,
             "objective": report.objective,

@@ -28,8 +28,9 @@ from streamsvm.numeric.dual_points import Bound, DualPoint
 from streamsvm.numeric.exact_losses import ExactLosses, add_exact, combine_exact, start_exact
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rounding import bound_rounding
-from streamsvm.numeric.rows import F64, Rows
+from streamsvm.numeric.rows import F64, CsrRows, Rows
 from streamsvm.numeric.scaling import same_scaling
+from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_entry
 from streamsvm.requests import All, MemoryNeed, Progress, Scan
 from streamsvm.training import (
@@ -66,6 +67,9 @@ class Verification:
         Whether D reaches the told bound, rounding aside; None if it was not computed from a kept dual point.
     n_rows : int
         Number of rows.
+    reason : str or None
+        Why nothing agrees: rounding in this verification can have moved P or D by more than the tolerance of the
+        training times P. None if it cannot.
     """
 
     objective: float
@@ -78,11 +82,12 @@ class Verification:
     objective_agrees: bool
     lower_bound_agrees: bool | None
     n_rows: int
+    reason: str | None = None
 
     @property
     def agrees(self) -> bool:
-        """Whether P and D agree with what the training told, as far as they were computed."""
-        return self.objective_agrees and self.lower_bound_agrees is not False
+        """Whether P and D agree with what the training told, as far as they were computed, and are accurate enough."""
+        return self.objective_agrees and self.lower_bound_agrees is not False and self.reason is None
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `verify --json` prints."""
@@ -125,7 +130,7 @@ def verify(
     problem = _read_problem(model, source)
     if model.info.get("objective") is None:
         raise InputError("the model does not tell its objective, so there is nothing to compare with")
-    compile_all(_list_kernels(model, source), source.is_sparse)
+    _compile(model, source)
     in_model = isinstance(model, KernelModel) or model.problem.has_nu  # which holds what its bound needs
     points = None if not dual or in_model else _read_points(model, source, dual_file)
     with one_blas_thread(), _open(model, source, points or [], memory_bytes, threads) as (engine, _):
@@ -136,16 +141,25 @@ def verify(
     is_estimate = model.info.get("rounding_bound", told[2]) is None  # a solver without a rounding bound estimates P
     slack = rounding + told[2] + (AGREEMENT * objective if isinstance(model, KernelModel) else 0.0)
     agrees = (is_estimate or abs(objective - told[0]) <= slack) and problem["n_rows"] == source.n_rows
-    bound_agrees = None
+    bound_agrees, reason = None, _find_inaccuracy(model, objective, rounding, bound)
     if points is not None and bound is not None:
         bound_agrees = bool(bound.value + bound.rounding + told[2] >= told[1])
     if bound is not None and bound.value > objective + slack:
         raise CertificateError(f"the lower bound {bound.value} is above the objective {objective}")
     value = told[1] if bound is None else bound.value
     gap = Progress(objective, value, 0).relative_gap
-    return Verification(
-        objective, rounding, told[0], is_estimate, told[1], value, gap, bool(agrees), bound_agrees, source.n_rows
-    )
+    numbers = objective, rounding, told[0], is_estimate, told[1], value, gap
+    return Verification(*numbers, bool(agrees), bound_agrees, source.n_rows, reason)
+
+
+def _find_inaccuracy(model: Model, objective: float, rounding: float, bound: Bound | None) -> str | None:
+    """Return why the verification is too inaccurate to confirm the model, or None if it is accurate enough."""
+    tol = float(model.info.get("tol", TrainOptions.tol))  # older models do not tell it
+    off, what = max((rounding, "the objective"), (0.0 if bound is None else bound.rounding, "the lower bound"))
+    if off <= tol * abs(objective):
+        return None
+    told = f"rounding can have moved {what} by {off:.1e}, which is more than the tolerance {tol:g} times the objective"
+    return f"{told}, so this verification cannot confirm the model"
 
 
 def _map_raw_rows(model: Model, source: RowSource) -> RowSource:
@@ -210,7 +224,7 @@ def _open(
     held, totals = _count_bytes(model, source, points)
     return open_engine(
         source,
-        load=partial(compile_all, _list_kernels(model, source), source.is_sparse),
+        load=partial(_compile, model, source),
         memory=lambda _: MemoryNeed(held + size, 0, (1 << 20) + totals, size),
         budget_bytes=memory_bytes,
         threads=threads,
@@ -224,6 +238,12 @@ def _count_bytes(model: Model, source: RowSource, points: list[DualPoint]) -> tu
     compares_all = model.problem.has_nu and not model.problem.has_classes
     held, totals = (0, 0) if not points else verify_dual.count_bytes(points, source.n_rows, source.n_features, False)
     return held + (verify_ranking.ALL_BYTES * source.n_rows if compares_all else 0), totals
+
+
+def _compile(model: Model, source: RowSource) -> None:
+    """Load the compiled functions; kernels are computed in the layout of the support vectors."""
+    is_sparse = isinstance(model.support_vectors, CsrRows) if isinstance(model, KernelModel) else source.is_sparse
+    compile_all(_list_kernels(model, source), is_sparse)
 
 
 def _list_kernels(model: Model, source: RowSource) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -13,16 +14,16 @@ from streamsvm.data.source import RowSource
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.models.model import KernelModel
-from streamsvm.numeric.convex_loss import ConvexLoss
+from streamsvm.numeric.compact import match_layouts
 from streamsvm.numeric.dual_points import Bound
-from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
-from streamsvm.numeric.many_kernel_sums import compute_kernel_sums
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_squares, to_float64
+from streamsvm.numeric.many_kernel_sums import prove_kernel_sums
 from streamsvm.numeric.pairs_of_classes import list_pairs
-from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.rounding import UNIT, bound_rounding
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.requests import Scan
 from streamsvm.training.verify_dual import single_out
-from streamsvm.training.verify_loss import Losses
+from streamsvm.training.verify_loss import Loss, Losses
 
 Pick = Callable[[Rows, int], tuple[Rows, I64]]
 SUM_SHARE = 1e-12  # largest |y'a| as a share of sum a_i: it need not be zero, as it is a sum of rounded numbers
@@ -38,11 +39,11 @@ def evaluate(model: KernelModel, engine: Engine, losses: Losses) -> tuple[float,
     shared = (model.kernel, model.support_vectors, coefs, biases)
     add = partial(_add_kernel_losses, losses, pick)
     totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 2)), add, np.add, shared))
-    squares = measure_squares(model, coefs)
-    loss, size = totals.sum(axis=0)
-    terms = engine.source.n_rows + coefs.shape[1] + engine.source.n_features
+    squares, errors = measure_squares(model, coefs)
+    loss, moved = totals.sum(axis=0).tolist()
     half = float(np.sum(squares)) / 2
-    return half + float(loss), bound_rounding(terms, float(size) + 2 * half + float(np.sum(np.abs(coefs))))
+    of_sums = bound_rounding(engine.source.n_rows + 24, loss) + bound_rounding(len(coefs) + 8, half)
+    return half + loss, moved + float(np.sum(errors)) / 2 + of_sums
 
 
 def separate(model: KernelModel) -> KernelModel:
@@ -83,32 +84,35 @@ def _add_kernel_losses(
     coefs: F64,
     biases: F64,
 ) -> None:
-    """Add the losses l_i, and the sizes c_i (|f_i| + 1) + l_i that bound their rounding, in every problem.
-
-    c_i: the steepest slope that the loss has; of a smooth loss, which only estimates have here, its slope at f_i.
-    """
-    X = to_float64(rows.X)
-    F = compute_kernel_sums(kernel, X, vectors, coefs)
-    for k in range(len(coefs)):
+    """Add the losses of the rows, and how far they can be off, in every problem."""
+    F, errors = prove_kernel_sums(kernel, *match_layouts(to_float64(rows.X), to_float64(vectors)), coefs)
+    for k in range(len(losses)):
         one, mine = pick(rows, k)
-        f = F[mine, k] + biases[k]
-        loss = losses[k]
-        values, slopes = loss.measure(one, f)
-        steepest = loss.steepest(one) if isinstance(loss, ConvexLoss) else np.abs(slopes)
-        totals[k] += np.sum(values), steepest @ (np.abs(f) + 1.0) + np.sum(values)
+        totals[k] += sum_losses(losses[k], one, F[mine, k] + biases[k], errors[mine])
 
 
-def measure_squares(model: KernelModel, coefs: F64) -> F64:
-    """Return |w|^2 of each problem, (n_problems,), computed from the support vectors alone."""
+def sum_losses(loss: Loss, rows: Rows, f: F64, errors: F64) -> tuple[float, float]:
+    """Return the sum of the losses of the rows, and how far the errors e of their scores f can move it.
+
+    A convex loss l moves by at most max(l(f - e), l(f + e)) - l(f). The rounding of 1 - y f counts as an error of f.
+    """
+    off = 1.01 * errors + 4 * UNIT * (1.0 + np.abs(f))
+    values, below, above = (loss.measure(rows, scores)[0] for scores in (f, f - off, f + off))
+    return float(np.sum(values)), 1.01 * float(np.sum(np.maximum(below, above) - values))
+
+
+def measure_squares(model: KernelModel, coefs: F64) -> tuple[F64, F64]:
+    """Return |w|^2 of each problem, and how far each can be off, (n_problems,), by the support vectors alone."""
     X = to_float64(model.support_vectors)
-    squares = np.zeros(len(coefs))
+    squares, errors = np.zeros((2, len(coefs)))
     for k, coef in enumerate(coefs):
-        f = np.zeros(len(coef))
         used = np.flatnonzero(coef)
         if len(used):
-            add_kernel_sums(model.kernel, X, take_rows(X, used), coef[used], f)
-        squares[k] = coef @ f
-    return squares
+            own, s, (f, off) = take_rows(X, used), coef[used], np.zeros((2, len(used)))
+            add_kernel_sums(model.kernel, own, own, s, f, errors=off)
+            squares[k] = s @ f
+            errors[k] = 1.01 * np.abs(s) @ (off + bound_rounding(len(s) + 4, 1.0) * np.abs(f))
+    return squares, errors
 
 
 def bound(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> Bound | None:
@@ -117,6 +121,9 @@ def bound(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> Bou
     Raises InputError for a regression, whose model does not hold the targets of its support vectors, and if the
     coefficients are no dual point: their sum is not zero, or one exceeds the cost of its class
     (which is checked only if the rows have no weights of their own).
+
+    A small sum s that rounding leaves vanishes if coefficients of its sign shrink. This lowers D by at most
+    |s| (1 + max |f_j|) + s^2 / 2 max k_jj, with |f_j| <= |w| sqrt(k_jj).
     """
     if not model.problem.has_classes:
         raise InputError("the lower bound of a regression with kernels cannot be computed anew; leave out --dual")
@@ -124,10 +131,15 @@ def bound(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> Bou
         return None
     model = separate(model)
     coefs, costs = np.atleast_2d(model.dual_coef), np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
-    total, squares = np.abs(coefs).sum(axis=1), measure_squares(model, coefs)
-    if np.any(np.abs(coefs.sum(axis=1)) > SUM_SHARE * total):
+    total, (squares, errors) = np.abs(coefs).sum(axis=1), measure_squares(model, coefs)
+    lacking = np.array([abs(math.fsum(coef.tolist())) for coef in coefs])
+    if np.any(lacking > SUM_SHARE * total):
         raise InputError("the model's coefficients are no dual point: they do not sum to zero")
     if source.column("sample_weight") is None and np.any((coefs > costs[:, 1:]) | (-coefs > costs[:, :1])):
         raise InputError("the model's coefficients are no dual point: one is above the cost of its row")
-    rounding = bound_rounding(coefs.shape[1] + source.n_features + 8, float(np.sum(total + squares)))
+    reach = float(np.max(compute_squares(model.support_vectors, np.float64), initial=0.0))
+    largest = 1.01 * model.kernel.bound_values(reach)
+    of_point = lacking * (1.0 + np.sqrt(largest * np.maximum(squares + errors, 0.0)) + lacking * largest)
+    rounding = float(np.sum(errors / 2 + 1.01 * of_point))
+    rounding += bound_rounding(coefs.size + 8, float(np.sum(total + np.abs(squares))))
     return Bound(float(np.sum(total - squares / 2)) - rounding, rounding)

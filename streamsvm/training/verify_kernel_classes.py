@@ -15,6 +15,7 @@ from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.class_losses import add_line_losses, read_costs
+from streamsvm.numeric.compact import match_layouts
 from streamsvm.numeric.dual_points import Bound
 from streamsvm.numeric.kernels import Kernel, compute_squares, to_float64
 from streamsvm.numeric.many_kernel_sums import prove_kernel_sums
@@ -59,7 +60,7 @@ def _add_losses(totals: F64, rows: Rows, kernel: Kernel, vectors: Matrix, coefs:
     """Add the losses of the rows, and how far they can be off."""
     assert rows.y is not None
     own, losses = read_costs(costs, rows), np.zeros(1)
-    F, errors = prove_kernel_sums(kernel, to_float64(rows.X), vectors, coefs)
+    F, errors = prove_kernel_sums(kernel, *match_layouts(to_float64(rows.X), vectors), coefs)
     F += biases
     add_line_losses(F, F, rows.y, own, np.ones(1), losses)
     reach = np.max(np.abs(F), axis=1) + float(np.max(np.abs(biases)))
@@ -103,7 +104,7 @@ def bound(model: KernelModel, source: RowSource, told: Mapping[str, Any]) -> Bou
     if source.column("sample_weight") is None and np.any(own > costs[labels]):
         raise InputError("the model's coefficients are no dual point: one is above the cost of its row")
     square, error = _measure_square(model, sums, float(told["bias_feature"]))
-    gain, missing = math.fsum(own.tolist()), float(np.sum(lacking))
+    gain, missing = math.fsum(own.tolist()), float(np.sum(lacking + 2 * len(costs) * UNIT * own))
     reach = float(np.max(compute_squares(model.support_vectors, np.float64), initial=0.0))
     largest = model.kernel.bound_values(reach) + float(told["bias_feature"]) ** 2
     moved = 2 * missing * math.sqrt(largest)

@@ -19,7 +19,8 @@ from streamsvm.numeric.smooth_loss import SmoothLoss
 from streamsvm.requests import Scan
 from streamsvm.training.verify_dual import single_out
 
-Losses = Sequence[ConvexLoss | SmoothLoss]
+Loss = ConvexLoss | SmoothLoss
+Losses = Sequence[Loss]
 
 
 def evaluate(

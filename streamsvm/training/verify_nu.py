@@ -22,9 +22,10 @@ from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.certificates import find_best_bias
+from streamsvm.numeric.compact import match_layouts
 from streamsvm.numeric.dual_points import Bound
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
-from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.rounding import UNIT, bound_rounding
 from streamsvm.numeric.rows import F64, Matrix, Rows, take_rows
 from streamsvm.problems.classification import Hinge
 from streamsvm.problems.problem import read_truth
@@ -37,7 +38,9 @@ from streamsvm.training.verify_kernel import (
     measure_squares,
     refuse_known_values,
     separate,
+    sum_losses,
 )
+from streamsvm.training.verify_one_class import bound_optimum
 
 
 def evaluate(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> tuple[float, float, Bound | None]:
@@ -49,23 +52,22 @@ def evaluate(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> tup
     coefs, biases = np.atleast_2d(model.dual_coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
     costs, nu = np.broadcast_to(np.atleast_2d(np.asarray(problem["class_costs"])), (len(coefs), 2)), problem["nu"]
     losses = [Hinge((float(own[0]), float(own[1]))) for own in costs]
-    vectors, model_of = to_float64(model.support_vectors), (model.kernel, model.support_vectors, coefs, biases)
-    totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 3)), partial(_add, losses, pick), operator.add, model_of))
-    value, bound, error = 0.0, 0.0, 0.0
-    for coef, own, (loss, size, cost) in zip(coefs, costs, totals, strict=True):
+    model_of = (model.kernel, model.support_vectors, coefs, biases)
+    totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 4)), partial(_add, losses, pick), operator.add, model_of))
+    squares, errors = measure_squares(model, coefs)
+    values, bounds, of_values = [], [], []
+    for coef, own, square, off, (loss, moved, size, cost) in zip(
+        coefs, costs, squares.tolist(), errors.tolist(), totals.tolist(), strict=True
+    ):
         total = float(nu) * cost
         offset = total / float(np.sum(np.abs(coef))) if np.any(coef) else 0.0
         _check_point(model, engine, coef, own * (1.0 / offset if offset else 0.0))
-        used = np.flatnonzero(coef)
-        chosen, s = take_rows(vectors, used), coef[used]
-        f, f_errors = np.zeros((2, len(used)))
-        add_kernel_sums(model.kernel, chosen, chosen, s, f, errors=f_errors)
-        square = float(s @ f)
-        of_square = float(np.abs(s) @ (f_errors + bound_rounding(len(f) + 4, 1.0) * np.abs(f)))
-        margin = total - loss - bound_rounding(engine.source.n_rows + 4, float(size) + total)
-        value, error = value + offset**2 * square / 2, error + offset**2 * of_square
-        bound += margin**2 / (2 * (square + of_square)) if margin > 0.0 else 0.0
-    return float(value), float(error), Bound(float(bound), float(error)) if model.kernel.is_definite else None
+        values.append(offset**2 * square / 2)
+        of_values.append(offset**2 * off)
+        margin_error = moved + bound_rounding(engine.source.n_rows + 4, size + total)
+        bounds.append(bound_optimum(total - loss, margin_error, square, off))
+    bound = Bound(sum(one.value for one in bounds), sum(one.rounding for one in bounds))
+    return sum(values), sum(of_values), bound if model.kernel.is_definite else None
 
 
 def evaluate_tube(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> tuple[float, float]:
@@ -76,22 +78,25 @@ def evaluate_tube(model: KernelModel, engine: Engine, problem: dict[str, Any]) -
     tiles = engine.scan(Scan(list, partial(_add_distances, numbers), operator.add, about))
     _, *columns = zip(*sorted(tiles, key=lambda tile: tile[0]), strict=True)
     distances, errors, weight = (np.concatenate(parts) for parts in columns)
-    costs, square = float(problem["row_cost"]) * weight, float(measure_squares(model, model.dual_coef[None])[0])
+    costs = float(problem["row_cost"]) * weight
+    square, of_square = (float(found[0]) for found in measure_squares(model, model.dual_coef[None]))
     total = float(problem["nu"]) * float(np.sum(costs))
-    n, size = len(costs), float(np.sum(np.abs(model.dual_coef)))
+    n = len(costs)
     width = find_best_bias(np.ones(n), costs, np.zeros(n), distances, total)
     objective = square / 2 + total * width + float(costs @ np.maximum(distances - width, 0.0))
-    return objective, float(costs @ errors) + bound_rounding(n + len(model.dual_coef) + 8, 2 * objective + size)
+    return objective, float(costs @ errors) + of_square / 2 + bound_rounding(n + 8, 2 * objective)
 
 
 def _add_distances(
     numbers: F64, tiles: list[Any], rows: Rows, kernel: Kernel, vectors: Matrix, coef: F64, bias: float
 ) -> None:
     """Note how far the scores are from the targets, the errors of the scores, and the weights of the rows."""
-    f, errors = np.full(rows.n_rows, bias), np.zeros(rows.n_rows)
-    add_kernel_sums(kernel, to_float64(rows.X), to_float64(vectors), coef, f, errors=errors)
+    f, errors = np.zeros((2, rows.n_rows))
+    add_kernel_sums(kernel, *match_layouts(to_float64(rows.X), to_float64(vectors)), coef, f, errors=errors)
+    f, truth = f + bias, read_truth(rows, numbers)
+    errors += 4 * UNIT * (np.abs(f) + np.abs(truth))
     weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight.copy()
-    tiles.append((rows.start, np.abs(read_truth(rows, numbers) - f), errors, weight))
+    tiles.append((rows.start, np.abs(truth - f), errors, weight))
 
 
 def _check_point(model: KernelModel, engine: Engine, coef: F64, most: F64) -> None:
@@ -111,13 +116,13 @@ def _check_point(model: KernelModel, engine: Engine, coef: F64, most: F64) -> No
 
 
 def _add(losses: list[Hinge], pick: Pick, totals: F64, rows: Rows, kernel: Kernel, X: Matrix, S: F64, b: F64) -> None:
-    """Add the most that the losses can be, given the errors of the scores, the sizes of rounding, and the costs."""
-    own_rows, columns = to_float64(rows.X), to_float64(X)
+    """Add the losses, how far the errors of the scores can raise them, the sizes of rounding, and the costs."""
+    own_rows, columns = match_layouts(to_float64(rows.X), to_float64(X))
     for k, loss in enumerate(losses):
         one, mine = pick(rows, k)
         used = np.flatnonzero(S[k])
-        f, errors = np.full(len(mine), b[k]), np.zeros(len(mine))
+        f, errors = np.zeros((2, len(mine)))
         add_kernel_sums(kernel, take_rows(own_rows, mine), take_rows(columns, used), S[k, used], f, errors=errors)
+        f += b[k]
         costs = loss.steepest(one)
-        found = float(np.sum(loss.measure(one, f)[0] + costs * errors))
-        totals[k] += found, float(costs @ (np.abs(f) + 1.0 + errors)), float(np.sum(costs))
+        totals[k] += *sum_losses(loss, one, f, errors), costs @ (np.abs(f) + 1.0 + errors), np.sum(costs)

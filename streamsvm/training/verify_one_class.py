@@ -16,14 +16,15 @@ import numpy as np
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.models.model import KernelModel, LinearModel
+from streamsvm.numeric.compact import match_layouts
 from streamsvm.numeric.dual_points import Bound
 from streamsvm.numeric.exact_losses import compute_exact_scores
 from streamsvm.numeric.fixed_sum_certificates import BOUNDARY_SHARE
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
-from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.rounding import UNIT, bound_rounding
 from streamsvm.numeric.rows import F64, Matrix, Rows
 from streamsvm.requests import Scan
-from streamsvm.training.verify_kernel import SUM_SHARE, refuse_known_values
+from streamsvm.training.verify_kernel import SUM_SHARE, measure_squares, refuse_known_values
 
 
 def evaluate(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> tuple[float, float, Bound | None]:
@@ -37,19 +38,23 @@ def evaluate(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> tup
     weight = np.ones(engine.source.n_rows) if weight is None else weight
     total = float(problem["nu"]) * float(np.sum(weight))
     _check_point(model, weight, total)
-    vectors = to_float64(model.support_vectors)
-    f, f_errors = np.zeros((2, len(model.dual_coef)))
-    add_kernel_sums(model.kernel, vectors, vectors, model.dual_coef, f, errors=f_errors)
-    square = float(model.dual_coef @ f)
-    error = float(model.dual_coef @ (f_errors + bound_rounding(len(f) + 4, 1.0) * np.abs(f)))
+    square, error = (float(found[0]) for found in measure_squares(model, model.dual_coef[None]))
     if not model.kernel.is_definite:
         return square / 2, error, None
-    rho = -float(np.asarray(model.intercept))
-    scan = Scan(partial(np.zeros, 2), partial(_add_losses, rho), operator.add, (model.kernel, vectors, model.dual_coef))
-    loss, size = engine.scan(scan)
-    margin = total * rho - loss - bound_rounding(len(weight) + 4, float(size) + abs(total * rho))
-    value = margin**2 / (2 * (square + error)) if margin > 0.0 else 0.0
-    return square / 2, error, Bound(value, error)
+    rho, vectors = -float(np.asarray(model.intercept)), to_float64(model.support_vectors)
+    scan = Scan(partial(np.zeros, 3), partial(_add_losses, rho), operator.add, (model.kernel, vectors, model.dual_coef))
+    loss, moved, size = engine.scan(scan).tolist()
+    moved += bound_rounding(len(weight) + 4, size + abs(total * rho))
+    return square / 2, error, bound_optimum(total * rho - loss, moved, square, error)
+
+
+def bound_optimum(margin: float, margin_error: float, square: float, square_error: float) -> Bound:
+    """Return M^2 / (2 |w|^2) less its rounding, given how far M and |w|^2 can be off."""
+    value, least = (
+        m**2 / (2 * s) if m > 0.0 and s > 0.0 else 0.0
+        for m, s in ((margin, square), (margin - margin_error, square + square_error))
+    )
+    return Bound((1.0 - 8 * UNIT) * least, max(0.0, value - least) + 8 * UNIT * value)
 
 
 def evaluate_linear(model: LinearModel, engine: Engine, problem: dict[str, Any]) -> tuple[float, float, Bound | None]:
@@ -64,9 +69,9 @@ def evaluate_linear(model: LinearModel, engine: Engine, problem: dict[str, Any])
     losses, sizes, costs = engine.scan(scan)
     totals = float(problem["nu"]) * costs
     rounding = bound_rounding(engine.source.n_rows + 8, 1.0) * (sizes + 2 * np.abs(totals * offsets))
-    margin = float(np.max(totals * offsets - losses - rounding))
-    value = margin**2 / (2 * (square + error)) if margin > 0.0 else 0.0
-    return square / 2, error, Bound(value, error)
+    margins = totals * offsets - losses
+    best = int(np.argmax(margins - rounding))
+    return square / 2, error, bound_optimum(float(margins[best]), float(rounding[best]), square, error)
 
 
 def _check_point(model: KernelModel, weight: F64, total: float) -> None:
@@ -84,11 +89,12 @@ def _check_point(model: KernelModel, weight: F64, total: float) -> None:
 
 
 def _add_losses(rho: float, totals: F64, rows: Rows, kernel: Kernel, vectors: Matrix, coef: F64) -> None:
-    """Add the most that the losses can be, given the errors of the scores, and the sizes that bound their rounding."""
+    """Add the losses, how far the errors of the scores can raise them, and the sizes that bound their rounding."""
     f, errors = np.zeros((2, rows.n_rows))
-    add_kernel_sums(kernel, to_float64(rows.X), vectors, coef, f, errors=errors)
+    add_kernel_sums(kernel, *match_layouts(to_float64(rows.X), vectors), coef, f, errors=errors)
     costs = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
-    totals += float(costs @ np.maximum(rho - f + errors, 0.0)), float(costs @ (np.abs(f) + abs(rho) + errors))
+    losses, most = np.maximum(rho - f, 0.0), np.maximum(rho - f + errors, 0.0)
+    totals += costs @ losses, costs @ (most - losses), costs @ (np.abs(f) + abs(rho) + errors)
 
 
 def _add_exact_losses(offsets: F64, totals: F64, rows: Rows, W: F64) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import InputError
 from streamsvm.models.model import load
+from streamsvm.numeric.dual_points import Bound
 from streamsvm.training.features import FeatureOptions, make_features
 from streamsvm.training.train import TrainOptions, train
-from streamsvm.training.verify import verify
+from streamsvm.training.verify import _find_inaccuracy, verify
 from tests.commands import Run, run  # noqa: F401  (a fixture)
 from tests.conftest import make_problem
 
@@ -91,6 +94,69 @@ def test_the_command(data: Dataset, tmp_path: Path, run: Run) -> None:  # noqa: 
     told = run("verify", tmp_path / "forged.npz", data.path)
     assert told.code == 1
     assert "is NOT" in told.out
+    replace(model, info=model.info | {"tol": 1e-30}).save(tmp_path / "strict.npz")
+    told = run("verify", tmp_path / "strict.npz", data.path)
+    assert told.code == 1
+    assert "it may be the" in told.out
+    assert "nothing is confirmed: rounding can have moved the objective by" in told.out
+    told = run("verify", tmp_path / "strict.npz", data.path, "--json")
+    assert (told.code, told.result["agrees"]) == (1, False)
+    assert "cannot confirm the model" in told.result["reason"]
+
+
+INACCURATE: dict[str, dict[str, Any]] = {
+    **SETTINGS,
+    "newton": {"loss": "squared_hinge"},
+    "absolute": {"task": "regress", "loss": "epsilon_insensitive"},
+    "Crammer-Singer": {"task": "crammer-singer"},
+    "Crammer-Singer with a kernel": {"task": "crammer-singer", "solver": "smo", "kernel": "rbf", "gamma": 0.2},
+    "rank": {"task": "rank"},
+    "one class": {"task": "one-class", "solver": "cutting-plane", "nu": 0.2},
+    "one class with a kernel": {"task": "one-class", "solver": "smo", "kernel": "rbf", "gamma": 0.2},
+    "nu-SVC": {"task": "nu-classify", "solver": "smo", "kernel": "rbf", "gamma": 0.2},
+    "budgeted-sgd": {"solver": "budgeted-sgd", "kernel": "rbf", "gamma": 0.2},
+}
+
+
+@pytest.mark.parametrize("name", INACCURATE)
+def test_where_rounding_exceeds_the_tolerance_nothing_agrees(data: Dataset, name: str) -> None:
+    settings = INACCURATE[name]
+    source: Any = data
+    if settings.get("task") == "regress":
+        source = ArrayDataset(np.random.default_rng(0).normal(size=(60, 3)), None, None, target=np.arange(60.0))
+    model: Any = train(source, TrainOptions(threads=1, **settings)).model
+    assert model.info["tol"] == 1e-3
+    found = verify(model, source, threads=1)
+    assert (found.agrees, found.reason) == (True, None)
+    found = verify(replace(model, info=model.info | {"tol": 1e-30}), source, threads=1)
+    assert (found.agrees, found.objective_agrees) == (False, True)
+    assert "rounding can have moved" in str(found.reason)
+    assert "1e-30 times the objective" in str(found.reason)
+
+
+def test_the_rounding_of_the_lower_bound_counts_as_well() -> None:
+    model: Any = SimpleNamespace(info={})  # of an older version, which tells no tolerance
+    for rounding, bound, what in (
+        (0.009, None, None),
+        (0.011, None, "objective"),
+        (0.009, Bound(9.0, 0.009), None),
+        (0.009, Bound(9.0, 0.011), "lower bound"),
+        (float("nan"), None, "objective"),
+    ):
+        reason = _find_inaccuracy(model, 10.0, rounding, bound)
+        assert reason is None if what is None else f"moved the {what} by" in str(reason)
+
+
+def test_coefficients_that_cancel_are_not_confirmed(data: Dataset) -> None:
+    """Two copies of a row with +-1e14 change no score, but nobody can compute the objective of such a model."""
+    model: Any = train(data, TrainOptions(threads=1, **SETTINGS["smo"])).model
+    vectors, coef = model.support_vectors, model.dual_coef
+    forged = replace(
+        model, support_vectors=vectors[np.r_[: len(coef), 0, 0]], dual_coef=np.r_[coef, 1e14, -1e14], support=None
+    )
+    found = verify(forged, data, threads=1)
+    assert found.rounding_bound > 1e-3 * found.objective
+    assert not found.agrees
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -18,6 +18,7 @@ from streamsvm.methods.decomposition.state import start_state
 from streamsvm.numeric.kernels import Kernel, type_of
 from streamsvm.numeric.rows import F64
 from streamsvm.requests import Step
+from streamsvm.training.verify import verify
 from tests.conftest import Problem
 from tests.kernel_problems import KINDS, drive, matrix_of
 from tests.methods.decomposition.test_solver import PROBLEMS, check_certificate
@@ -95,4 +96,7 @@ def test_lengths_of_unequal_rows_count_in_what_is_proved() -> None:
         for x, count in zip(kinds, (n_others, 1, n_tailed), strict=True):
             objective += Decimal(C) * count * max(0, 1 - x[0] * (sums[x] + Decimal(float(model.intercept_[0]))))
         assert abs(float(objective) - model.objective_) <= model.rounding_bound_
+        found = verify(model.model_, ArrayDataset(X, y.astype(np.int32), np.arange(2)), dual=True, threads=1)
+        assert abs(float(objective) - found.objective) <= found.rounding_bound <= 1e-3 * found.objective
+        assert found.agrees
         assert (float(objective) - model.lower_bound_) / float(objective) <= 1e-3 or model.status_ == "stalled"
