@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.parquet import READ_OPTIONS, cut_batches, name_file
+from streamsvm.data.parquet import cut_batches, name_file, open_twice
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied, open_binary
 from streamsvm.data.source_rows import SourceRows
@@ -142,13 +142,7 @@ def name_row(i: int) -> str:
 @contextmanager
 def open_parquet(path: str) -> Iterator[Opened]:
     """Open a Parquet file."""
-    parquet = import_pyarrow("pyarrow.parquet")
-    with (
-        copied(path) as copy,
-        copy.open("rb") as pages,
-        copy.open("rb") as opened,
-        parquet.ParquetFile(opened, **READ_OPTIONS) as file,
-    ):
+    with open_twice(path) as (file, pages):
 
         def read(wanted: list[str]) -> Iterator[Any]:
             check_pages(pages, set(wanted))

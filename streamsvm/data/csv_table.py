@@ -10,20 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.data.csv_text import Block, OpenTable, look_at_first, open_table, parse_texts, read_blocks
+from streamsvm.data.csv_text import Block, Blocks, OpenTable, Parsed, look_at_first, open_table, parse_texts, read_texts
 from streamsvm.data.csv_tokens import read_rows, read_tokens
 from streamsvm.data.odd_texts import POINT, explain_text, has_texts, refuse_labels
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_encoder import Codes, TableEncoder
 from streamsvm.data.table_values import find_kind, read_column, repeat_folder
-from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, show_name
+from streamsvm.data.tables import Columns, TableLayout, import_pyarrow
 from streamsvm.data.values import TEXT, Place, Vector, has_number_labels, show_text, to_source_rows
 from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 from streamsvm.errors import InputError
@@ -105,34 +105,19 @@ def read_csv_table(
 
     The first 2 MiB decide the kinds of the columns. Raises InputError with FILE:LINE:COLUMN and reason.
     """
-    names: tuple[str, ...] | None = None
-    numbers: bool | None = None
+    step = block_bytes or BLOCK_BYTES
     with unjoined_pool(threads, "csv") as pool:
-        for path in map(str, paths):
-            n_rows = 0
-            step = block_bytes or BLOCK_BYTES
-            cut = read_blocks(path, columns, names, step) if opened is None else opened.cut(step)
-            opened = None
-            with closing(cut):
-                blocks, numbers = _settle(cut, encoder, numbers, step)
-                for layout, rows in parse_blocks(blocks, encoder, pool, threads, numbers):
-                    names = layout.names
-                    if rows is not None:
-                        numbers = has_number_labels(rows)
-                        n_rows += rows.n_rows
-                        yield rows
-                    del rows  # before the next block is read
-            if n_rows == 0:
-                raise InputError(f"{show_name(path)}: no rows")
+
+        def parse(blocks: Blocks, numbers: bool | None) -> Parsed:
+            blocks, numbers = _settle(blocks, encoder, numbers, step)
+            return parse_blocks(blocks, encoder, pool, threads, numbers)
+
+        yield from read_texts(paths, columns, step, opened, parse)
 
 
 def parse_blocks(
-    blocks: Iterator[tuple[TableLayout, Block]],
-    encoder: TableEncoder,
-    pool: ThreadPoolExecutor,
-    threads: int,
-    numbers: bool | None,
-) -> Iterator[tuple[TableLayout, SourceRows | None]]:
+    blocks: Blocks, encoder: TableEncoder, pool: ThreadPoolExecutor, threads: int, numbers: bool | None
+) -> Parsed:
     """Yield the codes of blocks, each with its layout, and None for a block without rows.
 
     numbers: whether the labels of the blocks before are numbers.
@@ -153,8 +138,8 @@ def parse_blocks(
 
 
 def _settle(
-    blocks: Iterator[tuple[TableLayout, Block]], encoder: TableEncoder, numbers: bool | None, block_bytes: int
-) -> tuple[Iterator[tuple[TableLayout, Block]], bool | None]:
+    blocks: Blocks, encoder: TableEncoder, numbers: bool | None, block_bytes: int
+) -> tuple[Blocks, bool | None]:
     """Return the blocks, after the first of them have decided the kinds of the columns, and whether labels are numbers.
 
     A block that is no table is refused in its turn, and decides nothing.

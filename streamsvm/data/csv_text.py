@@ -8,7 +8,7 @@ fault. The rows come in the order of the file, and the cuts depend on its bytes 
 from __future__ import annotations
 
 import io
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -57,6 +57,10 @@ class Block:
     n_lines: int
 
 
+Blocks = Iterator[tuple[TableLayout, Block]]
+Parsed = Iterator[tuple[TableLayout, SourceRows | None]]
+
+
 @dataclass(frozen=True)
 class _Cells:
     """The features of a block, and its other columns by role: the different words, and which one each row has."""
@@ -82,28 +86,49 @@ def read_csv(
     reason, after the rows of the blocks before.
     """
     import_pyarrow("pyarrow")
+    with unjoined_pool(threads, "csv") as pool:
+
+        def parse(blocks: Blocks, numbers: bool | None) -> Parsed:
+            first, blocks = look_at_first(blocks, block_bytes)
+            numbers = False if numbers is None and any(map(_has_text_labels, first)) else numbers
+            del first
+            return parse_blocks(blocks, pool, threads, numbers)
+
+        yield from read_texts(paths, columns, block_bytes, opened, parse)
+
+
+def read_texts(
+    paths: Sequence[str | Path],
+    columns: Columns,
+    block_bytes: int,
+    opened: OpenTable | None,
+    parse: Callable[[Blocks, bool | None], Parsed],
+) -> Iterator[SourceRows]:
+    """Yield the rows of texts. opened: the first of them, if it is open.
+
+    parse: returns the rows of the blocks of a text, or None for a block without rows, given whether the labels of the
+    texts before are numbers.
+    """
     names: tuple[str, ...] | None = None
     numbers: bool | None = None
-    with unjoined_pool(threads, "csv") as pool:
-        for path in map(str, paths):
-            n_rows = 0
-            cut = read_blocks(path, columns, names, block_bytes) if opened is None else opened.cut(block_bytes)
-            opened = None
-            with closing(cut):
-                first, blocks = look_at_first(cut, block_bytes)
-                numbers = False if numbers is None and any(map(_has_text_labels, first)) else numbers
-                del first
-                for layout, rows in parse_blocks(blocks, pool, threads, numbers):
-                    names, numbers = layout.names, has_number_labels(rows)
+    for path in map(str, paths):
+        n_rows = 0
+        cut = read_blocks(path, columns, names, block_bytes) if opened is None else opened.cut(block_bytes)
+        opened = None
+        with closing(cut):
+            for layout, rows in parse(cut, numbers):
+                names = layout.names
+                if rows is not None:
+                    numbers = has_number_labels(rows)
                     n_rows += rows.n_rows
                     yield rows
-                    del rows
-            if n_rows == 0:
-                raise InputError(f"{show_name(path)}: no rows")
+                del rows  # before the next block is read
+        if n_rows == 0:
+            raise InputError(f"{show_name(path)}: no rows")
 
 
 def parse_blocks(
-    blocks: Iterator[tuple[TableLayout, Block]], pool: ThreadPoolExecutor, threads: int, numbers: bool | None
+    blocks: Blocks, pool: ThreadPoolExecutor, threads: int, numbers: bool | None
 ) -> Iterator[tuple[TableLayout, SourceRows]]:
     """Yield the rows of blocks, each with its layout. numbers: whether the labels of the blocks before are numbers."""
     for (layout, block), cells in work_ahead(blocks, _parse_fast, pool, threads + 1):
@@ -284,9 +309,7 @@ def _as_texts(n_rows: int, cells: Any, limits: Any) -> Any:
     return column
 
 
-def look_at_first(
-    blocks: Iterator[tuple[TableLayout, Block]], block_bytes: int
-) -> tuple[list[tuple[TableLayout, Block]], Iterator[tuple[TableLayout, Block]]]:
+def look_at_first(blocks: Blocks, block_bytes: int) -> tuple[list[tuple[TableLayout, Block]], Blocks]:
     """Return the blocks that decide the kinds of columns and labels, and an iterator of all blocks; see `look_ahead`.
 
     Half of the bytes are enough, since a block ends with its last whole row. The head is less than a block.

@@ -37,7 +37,7 @@ _ROUNDED_ONCE = ("float", "double", "int8", "int16", "int32", "int64", "uint8", 
 _MOST_EXACT = 1 << 53
 _MOST_PACKED = 64  # times smaller than its rows we believe a file to be
 # By default pyarrow holds a whole row group in memory, which may be a whole file.
-READ_OPTIONS = {"pre_buffer": False, "buffer_size": 1 << 16, "page_checksum_verification": True}
+_READ_OPTIONS = {"pre_buffer": False, "buffer_size": 1 << 16, "page_checksum_verification": True}
 
 
 def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int = 65536) -> Iterator[SourceRows]:
@@ -50,7 +50,7 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
     numbers: bool | None = None
     for path in map(str, paths):
         n_rows = 0
-        with _open(path) as (file, pages):
+        with open_twice(path) as (file, pages):
             layout = lay_out(tuple(file.schema_arrow.names), path, columns, names)
             names = layout.names
             check_pages(pages, set(_list_wanted(layout)))
@@ -65,7 +65,7 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
 
 
 @contextmanager
-def _open(path: str) -> Iterator[tuple[Any, IO[bytes]]]:
+def open_twice(path: str) -> Iterator[tuple[Any, IO[bytes]]]:
     """Yield a file twice: as pyarrow sees it, and its bytes."""
     parquet = import_pyarrow("pyarrow.parquet")
     with (
@@ -73,7 +73,7 @@ def _open(path: str) -> Iterator[tuple[Any, IO[bytes]]]:
         copied(path) as copy,
         copy.open("rb") as pages,
         copy.open("rb") as opened,
-        parquet.ParquetFile(opened, **READ_OPTIONS) as file,
+        parquet.ParquetFile(opened, **_READ_OPTIONS) as file,
     ):
         yield file, pages
 
@@ -110,7 +110,7 @@ def guess_row_bytes(path: str | Path) -> int:
 
 def cut_parquet(path: str, columns: Columns, piece_rows: int = 65536) -> tuple[TableLayout, list[int]]:
     """Return the columns of a file, and the rows at which its pieces begin, and where the last of them ends."""
-    with _open(path) as (file, pages):
+    with open_twice(path) as (file, pages):
         layout = lay_out(tuple(file.schema_arrow.names), path, columns, None)
         check_pages(pages, set(_list_wanted(layout)))
         n_rows = int(file.metadata.num_rows)
@@ -127,7 +127,7 @@ def read_pieces(path: str, layout: TableLayout, starts: Sequence[int], numbers: 
 @contextmanager
 def open_batches(path: str, layout: TableLayout, starts: Sequence[int]) -> Iterator[Iterator[Any]]:
     """Yield the batches of a file that begin at these rows. Raises InputError if they are not as long as planned."""
-    with _open(path) as (file, _):
+    with open_twice(path) as (file, _):
         limits = np.cumsum([0, *(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))])
         first, last = np.searchsorted(limits, (starts[0], starts[-1] - 1), side="right") - 1
         sizes = np.diff(starts).tolist()

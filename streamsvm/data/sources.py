@@ -14,6 +14,7 @@ from streamsvm.data.remote_folder import RemoteFolder
 from streamsvm.errors import InputError
 from streamsvm.urls import is_remote
 
+IN_FOLDERS = r"([^/=]+=[^/]*/)*[^/]+"  # files in a folder of a store, and in its folders COLUMN=VALUE
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")  # one of these is in every folder of Zarr
 
 
@@ -83,13 +84,11 @@ def _list_objects(url: str) -> list[str | Path]:
     """Return the objects that match a pattern, or lie in a folder and its folders COLUMN=VALUE, sorted."""
     base = url.partition("*")[0].rpartition("/")[0]
     steps = {"**/": "(.*/)?", "*": "[^/]*"}
-    pattern = "".join(steps.get(part) or re.escape(part) for part in re.split(r"(\*\*/|\*)", url[len(base) + 1 :]))
-    found: list[str | Path] = []
-    for name in sorted(RemoteFolder(quote_folder(base)).list_names()):
-        *folders, last = name.split("/")
-        in_folder = not pattern and all(map(is_column, folders)) and _is_file_of_rows(last)
-        if in_folder or (pattern and re.fullmatch(pattern, name)):
-            found.append(f"{base}/{name}")
+    given = "".join(steps.get(part) or re.escape(part) for part in re.split(r"(\*\*/|\*)", url[len(base) + 1 :]))
+    names = [name for name in RemoteFolder(quote_folder(base)).list_names() if re.fullmatch(given or IN_FOLDERS, name)]
+    found: list[str | Path] = [
+        f"{base}/{name}" for name in sorted(names) if given or _is_file_of_rows(name.rpartition("/")[2])
+    ]
     if not found:
-        raise InputError(f"{url}: no file matches" if pattern else f"{url}: no files of rows, by their endings")
+        raise InputError(f"{url}: no file matches" if given else f"{url}: no files of rows, by their endings")
     return found

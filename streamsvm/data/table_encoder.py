@@ -141,7 +141,8 @@ class TableEncoder:
 
     def _choose(self, k: int, named: str | None, first: FirstRows) -> str:
         """Return what becomes of a column. named: its kind, if the user names one."""
-        found = {find_kind(arrays[k], self.asked.decimal) for arrays, _ in first if not is_blank(arrays[k])}
+        known = [arrays[k] for arrays, _ in first if named is None and not is_blank(arrays[k])]
+        found = {find_kind(array, self.asked.decimal) for array in known}
         kind = named or (found.pop() if len(found) == 1 else "text" if found else "number")
         if kind != "text":
             return kind

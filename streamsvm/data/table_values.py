@@ -144,8 +144,8 @@ def list_words(column: Any) -> list[str]:
 
 def has_gaps(column: Any, kind: str) -> bool:
     """Tell whether values of a column are missing, which is of the kind that `find_kind` found."""
-    known = _without_missing(column) if is_text(column) and kind != "text" else column
-    return bool((_to_text(known) if kind == "text" else known).null_count)
+    known = _to_text(column) if kind == "text" else _without_missing(column) if is_text(column) else column
+    return bool(known.null_count)
 
 
 def read_numbers(column: Any, place: Place, decimal: str | None, remedy: str) -> F32:

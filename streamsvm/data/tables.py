@@ -111,11 +111,8 @@ class Columns:
     def needs_encoder(self) -> bool:
         """Whether more than the numbers of a table become features, or its rows have names."""
         asked = self.index, self.missing, self.hash_bits, self.encoding
-        return (
-            bool(self.one_hot or self.text or self.date or self.number or self.folders)
-            or self.decimal == ","
-            or any(each is not None for each in asked)
-        )
+        named = self.one_hot, self.text, self.date, self.number, self.folders
+        return any(named) or self.decimal == "," or any(each is not None for each in asked)
 
 
 @dataclass(frozen=True)
