@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.data.labels import has_number_labels, to_source_rows
 from streamsvm.data.parquet import READ_OPTIONS, cut_batches, name_file
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied
@@ -21,7 +22,7 @@ from streamsvm.data.table_encoder import TableEncoder
 from streamsvm.data.table_values import is_number, read_column
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, lay_out, show_name
 from streamsvm.data.text_files import open_text
-from streamsvm.data.values import Place, Vector, has_number_labels, to_source_rows
+from streamsvm.data.values import Place, Vector, refuse_merged
 from streamsvm.errors import InputError
 
 PIECE_ROWS = 65536
@@ -98,8 +99,11 @@ def read_piece(
     vectors: dict[str, tuple[Vector, Place]] = {}
     for role, j in layout.vectors.items():
         column = piece.column(layout.names[j])
-        if role in ("label", "index") or import_pyarrow("pyarrow").types.is_dictionary(column.type):
-            column = column.cast("float64" if role == "label" and is_number(column.type) else "string")
+        if role == "index" and import_pyarrow("pyarrow").types.is_floating(column.type):
+            refuse_merged(column.to_numpy(zero_copy_only=False), place(j), "the name of a row")
+        is_named = role == "index" or (role == "label" and not is_number(column.type))
+        if is_named or import_pyarrow("pyarrow").types.is_dictionary(column.type):
+            column = column.cast("string")
         vectors[role] = (np.asarray(column.to_numpy(zero_copy_only=False)), place(j))
     return to_source_rows(X, vectors, None, numbers)
 

@@ -20,12 +20,13 @@ import numpy as np
 from streamsvm.data.csv_parser import parse_table
 from streamsvm.data.csv_text import HEAD_BYTES, Block, read_blocks
 from streamsvm.data.csv_tokens import read_rows, read_tokens
+from streamsvm.data.labels import find_label_fault, has_number_labels, to_source_rows
 from streamsvm.data.odd_texts import POINT, explain_text
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_encoder import Codes, TableEncoder
 from streamsvm.data.table_values import find_kind, read_column
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, show_name
-from streamsvm.data.values import Place, Vector, find_label_fault, has_number_labels, show_text, to_source_rows
+from streamsvm.data.values import Place, Vector, show_text
 from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 from streamsvm.errors import InputError
 

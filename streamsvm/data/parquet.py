@@ -13,20 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.checks import are_finite
+from streamsvm.data.labels import has_number_labels, to_source_rows
 from streamsvm.data.odd_texts import advise_on_table
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_values import is_number, is_text
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
-from streamsvm.data.values import (
-    Place,
-    Vector,
-    find_feature_fault,
-    find_remedy,
-    has_number_labels,
-    to_source_rows,
-)
+from streamsvm.data.values import Place, Vector, find_feature_fault, find_remedy
 from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 from streamsvm.errors import InputError, NeedsOptionError, say_count
 
@@ -221,8 +215,8 @@ def _read_batch(
     for role, j in layout.vectors.items():
         name = layout.names[j]
         column = batch.column(name)
-        if role == "label":
-            column = column.cast("float64" if is_number(column.type) else "string")
+        if role == "label" and not is_number(column.type):
+            column = column.cast("string")
         vectors[role] = (column.to_numpy(zero_copy_only=False), place(name))
     return to_source_rows(X, vectors, names, numbers)
 

@@ -15,6 +15,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from streamsvm.data.pieces import refuse_unsuitable
 from streamsvm.estimators.base import BaseSVM, show_as
 from streamsvm.estimators.inputs import is_dataset, refuse_columns
 from streamsvm.models.evaluate import evaluate
@@ -146,6 +147,7 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
             refuse_columns(sample_weight)
             found = evaluate(self._find_model(), X)
             return float(found["subset_accuracy" if self.model_.problem.has_label_sets else "accuracy"])
+        refuse_unsuitable(y=y, sample_weight=sample_weight)
         weight = None if sample_weight is None else np.asarray(sample_weight)
         return float(
             accuracy_score(y if issparse(y) else np.asarray(y), np.asarray(self.predict(X)), sample_weight=weight)

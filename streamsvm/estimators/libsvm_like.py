@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
+from streamsvm.data.pieces import refuse_unsuitable
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.estimators.classifier import BaseSVC
 from streamsvm.estimators.inputs import is_dask, is_dataset, is_sparse
@@ -40,6 +41,7 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         self._X_fit, self._least_weight = None, 1.0
+        refuse_unsuitable(sample_weight=sample_weight)
         if callable(self.kernel):
             values = self._evaluate_all(X, y)
             self._X_fit, X = X, values
@@ -74,6 +76,7 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
 
     def _evaluate(self, X: Any, others: Any) -> Any:
         """Return the kernel values of rows with others, (n, m); InputError for values of another shape."""
+        refuse_unsuitable(X=X)
         values, expected = np.asarray(self.kernel(X, others)), (len(_list(X)), len(_list(others)))
         if values.shape != expected:
             raise InputError(
