@@ -127,15 +127,24 @@ def sync_tree(folder: Path) -> None:
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write the file that `pack_arrays` returns, whole or not at all, without a copy of it in memory."""
+    _refuse_objects(arrays)
     with open_atomically(path) as file:
         np.savez(file, **arrays)
 
 
 def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
     """Return arrays as an .npz file whose bytes depend on the values alone."""
+    _refuse_objects(arrays)
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
+
+
+def _refuse_objects(arrays: Mapping[str, Any]) -> None:
+    """Raise InputError for an array that only pickle could write, or that `unpack_arrays` does not read."""
+    for name, values in arrays.items():
+        if (dtype := np.asarray(values).dtype).kind not in "biufSU":
+            raise InputError(f"{name} holds values of the type {dtype}, which no file of streamsvm has")
 
 
 def unpack_arrays(path: Path | BinaryIO, place: str | None = None) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from streamsvm.data.anndata_arrays import read_indptr, read_shape, read_values
 from streamsvm.data.arrays import make_canonical, place_rows
 from streamsvm.data.codecs import exists, is_array, is_name, list_names, open_array, open_node
 from streamsvm.data.hdf5 import Hdf5Group
+from streamsvm.data.labels import to_label_lists
 from streamsvm.data.store import StoredArray
-from streamsvm.data.values import to_groups, to_label_lists
+from streamsvm.data.values import to_groups
 from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.label_sets import sum_labels
 from streamsvm.numeric.rows import I64

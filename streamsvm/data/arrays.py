@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
+from streamsvm.data.labels import has_number_labels, to_source_rows
 from streamsvm.data.odd_texts import advise_on_table
 from streamsvm.data.pieces import comes_from, find_pieces, is_sparse, is_stored, is_tensor, read_partitions, refuse_lazy
 from streamsvm.data.source_rows import SourceRows
@@ -26,9 +27,7 @@ from streamsvm.data.values import (
     Vector,
     find_feature_fault,
     find_remedy,
-    has_number_labels,
     round_to_float32,
-    to_source_rows,
 )
 from streamsvm.errors import InputError, NeedsOptionError, say_count
 from streamsvm.numeric.narrow import widen_bits

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.data.labels import has_number_labels, to_source_rows
 from streamsvm.data.parquet import cut_batches, name_file, open_twice
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied, open_binary
@@ -21,7 +22,7 @@ from streamsvm.data.table_encoder import Places, TableEncoder
 from streamsvm.data.table_values import read_column, read_labels, take_column
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, lay_out, show_name
 from streamsvm.data.text_files import MARK_BYTES, find_mark, open_text
-from streamsvm.data.values import Place, Vector, has_number_labels, to_source_rows
+from streamsvm.data.values import Place, Vector, refuse_merged
 from streamsvm.data.work_ahead import look_ahead
 from streamsvm.errors import InputError
 
@@ -125,6 +126,8 @@ def read_piece(
     vectors: dict[str, tuple[Vector, Place]] = {}
     for role, j in layout.vectors.items():
         column = take_column(piece, layout, j)
+        if role == "index" and import_pyarrow("pyarrow").types.is_floating(column.type):
+            refuse_merged(column.to_numpy(zero_copy_only=False), place(j), "the name of a row")
         if role == "label":
             vectors[role] = read_labels(column, place(j), layout.label_kind), place(j)
             continue

@@ -19,12 +19,13 @@ import numpy as np
 
 from streamsvm.data.csv_text import Block, Blocks, OpenTable, Parsed, look_at_first, open_table, parse_texts, read_texts
 from streamsvm.data.csv_tokens import read_rows, read_tokens
+from streamsvm.data.labels import has_number_labels, to_source_rows
 from streamsvm.data.odd_texts import POINT, explain_text, has_texts, refuse_labels
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_encoder import Codes, TableEncoder
 from streamsvm.data.table_values import find_kind, read_column, repeat_folder
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow
-from streamsvm.data.values import TEXT, Place, Vector, has_number_labels, show_text, to_source_rows
+from streamsvm.data.values import TEXT, Place, Vector, show_text
 from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 from streamsvm.errors import InputError
 

@@ -23,20 +23,12 @@ from streamsvm.data.csv_header import HEADERS, choose_delimiter, read_header, sk
 from streamsvm.data.csv_parser import MOST_CELL_BYTES, count_line_ends, parse_table
 from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
 from streamsvm.data.csv_tokens import LONG_CELL, OPEN_CELL, read_rows, read_tokens, refuse_token
+from streamsvm.data.labels import MOST_LABEL_CHARACTERS, has_number_labels, to_source_rows
 from streamsvm.data.odd_texts import find_label_fault, has_texts, is_gap, is_text
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, lay_out, show_name
 from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, find_mark, open_text
-from streamsvm.data.values import (
-    MOST_LABEL_CHARACTERS,
-    TEXT,
-    Place,
-    Vector,
-    has_number_labels,
-    parse_number,
-    round_to_float32,
-    to_source_rows,
-)
+from streamsvm.data.values import TEXT, Place, Vector, parse_number, round_to_float32
 from streamsvm.data.work_ahead import look_ahead, unjoined_pool, work_ahead
 from streamsvm.errors import InputError
 
@@ -339,9 +331,10 @@ def _check_cells(cells: _Cells, layout: TableLayout, numbers: bool | None) -> So
             values = read_tokens(role, tokens, numbers)
         vectors[role] = (values[codes], str)
     try:
-        return to_source_rows(cells.X, vectors, layout.feature_names, numbers)
+        rows = to_source_rows(cells.X, vectors, layout.feature_names, numbers)
     except InputError:
         return None
+    return rows if rows.merged is None else None
 
 
 def _cast_words(role: str, words: Any, numbers: bool | None) -> Vector | None:

@@ -90,7 +90,9 @@ def read_tokens(role: str, tokens: list[str], numbers: bool | None, decimal: str
         return np.array([int(word) if _WHOLE_NUMBER.fullmatch(word) else word for word in words], dtype=object)
     values = [parse_number(word.translate(MARKS) if decimal == "," else word) for word in words]
     if None not in values and (role != "label" or numbers is not False):
-        return np.array(values, dtype=np.float64)
+        wholes = [role == "label" and _WHOLE_NUMBER.fullmatch(word) for word in words]
+        exact = [int(w) if is_whole else v for w, is_whole, v in zip(words, wholes, values, strict=True)]
+        return np.array(exact, dtype=None if any(wholes) else np.float64)
     if role == "label" and not numbers:
         return np.array(words, dtype=np.str_)
     return np.array([w if v is None else v for w, v in zip(words, values, strict=True)], dtype=object)

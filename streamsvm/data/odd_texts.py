@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from streamsvm.data.labels import FOR_LABEL, find_text_fault
 from streamsvm.data.values import (
-    FOR_LABEL,
     FOR_MISSING,
     FOR_TEXT,
     GIVEN,
@@ -16,7 +16,6 @@ from streamsvm.data.values import (
     TEXT,
     Place,
     Vector,
-    find_text_fault,
     missing_words,
     parse_number,
     show_text,

@@ -13,20 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.checks import are_finite
+from streamsvm.data.labels import has_number_labels, to_source_rows
 from streamsvm.data.odd_texts import advise_on_table
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_values import is_number, is_text, read_labels, refuse_type
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
-from streamsvm.data.values import (
-    Place,
-    Vector,
-    find_feature_fault,
-    find_remedy,
-    has_number_labels,
-    to_source_rows,
-)
+from streamsvm.data.values import Place, Vector, find_feature_fault, find_remedy
 from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 from streamsvm.errors import InputError, NeedsOptionError, say_count
 

@@ -19,6 +19,7 @@ from streamsvm.errors import InputError
 Vector = npt.NDArray[Any]
 ITEM_BYTES = 8  # of a value while it is converted: a float64, or a float32 and its int32 index
 STORED = ("zarr", "h5py")  # the packages whose arrays lie in files, and are read where they are sliced
+NUMBERS = ("X", "sample_weight")  # what holds numbers only
 BACKED = ("anndata", "h5py", "zarr")
 
 
@@ -56,6 +57,20 @@ def refuse_lazy(source: Any, name: str = "X") -> None:
         )
 
 
+def refuse_unsuitable(**given: Any) -> None:
+    """Raise InputError for masked values, which are missing, and for features and weights that are times.
+
+    given: the values by their name. NumPy would take times for numbers.
+    """
+    for name, values in given.items():
+        if np.ma.is_masked(values):
+            raise InputError(f"{name}: has masked (missing) values: fill them in, or leave their rows out")
+        is_frame = comes_from(values, "pandas") and values.ndim > 1
+        for dtype in values.dtypes if is_frame else [getattr(values, "dtype", None)]:
+            if name in NUMBERS and getattr(dtype, "kind", "") in ("m", "M"):
+                raise InputError(f"{name}: {dtype} is not a number: divide by a unit of time")
+
+
 def find_pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
     """Yield consecutive rows of an array, in order. The pieces of an array in memory are views."""
     if comes_from(values, "dask"):
@@ -67,8 +82,7 @@ def find_pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
         values = values.tocsr()
         yield from (values[start:stop] for start, stop in cut_rows(values.indptr, piece_bytes))
         return
-    if np.ma.is_masked(values):
-        raise InputError(f"{where}: has masked (missing) values")
+    refuse_unsuitable(**{where: values})
     n_piece = max(1, piece_bytes // (ITEM_BYTES * _count_items(values)))
     if is_stored(values):
         for start, stop in _cut_chunks(values, n_piece):

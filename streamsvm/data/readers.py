@@ -26,6 +26,7 @@ from streamsvm.data.formats import COMPRESSED, FORMATS, find_format, guess_forma
 from streamsvm.data.frames import has_columns, is_frame
 from streamsvm.data.ingest import Report, join_names, write_dataset
 from streamsvm.data.ingest_options import IngestOptions
+from streamsvm.data.labels import refuse_name
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.parquet import guess_row_bytes
 from streamsvm.data.pieces import comes_from, refuse_lazy
@@ -33,7 +34,7 @@ from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import list_files
 from streamsvm.data.tables import Columns
-from streamsvm.data.values import GIVEN, refuse_name
+from streamsvm.data.values import GIVEN
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught

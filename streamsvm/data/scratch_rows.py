@@ -16,7 +16,7 @@ import numpy as np
 
 from streamsvm.data.source_rows import SourceRows
 
-ARRAYS = ("X", "labels", "qid", "sample_weight", "groups")  # the fields of SourceRows that are set aside
+ARRAYS = ("X", "labels", "qid", "sample_weight", "groups", "merged")  # the fields of SourceRows that are set aside
 
 
 class ScratchRows(AbstractContextManager["ScratchRows"]):

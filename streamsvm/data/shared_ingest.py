@@ -13,6 +13,7 @@ from streamsvm.data.coded_stretches import get_encoding, read_coded
 from streamsvm.data.encoded_rows import encode_features
 from streamsvm.data.ingest import MOST_CLASSES, count_part_rows
 from streamsvm.data.ingest_options import IngestOptions
+from streamsvm.data.labels import has_number_labels
 from streamsvm.data.placed_array import PlacedArray
 from streamsvm.data.placed_rows import RangeWriter, RangeWritten
 from streamsvm.data.prepared_rows import prepare_rows
@@ -26,7 +27,6 @@ from streamsvm.data.spill import SpilledRows
 from streamsvm.data.stretches import Stretch, read_codes, read_stretch
 from streamsvm.data.survey import Survey
 from streamsvm.data.table_encoder import TableEncoder
-from streamsvm.data.values import has_number_labels
 from streamsvm.data.writer import Shape
 from streamsvm.numeric.rows import Rows
 from streamsvm.numeric.scaling import FeatureStatistics, Scaling, StoredFeatures

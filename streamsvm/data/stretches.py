@@ -20,13 +20,13 @@ from streamsvm.data.arrow_tables import name_row, read_piece
 from streamsvm.data.csv_header import choose_delimiter, read_header
 from streamsvm.data.csv_parser import count_line_ends
 from streamsvm.data.formats import COMPRESSED
+from streamsvm.data.labels import has_number_labels
 from streamsvm.data.parquet import cut_parquet, open_batches, read_pieces
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_encoder import TableEncoder
 from streamsvm.data.tables import Columns, TableLayout, lay_out
 from streamsvm.data.text_files import MARK_BYTES, READING_ERRORS, explain_reading, fill, find_mark, open_text
 from streamsvm.data.text_numbers import NEWLINE
-from streamsvm.data.values import has_number_labels
 from streamsvm.data.work_ahead import unjoined_pool
 from streamsvm.errors import InputError
 from streamsvm.urls import is_remote

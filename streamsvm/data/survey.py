@@ -50,6 +50,8 @@ class Survey:
         vectors: dict[str, Any] = {
             n: v for n in ("sample_weight", "qid", "groups") if (v := getattr(rows, n)) is not None
         }
+        if not self.regression:
+            rows.require_classes()
         if isinstance(rows.labels, LabelLists):
             if self.regression:
                 raise InputError(f"{name}: rows have lists of labels; a regression needs one number for each row")

@@ -110,8 +110,7 @@ def read_labels(column: Any, place: Place, kind: str | None) -> Vector:
     kind: see Columns.label_kind. Raises InputError for the first text that is no label.
     """
     if kind != TEXT and is_number(column.type):
-        numbers: Vector = _to_numpy(column.cast("float64"))
-        return numbers
+        return _to_numpy(column)
     coded = column.cast("string").dictionary_encode()
     words = coded.dictionary.to_pylist()
     codes = coded.indices.fill_null(len(words)).to_numpy()

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,13 @@ from scipy.sparse import csr_array
 from streamsvm.data import svmlight
 from streamsvm.data.foreign_text import HEAD_BYTES, explain_foreign
 from streamsvm.data.label_lists import LabelLists
+from streamsvm.data.labels import MERGED
 from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import Labels, SourceRows
 from streamsvm.data.svmlight import ParsedLines, parse_lines
 from streamsvm.data.text_files import MARK_BYTES, READING_ERRORS, explain_reading, fill, find_mark, open_text
 from streamsvm.data.text_numbers import MIN_FLOAT32_OVERFLOW, NEWLINE
+from streamsvm.data.values import FIRST_MERGED, show_text
 from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 from streamsvm.errors import InputError, NeedsOptionError
 
@@ -84,7 +87,7 @@ def parse_blocks(
             n_lines += parsed.n_lines
             n_rows += len(parsed.indptr) - 1
             if len(parsed.indptr) > 1:
-                yield _rows_of(parsed, lists)
+                yield _rows_of(block, parsed, lists, n_lines - parsed.n_lines)
             if block.overlong:
                 raise InputError(f"{block.file}:{n_lines + 1}:1: line of {MAX_LINE_BYTES:,} bytes or more")
             if block.failure:
@@ -108,12 +111,24 @@ def _require_sound(block: Block, parsed: ParsedLines, qid_rule: int, lines_befor
         raise _refuse(block, parsed, lines_before)
 
 
-def _rows_of(parsed: ParsedLines, lists: bool) -> SourceRows:
+def _rows_of(block: Block, parsed: ParsedLines, lists: bool, lines_before: int) -> SourceRows:
     indptr = parsed.indptr.astype(np.int32)  # int64 would make SciPy widen the indices, too
     X = csr_array((parsed.values, parsed.indices, indptr), shape=(len(indptr) - 1, parsed.n_columns))
     X.has_canonical_format = True  # the parser has checked the order, and SciPy need not check again
     labels: Labels = LabelLists(parsed.labels, parsed.label_limits) if lists else parsed.labels
-    return SourceRows(X, labels, parsed.qid if parsed.qid_rule == svmlight.QID_PRESENT else None)
+    qid = parsed.qid if parsed.qid_rule == svmlight.QID_PRESENT else None
+    return SourceRows(X, labels, qid, merged=_find_merged(block, parsed, lines_before))
+
+
+def _find_merged(block: Block, parsed: ParsedLines, lines_before: int) -> npt.NDArray[np.str_] | None:
+    """Return why the labels are no classes; see SourceRows."""
+    bad = np.flatnonzero(np.abs(parsed.labels) >= FIRST_MERGED)
+    if not len(bad):
+        return None
+    row = int(np.searchsorted(parsed.label_limits, bad[0], "right")) - 1
+    lines = enumerate(block.text.tobytes().decode(errors="replace").split("\n"), lines_before + 1)
+    at, line = next(islice(((at, line) for at, line in lines if line.split("#")[0].strip()), row, None))
+    return np.array([f"{block.file}:{at}:1: the label {show_text(line.split()[0])} {MERGED}"])
 
 
 def require_existing(sources: Sequence[str | Path]) -> None:

@@ -12,16 +12,67 @@ import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
 from streamsvm.data.remote_files import open_binary
 from streamsvm.interrupts import waiting
 
-OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}  # by ending
 MARK_BYTES = 64  # of the beginning of a text, which tell UTF-16
 ASCII_TEXT = bytes((0, *b"\t\n\r", *range(32, 127)))  # and the zero bytes between letters of UTF-16
+PACKED_BYTES = 64 << 10  # of a compressed file that are read at a time
 READING_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
+
+
+class Streams(io.RawIOBase):
+    """The content of a compressed file, whose streams follow one another; zeros may stand behind each.
+
+    The classes of Python's own modules take no notice of other bytes behind a stream. start: begins a stream.
+    """
+
+    def __init__(self, file: IO[bytes], start: Callable[[], Any]) -> None:
+        self._file, self._start, self._stream, self._is_first = file, start, start(), True
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, space: Any) -> int:
+        """Read some bytes; 0 at the end of the file. Raises EOFError if a stream is truncated."""
+        content = b""
+        while not content:
+            packed = b""
+            if self._stream.eof:
+                packed = self._stream.unused_data.lstrip(b"\0")
+                while not packed:
+                    if not (more := self._file.read(PACKED_BYTES)):
+                        return 0
+                    packed = more.lstrip(b"\0")
+                self._stream, self._is_first = self._start(), False
+            elif self._stream.needs_input and not (packed := self._file.read(PACKED_BYTES)):
+                raise EOFError
+            content = self._decompress(packed, len(space))
+        space[: len(content)] = content
+        return len(content)
+
+    def _decompress(self, packed: bytes, most: int) -> bytes:
+        try:
+            return bytes(self._stream.decompress(packed, most))
+        except (OSError, lzma.LZMAError) as error:
+            where = "" if self._is_first else ", behind the end of a stream"
+            raise OSError(f"{error}{where}") from error
+
+
+def _open_streams(start: Callable[[], Any], file: IO[bytes]) -> io.BufferedReader:
+    return io.BufferedReader(Streams(file, start), PACKED_BYTES)
+
+
+OPENERS: dict[str, Callable[..., Any]] = {  # by ending
+    ".gz": gzip.open,
+    ".bz2": partial(_open_streams, bz2.BZ2Decompressor),
+    ".xz": partial(_open_streams, lzma.LZMADecompressor),
+}
 
 
 def open_text(source: str | Path) -> AbstractContextManager[io.BufferedIOBase]:

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.frames import has_columns
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.pieces import find_pieces, is_stored, is_tensor, to_numpy
+from streamsvm.data.pieces import find_pieces, is_stored, is_tensor, refuse_unsuitable, to_numpy
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.estimators.callbacks import CallbackSupportMixin, StepFunction, listen, to_callback, with_callbacks
@@ -316,6 +316,7 @@ def show_as(name: str) -> dict[str, str]:
 
 def _decide(model: Model, X: Any) -> F64:
     """Return f(x) of rows in memory, NumPy or sparse, computed a chunk at a time."""
+    refuse_unsuitable(X=X)
     is_exact = isinstance(model, KernelModel) and (
         model.is_of_known_values or type_of(model.support_vectors) == np.float64
     )

@@ -15,7 +15,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.data.pieces import to_numpy
+from streamsvm.data.pieces import refuse_unsuitable, to_numpy
 from streamsvm.estimators.base import BaseSVM, show_as
 from streamsvm.estimators.inputs import is_dataset, refuse_columns
 from streamsvm.models.evaluate import evaluate, score_weighted_rows
@@ -152,6 +152,7 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
                 return float(np.average(right, weights=weights))
             found = evaluate(self._find_model(), X)
             return float(found["subset_accuracy" if sets else "accuracy"])
+        refuse_unsuitable(y=y, sample_weight=sample_weight)
         weight = None if sample_weight is None else np.asarray(sample_weight)
         return float(
             accuracy_score(

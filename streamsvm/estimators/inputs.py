@@ -23,11 +23,12 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.frames import list_texts
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.ingest_options import IngestOptions
+from streamsvm.data.labels import name_classes, refuse_name, settle_type, to_label_lists
 from streamsvm.data.open_dataset import open_dataset
-from streamsvm.data.pieces import comes_from, is_stored, is_tensor, refuse_lazy, to_numpy
+from streamsvm.data.pieces import comes_from, is_stored, is_tensor, refuse_lazy, refuse_unsuitable, to_numpy
 from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
-from streamsvm.data.values import LEAST_WEIGHT, TOO_SMALL, refuse_name, to_groups, to_label_lists, to_qid
+from streamsvm.data.values import LEAST_WEIGHT, TOO_SMALL, to_groups, to_qid
 from streamsvm.engines.workers import connect, require_synchronous
 from streamsvm.errors import InputError
 from streamsvm.numeric.calibration import CALIBRATIONS
@@ -64,6 +65,7 @@ def open_source(
     Rows that are not in memory (of Dask, Zarr, HDF5, or an iterator of blocks), and all rows if the estimator has a
     client, are written to a temporary dataset, which is read chunk by chunk, and which workers can read.
     """
+    refuse_unsuitable(X=X, y=y, sample_weight=sample_weight, qid=qid, groups=groups)
     refuse_name(y)
     refuse_lazy(X)
     refuse_lazy(y, "y")
@@ -169,18 +171,20 @@ def _require_labels(estimator: Any, y: Any) -> None:
 
 def _find_classes(estimator: Any, labels: Any) -> Any:
     """Return the classes or ranks among the labels; of a classifier, there must be two."""
-    classes = np.unique(labels)
     if is_classifier(estimator):
         check_classification_targets(labels)
+    classes = np.unique(settle_type(labels, place_rows("y", 0)))
+    if is_classifier(estimator):
         _require_two(classes)
     return classes
 
 
 def check_chunk(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any, *, reset: bool) -> ArrayDataset:
     """Return a chunk of a stream, in which not every class need occur, as a source. reset: whether it is the first."""
+    refuse_name(y)
     rows, labels = validate(estimator, X, y, reset=reset)
     check_classification_targets(labels)
-    known = np.unique(classes)
+    known = np.unique(settle_type(np.asarray(classes), place_rows("classes", 0)))
     _require_two(known)
     if not np.isin(labels, known).all():
         unknown = labels[~np.isin(labels, known)][0]
@@ -196,7 +200,7 @@ def check_target_chunk(estimator: Any, X: Any, y: Any, sample_weight: Any, *, re
 
 def _add_targets(source: ArrayDataset, targets: Any) -> ArrayDataset:
     """Give the rows of the source their targets; InputError for such as cannot be computed with."""
-    source.target = np.asarray(targets, np.float64)
+    source.target = np.asarray(settle_type(targets, place_rows("y", 0)), np.float64)
     check_targets(source.target, "y")
     return source
 
@@ -207,6 +211,7 @@ def _make_source(
     """Return checked rows and labels as a source, with checked weights. classes: None for rows without classes."""
     weight = sample_weight
     if weight is not None:
+        refuse_unsuitable(sample_weight=weight)
         try:
             weight = _check_sample_weight(weight, rows, dtype=np.float64, ensure_non_negative=True)
         except OverflowError as error:
@@ -216,9 +221,10 @@ def _make_source(
     dtype = estimator._choose_dtype(rows.shape[0])
     if classes is None or label_sets is not None:
         source = ArrayDataset(rows, None, classes, weight, label_sets=label_sets, dtype=dtype)
-    else:  # the labels go through a list, so that they are no objects, which could not be saved without pickle
+    else:
         codes = np.searchsorted(classes, labels).astype(np.int32)
-        source = ArrayDataset(rows, codes, np.asarray(classes.tolist()), weight, dtype=dtype)
+        named = name_classes(classes, lambda code: place_rows("y", 0)(int(np.argmax(codes == code))))
+        source = ArrayDataset(rows, codes, named, weight, dtype=dtype)
     source.feature_names = tuple(estimator.feature_names_in_) if hasattr(estimator, "feature_names_in_") else None
     return source
 
@@ -236,6 +242,7 @@ def check_columns(estimator: Any, X: Any) -> None:
 def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
     """Return rows, and labels if given, as scikit-learn validates them. Sparse rows become CSR, float32 or float64."""
     refuse_lazy(X)
+    refuse_unsuitable(X=X, y=y)
     targets = {"y_numeric": True} if is_regressor(estimator) and not isinstance(y, str) else {}
     kinds = [np.float32, np.float64]
     y = to_numpy(y) if isinstance(y, np.ndarray) else y

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.estimators.kernel_base import KernelSVC
 from streamsvm.estimators.libsvm_like import LibsvmLike
 from streamsvm.estimators.low_rank import train_on_features
 from streamsvm.numeric.pairs_of_classes import choose_by_votes
 from streamsvm.numeric.rows import F64
-from streamsvm.options import ClassWeight, TrainOptions, compute_class_factors
+from streamsvm.options import ClassWeight, TrainOptions
 from streamsvm.problems.registry import settle_multi_class
 from streamsvm.training.result import Result
 
@@ -106,7 +105,7 @@ class SVC(LibsvmLike, KernelSVC):
     support_ : ndarray of shape (m,), int64
         The numbers of the support vectors among the rows (of a dataset, in its order). Not for "interior-point".
     n_support_ : ndarray of shape (K,), int64
-        The support vectors of each class; of one or K problems, only if the rows of `fit` were arrays in memory.
+        The support vectors of each class. Of K problems it may be missing if the rows of `fit` were not in memory.
     dual_coef_ : ndarray of shape (1, m) or (K - 1, m), float64, or a sparse array if the rows are sparse
         y_j a_j. For K > 2 classes the support vectors are in the order of their classes, and each has its coefficients
         in the pairs with the K - 1 other classes, as in LIBSVM; (K, m) with another multi_class.
@@ -234,10 +233,6 @@ class SVC(LibsvmLike, KernelSVC):
             stacklevel=3,
         )
         return np.array(self.model_.info.get("sigmoids", {}).get(name, []), np.float64)
-
-    def _take_rows(self, source: RowSource) -> None:
-        super()._take_rows(source)
-        self.class_weight_ = compute_class_factors(source, self._options())
 
     def _count_steps(self, result: Result) -> Any:
         """Return the pair steps, or else the steps, of each problem, (n_problems,), as scikit-learn's SVC does."""

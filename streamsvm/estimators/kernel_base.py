@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVM, show_only
 from streamsvm.estimators.classifier import BaseSVC
+from streamsvm.estimators.recalled import N_SUPPORT, count_support
 from streamsvm.methods.decomposition.options import SMALL_ROWS, DecompositionOptions
 from streamsvm.methods.registry import AUTO, METHODS, name_methods
 from streamsvm.models.model import KernelModel
@@ -62,10 +64,8 @@ class KernelSVM(BaseSVM):  # type: ignore[misc]
             self.__dict__.pop(name, None)
         if model.support is not None:
             self.support_ = model.support
-        if model.n_support is not None:
-            self.n_support_ = model.n_support
-        if not model.problem.has_classes:
-            self.n_support_ = np.array([model.dual_coef.shape[-1]])
+        if (counts := count_support(model)) is not None:
+            self.n_support_ = counts
 
     def _take_rows(self, source: RowSource) -> None:
         """Count the support vectors of each class, if the rows are in memory."""
@@ -73,6 +73,9 @@ class KernelSVM(BaseSVM):  # type: ignore[misc]
         y = source.y if isinstance(source, ArrayDataset) and self.model_.problem.has_classes else None
         if y is not None and hasattr(self, "support_"):
             self.n_support_ = np.bincount(y[self.support_], minlength=len(self.classes_))
+            if count_support(self.model_) is None:  # the file has to tell it
+                about = {**self.model_.info, N_SUPPORT: self.n_support_.tolist()}
+                self.model_ = replace(self.model_, info=about)
 
     @property
     def coef_(self) -> F64:

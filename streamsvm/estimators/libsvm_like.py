@@ -10,17 +10,21 @@ import numpy as np
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
+from streamsvm.data.pieces import refuse_unsuitable
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.estimators.classifier import BaseSVC
 from streamsvm.estimators.inputs import is_dask, is_dataset, is_sparse
 from streamsvm.estimators.kernel_base import KernelSVM
+from streamsvm.estimators.recalled import find_class_factors
 from streamsvm.machine import default_budget_bytes, format_bytes, resident_bytes
 from streamsvm.methods.registry import AUTO
 from streamsvm.numeric import known_values
 from streamsvm.numeric.rows import F64
+from streamsvm.numeric.saved_parts import read_n_rows
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_entry
 from streamsvm.training.result import Result
+from streamsvm.training.statuses import DONE
 
 # C=inf asks for no errors at all. It is trained with this cost, since multipliers that stay below the cost are those of
 # any larger cost: the lower bound holds for C=inf as well, and P - D bounds what is left of errors times the cost.
@@ -40,6 +44,7 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         self._X_fit, self._least_weight = None, 1.0
+        refuse_unsuitable(sample_weight=sample_weight)
         if callable(self.kernel):
             values = self._evaluate_all(X, y)
             self._X_fit, X = X, values
@@ -52,10 +57,17 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
                 raise InputError(f"sample_weight: a weight is too large for float64: {error}") from error
             self._require_weights(sample_weight, y)
             self._least_weight = float(np.min(sample_weight[sample_weight > 0], initial=np.inf))
-        super()._fit(X, y, sample_weight, qid)
-        self.shape_fit_ = (self.result_.n_rows, self.result_.n_features)
-        self.fit_status_ = 0 if self.result_.finished else 1
-        return self
+        return super()._fit(X, y, sample_weight, qid)
+
+    def _take_model(self, model: Any, label_dtype: Any = None) -> None:
+        super()._take_model(model, label_dtype)
+        self.fit_status_ = int(model.info["status"] not in DONE)
+        n_rows = read_n_rows(model.info)
+        shape = None if n_rows is None else (n_rows, model.n_features)
+        for name, value in {"shape_fit_": shape, "class_weight_": find_class_factors(model)}.items():
+            self.__dict__.pop(name, None)
+            if value is not None:
+                setattr(self, name, value)
 
     def _list_given(self, X: Any) -> Any:
         return X if self._X_fit is None else self._X_fit
@@ -77,6 +89,7 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
 
     def _evaluate(self, X: Any, others: Any) -> Any:
         """Return the kernel values of rows with others, (n, m); InputError for values of another shape."""
+        refuse_unsuitable(X=X)
         values, expected = np.asarray(self.kernel(X, others)), (len(_list(X)), len(_list(others)))
         if values.shape != expected:
             raise InputError(

@@ -18,6 +18,7 @@ from streamsvm.estimators.logistic import LogisticRegression
 from streamsvm.estimators.nu import NuSVC, NuSVR
 from streamsvm.estimators.one_class import OneClassSVM
 from streamsvm.estimators.ranking import RankSVM
+from streamsvm.estimators.recalled import recall_parameters
 from streamsvm.estimators.regression import LinearSVR
 from streamsvm.methods.registry import AUTO, find_method
 from streamsvm.models.model import KernelModel, LinearModel, Model
@@ -49,9 +50,9 @@ Estimator = (
 def load(path: str | Path) -> Estimator:
     """Return a fitted estimator that is ready to predict. No code in the file is run.
 
-    C, solver, the kernel's parameters and the feature map are those of the training; all other parameters have their
-    defaults. The
-    attributes n_iter_, n_passes_, history_ and result_, which describe the training, are missing.
+    C, solver, class_weight, multi_class, intercept_scaling, the kernel's parameters and the feature map are those of
+    the training; all other parameters have their defaults. The fitted attributes are those of `fit`, without n_iter_,
+    n_passes_, history_ and result_, which describe the training.
 
     Parameters
     ----------
@@ -97,6 +98,8 @@ def make_estimator(model: Model) -> Estimator:
         estimator.set_params(probability=way)
     if isinstance(model, LinearModel) and "feature_map" in estimator.get_params():
         estimator.set_params(**_name_map(model))
+    known = recall_parameters(model).items()
+    estimator.set_params(**{name: value for name, value in known if name in estimator.get_params()})
     estimator._take_model(model)
     return cast("Estimator", estimator)
 
@@ -148,8 +151,7 @@ def _make_kernel_classifier(model: KernelModel) -> SVC | NuSVC | BudgetedSVC:
     joint = _name_multi_class(model)
     if joint is None:
         return SVC(C=C, solver=solver, **about)
-    scaling = model.info["problem"]["bias_feature"]
-    return SVC(C=C, solver=solver, multi_class=joint, intercept_scaling=scaling, **about)
+    return SVC(C=C, solver=solver, multi_class=joint, **about)
 
 
 def _name_multi_class(model: Model) -> str | None:

@@ -63,6 +63,7 @@ def unfold(model: Model) -> KernelModel:
     features = model.features
     assert features is not None
     assert isinstance(features.map, KernelMap)
+    about = {"approximation": features.map.approximation, "rank": features.map.rank}
     return KernelModel(
         kernel=features.map.kernel,
         support_vectors=features.map.rows,
@@ -71,7 +72,7 @@ def unfold(model: Model) -> KernelModel:
         classes=model.classes,
         scaling=features.scaling,
         feature_names=features.feature_names,
-        info={name: value for name, value in model.info.items() if name != "problem"},  # it describes the features
+        info=about | {name: value for name, value in model.info.items() if name != "problem"},  # that of the features
     )
 
 

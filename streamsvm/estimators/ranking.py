@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from streamsvm.data.pieces import refuse_unsuitable
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.inputs import is_dataset, read_queries, refuse_columns
@@ -126,6 +127,7 @@ class RankSVM(BaseSVM):
             refuse_columns(y, qid)
             swapped = evaluate(self._find_model(), X)["swapped_pairs"]
         else:
+            refuse_unsuitable(y=y, qid=qid)
             scores, labels = np.asarray(self.decision_function(X)), np.unique(np.asarray(y), return_inverse=True)[1]
             ids = None if qid is None else read_queries(qid)
             swapped = evaluate_ranking(scores, labels.astype(np.float64), ids)["swapped_pairs"]

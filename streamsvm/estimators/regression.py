@@ -11,6 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from streamsvm.data.pieces import refuse_unsuitable
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.inputs import is_dataset, refuse_columns
 from streamsvm.estimators.linear_base import BaseLinear
@@ -66,6 +67,7 @@ class BaseSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
                 return float(r2_score(rows.truth, rows.scores, sample_weight=weight))
             share = evaluate(self._find_model(), X)["r2"]
             return float("nan") if share is None else float(share)
+        refuse_unsuitable(y=y, sample_weight=sample_weight)
         return float(r2_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=sample_weight))
 
 

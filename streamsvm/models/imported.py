@@ -72,7 +72,10 @@ def _read(file: TextIO) -> LinearModel:
     w = _read_weights(file, d + (bias >= 0), n_scores)
     b = bias * w[:, d] if bias >= 0 else np.zeros(n_scores)
     order = np.argsort(labels)
-    classes, info = np.sort(labels), {"solver": f"liblinear {solver}", "task": "classify", "loss": LOSSES[solver]}
+    classes, info = (
+        np.array(sorted(labels), np.int64),
+        {"solver": f"liblinear {solver}", "task": "classify", "loss": LOSSES[solver]},
+    )
     if n_scores == 1:
         sign = 1.0 if order[0] else -1.0  # a score above 0 is for the first label there, for the larger one here
         return LinearModel(sign * w[0, :d], float(sign * b[0]), classes, info=info)

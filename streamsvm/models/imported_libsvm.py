@@ -65,7 +65,7 @@ def _read(file: TextIO) -> LinearModel:
         raise ValueError("a number is not finite")
     sign = 1.0 if labels[0] > labels[1] else -1.0  # a score above 0 is for the larger label here
     info = {"solver": f"libsvm {kind}", "task": "classify", "loss": "hinge"}
-    return LinearModel(sign * w, sign * b, np.array(sorted(labels)), info=info)
+    return LinearModel(sign * w, sign * b, np.array(sorted(labels), np.int64), info=info)
 
 
 def _read_head(file: TextIO) -> dict[str, list[str]]:

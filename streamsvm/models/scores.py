@@ -188,6 +188,8 @@ def _check_pieces(
         if rows.labels is not None and isinstance(rows.labels, LabelLists) != sets:
             have = "one label each" if sets else "sets of labels"
             raise InputError(f"{path}: its rows have {have}, and the model was trained on others")
+        if model.problem.has_classes:
+            rows.require_classes()
         X = as_matrix(rows.X)
         if model.encoding is not None and rows.feature_names is None and X.shape[1] > model.n_features:
             raise InputError(

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamsvm.data.coded_stretches import code_stretch, put_encoding
+from streamsvm.data.labels import has_number_labels
 from streamsvm.data.shared_ingest import Source
 from streamsvm.data.stretches import Stretch
 from streamsvm.data.survey import Survey
 from streamsvm.data.tables import show_name
-from streamsvm.data.values import has_number_labels
 from streamsvm.engines.errands import carry_out
 from streamsvm.errors import InputError
 from streamsvm.numeric.encoding import Encoding

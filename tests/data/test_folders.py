@@ -148,7 +148,8 @@ def test_what_conflicts_is_refused(tmp_path: Path) -> None:
 def test_formats_without_columns_say_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "site=1").mkdir()
     np.savez(tmp_path / "site=1" / "t.npz", X=np.eye(2), y=np.array([0, 1]))
-    streamsvm.ingest(tmp_path, tmp_path / "t.zarr")
+    with caplog.at_level("WARNING", "streamsvm"):
+        streamsvm.ingest(tmp_path, tmp_path / "t.zarr")
     assert "npy files have no columns: what their folders name is left out: site" in caplog.text
 
 

@@ -18,7 +18,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import streamsvm
-from streamsvm import SVC, BudgetedSVC, LinearSVC, OneClassSVM, RankSVM
+from streamsvm import SVC, BudgetedSVC, LinearSVC, LinearSVR, OneClassSVM, RankSVM
 from streamsvm.data import dask_pieces
 from streamsvm.errors import InputError
 from tests.conftest import make_problem
@@ -357,3 +357,64 @@ def test_query_ids_that_a_fit_does_not_read_are_told(tmp_path: Path) -> None:
     RankSVM().fit(rows)
     streamsvm.tune(rows, C=[0.1], folds=2, task="rank")
     LinearSVC().fit(X, Y)
+
+
+MASKED = np.ma.array(X, mask=np.arange(X.size).reshape(X.shape) == 7)
+TIMES = np.repeat(np.arange(len(X)).astype("timedelta64[D]")[:, None], X.shape[1], axis=1)
+
+
+@pytest.mark.parametrize("estimator", [LinearSVC(), SVC(), LinearSVR(), RankSVM(), OneClassSVM(), BudgetedSVC()])
+def test_masked_values_and_times_are_refused_by_every_method(estimator: Any) -> None:
+    """What is behind a mask is not learned or scored; times are no numbers. Without a masked value nothing changes."""
+    model = estimator.fit(np.ma.array(X), np.ma.array(Y))
+    np.testing.assert_array_equal(model.predict(np.ma.array(X)), model.predict(X))
+    labels, weight = np.ma.array(Y, mask=Y[0] == Y), np.ma.array(np.ones(len(Y)), mask=Y[0] == Y)
+    calls = [lambda: model.fit(MASKED, Y), lambda: model.fit(X, Y, sample_weight=weight), lambda: model.predict(MASKED)]
+    calls += [lambda: model.decision_function(MASKED)] if hasattr(model, "decision_function") else []
+    calls += [lambda: model.predict(da.from_array(MASKED, (100, 6))).compute()]
+    if not isinstance(model, OneClassSVM):
+        calls += [lambda: model.fit(X, labels), lambda: model.score(X, labels), lambda: model.score(MASKED, Y)]
+    if not isinstance(model, OneClassSVM | RankSVM):
+        calls += [lambda: model.score(X, Y, sample_weight=weight)]
+    for call in calls:
+        with pytest.raises(InputError, match=r"(X|y|sample_weight): has masked \(missing\) values"):
+            call()
+    for call in (
+        lambda: model.fit(TIMES, Y),
+        lambda: model.predict(TIMES),
+        lambda: model.fit(X, Y, sample_weight=TIMES[:, 0]),
+    ):
+        with pytest.raises(InputError, match=r"(X|sample_weight): timedelta64\[D\] is not a number"):
+            call()
+
+
+def test_masked_values_of_other_arguments() -> None:
+    query = np.ma.array(np.arange(300) // 10, mask=np.arange(300) < 3)
+    calls = [
+        lambda: RankSVM().fit(X, Y, qid=query),
+        lambda: RankSVM().fit(X, Y).score(X, Y, qid=query),
+        lambda: streamsvm.tune(X, Y, groups=query),
+        lambda: LinearSVC().fit(X, np.ma.array(X > 0.0, mask=X > 1.0)),
+        lambda: BudgetedSVC().partial_fit(MASKED, Y, classes=[-1, 1]),
+        lambda: SVC(kernel=lambda A, B: A @ B.T).fit(MASKED, Y),
+        lambda: SVC(kernel=lambda A, B: A @ B.T).fit(X, Y).predict(MASKED),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match=r"has masked \(missing\) values"):
+            call()
+
+
+def test_labels_of_a_model_stay_what_they_are(tmp_path: Path) -> None:
+    """Whole numbers of 64 bits are classes of their own, also in the file; float64 does not tell all of them apart."""
+    large = 72048431380967004 + 2 * np.digitize(X[:, 0], [-0.3, 0.3])
+    for labels in (large, large.astype(np.uint64), large.tolist()):
+        model = SVC().fit(X, labels)
+        model.save(tmp_path / "model.npz")
+        assert model.classes_.tolist() == streamsvm.load(tmp_path / "model.npz").classes_.tolist() == sorted({*large})
+        assert set(model.predict(X)) <= {*large}
+    for unclear in (np.array([2**63 + 5, 3], np.uint64)[(Y[0] == Y) * 1], large.astype(np.float64) + 64 * (Y[0] == Y)):
+        with pytest.raises(InputError, match=r"y: row \d+ .*may lose digits as a float64|one class only"):
+            LinearSVC().fit(X, unclear)
+    targets = np.arange(300).astype("datetime64[D]")
+    with pytest.raises(InputError, match=r"a label is a datetime64\[D\], neither a number nor a text"):
+        LinearSVR().fit(X, targets)
