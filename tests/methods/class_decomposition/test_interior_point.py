@@ -49,7 +49,7 @@ def test_shares_are_feasible_and_optimal(offset: float, spread: float, cost: flo
     np.testing.assert_allclose(own, np.minimum(np.sum(share, axis=1) - own, 1.0), atol=1e-15)
     assert not share[5].any()
     digits = np.finfo(float).eps * float(np.max(K)) * cost * len(y)  # of F, whose terms are as large as C k_ii
-    assert P - D <= (1e-6 + digits) * P
+    assert (1e-6 + digits) * P >= P - D
 
 
 def test_it_goes_on_from_other_rows_and_from_earlier_shares() -> None:

@@ -142,6 +142,7 @@ def test_rows_that_nothing_tells_apart(rows: F64) -> None:
         assert pytest.approx(4.0) == D
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_path_that_ends_at_zero_is_not_gone_on() -> None:
     """Where kernel values are far beyond the costs, all products become 0, by which the next step was divided."""
     high = ["0x1.85dd26p+32", "0x1.85bf26p+32", "0x1.85d858p+32"]
