@@ -140,7 +140,7 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         return None
 
     def _keep(self, result: Result, y: Any) -> Self:
-        """Set the fitted attributes of a result, and warn if a limit has ended the training."""
+        """Set the fitted attributes of a result, and warn if the training has ended before it converged."""
         self._take_model(result.model, getattr(y, "dtype", None))
         self.result_, self.history_ = result, result.history
         self.n_iter_, self.n_passes_ = self._count_steps(result), result.passes
@@ -152,8 +152,8 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         return max((problem.get("steps", result.steps) for problem in result.problems), default=result.steps)
 
     def _warn_of_limit(self, result: Result) -> None:
-        """Give scikit-learn's ConvergenceWarning if a limit of passes or seconds has ended the training."""
-        if not (result.finished or STATUSES[result.status].is_final):
+        """Give scikit-learn's ConvergenceWarning if a limit has ended the training, or it has stalled."""
+        if result.status == "stalled" or not (result.finished or STATUSES[result.status].is_final):
             warnings.warn(self._tell_limit(result), ConvergenceWarning, stacklevel=4)
 
     def _tell_limit(self, result: Result) -> str:

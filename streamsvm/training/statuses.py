@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.problems.registry import find_problem
+from streamsvm.requests import ROUNDINGS
 
 if TYPE_CHECKING:
     from streamsvm.options import TrainOptions
@@ -49,7 +50,7 @@ STATUSES = {
     ),
     "time_limit": Status(3, False, "As many seconds as were allowed have passed."),
     "pair_limit": Status(3, False, "As many pair steps as were allowed (`max_pairs`) are made."),
-    "stalled": Status(3, True, "Further steps no longer change what is proved: rounding is the limit."),
+    "stalled": Status(3, True, "No step changes what is proved any more; `status_reason` gives the reason."),
     "interrupted": Status(1, False, "A signal ended the run; the checkpoint of its last finished step is written."),
 }
 FINAL = tuple(name for name, status in STATUSES.items() if status.is_final)
@@ -83,14 +84,14 @@ def explain(
             return "the steps no longer change the multipliers, and the kernel has no lower bound"
         case "stalled" if find_problem(options.task).has_nu and _is_zero(progress):
             told = NO_FUNCTION[find_problem(options.task).needs_labels]
-            return f"the objective is 0 but for rounding: {told}"
+            return f"the objective is no more than {ROUNDINGS:g} times what rounding can account for: {told}"
         case "stalled":
-            share = (progress.tell_rounding(status) or 0.0) / progress.objective if progress.objective > 0 else 0.0
-            limit = "rounding is the limit" if progress.is_rounded else "this is more than rounding explains"
+            rounding, least = progress.tell_rounding(status) or 0.0, options.tol * progress.objective
+            share = rounding / progress.objective if progress.objective > 0 else 0.0
+            limit = "more than tol allows" if rounding > least else "less than tol, so the solver has stopped short"
             return (
-                f"no step moves the objective or its bound any more at a gap of {gap:.1e} (tol {options.tol:g}): "
-                f"rounding may account for {share:.1e} of the objective, and {limit}; features scaled to about 1 or a "
-                "smaller C help"
+                f"no further progress of the objective or its bound{proved}; rounding can account for {share:.1e} of "
+                f"the objective, {limit}: scale the features to about 1, or lower C and the weights"
             )
         case "paper_stop":
             return f"the worst cut is violated by at most epsilon; the gap that is proved is {gap:.1e}"
@@ -100,7 +101,7 @@ def explain(
 
 
 def _is_zero(progress: Progress) -> bool:
-    """Whether the objective is 0 but for rounding."""
+    """Whether the objective is no larger than ten rounding bounds with a lower bound of 0, or than one."""
     is_bound_zero = progress.lower_bound == 0.0 and progress.is_rounded
     return is_bound_zero or progress.objective <= progress.rounding_bound
 

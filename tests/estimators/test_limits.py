@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from streamsvm import SVC, BudgetedSVC, LinearSVC, RankSVM
+from streamsvm import SVC, BudgetedSVC, LinearOneClassSVM, LinearSVC, OneClassSVM, RankSVM
 from streamsvm.methods.option_fields import Choice, name_options
 from streamsvm.methods.registry import METHODS
 from tests.conftest import make_problem
@@ -43,6 +43,14 @@ def test_nothing_is_warned_of_where_no_limit_is_reached(estimator: Any) -> None:
     """Warnings are errors here. The epochs of a budgeted model are what was asked for, and no limit."""
     model = estimator.set_params(max_seconds=600.0).fit(X, Y)
     assert model.status_ == ("pass_limit" if isinstance(model, BudgetedSVC) else "converged")
+
+
+@pytest.mark.parametrize("estimator", [OneClassSVM(kernel="linear"), LinearOneClassSVM()], ids=["kernel", "linear"])
+def test_a_run_that_stalls_is_warned_of_with_its_reason(estimator: Any) -> None:
+    """The rows lie around the origin, so that no function is above 0 on them alone."""
+    with pytest.warns(ConvergenceWarning, match=f"{type(estimator).__name__}: .*the origin lies among the rows"):
+        estimator.fit(X - np.mean(X, axis=0))
+    assert estimator.status_ == "stalled"
 
 
 @pytest.mark.parametrize("kind", [LinearSVC, SVC, BudgetedSVC, RankSVM])

@@ -56,6 +56,7 @@ def test_scores_and_weights() -> None:
     np.testing.assert_array_equal(lazy.compute(scheduler="sync"), model.score_samples(X))
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_features_of_a_kernel_find_a_ring() -> None:
     """Rows around the origin: no plane separates them from it, but one of features of the Gaussian kernel does."""
     ring = RANDOM.normal(size=(800, 2))
@@ -66,6 +67,7 @@ def test_features_of_a_kernel_find_a_ring() -> None:
     assert LinearOneClassSVM(nu=0.05).fit(ring).status_ == "stalled"
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("nu", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("rows", ["zeros", "some zeros", "cross", "two", "around", "long", "short", "off"])
 def test_its_status_is_that_of_the_linear_kernel(rows: str, nu: float) -> None:

@@ -244,6 +244,7 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path) -> None:
         streamsvm.tune(X, y, C=[1.0], task="one-class", solver="smo", kernel="rbf")
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_rows_around_the_origin_have_no_half_space() -> None:
     """w is 0 for a linear kernel, and no relative gap can be proved: the run ends soon, and says why."""
     both = np.concatenate((X - X.mean(axis=0), X.mean(axis=0) - X))

@@ -20,8 +20,9 @@ from scipy.sparse import csr_array
 
 from streamsvm import LinearSVC, RankSVM
 from streamsvm.errors import CertificateError
+from streamsvm.options import TrainOptions
 from streamsvm.requests import Progress, find_status
-from streamsvm.training.statuses import STATUSES, require_proved
+from streamsvm.training.statuses import STATUSES, explain, require_proved
 from tests.conftest import ROOT, choose_examples
 
 Long = npt.NDArray[np.longdouble]
@@ -203,6 +204,17 @@ def test_what_is_proved_holds_for_every_objective_that_rounding_allows(P: float,
         ends = [Fraction(P) + Fraction(off), max(Fraction(P) - Fraction(off), Fraction(D))]
         gaps = [(true - Fraction(D)) / true for true in ends]
         assert not told.is_proved(tol) or max(gaps) <= Fraction(tol) * (1 + Fraction(2) ** -40)
+
+
+@pytest.mark.parametrize("share", [0.0, 9e-4, 1.1e-3, 5.0])
+@pytest.mark.parametrize("tried", [False, True])
+def test_rounding_is_the_reason_only_where_its_bound_is_more_than_tol(share: float, tried: bool) -> None:
+    """Whatever the gap is: a gap of ten rounding bounds is not explained by rounding."""
+    bounds = {"tried_bound" if tried else "rounding_bound": 3.0 * share}
+    told = explain("stalled", Progress(3.0, 2.9, 7, **bounds), TrainOptions(tol=1e-3))
+    assert ("more than tol allows" in told) == (share > 1e-3)
+    assert ("the solver has stopped short" in told) == (share <= 1e-3)
+    assert f"{share:.1e} of the objective" in told
 
 
 def test_stalled_is_said_of_rounding_only() -> None:

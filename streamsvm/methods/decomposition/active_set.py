@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from streamsvm import interrupts
+from streamsvm import deadline, interrupts
 from streamsvm.errors import InputError
 from streamsvm.methods.decomposition.balance import restore_balance
 from streamsvm.methods.decomposition.fixed_sums import SummedRows, Totals
@@ -155,7 +155,8 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
         conditions = active.settle()
         if conditions.violation <= tol or _has_gap(active, conditions.bias, rounds.gap):
             return True
-        if idle == MOST_IDLE_ROUNDS or unsolved == MOST_UNSOLVED_ROUNDS or rounds.pairs == rounds.most_pairs:
+        is_over = rounds.pairs == rounds.most_pairs or deadline.is_over()
+        if idle == MOST_IDLE_ROUNDS or unsolved == MOST_UNSOLVED_ROUNDS or is_over:
             break
         if len(active.rows) <= rounds.size:
             chosen = np.arange(len(active.rows))

@@ -89,11 +89,11 @@ def solve_all(
 def suits_factor(active: ActiveSet, kernel: Kernel) -> bool:
     """Whether the kernel has a factor with which a step of the interior-point method takes well under a second.
 
-    Of fixed sums of multipliers the method is for nu-SVC alone (fixed_sums.py).
+    Of fixed sums of multipliers the method is for those that both sides have (nu-SVC and nu-SVR).
     """
     n, d = active.X.shape
     rank = min(n, d) if is_linear(kernel) else n
-    is_able = active.totals is None or (active.tube is None and min(active.totals) > 0.0)
+    is_able = active.totals is None or min(active.totals) > 0.0
     return is_able and kernel.is_definite and max((n + rank) * rank**2, n * n * d) <= MOST_PRODUCTS
 
 
@@ -110,14 +110,14 @@ def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap
         Z = X if kernel.name == "linear" else math.sqrt(kernel.gamma) * X
     else:
         Z = factor_kernel(np.asarray(compute_kernel(kernel, rows, threads), np.float64))
-    if active.totals is not None:
+    if active.tube is not None:
+        _solve_both_sides(active, Z, gap)
+    elif active.totals is not None:
         found = solve_sides_in_factor(Z, active.y, active.costs, gap, active.totals)
         active.alpha[:] = np.minimum(found, active.costs)
         active.restore_balance(np.empty(0))
-    elif active.tube is None:
-        active.alpha[:] = solve_in_factor(Z, active.y, active.costs, gap)
     else:
-        _solve_both_sides(active, Z, gap)
+        active.alpha[:] = solve_in_factor(Z, active.y, active.costs, gap)
     if kernel.name in EXACT_KERNELS:
         return _form_sums_exactly(active, kernel, X)
     errors = np.zeros(len(X))
@@ -131,10 +131,14 @@ def _solve_both_sides(active: ActiveSet, Z: F64, gap: float) -> None:
     low, high = float(np.min(both.corners)), float(np.max(both.corners))
     scale = (high - low) / 2 or 1.0
     corners = (both.corners - (low + scale)) / scale
-    found = scale * solve_in_factor(np.vstack((Z, Z)), both.y, both.costs / scale, gap, corners)
+    rows = np.vstack((Z, Z)), both.y, both.costs / scale, gap
+    if active.totals is None:
+        found = scale * solve_in_factor(*rows, corners)
+    else:
+        found = scale * solve_sides_in_factor(*rows, [total / scale for total in active.totals], corners)
     moved = np.subtract(*np.split(found, 2))
     active.y, active.alpha[:] = np.where(moved < 0, -1.0, 1.0), np.minimum(np.abs(moved), active.costs)
-    restore_balance(active.y, active.alpha, active.costs, np.empty(0))
+    active.restore_balance(np.empty(0))
 
 
 def _form_sums_exactly(active: ActiveSet, kernel: Kernel, X: F64) -> F64:

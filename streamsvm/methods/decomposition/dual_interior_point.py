@@ -32,10 +32,11 @@ from numpy.typing import NDArray
 from scipy.linalg import lstsq, qr
 from scipy.linalg.lapack import dpstrf
 
-from streamsvm import interrupts
+from streamsvm import deadline, interrupts
 from streamsvm.methods.decomposition.balance import restore_balance
 from streamsvm.numeric.certificates import Certificate, certify
 from streamsvm.numeric.fixed_sum_certificates import FixedSum, certify_sums
+from streamsvm.numeric.nu_tube_certificates import certify_nu_tube
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.row_qr import RowQR
 from streamsvm.numeric.rows import F64
@@ -73,6 +74,10 @@ class Equations(NamedTuple):
         f = self.Z @ ((self.y * alpha) @ self.Z)
         if len(self.sums) == 1:
             return certify(self.y, self.costs, alpha, f, None, self.corners)
+        if np.any(self.corners):  # of nu-SVR, whose rows are there once for each side
+            n, moved = len(f) // 2, np.subtract(*np.split(alpha, 2))
+            about = self.costs[:n], np.abs(moved), f[:n], self.corners[:n]
+            return certify_nu_tube(np.where(moved < 0, -1.0, 1.0), *about, float(np.sum(np.abs(self.sums))))
         sums = [FixedSum(np.flatnonzero(group), abs(g)) for group, g in zip(self.groups.T, self.sums, strict=True)]
         return certify_sums(self.costs, alpha, self.y * f, sums)
 
@@ -124,14 +129,20 @@ def solve_in_factor(Z: F64, y: F64, costs: F64, tol: float, corners: F64 | None 
     return _follow_path(Equations(_drop_columns(Z), y, costs, corners, np.ones((len(y), 1)), np.zeros(1)), tol)
 
 
-def solve_sides_in_factor(Z: F64, y: F64, costs: F64, tol: float, totals: Sequence[float]) -> F64:
+def solve_sides_in_factor(
+    Z: F64, y: F64, costs: F64, tol: float, totals: Sequence[float], corners: F64 | None = None
+) -> F64:
     """Return multipliers a (n,), 0 <= a <= C, those of y = +1 and of y = -1 with these sums, as `solve_in_factor` does.
 
-    The corners are 0, and rows are scaled such that the scores y_i (w.z_i) are about 1 at most.
+    corners: those of nu-SVR, whose rows are there twice, above and below; or None for 0, where rows are scaled such
+    that the scores y_i (w.z_i) are about 1 at most.
     """
     total, size = float(np.sum(totals)), float(np.max(np.sum(Z * Z, axis=1), initial=0.0)) or 1.0
     groups = np.stack((y > 0, y < 0), axis=1).astype(np.float64)
-    sums = np.array([1.0, -1.0]) * totals / total
+    sums = np.array([1.0, -1.0]) * totals
+    if corners is not None:
+        return _follow_path(Equations(_drop_columns(Z), y, costs, corners, groups, sums), tol)
+    sums = sums / total
     about = Equations(_drop_columns(Z) / np.sqrt(size), y, costs / total, np.zeros(len(y)), groups, sums)
     return total * _follow_path(about, tol)
 
@@ -159,7 +170,8 @@ def _follow_path(problem: Equations, tol: float) -> F64:
             least_mu = min(mu, least_mu)
             if gap < least_gap:
                 least_gap, alpha[used] = gap, found
-            if gap <= tol * certificate.objective or idle == MOST_IDLE_STEPS or not mu > 0.0:
+            is_over = idle == MOST_IDLE_STEPS or deadline.is_over()
+            if gap <= tol * certificate.objective or is_over or not mu > 0.0:
                 break
     return alpha
 

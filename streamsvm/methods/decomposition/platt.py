@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm import interrupts
+from streamsvm import deadline, interrupts
 from streamsvm.methods.decomposition.platt_state import (
     Problem,
     State,
@@ -160,7 +160,7 @@ def _iterate(problem: Problem, state: State, max_sweeps: int, max_values: int) -
     all_rows = np.arange(len(problem.y))
     unshrunk, over_all, n_values_looked_at = all_rows, True, 0
     for n_sweeps in range(1, max_sweeps + 1):
-        if state.n_evaluations[0] + n_values_looked_at > max_values:
+        if state.n_evaluations[0] + n_values_looked_at > max_values or deadline.is_over():
             return n_sweeps - 1, False
         sort(state.support)
         sort(state.free)

@@ -15,6 +15,7 @@ from streamsvm.requests import Progress
 from tests.conftest import make_problem
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.once
 def test_the_bound_that_kept_the_lower_bound_down_is_told() -> None:
     """Cuts of 1e22 leave no digit of |w|^2: no bound but a tiny one is proved, and the charge explains the gap."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm import SVC
+from streamsvm import SVC, NuSVR
 from streamsvm.methods.decomposition.dual_interior_point import (
     factor_kernel,
     solve_in_factor,
@@ -142,6 +142,7 @@ def test_rows_that_nothing_tells_apart(rows: F64) -> None:
         assert pytest.approx(4.0) == D
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_path_that_ends_at_zero_is_not_gone_on() -> None:
     """Where kernel values are far beyond the costs, all products become 0, by which the next step was divided."""
     high = ["0x1.85dd26p+32", "0x1.85bf26p+32", "0x1.85d858p+32"]
@@ -150,3 +151,39 @@ def test_a_path_that_ends_at_zero_is_not_gone_on() -> None:
     model.fit(X, [0, 0, 1])
     assert model.status_ == "stalled"
     assert model.objective_ - model.lower_bound_ <= 10 * model.rounding_bound_
+
+
+@pytest.mark.parametrize("nu", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+def test_both_sides_of_nu_svr_have_the_optimum_of_a_tube(nu: float, scale: float) -> None:
+    """P at the best bias and tube, and D of the difference of both sides, with the rows there once for each side."""
+    random, n = np.random.default_rng(1), 40
+    Z, costs = random.normal(size=(n, 3)) * scale, 10 ** random.uniform(-1, 1, n)
+    targets = np.clip(Z[:, 0] / scale / 3 + 0.1 * random.normal(size=n), -1.0, 1.0)
+    half = nu * float(np.sum(costs)) / 2
+    y = np.repeat([1.0, -1.0], n)
+    found = solve_sides_in_factor(np.vstack((Z, Z)), y, np.tile(costs, 2), 1e-8, (half, half), np.tile(targets, 2))
+    above, below = np.split(found, 2)
+    assert np.all(found >= 0)
+    assert np.all(found <= np.tile(costs, 2))
+    assert (np.sum(above), np.sum(below)) == (pytest.approx(half, rel=1e-12), pytest.approx(half, rel=1e-12))
+    s = (above - below).astype(np.longdouble)
+    w = s @ Z
+    residuals = targets - Z.astype(np.longdouble) @ w
+    u, v = (min(_lose(r, costs, half, edge) for edge in r) for r in (residuals, -residuals))
+    square = w @ w / 2
+    assert float(square + u + v - (s @ targets - square)) <= 1e-6 * float(square + u + v)
+
+
+def _lose(residuals: F64, costs: F64, half: float, edge: float) -> float:
+    """N / 2 times the edge of a tube, and what the residuals beyond it cost."""
+    return float(half * edge + costs @ np.maximum(residuals - edge, 0))
+
+
+def test_nu_svr_of_raw_features_ends_within_few_reads() -> None:
+    """Pair steps took 70 reads and more on such rows, and minutes."""
+    random = np.random.default_rng(2)
+    X = random.uniform(0, 1000, size=(300, 4)).astype(np.float32)
+    targets = X @ [0.3, -0.2, 0.1, 0.0] + random.normal(size=300)
+    model = NuSVR(kernel="linear", C=1e3, nu=0.7, n_jobs=1, max_passes=12).fit(X, targets)
+    assert model.status_ == "converged"

@@ -107,6 +107,7 @@ def measure_saved(problem: Hostile, model: SVC) -> tuple[float, float]:
     return float(objective), float(min(balanced, objective, *(square / 2 + lose(corner) for corner in y - f)))
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.once
 @pytest.mark.parametrize("seed", [k if k % 3 == 0 else pytest.param(k, marks=pytest.mark.slow) for k in range(120)])
 def test_what_is_told_of_the_saved_model_is_true(seed: int) -> None:
