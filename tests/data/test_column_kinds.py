@@ -109,6 +109,8 @@ def test_the_first_megabytes_decide_whether_labels_are_numbers(tmp_path: Path, h
 def test_workers_decide_likewise(tmp_path: Path, here: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("csv_table", "stretches"):
         monkeypatch.setattr(f"streamsvm.data.{module}.BLOCK_BYTES", 1 << 17)
+    for module in ("data.spill", "data.shared_runs", "training.ingest_on_workers"):
+        monkeypatch.setattr(f"streamsvm.{module}.RUN_BYTES", 1 << 20)
     path, columns = write_csv(make_late("seen"), tmp_path), Columns(one_hot=("auto",), missing="zero")
     made = ingest_on_workers([path], tmp_path / "shared.zarr", columns, IngestOptions())
     alone = streamsvm.ingest(path, tmp_path / "alone.zarr", columns=columns)
