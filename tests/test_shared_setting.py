@@ -13,7 +13,7 @@ import dask.config
 import pytest
 
 from streamsvm.engines.cluster import models_may_travel
-from streamsvm.engines.workers import configured
+from streamsvm.engines.workers import _set_configuration
 from streamsvm.shared_setting import SharedSetting
 
 
@@ -160,17 +160,18 @@ def test_a_forked_process_has_what_its_own_thread_holds(here: bool) -> None:
     ("held", "key"),
     [
         (models_may_travel, "distributed.admin.large-graph-warning-threshold"),
-        (configured, "distributed.worker.memory.spill"),
+        (SharedSetting(_set_configuration).held, "distributed.worker.memory.spill"),
     ],
 )
 def test_the_configuration_of_dask_is_restored(held: Callable[[], SharedSetting], key: str) -> None:
     """Of clusters that two threads start, the first that is closed leaves nothing of its settings behind."""
-    before = dask.config.get(key)
-    first, second = held(), held()
-    first.__enter__()  # type: ignore[attr-defined]
-    changed = dask.config.get(key)
-    second.__enter__()  # type: ignore[attr-defined]
-    first.__exit__(None, None, None)  # type: ignore[attr-defined]
-    assert dask.config.get(key) == changed != before
-    second.__exit__(None, None, None)  # type: ignore[attr-defined]
-    assert dask.config.get(key) == before
+    with dask.config.set({key: "before"}):  # tests that ran before may have a cluster of ours
+        before = dask.config.get(key)
+        first, second = held(), held()
+        first.__enter__()  # type: ignore[attr-defined]
+        changed = dask.config.get(key)
+        second.__enter__()  # type: ignore[attr-defined]
+        first.__exit__(None, None, None)  # type: ignore[attr-defined]
+        assert dask.config.get(key) == changed != before
+        second.__exit__(None, None, None)  # type: ignore[attr-defined]
+        assert dask.config.get(key) == before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Event, Lock, get_ident
+from threading import Event, RLock, get_ident
 from typing import Any
 
 
@@ -12,7 +12,7 @@ class ToldLock:
     """A lock that tells when another thread asks for it."""
 
     def __init__(self) -> None:
-        self.lock, self.owner, self.is_asked = Lock(), get_ident(), Event()
+        self.lock, self.owner, self.is_asked = RLock(), get_ident(), Event()
 
     def __enter__(self) -> None:
         if get_ident() != self.owner:
