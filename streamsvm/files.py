@@ -60,7 +60,8 @@ def name_partial(path: Path) -> Path:
 
 def is_partial(name: str, of: str | None = None) -> bool:
     """Tell whether `name_partial` made this name, from the name `of` (None: from any name)."""
-    return re.fullmatch(rf"\.{'.+' if of is None else re.escape(of)}\.[0-9a-f]{{8}}\.partial", name) is not None
+    made = rf"\.{'.+' if of is None else re.escape(of)}\.[0-9a-f]{{8}}\.partial"
+    return re.fullmatch(made, name, re.DOTALL) is not None  # a name may have line ends
 
 
 def remove_partials(folder: Path, of: str | None = None) -> None:

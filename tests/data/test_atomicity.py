@@ -19,6 +19,7 @@ from streamsvm.data.ingest import write_dataset
 from streamsvm.data.ingest_options import IngestOptions
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.errors import InputError
+from streamsvm.files import name_partial, remove_partials
 from tests.data.conftest import RunPython, Write, file_hashes, numbered_rows, small_files
 
 
@@ -169,3 +170,11 @@ def test_killed_in_the_middle_it_leaves_no_dataset(
     dataset = write(X, y, number, to=destination)
     assert dataset.n_rows == 30
     assert os.listdir(tmp_path) == ["d.zarr"]
+
+
+@pytest.mark.parametrize("name", ["rows", "rows\nof a\r\nday", " \n"])
+def test_what_killed_writers_left_is_found_by_any_name(tmp_path: Path, name: str) -> None:
+    for of in (None, name):
+        name_partial(tmp_path / name).touch()
+        remove_partials(tmp_path, of)
+        assert list(tmp_path.iterdir()) == []
