@@ -241,5 +241,6 @@ def _measure_nu(case: Hostile, model: Any) -> tuple[Any, list[Any]]:
 
 
 def _square(K: Long, own: Long, others: list[Long]) -> tuple[Any, list[Any]]:
-    """1/2 |w|^2 of multipliers, and of those of others."""
-    return own @ K @ own / 2, [other @ K @ other / 2 for other in others]
+    """1/2 |w|^2 of multipliers, and of those of others, which long double may round to below 0."""
+    first, *rest = (np.maximum(alpha @ K @ alpha / 2, 0) for alpha in (own, *others))
+    return first, rest
