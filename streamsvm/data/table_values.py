@@ -15,18 +15,18 @@ import numpy.typing as npt
 from streamsvm.data.odd_texts import explain_text
 from streamsvm.data.tables import import_pyarrow
 from streamsvm.data.values import (
+    FLOAT32_OVERFLOW,
     FOR_TEXT,
     MISSING_WORDS,
     Place,
     find_feature_fault,
     parse_number,
-    round_to_float32,
     show_text,
 )
 from streamsvm.errors import InputError, NeedsOptionError
 from streamsvm.numeric.encoding import MOST_CHARACTERS
 from streamsvm.numeric.murmur_hash import hash_texts
-from streamsvm.numeric.rows import F32
+from streamsvm.numeric.rows import F32, F64
 
 OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
@@ -89,7 +89,7 @@ def has_gaps(column: Any, kind: str) -> bool:
     return bool((_to_text(known) if kind == "text" else known).null_count)
 
 
-def read_numbers(column: Any, place: Place, decimal: str | None = None, remedy: str = FOR_TEXT) -> F32:
+def read_numbers(column: Any, place: Place, decimal: str | None = None, remedy: str = FOR_TEXT) -> F64:
     """Return a column of numbers, nan where they are missing. Raises InputError for other values.
 
     decimal: see Columns. remedy: what to do about a column of text.
@@ -105,15 +105,15 @@ def read_numbers(column: Any, place: Place, decimal: str | None = None, remedy: 
         values = _to_numpy(column.cast("float64", safe=False))
     else:
         raise InputError(f"{place(0)}: a date, where the column was of numbers before")
-    found = round_to_float32(values)
-    infinite = np.isinf(found)
-    if infinite.any():
-        first = int(np.argmax(infinite))
-        raise InputError(f"{place(first)}: {find_feature_fault(float(values[first]))}")
+    found: F64 = np.asarray(values, np.float64)
+    beyond = np.abs(found) >= FLOAT32_OVERFLOW
+    if beyond.any():
+        first = int(np.argmax(beyond))
+        raise InputError(f"{place(first)}: {find_feature_fault(float(found[first]))}")
     return found
 
 
-def read_dates(column: Any, place: Place) -> F32:
+def read_dates(column: Any, place: Place) -> F64:
     """Return the days from 1970-01-01 to each date, nan where it is missing. Raises InputError for other values."""
     values = _parse_dates(column) if is_text(column) else None
     if not is_text(column):
@@ -124,7 +124,7 @@ def read_dates(column: Any, place: Place) -> F32:
         bad = next(i for i in range(len(column)) if _parse_dates(column.slice(i, 1)) is None)
         shown = show_text(column[bad].as_py())
         raise InputError(f"{place(bad)}: not a date such as 2024-12-31 or 2024-12-31T23:59:59: {shown!r}")
-    return round_to_float32(values)
+    return values
 
 
 def read_words(column: Any, place: Place) -> Words:

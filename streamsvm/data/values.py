@@ -49,9 +49,9 @@ FOR_TEXT = (
     "(one_hot, hash_bits, drop in Python)"
 )
 NOT_UTF8 = "not UTF-8 text; `iconv -f LATIN1 -t UTF-8 OLD > NEW` converts a file, with the encoding that it has"
+FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least float64 that rounds to an infinite float32
 LEAST_GROUP = -(2**62)  # groups that are texts have smaller numbers
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
-_FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least float64 that rounds to an infinite float32
 
 
 def to_source_rows(
@@ -130,7 +130,7 @@ def find_feature_fault(value: Any) -> str:
         return "nan"
     if math.isinf(number):
         return "infinite"
-    return f"overflows float32: {number!r}" if abs(number) >= _FLOAT32_OVERFLOW else ""
+    return f"overflows float32: {number!r}" if abs(number) >= FLOAT32_OVERFLOW else ""
 
 
 def find_remedy(fault: str) -> str:
