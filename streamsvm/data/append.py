@@ -20,6 +20,7 @@ from streamsvm.data.ingest import MOST_CLASSES, Report, set_aside, write_rows
 from streamsvm.data.ingest_options import IngestOptions, check_options
 from streamsvm.data.manifest import APPENDED, APPENDS_TO
 from streamsvm.data.open_dataset import open_dataset
+from streamsvm.data.rounding import recall_anchor
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.survey import Survey
 from streamsvm.errors import InputError
@@ -97,7 +98,8 @@ def _refuse_kinds(dataset: Dataset) -> None:
 
 def _start_survey(dataset: Dataset) -> Survey:
     """Return a survey that knows the features and the labels of the dataset, so that new rows get the same codes."""
-    survey = Survey(MOST_CLASSES, None, dataset.has_targets, n_features=dataset.n_features)
+    anchor = None if dataset.is_sparse else recall_anchor(dataset.scaling)
+    survey = Survey(MOST_CLASSES, None, dataset.has_targets, n_features=dataset.n_features, anchor=anchor)
     labels = [] if dataset.classes is None else dataset.classes.tolist()
     if labels and isinstance(labels[0], str):
         survey.texts = {label: code for code, label in enumerate(labels)}

@@ -197,8 +197,11 @@ def place_rows(where: str, n_before: int) -> Place:
 
 def _to_features(
     piece: Any, where: str, n_before: int, names: tuple[str, ...] | None
-) -> npt.NDArray[np.float32] | csr_array:
-    """Copy a piece of X to float32. Raises InputError, with row and column, for what is not a finite number."""
+) -> npt.NDArray[np.float32 | np.float64] | csr_array:
+    """Copy a piece of X to float32, or to float64 if it has more digits and is dense.
+
+    Raises InputError, with row and column, for what is not a finite number.
+    """
     if piece.dtype == UNTYPED_BFLOAT16 and not is_sparse(piece):
         piece = widen_bits(piece)
     if piece.dtype.kind not in (NUMBER_KINDS if is_sparse(piece) else NUMBER_KINDS + "O"):
@@ -224,7 +227,7 @@ def _to_features(
             kind = NeedsOptionError
         raise kind(f"{where}: row {n_before + i + 1}, column {j + 1}{name} (counted from 1): {fault}")
     if sparse is None:
-        return rounded
+        return rounded if np.can_cast(values.dtype, np.float32) else np.array(values, np.float64, order="C")
     index = np.int32 if max(sparse.nnz, *sparse.shape) < 2**31 else np.int64
     return csr_array((rounded, sparse.indices.astype(index), sparse.indptr.astype(index)), shape=sparse.shape)
 

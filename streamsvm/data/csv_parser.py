@@ -35,7 +35,7 @@ from streamsvm.data.text_numbers import (
     is_digit,
     parse_number,
 )
-from streamsvm.numeric.rows import F32, I32, I64
+from streamsvm.numeric.rows import F64, I32, I64
 
 QUOTE = ord('"')
 TRUE, FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
@@ -54,7 +54,7 @@ class ParsedTable(NamedTuple):
     cell begins and ends in them, (rows + 1,).
     """
 
-    X: F32
+    X: F64
     words: list[tuple[Text, I32]]
 
 
@@ -63,24 +63,24 @@ def parse_table(
 ) -> ParsedTable | None:
     """Parse `n_lines` whole lines, and an empty one. Return None if there are no rows, or irregular ones.
 
-    `features` and `words` are the columns that are read. A feature is float32(float(token)), bit by bit.
+    `features` and `words` are the columns that are read. A feature is float(token) up to 15 digits; of all others its
+    float32 is float32(float(token)), bit by bit.
     """
     buffer = np.frombuffer(text, np.uint8)
     places = np.full(n_columns, SKIPPED)
     places[list(features)] = np.arange(len(features))
     places[list(words)] = SKIPPED - 1 - np.arange(len(words))
     n_lines = min(n_lines, len(text) // n_columns)  # a whole row has a byte for each column at least
-    X = np.empty((n_lines + 1, len(features)), np.float32)
+    X = np.empty((n_lines + 1, len(features)))
     starts = np.empty((len(words), n_lines + 1), np.int32)
     limits = np.zeros((len(words), n_lines + 2), np.int32)
     doubts = np.empty((MOST_DOUBTS, 4), np.int64)
     n_rows, n_doubts = parse_cells(buffer.ctypes.data, buffer.size, ord(delimiter), places, X, starts, limits, doubts)
     if n_rows <= 0:
         return None
-    with np.errstate(over="ignore", under="ignore"):
-        for row, j, start, stop in doubts[:n_doubts].tolist():
-            X[row, j] = float(text[start:stop])
-    if not np.isfinite(X[doubts[:n_doubts, 0], doubts[:n_doubts, 1]]).all():
+    for row, j, start, stop in doubts[:n_doubts].tolist():
+        X[row, j] = float(text[start:stop])
+    if (np.abs(X[doubts[:n_doubts, 0], doubts[:n_doubts, 1]]) >= MIN_FLOAT32_OVERFLOW).any():
         return None
     columns = []
     for first, ends in zip(starts, limits[:, : n_rows + 1], strict=True):
@@ -107,7 +107,7 @@ def count_ends(text: Text) -> int:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def parse_cells(
-    text: Address, size: int, delimiter: int, places: I64, X: F32, starts: I32, limits: I32, doubts: I64
+    text: Address, size: int, delimiter: int, places: I64, X: F64, starts: I32, limits: I32, doubts: I64
 ) -> tuple[int, int]:
     """Fill X and, for each column of words, where its cells start and the sums of their lengths.
 

@@ -28,7 +28,7 @@ from streamsvm.data.odd_texts import find_label_fault, has_texts, is_gap, is_tex
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, lay_out, show_name
 from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, find_mark, open_text
-from streamsvm.data.values import TEXT, Place, Vector, parse_number, round_to_float32
+from streamsvm.data.values import FLOAT32_OVERFLOW, TEXT, Place, Vector, parse_number
 from streamsvm.data.work_ahead import look_ahead, unjoined_pool, work_ahead
 from streamsvm.errors import InputError
 
@@ -57,7 +57,7 @@ Parsed = Iterator[tuple[TableLayout, SourceRows | None]]
 class _Cells:
     """The features of a block, and its other columns by role: the different words, and which one each row has."""
 
-    X: npt.NDArray[np.float32]
+    X: npt.NDArray[np.float64]
     words: dict[str, tuple[Any, npt.NDArray[np.int32]]]
 
 
@@ -370,9 +370,9 @@ def _parse_slowly(text: bytes, line: int, layout: TableLayout, numbers: bool | N
     tokens: dict[str, list[str]] = {role: [] for role in layout.vectors}
     rows = read_rows(text, line, layout)
     for at, row in rows:
-        features = round_to_float32([parse_number(row[j]) for j in layout.features])
-        if not np.isfinite(features).all():
-            j = layout.features[int(np.argmin(np.isfinite(features)))]
+        features = np.array([parse_number(row[j]) for j in layout.features], np.float64)
+        if not (is_held := np.abs(features) < FLOAT32_OVERFLOW).all():
+            j = layout.features[int(np.argmin(is_held))]
             raise refuse_token(layout.place(at, j), row[j], *_find_odd_columns(row, rows, layout))
         X.append(features)
         lines.append(at)

@@ -15,7 +15,7 @@ from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_encoder import TableEncoder
 from streamsvm.data.tables import show_name
 from streamsvm.numeric.encoding import Encoding
-from streamsvm.numeric.rows import F32, CsrRows
+from streamsvm.numeric.rows import F32, F64, CsrRows
 
 
 def encode_rows(
@@ -61,7 +61,7 @@ def rank_categories(known: Mapping[int, Iterable[str]], encoding: Encoding) -> d
     return ranks
 
 
-def sort_categories(X: F32, ranks: Mapping[int, F32]) -> F32:
+def sort_categories(X: F64, ranks: Mapping[int, F32]) -> F64:
     """Return codes in which categories have the numbers of their sorted order, and not of their first rows."""
     for k, own in ranks.items():
         X[:, k] = own[np.where(np.isnan(X[:, k]), len(own) - 1, X[:, k]).astype(np.int64)]
@@ -75,7 +75,7 @@ def _encode(rows: SourceRows, encoding: Encoding) -> SourceRows:
     return replace(rows, X=features, feature_names=encoding.feature_names, encoding=recorded)
 
 
-def encode_features(codes: F32, encoding: Encoding) -> F32 | csr_array:
+def encode_features(codes: F64, encoding: Encoding) -> F64 | csr_array:
     """Return the features of rows, given their codes."""
     X = encoding.encode(codes)
     return csr_array((X.data, X.indices, X.indptr), shape=X.shape) if isinstance(X, CsrRows) else X

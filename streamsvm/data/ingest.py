@@ -25,6 +25,7 @@ from streamsvm.data.ingest_options import IngestOptions, check_options
 from streamsvm.data.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.prepared_rows import prepare_rows
+from streamsvm.data.rounding import look_at_features
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows
 from streamsvm.data.survey import Survey, check_survey
@@ -88,7 +89,7 @@ def write_dataset(
         check_survey(survey, name, options.regression, options.needs_two_classes)
         scaling = None
         if survey.statistics is not None:
-            scaling = survey.statistics.scaling(options.scale, survey.n_rows)
+            scaling = survey.statistics.scaling(options.scale, survey.n_rows, survey.anchor)
         write_rows(spill, folder, survey, scaling, name, options)
     return open_dataset(destination)
 
@@ -114,6 +115,7 @@ def set_aside(
     with closing(pieces) if isinstance(pieces, Generator) else nullcontext():  # a reader has files and threads
         for rows in pieces:
             if spill is None:
+                survey.anchor = look_at_features(rows, options, name, survey.anchor)
                 spill = Spill(folder, None if rows.qid is not None else options.shuffle, expected_bytes)
             spill.add(*survey.add(rows, name))
             report(survey.n_rows)

@@ -17,9 +17,10 @@ from streamsvm.data.labels import has_number_labels, to_source_rows
 from streamsvm.data.odd_texts import advise_on_table
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied
+from streamsvm.data.rounding import round_features
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_values import is_number, is_text, read_labels, refuse_type
-from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
+from streamsvm.data.tables import Columns, TableLayout, fill_features, import_pyarrow, lay_out
 from streamsvm.data.values import Place, Vector, find_feature_fault, find_remedy
 from streamsvm.data.work_ahead import unjoined_pool, work_ahead
 from streamsvm.errors import InputError, NeedsOptionError, say_count
@@ -183,7 +184,7 @@ def _check_count(path: str, n_rows: int, told: int) -> None:
         raise InputError(f"{path}: no rows")
 
 
-def _fill_features(layout: TableLayout, batch: Any) -> npt.NDArray[np.float32]:
+def _fill_features(layout: TableLayout, batch: Any) -> npt.NDArray[np.float32 | np.float64]:
     """Return the features of a piece side by side, with nan for missing ones."""
     columns = {name: batch.column(name) for name in layout.feature_names}
     for name, column in columns.items():
@@ -194,11 +195,11 @@ def _fill_features(layout: TableLayout, batch: Any) -> npt.NDArray[np.float32]:
             gaps = [other for other, each in columns.items() if each.null_count]
             fault = f"{column.type} is not a number; {advise_on_table(texts, gaps)}"
             raise NeedsOptionError(f"{layout.where}: column {name}: {fault}")
-    return fill_float32([_read_numbers(column) for column in columns.values()])
+    return fill_features([_read_numbers(column) for column in columns.values()])
 
 
 def _read_batch(
-    batch: Any, X: npt.NDArray[np.float32], layout: TableLayout, n_before: int, numbers: bool | None
+    batch: Any, X: npt.NDArray[np.float32 | np.float64], layout: TableLayout, n_before: int, numbers: bool | None
 ) -> SourceRows:
     """Return the rows of a piece, whose features are X, after `n_before` rows. Raises InputError for a bad value."""
 
@@ -206,8 +207,8 @@ def _read_batch(
         return lambda i: f"{layout.where}: row {n_before + i + 1}, column {name}"
 
     names = layout.feature_names
-    if not are_finite(X):
-        i, k = divmod(int(np.argmin(np.isfinite(X))), X.shape[1])
+    if not are_finite(rounded := np.asarray(round_features(X, None))):
+        i, k = divmod(int(np.argmin(np.isfinite(rounded))), X.shape[1])
         value = batch.column(names[k])[i].as_py()
         fault = find_feature_fault(value)
         if remedy := find_remedy(fault):

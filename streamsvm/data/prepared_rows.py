@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ def prepare_rows(
 
     Raises InputError, which begins with the name of the rows, for values that are not values of the stored type.
     """
+    if scaling is not None and survey.anchor is not None:
+        scaling = replace(scaling, offset=scaling.offset - survey.anchor)
     X = _scale(_lay_out(rows.X, mine, survey.n_features, shape.sparse), scaling)
     if shape.dtype != "float32":
         X = _narrow(X, shape.dtype, name)

@@ -28,7 +28,7 @@ from streamsvm.data.stretches import Stretch, read_codes, read_stretch
 from streamsvm.data.survey import Survey
 from streamsvm.data.table_encoder import TableEncoder
 from streamsvm.data.writer import Shape
-from streamsvm.numeric.rows import Rows
+from streamsvm.numeric.rows import F64, Rows
 from streamsvm.numeric.scaling import FeatureStatistics, Scaling, StoredFeatures
 
 WRITERS = 4  # chunks of a task that are written at once, each of another array
@@ -58,6 +58,8 @@ class Source:
         The encoder of a table that has seen no rows, if columns are encoded.
     encoding : ScratchFile or None
         Where the encoding is, if it became known when all rows were read. Their codes are set aside then.
+    anchor : ndarray or None
+        What is subtracted from the features until they are scaled (data.rounding).
     """
 
     name: str
@@ -70,6 +72,7 @@ class Source:
     step_aside: Callable[[], None]
     encoder: TableEncoder | None = None
     encoding: ScratchFile | None = None
+    anchor: F64 | None = None
 
     @property
     def is_dense(self) -> bool:
@@ -120,7 +123,7 @@ def _read(source: Source, stretch: Stretch, number: int) -> Iterator[SourceRows]
 
 def _set_aside(source: Source, pieces: Iterator[SourceRows], name: str, n_before: int) -> SetAside:
     """Begin to set the rows of a stretch aside in segments of this name, of which the last may be on its way."""
-    survey = Survey(MOST_CLASSES, None, source.options.regression)
+    survey = Survey(MOST_CLASSES, None, source.options.regression, anchor=source.anchor)
     n_runs = 1 if source.seed is None else source.n_runs
     segments = SegmentWriter(source.scratch, name, n_runs, source.options.layout == "sparse")
     statistics, n_pieces, hashes = list[StoredFeatures](), 0, list[int]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +20,14 @@ Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_] | LabelLists
 class SourceRows:
     """Some consecutive rows of a source, whose labels are not coded and whose features are not scaled yet.
 
-    X is (rows, d), dense float32 or CSR with float32 data, sorted indices and no duplicates. If a sparse source does
-    not know d yet, d is the number of columns seen so far. encoding: how the columns of a table became the features.
-    row_names: the texts of the column that names the rows. merged: why the labels are no classes, (1,), if float64
-    does not tell one of them from its neighbours; as the target of a regression it is rounded.
+    X is (rows, d): dense float32, dense float64 if the source has more digits than float32, or CSR with float32 data,
+    sorted indices and no duplicates. If a sparse source does not know d yet, d is the number of columns seen so far.
+    encoding: how the columns of a table became the features. row_names: the texts of the column that names the rows.
+    merged: why the labels are no classes, (1,), if float64 does not tell one of them from its neighbours; as the target
+    of a regression it is rounded.
     """
 
-    X: npt.NDArray[np.float32] | csr_array
+    X: npt.NDArray[Any] | csr_array
     labels: Labels | None = None
     qid: npt.NDArray[np.int64] | None = None
     sample_weight: npt.NDArray[np.float64] | None = None

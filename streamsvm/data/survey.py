@@ -11,13 +11,14 @@ import numpy.typing as npt
 
 from streamsvm.data.checks import check_targets
 from streamsvm.data.label_lists import LabelLists
+from streamsvm.data.rounding import round_features
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import as_matrix
 from streamsvm.data.values import parse_number, show_text
 from streamsvm.errors import InputError, NeedsOptionError
 from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.nonzeros import count_nonzeros
-from streamsvm.numeric.rows import CsrRows, Matrix
+from streamsvm.numeric.rows import F64, CsrRows, Matrix
 from streamsvm.numeric.scaling import FeatureStatistics
 
 LOGGER = logging.getLogger("streamsvm")
@@ -28,7 +29,8 @@ MANY_CLASSES, FEW_ROWS = 100, 10  # more classes, of fewer rows each, are rather
 class Survey:
     """What the first read finds out about the rows. n_items counts stored values, which are non-zeros in dense rows.
 
-    regression: whether labels are numbers to be predicted, which are kept as they are, and not classes.
+    regression: whether labels are numbers to be predicted, which are kept as they are, and not classes. anchor (d,):
+    what is subtracted from the features (data.rounding), and so is missing in the statistics; None is 0.
     """
 
     most_classes: int
@@ -43,10 +45,11 @@ class Survey:
     texts: dict[str, int] = field(default_factory=dict)
     feature_names: tuple[str, ...] | None = None
     encoding: Encoding | None = None
+    anchor: F64 | None = None
 
     def add(self, rows: SourceRows, name: str) -> tuple[Matrix, dict[str, Any]]:
         """Take note of rows, and return their features and vectors as they are to be set aside."""
-        X = as_matrix(rows.X)
+        X, raw = round_features(as_matrix(rows.X), self.anchor), as_matrix(rows.X)
         vectors: dict[str, Any] = {
             n: v for n in ("sample_weight", "qid", "groups") if (v := getattr(rows, n)) is not None
         }
@@ -72,7 +75,7 @@ class Survey:
         self.n_rows += rows.n_rows
         self.n_features = max(self.n_features, X.shape[1])
         self.feature_names, self.encoding = rows.feature_names, rows.encoding
-        self._count_items(X)
+        self._count_items(X, raw)
         self._check_labels(name)
         return X, vectors
 
@@ -112,7 +115,7 @@ class Survey:
         numbers = [self.texts.setdefault(text, len(self.texts)) for text in values.tolist()]
         return np.asarray(numbers, np.float64)[codes]
 
-    def _count_items(self, X: Matrix) -> None:
+    def _count_items(self, X: Matrix, raw: Any) -> None:
         if isinstance(X, CsrRows):
             self.n_items += len(X.data)
             self.longest_row = max(self.longest_row, int(np.diff(X.indptr).max(initial=0)))
@@ -120,7 +123,8 @@ class Survey:
                 self.statistics.grow(self.n_features)
                 self.statistics.add_values(X.indices, X.data.astype(np.float64))
             return
-        n_items, longest = count_nonzeros(np.require(X, requirements=("C", "W")))
+        stored = X if self.anchor is None else round_features(raw, None)
+        n_items, longest = count_nonzeros(np.require(stored, requirements=("C", "W")))
         self.n_items += n_items
         self.longest_row = max(self.longest_row, longest)
         if self.statistics:

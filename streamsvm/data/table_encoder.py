@@ -30,7 +30,7 @@ from streamsvm.data.tables import AUTO, Columns, TableLayout, find_column, list_
 from streamsvm.data.values import FOR_MISSING, Place, show_text
 from streamsvm.errors import InputError, NeedsOptionError, say_count
 from streamsvm.numeric.encoding import MOST_CATEGORIES, UNKNOWN, Column, Encoding
-from streamsvm.numeric.rows import F32, F64, I64
+from streamsvm.numeric.rows import F64, I64
 
 LOGGER = logging.getLogger("streamsvm")
 SEED = 0  # of the hash
@@ -43,7 +43,7 @@ FirstRows = Sequence[tuple[Sequence[Any], Places]]  # pieces of the columns of t
 class Codes(NamedTuple):
     """The codes of some rows, (rows, columns); of a column that is one_hot they are numbers of its own `texts`."""
 
-    X: F32
+    X: F64
     texts: dict[int, list[str]]
 
 
@@ -169,7 +169,7 @@ class TableEncoder:
 
     def read(self, arrays: Sequence[Any], places: Places) -> Codes:
         """Return the codes of some rows. Several threads may read at once. Raises InputError for a bad value."""
-        X = np.empty((len(arrays[0]), len(arrays)), np.float32)
+        X = np.empty((len(arrays[0]), len(arrays)))
         texts, encoding = dict[int, list[str]](), self.asked.encoding
         if not len(X):  # perhaps before the first rows
             return Codes(X, texts)
@@ -202,13 +202,13 @@ class TableEncoder:
         """The seed of the hash."""
         return SEED if self.asked.encoding is None else self.asked.encoding.seed
 
-    def take_note(self, codes: Codes) -> F32:
+    def take_note(self, codes: Codes) -> F64:
         """Return codes whose categories have their numbers among all, and take note of them. In the order of rows."""
         X = codes.X
         if not len(X):
             return X
         missing = np.isnan(X)
-        sums = np.where(missing, 0.0, X.astype(np.float64)).sum(axis=0)
+        sums = np.where(missing, 0.0, X.astype(np.float32).astype(np.float64)).sum(axis=0)
         texts = {k: [text for text in each if text not in self.known[k]] for k, each in codes.texts.items()}
         piece = PieceStatistics(len(X), missing.sum(axis=0), sums, texts)
         if self.pieces is not None:

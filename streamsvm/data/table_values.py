@@ -16,6 +16,7 @@ from streamsvm.data.folders import INTEGER
 from streamsvm.data.odd_texts import explain_text, refuse_labels
 from streamsvm.data.tables import TableLayout, import_pyarrow
 from streamsvm.data.values import (
+    FLOAT32_OVERFLOW,
     TARGET,
     TEXT,
     Place,
@@ -23,13 +24,12 @@ from streamsvm.data.values import (
     find_feature_fault,
     missing_words,
     parse_number,
-    round_to_float32,
     show_text,
 )
 from streamsvm.errors import InputError, NeedsOptionError
 from streamsvm.numeric.encoding import MOST_CHARACTERS
 from streamsvm.numeric.murmur_hash import hash_texts
-from streamsvm.numeric.rows import F32
+from streamsvm.numeric.rows import F32, F64
 
 OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
@@ -147,7 +147,7 @@ def has_gaps(column: Any, kind: str) -> bool:
     return bool(known.null_count)
 
 
-def read_numbers(column: Any, place: Place, decimal: str | None, remedy: str) -> F32:
+def read_numbers(column: Any, place: Place, decimal: str | None, remedy: str) -> F64:
     """Return a column of numbers, nan where they are missing. Raises InputError for other values.
 
     decimal: see Columns. remedy: what to do about other values.
@@ -163,15 +163,15 @@ def read_numbers(column: Any, place: Place, decimal: str | None, remedy: str) ->
         values = _to_numpy(column.cast("float64", safe=False))
     else:
         raise NeedsOptionError(f"{place(0)}: a date; {remedy}")
-    found = round_to_float32(values)
-    infinite = np.isinf(found)
-    if infinite.any():
-        first = int(np.argmax(infinite))
-        raise InputError(f"{place(first)}: {find_feature_fault(float(values[first]))}")
+    found: F64 = np.asarray(values, np.float64)
+    beyond = np.abs(found) >= FLOAT32_OVERFLOW
+    if beyond.any():
+        first = int(np.argmax(beyond))
+        raise InputError(f"{place(first)}: {find_feature_fault(float(found[first]))}")
     return found
 
 
-def read_dates(column: Any, place: Place, remedy: str) -> F32:
+def read_dates(column: Any, place: Place, remedy: str) -> F64:
     """Return the days from 1970-01-01 to each date, nan where it is missing. Raises InputError for other values.
 
     remedy: what to do about other values.
@@ -187,7 +187,7 @@ def read_dates(column: Any, place: Place, remedy: str) -> F32:
         raise NeedsOptionError(
             f"{place(bad)}: not a date such as 2024-12-31 or 2024-12-31T23:59:59: {shown!r}; {remedy}"
         )
-    return round_to_float32(values)
+    return values
 
 
 def read_words(column: Any, place: Place) -> Words:

@@ -308,16 +308,15 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(map(show_text, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def fill_float32(columns: Sequence[Vector]) -> npt.NDArray[np.float32]:
-    """Return the columns side by side, (rows, columns). Values that overflow become infinite.
+def fill_features(columns: Sequence[Vector]) -> npt.NDArray[np.float32 | np.float64]:
+    """Return the columns side by side, (rows, columns), in float32 unless a column has more digits.
 
     Some rows are filled at a time, since each column writes to all their lines of the cache, which stay there then.
     """
     n_rows, n_columns = len(columns[0]), len(columns)
-    X = np.empty((n_rows, n_columns), np.float32)
+    X = np.empty((n_rows, n_columns), np.result_type(np.float32, *{column.dtype for column in columns}))
     step = max(LEAST_FILLED_ROWS, FILLED_BYTES // (4 * n_columns))
-    with np.errstate(over="ignore", under="ignore"):
-        for at in range(0, n_rows, step):
-            for j, column in enumerate(columns):
-                X[at : at + step, j] = column[at : at + step]
+    for at in range(0, n_rows, step):
+        for j, column in enumerate(columns):
+            X[at : at + step, j] = column[at : at + step]
     return X

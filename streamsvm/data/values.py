@@ -49,9 +49,9 @@ LEAST_WEIGHT = float(np.finfo(np.float64).tiny)
 TOO_SMALL = f"below {LEAST_WEIGHT:.1e}, too small to compute with: make it larger, or 0, which leaves its row out"
 FIRST_MERGED = 2.0**53  # from here on, several whole numbers become one float64
 FOR_ID = ": give integers or texts"
+FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least float64 that rounds to an infinite float32
 LEAST_GROUP = -(2**62)  # groups that are texts have smaller numbers
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
-_FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least float64 that rounds to an infinite float32
 
 
 def round_to_float32(values: Any) -> npt.NDArray[np.float32]:
@@ -93,7 +93,7 @@ def find_feature_fault(value: Any) -> str:
         return "nan"
     if math.isinf(number):
         return "infinite"
-    return f"overflows float32: {number!r}" if abs(number) >= _FLOAT32_OVERFLOW else ""
+    return f"overflows float32: {number!r}" if abs(number) >= FLOAT32_OVERFLOW else ""
 
 
 def find_remedy(fault: str) -> str:

@@ -320,6 +320,7 @@ def _decide(model: Model, X: Any) -> F64:
     is_exact = isinstance(model, KernelModel) and (
         model.is_of_known_values or type_of(model.support_vectors) == np.float64
     )
+    is_exact = is_exact or (model.row_scaling is not None and not is_sparse(X) and X.dtype == np.float64)
     dtype = np.float64 if is_exact else np.float32
     source = ArrayDataset(csr_array(X) if is_sparse(X) else np.asarray(X), None, None, dtype=dtype)
     none = np.empty((0, *model.score_shape))

@@ -32,11 +32,11 @@ __all__ = [
     "Finder",
     "check_fit",
     "choose_ball_settings",
-    "counts_additions",
     "find_ball",
     "join_weights",
     "make_fit",
     "pack_ball",
+    "read_about",
     "set_up_update",
     "start_fit",
     "unpack_ball",
@@ -185,7 +185,7 @@ def pack_ball(ball: Ball, settings: OneRead, fingerprint: str) -> dict[str, Any]
 
 def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
     """Return a ball and what is told of it, its SHA-256 too. ValueError or KeyError for what is not of `pack_ball`."""
-    found, about = dict(arrays), _read_about(arrays)
+    found, about = dict(arrays), read_about(arrays)
     del found["about"]
     if about.get("format") != FORMAT:
         raise ValueError("it has another format")
@@ -200,12 +200,8 @@ def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
     return ball, {**about, "sha256": sha256}
 
 
-def counts_additions(arrays: Mapping[str, Any]) -> bool:
-    """Return whether a ball records all additions to its sums, which bound their rounding; those of format 1 do not."""
-    return bool(_read_about(arrays).get("format") != 1)
-
-
-def _read_about(arrays: Mapping[str, Any]) -> dict[str, Any]:
+def read_about(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is told of a ball, which is not checked."""
     about = json.loads(str(arrays["about"]))
     if not isinstance(about, dict):
         raise ValueError("it has another format")

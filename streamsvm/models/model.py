@@ -61,8 +61,11 @@ class LinearModel(SavedModel):
         """Return a function that computes f for rows like the training rows, without a map."""
         known = min(n_features, self.n_trained) if sparse else n_features
         w, b = self.weights(known, scaling, sparse)
+        rescale = make_rescaling(n_features, scaling, sparse, self.n_trained, self.scaling)
 
         def score(X: Matrix) -> F64:
+            if self.scaling is not None and not isinstance(X, CsrRows) and X.dtype == np.float64:
+                return self._score_rows(self.n_trained, self.scaling, False)(rescale(X))
             rows = keep_features(X, known) if isinstance(X, CsrRows) else X
             return compute_scores(rows, w) + b if w.ndim > 1 else compute_scores(rows, w[None, :])[:, 0] + b
 

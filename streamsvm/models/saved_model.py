@@ -75,6 +75,11 @@ class SavedModel(Shown, ABC):
         return None if about is None else read_encoding(about)
 
     @property
+    def row_scaling(self) -> Scaling | None:
+        """The scaling of raw rows, before any map, or None."""
+        return self.scaling if self.features is None else self.features.scaling
+
+    @property
     def score_shape(self) -> tuple[int, ...]:
         """The shape of the scores of a row: () for one score, or (K,)."""
         n_scores = self.problem.count_scores(len(self.classes))
@@ -114,7 +119,10 @@ class SavedModel(Shown, ABC):
         """Return the contents of the model's file by name."""
 
     def decide(self, X: Matrix, scaling: Scaling | None = None) -> F64:
-        """Return f(x) for rows in memory, (n,) float64, or (n, K) for K > 2 classes."""
+        """Return f(x) for rows in memory, (n,) float64, or (n, K) for K > 2 classes.
+
+        Raw float64 rows are scaled before they are rounded to float32, as the training rows were.
+        """
         return self.scorer(X.shape[1], scaling, isinstance(X, CsrRows))(X)
 
     def to_bytes(self) -> bytes:

@@ -18,6 +18,7 @@ from streamsvm.data.formats import find_format, guess_format, has_known_ending
 from streamsvm.data.label_lists import LabelLists
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import open_files, open_frame
+from streamsvm.data.rounding import round_features
 from streamsvm.data.source import RowSource
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import is_folder_of_files, list_files
@@ -144,7 +145,7 @@ def _score_file(
     def score_piece(piece: tuple[Matrix, SourceRows]) -> Scored:
         X, rows = piece
         try:
-            scores = model.decide(X)
+            scores = model.decide(as_rows(model, X))
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         labels: Any = rows.labels
@@ -200,6 +201,11 @@ def _check_pieces(
         yield X, rows
 
 
+def as_rows(model: Model, X: Matrix) -> Matrix:
+    """Return raw rows in float32, unless the model scales them first."""
+    return X if model.row_scaling is not None else round_features(X, None)
+
+
 def score_frame(model: Model, frame: Any) -> Iterator[Scored]:
     """Yield the scores of the rows of a frame, whose columns are encoded as those of the training rows."""
     encoding = model.encoding
@@ -208,4 +214,4 @@ def score_frame(model: Model, frame: Any) -> Iterator[Scored]:
     for rows in open_frame(frame, {}, columns):
         X = as_matrix(rows.X)
         compile_scores(model, isinstance(X, CsrRows))
-        yield Scored(model.decide(X))
+        yield Scored(model.decide(as_rows(model, X)))

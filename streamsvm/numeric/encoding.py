@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.numeric.canonical import make_canonical_rows
-from streamsvm.numeric.rows import F32, CsrRows, Matrix
+from streamsvm.numeric.rows import F64, CsrRows, Matrix
 
 KINDS = ("number", "date", "one_hot", "hash")
 MISSING = ("mean", "zero", "indicator")
@@ -121,22 +121,23 @@ class Encoding:
         """Whether most features are zero as a rule, so that rows are encoded as sparse rows."""
         return any(column.kind in ("one_hot", "hash") for column in self.columns)
 
-    def encode(self, codes: F32) -> Matrix:
+    def encode(self, codes: F64) -> Matrix:
         """Return the features of rows, (rows, n_features), given the codes of their columns, (rows, columns)."""
         places, values = (np.stack(parts, axis=1) for parts in zip(*self._list_items(codes), strict=True))
         if not self.is_sparse:
-            return np.ascontiguousarray(values, np.float32)
+            return np.ascontiguousarray(values)
+        values = values.astype(np.float32)
         kept = values != 0
         indptr = np.concatenate(([0], np.cumsum(kept.sum(axis=1)))).astype(np.int64)
-        rows = CsrRows(values[kept].astype(np.float32), places[kept].astype(np.int32), indptr, self.n_features)
+        rows = CsrRows(values[kept], places[kept].astype(np.int32), indptr, self.n_features)
         return rows if self.bits is None else make_canonical_rows(rows)
 
-    def _list_items(self, codes: F32) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+    def _list_items(self, codes: F64) -> Iterator[tuple[npt.NDArray[np.int64], F64]]:
         """Yield the places and values of some features of all rows, of which each row has one that may not be 0."""
         first, none = 0, np.zeros(len(codes), np.int64)
         for column, own in zip(self.columns, codes.T, strict=True):
             missing = np.isnan(own)
-            known = np.where(missing, np.float32(column.fill if column.kind in ("number", "date") else UNKNOWN), own)
+            known = np.where(missing, column.fill if column.kind in ("number", "date") else UNKNOWN, own)
             if column.kind == "one_hot":
                 yield first + np.maximum(known, 0).astype(np.int64), (known >= 0).astype(np.float32)
             elif column.kind == "hash":

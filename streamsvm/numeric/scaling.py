@@ -105,8 +105,11 @@ class FeatureStatistics:
         for mine, its in ((self.total, more.total), (self.squares, more.squares), (self.stored, more.stored)):
             mine[at] += its
 
-    def scaling(self, kind: str, n_rows: int) -> Scaling:
-        """Return the scaling of a kind for `n_rows` rows. A constant feature keeps the factor 1."""
+    def scaling(self, kind: str, n_rows: int, anchor: F64 | None = None) -> Scaling:
+        """Return the scaling of a kind for `n_rows` rows. A constant feature keeps the factor 1.
+
+        anchor (d,): what was subtracted from the features of dense rows before.
+        """
         some_zero = self.stored < n_rows
         low, high = (
             np.where(some_zero, np.minimum(self.low, 0.0), self.low),
@@ -123,6 +126,8 @@ class FeatureStatistics:
             spread = np.sqrt(np.maximum(variance, 0.0))
         else:
             raise InputError(f"scale {kind!r}: choose from {', '.join(KINDS)}")
+        if anchor is not None:
+            low, high, offset = low + anchor, high + anchor, offset + anchor
         negligible = spread <= 1e-12 * np.maximum(np.abs(low), np.abs(high))
         return Scaling(kind, offset, np.where(negligible, 1.0, 1.0 / np.where(negligible, 1.0, spread)))
 

@@ -24,6 +24,7 @@ from streamsvm.data.column_roles import encode_as
 from streamsvm.data.compilation import compile_ingest
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.destination import new_folder, remove_unfinished
+from streamsvm.data.encoded_rows import encode_features
 from streamsvm.data.folders import find_folders
 from streamsvm.data.formats import guess_format
 from streamsvm.data.ingest import MOST_CLASSES, Report, join_names
@@ -32,6 +33,7 @@ from streamsvm.data.object_file import AHEAD_BYTES
 from streamsvm.data.object_writer import PUT_BYTES
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.readers import guess_bytes, open_codes, open_files
+from streamsvm.data.rounding import look_at_features
 from streamsvm.data.segments import refuse_equal_hashes
 from streamsvm.data.shared_ingest import Source, set_stretch_aside
 from streamsvm.data.shared_runs import Inventory
@@ -121,7 +123,8 @@ def ingest_on_workers(
     kind, encoded = _require_readable(paths, name, destination, columns, options, file_format)
     if not is_remote(destination):
         refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
-    first, encoder = _read_first(paths, kind, columns, encoded)
+    piece, encoder = _read_first(paths, kind, columns, encoded)
+    first = _take_row(piece)
     seed = None if first.qid is not None else options.shuffle
     chunk_bytes = max(LARGEST_CHUNK_BYTES, options.chunk_bytes or 0)
     scaled = 0 if columns.hash_bits is None or options.scale == "none" else SCALED_BYTES << columns.hash_bits
@@ -145,7 +148,11 @@ def ingest_on_workers(
         source = Source(name, kind, first, options, seed, n_runs, scratch, step_aside, encoder)
         stretches = _cut(client, paths, kind, columns, encoded)
         source, encoding = find_encoding(client, source, stretches, paths)
-        survey = Survey(MOST_CLASSES, FeatureStatistics.start(), options.regression)
+        if encoding is not None:
+            piece = replace(piece, X=encode_features(piece.X, encoding), feature_names=encoding.feature_names)  # type: ignore[arg-type]
+        source = replace(source, anchor=look_at_features(piece, options, name))
+        del piece
+        survey = Survey(MOST_CLASSES, FeatureStatistics.start(), options.regression, anchor=source.anchor)
         inventory = _set_aside(client, source, stretches, survey, report)
         note_encoding(survey, encoding)
         check_survey(survey, name, options.regression, options.needs_two_classes)
@@ -197,7 +204,7 @@ def _require_readable(
 
 
 def _read_first(paths: list[str], kind: str, columns: Columns, encoded: bool) -> tuple[SourceRows, TableEncoder | None]:
-    """Return the first row of all, and the encoder of a table, which its first rows have settled.
+    """Return the first piece of all, and the encoder of a table, which its first rows have settled.
 
     Raises InputError for what is wrong with the first rows.
     """
@@ -205,9 +212,14 @@ def _read_first(paths: list[str], kind: str, columns: Columns, encoded: bool) ->
     assert isinstance(pieces, Iterator)
     with closing(pieces):  # type: ignore[type-var]
         rows = next(pieces)
+    return rows, None if encoder is None else encoder.start_anew()
+
+
+def _take_row(rows: SourceRows) -> SourceRows:
+    """Return the first row of a piece."""
     vectors = {each: getattr(rows, each) for each in ("labels", "qid", "sample_weight", "groups")}
     first = replace(rows, X=rows.X[:1], **{each: v if v is None else v[:1] for each, v in vectors.items()})
-    return replace(first, row_names=None), None if encoder is None else encoder.start_anew()
+    return replace(first, row_names=None)
 
 
 def _cut(client: Client, paths: list[str], kind: str, columns: Columns, encoded: bool) -> list[Stretch]:

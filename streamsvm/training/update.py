@@ -31,10 +31,10 @@ from streamsvm.methods.balls import (
     Finder,
     check_fit,
     choose_ball_settings,
-    counts_additions,
     find_ball,
     make_fit,
     pack_ball,
+    read_about,
     set_up_update,
     unpack_ball,
 )
@@ -201,7 +201,7 @@ def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> _Kept |
         raise MemoryBudgetError(f"{path} is larger than the memory that is left")
     arrays = unpack_arrays(path)
     with _naming(path):
-        if not counts_additions(arrays):
+        if read_about(arrays).get("format") == 1:
             LOGGER.warning(ALL_ROWS.format(f"{path} does not record what bounds the rounding of its sums"))
             return None
         ball, about = unpack_ball(arrays)

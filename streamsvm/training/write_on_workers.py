@@ -88,7 +88,7 @@ def write_on_workers(
     scaling = None
     if options.scale != "none":
         assert survey.statistics is not None
-        scaling = survey.statistics.scaling(options.scale, survey.n_rows)
+        scaling = survey.statistics.scaling(options.scale, survey.n_rows, survey.anchor)
     shape, fields = find_shape(survey, source.is_dense, scaling, name, options)
     runs = _list_runs(client, source, inventory)
     writer = DatasetWriter(place, shape, fields, options.chunk_bytes, options.codec, shard_bytes=options.shard_bytes)

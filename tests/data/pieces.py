@@ -17,14 +17,14 @@ NUMBERS = np.array([[0, 1, 2], [3, 0, 1], [1, 1, 0], [0, 0, 5]])
 
 
 def together(pieces: Iterator[SourceRows]) -> dict[str, Any]:
-    """All pieces of a source; X as one dense array."""
+    """All pieces of a source; X as one dense array of float32, as ingest rounds it."""
     read = list(pieces)
     for rows in read:
-        assert rows.X.dtype == np.float32
+        assert rows.X.dtype in ((np.float32, np.float64) if isinstance(rows.X, np.ndarray) else (np.float32,))
         assert rows.n_rows > 0
         assert rows.X.flags.c_contiguous if isinstance(rows.X, np.ndarray) else rows.X.has_canonical_format
         assert rows.feature_names == read[0].feature_names
-    dense = [rows.X if isinstance(rows.X, np.ndarray) else rows.X.toarray() for rows in read]
+    dense = [rows.X.astype(np.float32) if isinstance(rows.X, np.ndarray) else rows.X.toarray() for rows in read]
     whole: dict[str, Any] = {"X": np.concatenate(dense), "pieces": len(read), "names": read[0].feature_names}
     for role in ("labels", "qid", "sample_weight"):
         parts = [getattr(rows, role) for rows in read]

@@ -60,7 +60,7 @@ def test_it_reads_what_python_reads(rows: list[tuple[str, str, str]], end: str) 
         assert parsed is None
         return
     assert parsed is not None
-    np.testing.assert_array_equal(parsed.X[:, 0].view(np.uint32), numbers.view(np.uint32))
+    np.testing.assert_array_equal(parsed.X[:, 0].astype(np.float32).view(np.uint32), numbers.view(np.uint32))
     assert words_of(parsed) == [[row[1] for row in rows], [row[2] for row in rows]]
 
 
@@ -74,7 +74,7 @@ def test_numbers_beside_the_middle_of_two_float32(exponent: int) -> None:
     for show in (repr, "{:.17e}".format, "{:.25e}".format):
         parsed = parse("".join(f"{show(number)},\n" for number in numbers.tolist()))
         assert parsed is not None
-        np.testing.assert_array_equal(parsed.X[:, 0], round_to_float32(numbers.tolist()))
+        np.testing.assert_array_equal(parsed.X[:, 0].astype(np.float32), round_to_float32(numbers.tolist()))
 
 
 def test_a_block_full_of_such_numbers_is_left_to_python() -> None:

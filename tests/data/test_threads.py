@@ -148,7 +148,7 @@ def test_parquet_rounds_as_float64_does(kind: str, missing: bool, tmp_path: Path
             list(reading)
         return
     (rows,) = reading
-    np.testing.assert_array_equal(rows.X[:, 0], values.astype(np.float64).astype(np.float32))
+    np.testing.assert_array_equal(rows.X[:, 0].astype(np.float32), values.astype(np.float64).astype(np.float32))
 
 
 @pytest.mark.covering(1)

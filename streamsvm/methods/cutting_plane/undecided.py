@@ -56,8 +56,8 @@ def take_frozen(state: State, totals: NearTotals) -> State:
     """Return the state with the sums over the frozen rows, which the pass that sets rows aside has found."""
     radius = state.apart_radius if totals.n_apart else 0.0
     share = min(1.0, totals.find_densest())
-    frozen = totals.frozen
-    return replace(state, apart_radius=radius, frozen=frozen.vectors, frozen_cost=frozen.offsets, apart_share=share)
+    frozen, cost = totals.frozen.vectors, totals.frozen.offsets
+    return replace(state, apart_radius=radius, frozen=frozen, frozen_cost=cost, apart_share=share)
 
 
 def _make_subset(settings: OneRead, state: State) -> Subset:
