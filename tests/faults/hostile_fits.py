@@ -200,7 +200,8 @@ def fit_in_child(todo: list[tuple[str, int]]) -> Iterator[list[dict[str, Any]]]:
                     child.send_signal(signal.SIGABRT)  # its traceback tells where it hangs
                     status = child.wait()
                     errors.seek(0)
-                    said = f"exit status {status} {errors.read().decode(errors='replace')[-1500:]}"
+                    written = errors.read().decode(errors="replace").partition("Extension modules")[0]
+                    said = f"exit status {status} {written[-1500:]}"
                     fault = "died" if ready else "hang"
                     yield [{"loss": loss, "seed": seed, "status": "none", "faults": [fault], "said": said}]
                     return
