@@ -17,6 +17,7 @@ from tests.faults import hostile_fits
 from tests.faults.hostile_fits import Fit, judge, run_campaign, run_case
 from tests.faults.hostile_problems import FAMILIES, draw
 
+SEEDS = {"histograms": 0}  # of the others it is 2, with which histograms take many seconds
 SLOW = ("kernel Crammer-Singer",)  # some fits take many seconds
 
 
@@ -24,7 +25,7 @@ SLOW = ("kernel Crammer-Singer",)  # some fits take many seconds
 @pytest.mark.parametrize("loss", [loss for loss in FAMILIES if loss not in SLOW])
 def test_fits_are_as_they_say(loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(few_ranks, "HELD_ROWS", few_ranks.HELD_ROWS)  # which is put back after the test
-    fits = run_case(draw(loss, 2), tmp_path)
+    fits = run_case(draw(loss, SEEDS.get(loss, 2)), tmp_path)
     assert not [(fit.layout, fit.faults, fit.said) for fit in fits if fit.faults]
     assert [fit.status for fit in fits if fit.status != "refused"]
 
