@@ -144,7 +144,7 @@ def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
 def _refuse_objects(arrays: Mapping[str, Any]) -> None:
     """Raise InputError for an array that only pickle could write, or that `unpack_arrays` does not read."""
     for name, values in arrays.items():
-        if (dtype := np.asarray(values).dtype).kind not in "biufSU":
+        if (dtype := np.asarray(values).dtype).hasobject or dtype.kind in "cmM":
             raise InputError(f"{name} holds values of the type {dtype}, which no file of streamsvm has")
 
 

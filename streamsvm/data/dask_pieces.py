@@ -68,7 +68,9 @@ def count_partitions(values: Any) -> int:
 
 
 def have_same_partitions(left: Any, right: Any) -> bool:
-    """Return whether two collections have equally many partitions, of the same lengths where both are known."""
+    """Return whether both are arrays or both frames, with equally many partitions, of the same lengths if known."""
+    if hasattr(left, "chunks") != hasattr(right, "chunks"):
+        return False  # Dask would turn frames into graphs that it cannot optimise
     lengths = [getattr(values, "chunks", [[math.nan] * count_partitions(values)])[0] for values in (left, right)]
     if len(lengths[0]) != len(lengths[1]):
         return False

@@ -166,6 +166,8 @@ def name_classes(classes: Vector, place: Place) -> Vector:
     labels = to_labels(classes, place, None)
     if (merged := find_merged(labels, classes, place)) is not None:
         raise InputError(str(merged[0]))
+    if len(np.unique(np.asarray(labels))) < len(classes):
+        raise InputError(f"{place(0)}: some of the labels are one and the same as float64{FOR_TYPE}")
     return np.asarray(labels)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Pins
 from streamsvm.engines.row_states import KeptStates
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, IntegrityError, ReadError
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -52,7 +52,10 @@ class Terms:
 def require_data(source: RowSource | None, worker: Worker) -> None:
     """Raise InputError, with the name of the worker, if this worker cannot open the dataset of a source."""
     try:
-        _ = source and source.fingerprint
+        if source is not None:
+            _ = source.fingerprint
+    except (IntegrityError, ReadError):  # their messages name the cause
+        raise
     except (InputError, OSError) as error:
         raise InputError(f"worker {worker.address}: {error}{EVERY_WORKER}") from error
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,21 @@ if TYPE_CHECKING:
 
 MOST_THREADS = 1 << 16
 STORED_PIECE_BYTES = 8 << 20  # of rows of Zarr and HDF5 that are scored at a time
+
+
+T = TypeVar("T")
+
+
+@dataclass_transform()
+def with_parameters(estimator: type[T]) -> type[T]:
+    """Let the fields of a class be the parameters of its estimators, as those of a dataclass are.
+
+    Dask tells dataclasses from each other by their fields alone, and copies them by these. Two fitted estimators with
+    the same parameters would be one to it. So the marks of a dataclass are taken off.
+    """
+    made = dataclass(eq=False, repr=False)(estimator)
+    del made.__dataclass_fields__, made.__dataclass_params__  # type: ignore[attr-defined]
+    return made
 
 
 class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from streamsvm.errors import InputError
+from streamsvm.estimators.base import with_parameters
 from streamsvm.estimators.budgeted_base import BudgetedSVM
 from streamsvm.estimators.inputs import check_chunk
 from streamsvm.estimators.kernel_base import KernelSVC
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class BudgetedSVC(BudgetedSVM, KernelSVC):
     """Kernel classifier with at most `budget` support vectors a class, trained on a shuffled stream of the rows.
 

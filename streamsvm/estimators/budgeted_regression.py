@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from streamsvm.estimators.base import with_parameters
 from streamsvm.estimators.budgeted_base import BudgetedSVM
 from streamsvm.estimators.inputs import check_target_chunk
 from streamsvm.estimators.regression import BaseSVR
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class BudgetedSVR(BudgetedSVM, BaseSVR):
     """Kernel regression with at most `budget` support vectors, trained on a shuffled stream of the rows.
 

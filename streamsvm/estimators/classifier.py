@@ -18,11 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.data.pieces import refuse_unsuitable, to_numpy
 from streamsvm.estimators.base import BaseSVM, show_as
 from streamsvm.estimators.inputs import is_dataset, refuse_columns
-from streamsvm.models.evaluate import evaluate, score_weighted_rows
+from streamsvm.models.evaluate import evaluate, judge_weighted_rows
 from streamsvm.models.model import Model
 from streamsvm.models.probabilities import find_probabilities, has_probabilities
 from streamsvm.numeric.rows import F64
 from streamsvm.problems.classification import choose, choose_labels
+from streamsvm.problems.problem import Scored
 
 
 def _asks_for_probabilities(estimator: Any) -> bool:
@@ -146,10 +147,8 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
             check_is_fitted(self)
             refuse_columns(sample_weight)
             sets = self.model_.problem.has_label_sets
-            if weighted := score_weighted_rows(self._find_model(), X):
-                rows, weights = weighted
-                right = (choose_labels(rows.scores) == rows.truth).all(1) if sets else choose(rows.scores) == rows.truth
-                return float(np.average(right, weights=weights))
+            if judged := judge_weighted_rows(self._find_model(), X, _judge_sets if sets else _judge):
+                return float(np.average(judged[0], weights=judged[1]))
             found = evaluate(self._find_model(), X)
             return float(found["subset_accuracy" if sets else "accuracy"])
         refuse_unsuitable(y=y, sample_weight=sample_weight)
@@ -164,6 +163,14 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = self.takes_label_sets
         return tags
+
+
+def _judge(part: Scored) -> Any:
+    return choose(part.scores) == part.truth
+
+
+def _judge_sets(part: Scored) -> Any:
+    return (choose_labels(part.scores) == part.truth).all(axis=1)
 
 
 def _name_classes(classes: npt.NDArray[Any], choose_codes: Callable[[F64], Any], scores: F64) -> Any:

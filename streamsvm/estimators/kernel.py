@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.errors import InputError
+from streamsvm.estimators.base import with_parameters
 from streamsvm.estimators.kernel_base import KernelSVC
 from streamsvm.estimators.libsvm_like import LibsvmLike
 from streamsvm.estimators.low_rank import train_on_features
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class SVC(LibsvmLike, KernelSVC):
     """Kernel support-vector classifier with a certificate, on data of any size.
 

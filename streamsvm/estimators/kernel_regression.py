@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamsvm.estimators.base import with_parameters
 from streamsvm.estimators.libsvm_like import LibsvmLike
 from streamsvm.estimators.regression import BaseSVR
 from streamsvm.problems.regression import REGRESS
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class SVR(LibsvmLike, BaseSVR):
     """Support-vector regression with kernels and with a certificate, on data of any size.
 

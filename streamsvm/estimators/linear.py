@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamsvm.data.source import RowSource
+from streamsvm.estimators.base import with_parameters
 from streamsvm.estimators.classifier import BaseSVC
 from streamsvm.estimators.linear_base import BaseLinear
 from streamsvm.methods.set_up import set_up
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class LinearSVC(BaseLinear, BaseSVC):
     """Linear support-vector classifier with a certificate, on data of any size.
 

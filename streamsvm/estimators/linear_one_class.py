@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamsvm.estimators.base import with_parameters
 from streamsvm.estimators.linear_base import BaseLinear
 from streamsvm.estimators.one_class import BaseOneClass
 from streamsvm.problems.one_class import ONE_CLASS
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class LinearOneClassSVM(BaseLinear, BaseOneClass):
     """Linear one-class support-vector machine with a certificate, on data of any size.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import expit, log_expit
 
+from streamsvm.estimators.base import with_parameters
 from streamsvm.estimators.classifier import BaseSVC, find_logs
 from streamsvm.estimators.linear_base import BaseLinear
 from streamsvm.models.model import Model
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 Find = Callable[[Any], Any]
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class LogisticRegression(BaseLinear, BaseSVC):
     """Logistic regression with a certificate, on data of any size.
 

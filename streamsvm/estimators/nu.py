@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamsvm.estimators.base import with_parameters
 from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.libsvm_like import LibsvmLike
 from streamsvm.estimators.regression import BaseSVR
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+@with_parameters
 class NuSVC(SVC):
     """Kernel support-vector classifier with a share of support vectors and a certificate, on data of any size.
 
@@ -76,62 +78,36 @@ class NuSVC(SVC):
     solver = "smo"
     inner = None
 
-    def __init__(
-        self,
-        nu: float = 0.5,
-        *,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        selection: str = "second-order",
-        working_rows: int | None = None,
-        tol: float = 1e-3,
-        class_weight: ClassWeight = None,
-        memory: str | int | None = None,
-        resident_rows: int | str | None = None,
-        n_jobs: int | None = None,
-        client: Client | str | None = None,
-        checkpoint: str | Path | None = None,
-        max_passes: int | None = None,
-        max_seconds: float | None = None,
-        random_state: int | None = 0,
-        max_iter: int = -1,
-        verbose: int = 0,
-        probability: bool | str = False,
-        decision_function_shape: str = "ovr",
-        break_ties: bool | None = None,
-        multi_class: str | None = None,
-    ) -> None:
-        self.nu = nu
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.selection = selection
-        self.working_rows = working_rows
-        self.tol = tol
-        self.class_weight = class_weight
-        self.memory = memory
-        self.resident_rows = resident_rows
-        self.n_jobs = n_jobs
-        self.client = client
-        self.checkpoint = checkpoint
-        self.max_passes = max_passes
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.max_iter = max_iter
-        self.verbose = verbose
-        self.probability = probability
-        self.decision_function_shape = decision_function_shape
-        self.break_ties = break_ties
-        self.multi_class = multi_class
+    nu: float = 0.5
+    _: KW_ONLY
+    kernel: str = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+    selection: str = "second-order"
+    working_rows: int | None = None
+    tol: float = 1e-3
+    class_weight: ClassWeight = None
+    memory: str | int | None = None
+    resident_rows: int | str | None = None
+    n_jobs: int | None = None
+    client: Client | str | None = None
+    checkpoint: str | Path | None = None
+    max_passes: int | None = None
+    max_seconds: float | None = None
+    random_state: int | None = 0
+    max_iter: int = -1
+    verbose: int = 0
+    probability: bool | str = False
+    decision_function_shape: str = "ovr"
+    break_ties: bool | None = None
+    multi_class: str | None = None
 
     def _name_options(self) -> dict[str, Any]:
         return {**super()._name_options(), "task": NU_CLASSIFY.name, "multi_class": self.multi_class, "nu": self.nu}
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class NuSVR(LibsvmLike, BaseSVR):
     """Support-vector regression with a share of rows outside the tube and a certificate, on data of any size.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.estimators.base import BaseSVM, show_as
+from streamsvm.estimators.base import BaseSVM, show_as, with_parameters
 from streamsvm.estimators.libsvm_like import LibsvmLike
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.rows import F64
@@ -70,7 +70,7 @@ class BaseOneClass(OutlierMixin, BaseSVM):  # type: ignore[misc]
         self.offset_ = -float(self.intercept_[0])
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class OneClassSVM(BaseOneClass, LibsvmLike):  # type: ignore[misc]
     """One-class support-vector machine with a certificate, on data of any size.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.pieces import refuse_unsuitable
 from streamsvm.errors import InputError
-from streamsvm.estimators.base import BaseSVM
+from streamsvm.estimators.base import BaseSVM, with_parameters
 from streamsvm.estimators.inputs import is_dataset, read_queries, refuse_columns
 from streamsvm.estimators.linear_base import put_weights
 from streamsvm.models.evaluate import evaluate
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class RankSVM(BaseSVM):
     """Linear ranking with a certificate, on data of any size: rows of higher ranks get higher scores w.x.
 

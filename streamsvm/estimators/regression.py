@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,10 +12,10 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.pieces import refuse_unsuitable
-from streamsvm.estimators.base import BaseSVM
+from streamsvm.estimators.base import BaseSVM, with_parameters
 from streamsvm.estimators.inputs import is_dataset, refuse_columns
 from streamsvm.estimators.linear_base import BaseLinear
-from streamsvm.models.evaluate import evaluate, score_weighted_rows
+from streamsvm.models.evaluate import evaluate, judge_weighted_rows
 from streamsvm.numeric.rows import F64
 from streamsvm.problems.regression import REGRESS
 
@@ -62,16 +62,18 @@ class BaseSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
         if y is None and is_dataset(X):
             check_is_fitted(self)
             refuse_columns(sample_weight)
-            if weighted := score_weighted_rows(self._find_model(), X):
-                rows, weight = weighted
-                return float(r2_score(rows.truth, rows.scores, sample_weight=weight))
+            pairs = judge_weighted_rows(
+                self._find_model(), X, lambda part: np.column_stack((np.asarray(part.truth), part.scores))
+            )
+            if pairs is not None:
+                return float(r2_score(*pairs[0].T, sample_weight=pairs[1]))
             share = evaluate(self._find_model(), X)["r2"]
             return float("nan") if share is None else float(share)
         refuse_unsuitable(y=y, sample_weight=sample_weight)
         return float(r2_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=sample_weight))
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class LinearSVR(BaseLinear, BaseSVR):
     """Linear support-vector regression with a certificate, on data of any size.
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from streamsvm.data.open_dataset import open_dataset
 from streamsvm.data.source import RowSource
@@ -14,7 +17,7 @@ from streamsvm.models.probabilities import has_probabilities
 from streamsvm.models.reliability import Reliability
 from streamsvm.models.scores import is_file_of_rows, recall_label, recall_queries, score
 from streamsvm.numeric.rows import F64
-from streamsvm.problems.problem import Scored, join_scored
+from streamsvm.problems.problem import Scored
 
 
 def evaluate(
@@ -93,9 +96,12 @@ def evaluate(
     return measured
 
 
-def score_weighted_rows(model: Model, data: str | Path | RowSource) -> tuple[Scored, F64] | None:
-    """Return the scores and labels of a dataset's rows, with the sample weights; None if it has none.
+def judge_weighted_rows(
+    model: Model, data: str | Path | RowSource, judge: Callable[[Scored], Any]
+) -> tuple[Any, F64] | None:
+    """Return what `judge` finds of each row of a dataset, with the sample weights; None if it has none.
 
+    judge: returns an array, (rows, ...), of the scores and labels of some rows; for classes whether a row is right.
     Raises InputError as `evaluate` does, and if all weights are zero.
     """
     if isinstance(data, str | Path) and is_file_of_rows(data, None):
@@ -106,8 +112,7 @@ def score_weighted_rows(model: Model, data: str | Path | RowSource) -> tuple[Sco
         return None
     if not weight.any():
         raise InputError(f"{source.name}: the sample weights of all rows are zero, so that no row counts")
-    found = join_scored(score(model, source, model.problem.needs_labels))
-    assert found.truth is not None
-    if model.problem.has_classes and found.truth.max() < 0:
+    found = np.concatenate([judge(part) for part in score(model, source, model.problem.needs_labels)])
+    if model.problem.has_classes and not found.any():
         evaluate(model, source)  # raises the error of labels that are all unknown
     return found, weight

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.problems.registry import find_problem
-from streamsvm.requests import ROUNDINGS
 
 if TYPE_CHECKING:
     from streamsvm.options import TrainOptions
@@ -83,6 +82,8 @@ def explain(
         case "stalled" if gap is None:
             return "the steps no longer change the multipliers, and the kernel has no lower bound"
         case "stalled" if find_problem(options.task).has_nu and _is_zero(progress):
+            from streamsvm.requests import ROUNDINGS  # help texts need no compiler
+
             told = NO_FUNCTION[find_problem(options.task).needs_labels]
             return f"the objective is no more than {ROUNDINGS:g} times what rounding can account for: {told}"
         case "stalled":

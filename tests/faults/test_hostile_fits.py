@@ -22,6 +22,7 @@ SLOW = ("kernel Crammer-Singer",)  # some fits take many seconds
 
 
 @pytest.mark.once
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("loss", [loss for loss in FAMILIES if loss not in SLOW])
 def test_fits_are_as_they_say(loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(few_ranks, "HELD_ROWS", few_ranks.HELD_ROWS)  # which is put back after the test

@@ -18,7 +18,7 @@ import numpy as np
 
 from streamsvm import deadline, interrupts
 from streamsvm.errors import InputError
-from streamsvm.methods.class_decomposition.interior_point import solve_by_interior_point, suits_interior_point
+from streamsvm.methods.class_decomposition.interior_point import count_jump_rows, solve_by_interior_point
 from streamsvm.methods.class_decomposition.row_steps import judge_rows, visit_rows
 from streamsvm.methods.decomposition.kernel_columns import ColumnCache, form_kernel, scale
 from streamsvm.methods.decomposition.selection import PREVIOUS_SET_DIVISOR, find_largest, join_rows
@@ -138,7 +138,7 @@ def _improve_working_set(
         rise += gain
         if worst <= tol or deadline.is_over():
             break
-        if sweep == SWEEPS_BEFORE and suits_interior_point(*share.shape):
+        if sweep == SWEEPS_BEFORE and len(share) <= count_jump_rows(share.shape[1]):
             share, F, gain = _jump(K, y, costs, share, F, is_whole)
             rise, is_last = rise + gain, is_whole or gain <= 0.0
             break

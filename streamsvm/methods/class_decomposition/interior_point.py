@@ -55,9 +55,9 @@ class Point(NamedTuple):
     t: F64
 
 
-def suits_interior_point(n_rows: int, n_classes: int) -> bool:
-    """Whether a step on a working set takes well under a second."""
-    return n_classes * n_rows**3 <= MOST_PRODUCTS
+def count_jump_rows(n_classes: int) -> int:
+    """Return the most rows of a working set with which a step takes well under a second."""
+    return int((MOST_PRODUCTS / n_classes) ** (1 / 3))
 
 
 def solve_by_interior_point(K: Values, y: I32, costs: F64, share: F64, F: F64) -> F64:

@@ -13,7 +13,7 @@ from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 from streamsvm.methods.class_decomposition import solver
 from streamsvm.methods.class_decomposition.active_set import BLOCK_COLUMNS
-from streamsvm.methods.class_decomposition.interior_point import suits_interior_point
+from streamsvm.methods.class_decomposition.interior_point import count_jump_rows
 from streamsvm.methods.class_decomposition.options import ClassDecompositionOptions
 from streamsvm.methods.class_decomposition.row_steps import judge_rows, visit_rows
 from streamsvm.methods.class_decomposition.state import ClassDecomposition, State, start_state
@@ -113,7 +113,7 @@ def _need_memory(settings: ClassDecomposition, source: RowSource, threads: int) 
     active, n, K = min(source.n_rows, settings.resident_rows), source.n_rows, settings.n_classes
     working, row_bytes = min(active, max(settings.working_rows, ESCALATION_ROWS)), find_row_bytes(source)
     tile = count_tile_bytes(source) + 16 * TILE_ROWS * min(active, SUMMED_COLUMNS)
-    jump = 8 * JUMP_TABLES * K * working**2 if suits_interior_point(working, K) else 0
+    jump = 8 * JUMP_TABLES * K * min(working, count_jump_rows(K)) ** 2
     turn = 16 * working**2 + settings.threads * tile + jump
     held, active_bytes = _count_held_bytes(K)
     precision = 2 if n <= settings.working_rows else 1  # float64 takes twice as much as float32
