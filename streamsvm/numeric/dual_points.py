@@ -172,13 +172,15 @@ def bound_by_shares(sums: DualSums, bias_feature: float | None, most_multiple: f
     return _maximise(total, v, missed, lost, most_multiple)
 
 
-def bound_by_coefs(sums: DualSums, total: float, total_error: float, coef_error: float) -> Bound:
+def bound_by_coefs(sums: DualSums, total: float, total_error: float, coef_error: float, bias: float = 0.0) -> Bound:
     """Return what sum_i coef_i x_i proves, all rows being in class 0; total: of the multipliers of all pairs.
 
-    coef_error: how far coefs can be off, as a share of the sizes that the magnitudes were summed with.
+    coef_error: how far coefs can be off, as a share of the sizes that the magnitudes were summed with. bias: the
+    constant feature; 0 without one.
     """
-    v = sums.exact.totals[0, :-1] + sums.exact.rests[0, :-1]
-    lacking = (4 * sums.exact.share + 1.01 * coef_error) * sums.magnitudes
+    v = sums.exact.totals[0] + sums.exact.rests[0]
+    v[-1] *= bias
+    lacking = (4 * sums.exact.share + 1.01 * coef_error) * np.append(sums.magnitudes, bias * sums.sizes[0])
     return _maximise(total, v, lacking + 2 * UNIT * np.abs(v), total_error)
 
 

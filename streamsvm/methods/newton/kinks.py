@@ -9,19 +9,20 @@ m C_k, while m falls to 0, by the predictor and corrector of Mehrotra (1992), SI
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import cho_solve
 
 from streamsvm import deadline, interrupts
 from streamsvm.methods.newton.sums import TILE_ROWS, Curvature
+from streamsvm.numeric.dual_points import Bound, add_dual_sums, bound_by_coefs, start_dual_sums
 from streamsvm.numeric.factors import factorise
+from streamsvm.numeric.rounding import bound_rounding, sum_exactly
 from streamsvm.numeric.row_products import add_rows, compute_scores
 from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.numeric.smooth_loss import Kinks
 
-MOST_STEPS = 60
 LEAST_ROOM = 1e-15  # of a multiplier to its cost, as a share of that: less is lost in rounding
 INSIDE = 0.995  # a step goes so far towards the border
 
@@ -36,24 +37,56 @@ class Path:
     xi: F64
 
 
-def minimise_kinks(rows: Rows, kinks: Kinks, bias_feature: float, tol: float) -> F64:
-    """Return the minimiser w (d+1,) for rows in memory, up to this relative gap or what rounding allows."""
+def minimise_kinks(rows: Rows, kinks: Kinks, bias_feature: float, tol: float, most: int) -> tuple[F64, F64]:
+    """Return the w (d+1,) with the lowest P and the a (k, n) with the highest D for rows in memory.
+
+    The method ends at the relative gap tol or, if rounding keeps it above, after `most` steps.
+    """
     start, every = np.zeros(rows.X.shape[1] + 1), np.arange(rows.n_rows)
     u = find_distances(rows, kinks, start, bias_feature)
     far = max(float(np.sum(kinks.costs * np.abs(u)) / np.sum(kinks.costs)), float(np.finfo(np.float64).tiny) ** 0.5)
     path = Path(start, kinks.costs / 2, np.maximum(-u, 0.0) + far, np.maximum(u, 0.0) + far)
-    best, best_w = float("inf"), path.w
-    for _ in range(MOST_STEPS):
+    best, best_w, best_dual, best_a = float("inf"), path.w, 0.0, path.a
+    for _ in range(most):
         interrupts.check()
         made_of = combine(rows, kinks.signs * path.a, every, bias_feature)
         primal = float(path.w @ path.w) / 2 + float(np.sum(kinks.costs * np.maximum(0.0, path.xi - path.s)))
         dual = -float(made_of @ made_of) / 2 - float(np.sum(path.a * kinks.signs * kinks.places))
         if primal < best:
             best, best_w = primal, path.w
+        linear = -float(np.sum(drop_common(path.a, kinks) * kinks.signs * kinks.places))
+        if (proved := linear - float(made_of @ made_of) / 2) > best_dual:
+            best_dual, best_a = proved, path.a
         if not primal - dual > tol * primal or deadline.is_over():
             break
         _go_on(path, rows, kinks, path.w + made_of, bias_feature)
-    return best_w
+    return best_w, drop_common(best_a, kinks)
+
+
+def drop_common(a: F64, kinks: Kinks) -> F64:
+    """Return feasible multipliers (k, n): a without the part that two opposite kinks of a row have in common.
+
+    This part cancels in w, and only adds rounding to D.
+    """
+    limited = np.clip(a, 0.0, kinks.costs)
+    return limited - np.where(np.sum(kinks.signs, axis=0) == 0.0, np.min(limited, axis=0), 0.0)
+
+
+def bound_by_kinks(rows: Rows, kinks: Kinks, a: F64, bias_feature: float) -> Bound:
+    """Return the lower bound that a (k, n), from 0 to the costs, proves, rounding included.
+
+    D(a) = -sum_k a_k sign_k place_k - 1/2 |sum_k a_k sign_k z_k|^2
+    """
+    sums, terms = start_dual_sums(rows.X.shape[1]), -a * kinks.signs * kinks.places
+    if not np.isfinite(terms).all():
+        return Bound(0.0, 0.0)
+    rows = replace(rows, y=np.zeros(rows.n_rows, np.int32))
+    for at in range(0, rows.n_rows, TILE_ROWS):
+        tile = slice(at, at + TILE_ROWS)
+        for coefs in (kinks.signs * a)[:, tile]:
+            add_dual_sums(sums, rows.slice(tile), coefs, np.abs(coefs))
+    total, rounding = sum_exactly(*terms), bound_rounding(4, sum_exactly(*np.abs(terms)))
+    return bound_by_coefs(sums, max(0.0, total), rounding, 0.0, bias_feature)
 
 
 def find_widths(u: F64, costs: F64, floor: float, scale: float, allowed: float) -> tuple[float, float]:
@@ -75,7 +108,8 @@ def _go_on(path: Path, rows: Rows, kinks: Kinks, residual: F64, bias_feature: fl
     room = np.maximum(kinks.costs - path.a, LEAST_ROOM * kinks.costs)
     theta = 1.0 / (path.xi / room + path.s / path.a)
     _, factor = factorise(_curve(rows, np.sum(theta, axis=0), bias_feature))
-    if factor is None:
+    gap = float(np.sum(path.a * path.s) + np.sum(room * path.xi))
+    if factor is None or not gap > 0.0:
         return
 
     def find_step(low: F64, high: F64) -> tuple[F64, F64, F64, F64]:
@@ -86,7 +120,6 @@ def _go_on(path: Path, rows: Rows, kinks: Kinks, residual: F64, bias_feature: fl
         da = theta * kinks.signs * _find_scores(rows, dw, bias_feature) + pull
         return dw, da, (low - path.s * da) / path.a, (high + path.xi * da) / room
 
-    gap = float(np.sum(path.a * path.s) + np.sum(room * path.xi))
     _, da, ds, dxi = find_step(-path.a * path.s, -room * path.xi)
     far = _find_length(path, room, da, ds, dxi)
     left = float(np.sum((path.a + far * da) * (path.s + far * ds)) + np.sum((room - far * da) * (path.xi + far * dxi)))

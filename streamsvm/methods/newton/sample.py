@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamsvm import deadline, interrupts
-from streamsvm.methods.newton.kinks import find_distances, find_widths, minimise_kinks
+from streamsvm.methods.newton.kinks import bound_by_kinks, find_distances, find_widths, minimise_kinks
 from streamsvm.methods.newton.steps import NEXT_REACH, Newton, State, make_look, take_step
 from streamsvm.methods.newton.sums import sum_rows
 from streamsvm.numeric.row_norms import measure_rows
@@ -28,6 +28,8 @@ FIRST_REACH = 3.0  # times the expected distance to the minimiser: the radius of
 EXACT_TOL = 1e-12
 EXACT_STEP = 1e-12  # in place of LAST_STEP, since Newton's method finds the minimiser if no row changes sides
 EXACT_STEPS = 20  # in place of MOST_STEPS
+PATH_STEPS = 60  # of the interior-point method
+MORE_STEPS = 300  # in place of PATH_STEPS, where these have not led to a proof
 LEAST_TOL = 1e-11  # of the smoothing of kinks: of narrower ones rounding hides the curvature
 
 
@@ -87,11 +89,8 @@ def _minimise_with_kinks(settings: Newton, state: State, rows: Rows, are_all: bo
 
     If there are no other rows, the width is so small that hardly any are near but those that lie on their kinks.
     """
-    assert has_kinks(settings.loss)
-    kinks, bias = settings.loss.find_kinks(rows), settings.bias_feature
-    paid = np.flatnonzero(kinks.costs[0] > 0.0)
-    own, kinks = pick_rows(rows, paid), Kinks(*(part[:, paid] for part in kinks))
-    w = minimise_kinks(own, kinks, bias, EXACT_TOL) if len(paid) else state.next_w
+    (own, kinks), bias = _pick_paid(settings, rows), settings.bias_feature
+    w = minimise_kinks(own, kinks, bias, EXACT_TOL, PATH_STEPS)[0] if own.n_rows else state.next_w
     u = find_distances(own, kinks, w, bias)
     P = float(w @ w) / 2 + float(np.sum(kinks.costs * np.maximum(0.0, u)))
     state = replace(state, base_w=w, next_w=w, value=float("inf"))
@@ -103,3 +102,31 @@ def _minimise_with_kinks(settings: Newton, state: State, rows: Rows, are_all: bo
     if not are_all:
         return _minimise(settings, replace(state, width=widths[1]), rows, tol)[0]
     return _minimise(settings, replace(state, width=widths[0]), rows, tol, EXACT_STEP, EXACT_STEPS)[0]
+
+
+def raise_by_kinks(settings: Newton, state: State, rows: Rows) -> State:
+    """Return the state with the lower bound that the multipliers of all rows prove, unless the gap is proved already.
+
+    Rounding may have hidden the curvature of the smoothing. If the minimiser that the multipliers belong to has a lower
+    P than the best point, the next pass looks there.
+    """
+    if state.progress.is_proved(settings.tol):
+        return state
+    (own, kinks), bias = _pick_paid(settings, rows), settings.bias_feature
+    if not own.n_rows:
+        return state
+    w, a = minimise_kinks(own, kinks, bias, LAST_STEP * settings.tol, MORE_STEPS)
+    bound = bound_by_kinks(own, kinks, a, bias)
+    if bound.value > state.lower_bound:
+        state = replace(state, lower_bound=bound.value, bound_rounding=bound.rounding, tried_rounding=0.0)
+    losses = kinks.costs * np.maximum(0.0, find_distances(own, kinks, w, bias))
+    is_lower = float(w @ w) / 2 + float(np.sum(losses)) < state.objective
+    return replace(state, next_w=w, reach=0.0) if is_lower else state
+
+
+def _pick_paid(settings: Newton, rows: Rows) -> tuple[Rows, Kinks]:
+    """Return the rows with a cost, and their kinks."""
+    assert has_kinks(settings.loss)
+    kinks = settings.loss.find_kinks(rows)
+    paid = np.flatnonzero(kinks.costs[0] > 0.0)
+    return pick_rows(rows, paid), Kinks(*(part[:, paid] for part in kinks))

@@ -26,10 +26,11 @@ from functools import partial
 import numpy as np
 
 from streamsvm import requests as protocol
-from streamsvm.methods.newton.sample import LEAST_TOL, minimise_sample
+from streamsvm.methods.newton.sample import LEAST_TOL, minimise_sample, raise_by_kinks
 from streamsvm.methods.newton.steps import Newton, State, make_look, take_step
 from streamsvm.methods.newton.sums import add_totals, combine_totals, start_totals
 from streamsvm.numeric.samples import draw_sample, find_first_rows
+from streamsvm.numeric.smooth_loss import has_kinks
 from streamsvm.requests import Scan, Solver, Step, Take
 
 SMOOTH_SHARE = 0.3  # of the relative gap that is asked for: what the smoothing of kinks may take
@@ -66,6 +67,8 @@ def solve(settings: Newton, state: State) -> Solver:
         start = partial(start_totals, len(state.best_w) - 1, len(look.steps))
         totals = yield Scan(start, add_totals, combine_totals, (ends, look), scored=0, held=held)
         state = take_step(state, look, ends, totals, SMOOTH_SHARE * max(settings.tol, LEAST_TOL))
+        if held is not None and held.n_rows == state.n_rows and has_kinks(settings.loss):
+            state = raise_by_kinks(settings, state, held)
         lower = state.objective < before.objective * (1.0 - LEAST_MOVE)
         moved = lower or state.lower_bound > before.lower_bound * (1.0 + LEAST_MOVE)
         state = replace(state, passes=before.passes + 1, stuck=0 if moved else before.stuck + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.optimize import minimize
 from sklearn.svm import LinearSVR
 
 from streamsvm.data.dataset import Dataset
+from streamsvm.methods.newton.kinks import bound_by_kinks, drop_common
 from streamsvm.methods.newton.solver import solve, start_state
 from streamsvm.methods.newton.steps import Newton
 from streamsvm.models.model import LinearModel
@@ -162,6 +164,70 @@ def test_tuned(loss: str, stored: Dataset) -> None:
     assert found.best.C == 0.1
     assert found.best.mean < 0
     assert found.result.model_sha256 == train(stored, replace(own, C=0.1)).model_sha256
+
+
+def make_hostile(seed: int) -> Regression:
+    """Weights over 12 decades, on a lattice or far from the origin, and targets of any size."""
+    random = np.random.default_rng(seed)
+    n, d = int(random.choice([3, 10, 30, 80])), int(random.choice([2, 8, 30]))
+    X = random.integers(-2, 3, (n, d)) if seed % 2 else random.normal(size=(n, d)) + 100.0
+    target = random.normal(size=n) * 10.0 ** random.uniform(-3, 3)
+    return Regression(X.astype(np.float32).astype(np.float64), target, 10.0 ** random.uniform(-6, 6, n))
+
+
+@pytest.mark.filterwarnings("ignore:Liblinear failed to converge")
+@pytest.mark.parametrize(
+    ("seed", "epsilon"),
+    [(4, 0.0), (6, 0.0), (10, 0.0), (11, 0.0), (14, 0.0), (22, 0.0), (5, 1.0), (21, 1.0), (18, 1.0), (23, 1.0)],
+)
+def test_weights_over_many_decades(seed: int, epsilon: float) -> None:
+    """Rounding hides the curvature of the smoothing. The last two also need more steps to the minimiser.
+
+    LIBLINEAR finds some of these optima; P in long double is an upper bound of the others.
+    """
+    problem, options = make_hostile(seed), replace(OPTIONS, epsilon=epsilon, max_passes=100)
+    found = train(problem.in_memory(), options)
+    assert found.status == "converged"
+    assert isinstance(found.model, LinearModel)
+    P = problem.objective(found.model.coef, float(found.model.intercept), 1.0, epsilon, LOSSES[0])
+    other = LinearSVR(epsilon=epsilon, tol=1e-10, max_iter=20_000).fit(problem.X, problem.target, problem.weight)
+    least = problem.objective(other.coef_, float(other.intercept_[0]), 1.0, epsilon, LOSSES[0])
+    assert abs(P - found.objective) <= found.rounding_bound
+    assert least * (1 + options.tol) >= P
+    assert (1 - options.tol) * P <= found.lower_bound <= min(P, least)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_bound_by_multipliers_is_below_the_exact_dual(seed: int) -> None:
+    """And near it, although multipliers of 1e6 cancel."""
+    random, bias = np.random.default_rng(seed), 3.0
+    problem = make_hostile(seed)
+    epsilon = float(np.median(np.abs(problem.target))) / 4
+    rows = problem.in_memory().take(np.arange(len(problem.target)))
+    kinks = EpsilonInsensitive(1.0, epsilon, np.empty(0)).find_kinks(rows)
+    a = drop_common(kinks.costs * random.uniform(-0.1, 1.1, kinks.costs.shape), kinks)
+    assert np.all((a >= 0.0) & (a <= kinks.costs) & (np.min(a, axis=0) == 0.0))
+    if seed % 2:  # towards the targets, so that D is positive for a multiple
+        a = np.where(kinks.signs * kinks.places < 0.0, a, 0.0)
+    terms = [[Fraction(float(m)) for m in row] for row in a]
+    total = sum(
+        (
+            m * (Fraction(t) * (-sign) - Fraction(epsilon))
+            for sign, row in zip((1, -1), terms, strict=True)
+            for m, t in zip(row, problem.target.tolist(), strict=True)
+        ),
+        Fraction(0),
+    )
+    coefs = [down - up for up, down in zip(*terms, strict=True)]
+    Z = np.column_stack((problem.X, np.full(len(coefs), bias))).T.tolist()
+    square = sum(
+        (sum((c * Fraction(x) for c, x in zip(coefs, z, strict=True)), Fraction(0)) ** 2 for z in Z), Fraction(0)
+    )
+    multiple = min(Fraction(1), max(Fraction(0), total) / square)
+    exact = multiple * total - multiple**2 * square / 2
+    bound = bound_by_kinks(rows, kinks, a, bias)
+    assert bound.value <= exact
+    assert exact - bound.value <= 1e-12 * float(exact) + 1e-300
 
 
 def test_cutting_planes_reach_the_same_optimum() -> None:
