@@ -46,6 +46,7 @@ def test_known_values_agree_with_the_named_kernel(n_classes: int) -> None:
         np.testing.assert_allclose(model.decision_function(values), named.decision_function(rows), atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_interior_point_method_forms_sums_of_float64_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes over where pair steps get stuck; the products of float64 rows are no float64 numbers."""
     taken = []

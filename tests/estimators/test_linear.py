@@ -85,6 +85,7 @@ def test_every_estimator_is_checked() -> None:
 
 
 @pytest.mark.once
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # rows drawn around 0 have no margin
 @parametrize_with_checks(CHECKED, expected_failed_checks=name_what_cannot_be)  # type: ignore[untyped-decorator]
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     try:
