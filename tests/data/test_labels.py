@@ -12,11 +12,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import anndata
 import dask.array as da
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 import zarr
@@ -96,6 +94,16 @@ def test_lists_of_labels(tmp_path: Path) -> None:
         ingest(path, tmp_path / "rows.zarr", multi_label=True)
 
 
+def make_anndata() -> Any:
+    anndata = pytest.importorskip("anndata", reason="AnnData objects need anndata")
+    names = list(map(str, range(16)))
+    return anndata.AnnData(np.float32(X), obs=TABLE[["y"]].set_axis(names))
+
+
+def make_polars() -> Any:
+    return pytest.importorskip("polars", reason="frames of polars need polars").from_pandas(TABLE)
+
+
 ARRAYS: dict[str, Callable[[], Any]] = {
     "array": lambda: (X, IDS),
     "unsigned": lambda: (X, IDS.astype(np.uint64)),
@@ -107,8 +115,8 @@ ARRAYS: dict[str, Callable[[], Any]] = {
     "Dask": lambda: (da.from_array(X, (8, 2)), da.from_array(IDS, 8)),
     "Zarr": lambda: (zarr.array(X), zarr.array(IDS)),
     "pandas": lambda: (TABLE[["a", "b"]], TABLE["y"].astype("Int64")),
-    "AnnData": lambda: (anndata.AnnData(np.float32(X), obs=TABLE[["y"]].set_axis(list(map(str, range(16))))), None),
-    "polars": lambda: (pl.from_pandas(TABLE), None),
+    "AnnData": lambda: (make_anndata(), None),
+    "polars": lambda: (make_polars(), None),
     "iterator": lambda: (iter([(X, IDS)]), None),
 }
 
@@ -134,8 +142,7 @@ def test_append_refuses_them_too(tmp_path: Path) -> None:
 
 
 def test_labels_in_anndata_stay_integers(tmp_path: Path) -> None:
-    names = list(map(str, range(16)))
-    anndata.AnnData(np.float32(X), obs=TABLE[["y"]].set_axis(names)).write_h5ad(tmp_path / "a.h5ad")
+    make_anndata().write_h5ad(tmp_path / "a.h5ad")
     assert streamsvm.open(tmp_path / "a.h5ad", "y").classes.tolist() == [7, FIRST, FIRST + 2, FIRST + 4]
 
 
