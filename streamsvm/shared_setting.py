@@ -1,4 +1,4 @@
-"""Settings of the whole process that one piece of work makes, and restores at its end, while others need them, too."""
+"""Process-wide settings that several threads may hold at once. The last one to leave restores the old value."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SharedSetting:
                 self._made.close()
 
     def _forget_other_threads(self) -> None:
-        """Release, in a forked process, what threads hold that only its parent has."""
+        """Drop, after a fork, the holders that belong to threads of the parent."""
         self._lock, here = RLock(), get_ident()
         self._holders = {holder: thread for holder, thread in self._holders.items() if thread == here}
         self._release(None)

@@ -112,7 +112,7 @@ def read_arrays(
 
 
 def _compute_together(streams: Sequence[Stream], piece_bytes: int) -> None:
-    """Have the partitions of the first stream computed in one graph with those of the streams that are cut alike."""
+    """Compute the partitions of the first stream together with those of all streams that have the same partitions."""
     if streams[0].collection is None:
         return
     from streamsvm.data.dask_pieces import Partitions, have_same_partitions

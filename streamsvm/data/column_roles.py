@@ -44,7 +44,7 @@ def choose_label_kind(classes: npt.NDArray[Any] | None, has_targets: bool) -> st
 
 
 def encode_as(columns: Columns, dataset: str | Path | None, regression: bool) -> Columns:
-    """Return the roles of columns whose labels and features are read as those of a dataset were, if there is one."""
+    """Return the roles with labels and features read as in an existing dataset, if there is one."""
     known = None if dataset is None else open_dataset(dataset)
     kind = None if known is None else choose_label_kind(known.classes, known.has_targets)
     columns = replace(columns, label_kind=TARGET if regression else kind)

@@ -1,4 +1,4 @@
-"""What a file seems to hold that is read as svmlight text, since its name tells no other format."""
+"""Recognise other formats in files that are read as svmlight text because their names tell no format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The class labels of rows: the one place that turns values of any type into them, or says why they are none."""
+"""Convert values of any type to class labels, or refuse them with a reason. No other module does so."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:
 
 
 def settle_type(labels: Vector, place: Place, numbers: bool | None = None) -> Vector:
-    """Return labels as numbers or texts, of which a model's file holds classes. Raises InputError for other types.
+    """Convert labels to numbers or texts, which a model file can store. Raises InputError for other types.
 
     numbers: as in `to_source_rows`.
     """

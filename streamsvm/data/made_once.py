@@ -1,4 +1,4 @@
-"""Objects that hold descriptors and locks: one in a process for all that use it, and none when nobody does any more."""
+"""Make an object with descriptors and locks once per process, and share it while anything refers to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def made_once(make: Callable[P, T]) -> Callable[P, T]:
-    """Let a function return the object that it made of the same positional arguments while anything holds that."""
+    """Cache the results of a function by its positional arguments, while the results are referenced."""
     made: WeakValueDictionary[tuple[object, ...], T] = WeakValueDictionary()
     lock = RLock()
 

@@ -17,7 +17,7 @@ from streamsvm.urls import is_remote
 
 
 class UnopenedDataset:
-    """A pickled dataset that this process cannot open: every use of it raises the error.
+    """Stands for a pickled dataset that this process cannot open. Every use raises the error.
 
     Unpickling must not raise. A Dask worker unpickles a dataset while it receives a message, and an error there closes
     the connection and ends the worker, with everything that it holds for its user.

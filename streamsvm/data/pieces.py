@@ -93,7 +93,7 @@ def find_pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
 
 
 def read_partitions(where: str, computes: Iterable[Callable[[], Any]], piece_bytes: int) -> Iterator[Any]:
-    """Yield consecutive rows of partitions, each of which a function returns."""
+    """Yield consecutive rows of partitions. computes: functions that each return a partition."""
     for compute in computes:  # nothing here holds a partition while the next one is computed
         yield from find_pieces(where, compute(), piece_bytes)
 

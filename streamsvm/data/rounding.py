@@ -70,7 +70,7 @@ def round_features(X: Any, anchor: F64 | None) -> Matrix:
 
 
 def _warn_of_merged(X: npt.NDArray[Any], anchor: F64 | None, names: tuple[str, ...] | None, name: str) -> None:
-    """Warn of the column of which float32 loses most of the different values, if it loses more than MOST_MERGED."""
+    """Warn if float32 merges more than MOST_MERGED of the distinct values of a column; name the worst column."""
     wide = np.sort(X, axis=0)
     before = 1 + np.count_nonzero(np.diff(wide, axis=0), axis=0)
     after = 1 + np.count_nonzero(np.diff(np.asarray(round_features(wide, anchor)), axis=0), axis=0)

@@ -114,7 +114,7 @@ def kept_bytes(nbytes: int) -> int:
 
 
 def list_tiles(there: dict[int, list[Kept]]) -> Iterator[Rows]:
-    """Yield tiles without features, of which these numbers are there."""
+    """Yield an empty tile for each entry of `there`."""
     for first, kept in there.items():
         yield Rows(first, np.empty((kept[0].numbers.shape[1], 0), np.float32))
 

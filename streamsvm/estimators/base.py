@@ -64,10 +64,10 @@ T = TypeVar("T")
 
 @dataclass_transform()
 def with_parameters(estimator: type[T]) -> type[T]:
-    """Let the fields of a class be the parameters of its estimators, as those of a dataclass are.
+    """Make the annotated fields of a class its parameters, as `dataclass` does.
 
-    Dask tells dataclasses from each other by their fields alone, and copies them by these. Two fitted estimators with
-    the same parameters would be one to it. So the marks of a dataclass are taken off.
+    Dask identifies and copies dataclasses by their fields alone, so that two fitted estimators with the same parameters
+    would have one token. Hence the attributes by which Dask recognises dataclasses are removed.
     """
     made = dataclass(eq=False, repr=False)(estimator)
     del made.__dataclass_fields__, made.__dataclass_params__  # type: ignore[attr-defined]

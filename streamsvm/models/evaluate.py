@@ -99,7 +99,7 @@ def evaluate(
 def judge_weighted_rows(
     model: Model, data: str | Path | RowSource, judge: Callable[[Scored], Any]
 ) -> tuple[Any, F64] | None:
-    """Return what `judge` finds of each row of a dataset, with the sample weights; None if it has none.
+    """Apply `judge` to all rows of a dataset. Return its results and the sample weights, or None without weights.
 
     judge: returns an array, (rows, ...), of the scores and labels of some rows; for classes whether a row is right.
     Raises InputError as `evaluate` does, and if all weights are zero.

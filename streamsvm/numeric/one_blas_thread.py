@@ -34,5 +34,5 @@ def _find_libraries() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-# A context, and a decorator of functions: BLAS has one thread within, and the threads of before after the last of all.
+# Usable as a context and as a decorator. BLAS gets its threads back when the last holder leaves.
 one_blas_thread = SharedSetting(_limit).held
