@@ -239,7 +239,7 @@ def open_files(
 
     scratch: the folder for a scratch file, into which rows go whose encoding is not known before all are read.
     """
-    given, paths = list(paths), list_files(paths)
+    paths = list_files(paths)
     kinds = {file_format or guess_format(path) for path in paths}
     if len(kinds) > 1:
         raise InputError(
@@ -249,10 +249,8 @@ def open_files(
     about = find_format(kind)
     if columns.folders is None:
         columns = replace(columns, folders=find_folders(paths))
-    named = ", ".join(name for name, _ in columns.folders or ())
-    if named and about.read_codes is not None and paths == given:  # their folders may have such names by chance
-        LOGGER.warning(f"{join_names(paths)}: the names of the folders give columns: {named}; --drop leaves them out")
     if about.read_codes is None and columns.folders:
+        named = ", ".join(name for name, _ in columns.folders)
         LOGGER.warning(
             f"{join_names(paths)}: {kind} files have no columns: what their folders name is left out: {named}"
         )
