@@ -19,10 +19,10 @@ from tempfile import TemporaryDirectory
 from distributed.security import Security
 from make_certificates import ROLES, make_certificates, make_configuration
 
-from streamsvm.engines.workers import start_workers
-from streamsvm.errors import InputError
-from streamsvm.machine import parse_bytes
-from streamsvm.methods.warm_up import compile_kernels
+from streamsvm.engines.cluster.workers import start_workers
+from streamsvm.solvers.set_up import ALL_MODELS, compile_all
+from streamsvm.system.errors import InputError
+from streamsvm.system.machine import parse_bytes
 
 
 def main() -> int:
@@ -34,7 +34,7 @@ def main() -> int:
     ending = {signal.SIGINT, signal.SIGTERM}
     try:
         memory_bytes = parse_bytes(options.memory)
-        compile_kernels()  # once, before several processes want to
+        compile_all(ALL_MODELS)  # once, before several processes want to
         signal.pthread_sigmask(signal.SIG_BLOCK, ending)
         with (
             TemporaryDirectory(prefix="streamsvm-keys-") as keys,  # mode 0700

@@ -2,9 +2,10 @@
 
     python docs/draw_imports.py [PACKAGE] [--out docs/imports.svg]
 
-A part is a folder of the package or of methods/, or a module that lies in neither. A part stands one layer above the
-highest part that it imports; an arrow within a layer, or upwards, is red. An import is not drawn where others lead to
-the same part.
+A part is a folder of the package, of data/ or of solvers/, or a module that lies in no folder. The set-ups of solvers
+are a part, because they alone know data and models, and so are the modules that the folders of all solvers share. A
+part stands one layer above the highest part that it imports; an arrow within a layer, or upwards, is red. An import is
+not drawn where others lead to the same part, nor where it is for type checkers only.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 Arrows = dict[str, set[str]]
+COMMON = ("solver", "options")  # modules of solvers/ that its folders import
+BY_NAME = ("data/store", "data")  # a dataset that was pickled is opened again where it is used
 
 
 def name_part(module: Path) -> str:
@@ -23,12 +26,20 @@ def name_part(module: Path) -> str:
     folders = module.parts[:-1]
     if not folders:
         return module.stem
-    return "/".join(module.with_suffix("").parts[:2]) if folders[0] == "methods" else folders[0]
+    if folders[0] == "solvers" and module.stem.endswith("setup"):
+        return "solvers/*/setup"
+    if folders == ("solvers",) and module.stem in COMMON:
+        return "solvers/common"
+    return "/".join(folders) if folders[0] in ("data", "solvers") else folders[0]
 
 
 def list_imports(package: Path, path: Path) -> Iterator[Path]:
     """Give the modules of the package that a module imports, by their paths within it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    tree.body = [
+        node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+    ]
+    for node in ast.walk(tree):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
@@ -48,6 +59,7 @@ def find_arrows(package: Path) -> Arrows:
         if own.endswith(("__init__", "__main__")):
             continue
         arrows[own] |= {name_part(other) for other in list_imports(package, path)} - {own}
+    arrows[BY_NAME[0]].discard(BY_NAME[1])
     return dict(arrows)
 
 

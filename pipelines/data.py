@@ -14,8 +14,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from sklearn.datasets import load_svmlight_file
 
-from streamsvm.errors import InputError
 from streamsvm.numeric.rows import F32, CsrRows
+from streamsvm.system.errors import InputError
 
 LIBSVM_PAGE = "the LIBSVM site's page 'LIBSVM Data: Classification (Binary Class)'"
 COVERTYPE_FEATURES = 54

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamsvm.machine import format_bytes
+from streamsvm.system.machine import format_bytes
 
 RESERVED_BYTES = 64 * 10**6
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from streamsvm.errors import InputError
+from streamsvm.system.errors import InputError
 
 
 def run_story(name: str, tell: Callable[[], int]) -> int:

@@ -6,77 +6,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamsvm.data.delete import delete_rows as delete
-    from streamsvm.data.open_dataset import open_dataset as open  # noqa: A004
-    from streamsvm.data.readers import ingest
-    from streamsvm.estimators import (
-        SVC,
-        SVR,
-        BudgetedSVC,
-        BudgetedSVR,
-        LinearOneClassSVM,
-        LinearSVC,
-        LinearSVR,
-        LogisticRegression,
-        NuSVC,
-        NuSVR,
-        OneClassSVM,
-        RankSVM,
-        load,
-        to_sklearn,
-        tune,
-    )
+    from streamsvm.data.open import open_dataset as open  # noqa: A004
+    from streamsvm.estimators.budgeted import BudgetedSVC, BudgetedSVR
+    from streamsvm.estimators.kernel import SVC, SVR, NuSVC, NuSVR, OneClassSVM
+    from streamsvm.estimators.linear import LinearOneClassSVM, LinearSVC, LinearSVR, LogisticRegression, RankSVM
+    from streamsvm.estimators.loading import load, to_sklearn
+    from streamsvm.estimators.tuning import tune
+    from streamsvm.ingestion.edit import delete_rows as delete
+    from streamsvm.ingestion.readers import ingest
 
 __version__ = "0.2.0"
-__all__ = [
-    "SVC",
-    "SVR",
-    "BudgetedSVC",
-    "BudgetedSVR",
-    "LinearOneClassSVM",
-    "LinearSVC",
-    "LinearSVR",
-    "LogisticRegression",
-    "NuSVC",
-    "NuSVR",
-    "OneClassSVM",
-    "RankSVM",
-    "__version__",
-    "delete",
-    "ingest",
-    "load",
-    "open",
-    "to_sklearn",
-    "tune",
-]
+__all__ = ["LinearOneClassSVM", "LinearSVC", "LinearSVR", "LogisticRegression", "RankSVM"]
+__all__ += ["SVC", "SVR", "BudgetedSVC", "BudgetedSVR", "NuSVC", "NuSVR", "OneClassSVM"]
+__all__ += ["__version__", "delete", "ingest", "load", "open", "to_sklearn", "tune"]
 
-_PLACES = {
-    "open": ("streamsvm.data.open_dataset", "open_dataset"),
-    "delete": ("streamsvm.data.delete", "delete_rows"),
-    "ingest": ("streamsvm.data.readers", "ingest"),
-    "LinearSVC": ("streamsvm.estimators", "LinearSVC"),
-    "LinearSVR": ("streamsvm.estimators", "LinearSVR"),
-    "LogisticRegression": ("streamsvm.estimators", "LogisticRegression"),
-    "SVC": ("streamsvm.estimators", "SVC"),
-    "SVR": ("streamsvm.estimators", "SVR"),
-    "BudgetedSVC": ("streamsvm.estimators", "BudgetedSVC"),
-    "BudgetedSVR": ("streamsvm.estimators", "BudgetedSVR"),
-    "LinearOneClassSVM": ("streamsvm.estimators", "LinearOneClassSVM"),
-    "NuSVR": ("streamsvm.estimators", "NuSVR"),
-    "NuSVC": ("streamsvm.estimators", "NuSVC"),
-    "OneClassSVM": ("streamsvm.estimators", "OneClassSVM"),
-    "RankSVM": ("streamsvm.estimators", "RankSVM"),
-    "load": ("streamsvm.estimators", "load"),
-    "to_sklearn": ("streamsvm.estimators", "to_sklearn"),
-    "tune": ("streamsvm.estimators", "tune"),
+_PLACES = {  # names that streamsvm.estimators does not export
+    "open": ("streamsvm.data.open", "open_dataset"),
+    "delete": ("streamsvm.ingestion.edit", "delete_rows"),
+    "ingest": ("streamsvm.ingestion.readers", "ingest"),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import streamsvm` is fast."""
-    if name not in _PLACES:
+    if name not in __all__:
         raise AttributeError(f"module 'streamsvm' has no attribute {name!r}")
-    module, attribute = _PLACES[name]
+    module, attribute = _PLACES.get(name, ("streamsvm.estimators", name))
     return getattr(import_module(module), attribute)
 
 

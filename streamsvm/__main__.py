@@ -2,7 +2,7 @@
 
 import sys
 
-from streamsvm.cli.command import main
+from streamsvm.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The options of a training, and the checks of them that do not depend on the solver."""
+"""Training options, and the checks on them that do not depend on the solver."""
 
 from __future__ import annotations
 
@@ -11,78 +11,79 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.label_view import sum_label_weights
-from streamsvm.data.source import RowSource
-from streamsvm.errors import InputError, say_count
-from streamsvm.numeric.kernel_codes import KERNELS, has_gamma
-from streamsvm.numeric.kernels import Kernel
+from streamsvm.data.rows.source import RowSource
+from streamsvm.data.rows.views import sum_label_weights
+from streamsvm.kernels.kernel import Kernel
+from streamsvm.kernels.names import KERNELS, has_gamma
 from streamsvm.numeric.rows import F64
+from streamsvm.system.errors import InputError, say_count
 
-LARGEST_DEGREE = 10**6  # a power of a kernel value above it is 0, 1 or infinite
-LEAST_COST = 1e-290  # The product of such a cost and a rounding error is still a normal float64.
-LARGEST_COST = 1e100  # The square of such a sum of costs times a feature of 1e38 is still finite in float64.
+LARGEST_DEGREE = 10**6  # with a higher degree, a power of a kernel value is 0, 1 or infinite
+LEAST_COST = 1e-290  # Multiplied by a rounding error, it is still a normal float64.
+LARGEST_COST = 1e100  # Its square, multiplied by a feature of 1e38, is finite in float64.
 
-BUDGET_SHARE = 4  # Resident rows get a quarter of the memory that is left, and their kernel columns another quarter.
+BUDGET_SHARE = 4  # Resident rows get a quarter of the spare memory, and kernel columns another quarter.
 
 ClassWeight = Mapping[Any, float] | str | None
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """The options of a training: what is trained, and within which limits.
+    """Training options: the problem, the solver and the limits.
 
     Parameters
     ----------
     C : float, default 1.0
         Cost of a row, as in LIBSVM and scikit-learn: C_i = C * class_weight * sample_weight_i.
     solver : str, default "auto"
-        Name of the method (methods.registry); "auto" is the first one that minimises the loss and takes the kernel.
+        Name of the solver (solvers.registry); "auto" is the first that supports the loss and the kernel.
     loss : str or None, default None
-        Name of the loss of the problem (problems.registry); None is its first one.
+        Name of the problem's loss (problems.registry); None is the first loss of the problem.
     penalty : {"l2", "l1"}, default "l2"
-        What is minimised beside the losses: 1/2 |w|^2, or the sum of absolute weights, of which many are 0 then.
+        The penalty: 1/2 |w|^2, or the sum of absolute weights, which leaves many weights at 0.
     epsilon : float or None, default None
-        Half-width of the tube around a target, in which a regression's loss is 0; None is 0.1.
+        Half-width of the tube around a target within which a regression's loss is 0; None is 0.1.
     nu : float or None, default None
-        Of one class, the share of the rows that may lie outside, in (0, 1]; None is 0.5.
+        The share of rows that may lie outside the class, the margin or the tube, in (0, 1]; None is 0.5.
     class_weight : mapping of label to float, "balanced" or None, default None
         Factors of C by label; "balanced" gives all classes the same weight (`compute_class_factors`).
     tol : float, default 1e-3
         Relative duality gap (P - D) / P at which training ends.
     memory_bytes : int or None, default None
-        Limit of the whole resident memory of one process, in bytes; None is half of the machine's memory.
+        Limit on the total resident memory of one process, in bytes; None is half of the machine's memory.
     threads : int or None, default None
-        Threads of this process, or of each worker; None is one for each core here, and one in a worker.
+        Threads of this process, or of each worker; None is one per core in this process, and one in a worker.
     workers : int or None, default None
         Number of worker processes on this machine; None trains on the threads of this process.
     scheduler : str or None, default None
-        Address of a Dask cluster ("tcp://host:port") that carries out the passes.
+        Address of a Dask cluster ("tcp://host:port") that runs the passes.
     max_passes : int or None, default None
-        Number of passes after which training ends without convergence; None is no limit. The read for gamma "scale"
-        is one of them.
+        Number of passes after which training ends without convergence; None is no limit. The read that computes gamma
+        "scale" counts as a pass.
     max_seconds : float or None, default None
-        Time after which training ends without convergence, in seconds; None is no limit. A start in memory ends then,
-        and the pass that follows it, or the pass that has begun, is finished.
+        Time after which training ends without convergence, in seconds; None is no limit. A start on rows in memory is
+        cut short; the pass after it, or the current pass, is finished. Waiting for a cluster that is not working on the
+        training ends, too: before the first step with TimeLimitError, or with InputError if there are no workers.
     seed : int, default 0
         Seed of all random draws; the same seed gives the same bits on any number of threads and workers.
     kernel : str, default "linear"
-        Name of the kernel (numeric.kernels).
+        Name of the kernel (kernels.names).
     gamma : float, "scale" or "auto", default "scale"
-        Scale of a kernel: "scale" is 1 / (features * variance of all values, a row
-        counting as much as its weight), "auto" is 1 / features.
+        Scale of a kernel: "scale" is 1 / (features * variance of all values, with rows weighted by their sample
+        weights), "auto" is 1 / features.
     degree : int, default 3
         Degree of the polynomial kernel.
     coef0 : float, default 0.0
         Constant term of the polynomial and sigmoid kernels.
     resident_rows : int, str or None, default None
-        Number of rows that are held in memory, or their share ("10%"); None is as many as the memory allows.
+        Number of rows to hold in memory, or their share of all rows ("10%"); None is as many as memory allows.
     multi_class : str or None, default None
-        How more than two classes are trained: "ovr", each against the rest, or "ovo", all pairs of them; None is the
-        method's default.
+        How more than two classes are trained: "ovr", each against the rest, or "ovo", all pairs; None is the solver's
+        default.
     task : str, default "classify"
         Name of the problem (problems.registry).
     options : mapping of str to str, default empty
-        Options of the method's own as texts, by name (options.py in its folder of `streamsvm.methods`).
+        The solver's own options by name, as strings (solvers.options).
     """
 
     C: float = 1.0
@@ -111,7 +112,7 @@ class TrainOptions:
 
 
 def is_finite(value: Any) -> bool:
-    """Tell whether a value is a number that float64 holds, which 10**400 is not."""
+    """Return whether a value is a number that is finite in float64; 10**400 is not."""
     try:
         return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:
@@ -119,7 +120,7 @@ def is_finite(value: Any) -> bool:
 
 
 def check_numbers(options: TrainOptions) -> None:
-    """Raise InputError for an unsuitable number among C, tol, the limits and the seed."""
+    """Raise InputError for an invalid C, tol, limit or seed."""
     for name, value in (("C", options.C), ("tol", options.tol)):
         if not (is_finite(value) and value > 0):
             raise InputError(f"{name} is {value!r:.40}; it must be positive and finite")
@@ -132,7 +133,7 @@ def check_numbers(options: TrainOptions) -> None:
 
 
 def check_count(name: str, value: Any, least: int) -> int:
-    """Return a whole number that is given by this name. InputError for other values, and for less than `least`."""
+    """Return a value as an int; InputError, which names it, unless it is a whole number of at least `least`."""
     if not (isinstance(value, Integral) and int(value) >= least):
         raise InputError(f"{name} is {value!r:.40}; a whole number of at least {least} is expected")
     return int(value)
@@ -146,17 +147,28 @@ def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float
     return float(costs[0]), float(costs[1])
 
 
-def check_costs(source: RowSource, options: TrainOptions) -> None:
-    """Raise InputError if the sum of all costs C * class_weight * sample_weight is too large to compute with."""
+def require_weights(weights: F64) -> None:
+    """Raise InputError if the sample weights of all rows are zero. weights: the weights of rows, or sums of them."""
+    if len(weights) and not np.any(weights):
+        raise InputError("sample_weight: the weights of all rows are zero; give at least one row a positive weight")
+
+
+def sum_weights(source: RowSource) -> F64:
+    """Return the sum of the sample weights of each class or label, or of all rows if there are no labels."""
     sums = source.sum_weights()
-    if sums is None:  # there are no labels
+    if sums is None:
         weight = source.column("sample_weight")
         sums = np.array([source.n_rows if weight is None else weight.sum()], np.float64)
-    factors = np.ones(len(sums))
-    if options.class_weight != "balanced" and not source.has_label_sets:
-        factors = _read_factors_or_ones(source, options)
+    return sums
+
+
+def check_costs(source: RowSource, options: TrainOptions) -> None:
+    """Raise InputError if the sum of all costs C * class_weight * sample_weight is too large for the arithmetic."""
+    factors, sums = np.ones(1), sum_weights(source)
     if source.has_label_sets:
         factors, sums = compute_label_factors(source, options).max(axis=1), sum_label_weights(source).sum(axis=1)
+    elif source.classes is not None and isinstance(options.class_weight, Mapping):
+        factors = compute_class_factors(source, options)
     with np.errstate(over="ignore"):
         total = float(np.sum(options.C * factors * sums))
     if not total < LARGEST_COST:
@@ -166,32 +178,33 @@ def check_costs(source: RowSource, options: TrainOptions) -> None:
         )
 
 
-def _read_factors_or_ones(source: RowSource, options: TrainOptions) -> F64:
-    known = source.classes is not None and isinstance(options.class_weight, Mapping)
-    return compute_class_factors(source, options) if known else np.ones(1)
-
-
 def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:
     """Return the class_weight of each of K classes, (K,); InputError if there are fewer than two classes.
 
     "balanced" is n / (K n_k), so that all classes weigh the same. n and n_k are sums of sample weights: a row of weight
-    2 counts as two rows. scikit-learn's LinearSVC counts likewise since 1.7, while its SVC ignores sample weights here.
+    2 counts as two rows. scikit-learn's LinearSVC does the same since 1.7; its SVC ignores sample weights in this
+    formula.
     """
     classes, weights = require_classes(source).tolist(), options.class_weight
     if len(classes) < 2:
         listed = ", ".join(map(str, classes))
         raise InputError(f"{source.name}: {len(classes)} class{'es' * (len(classes) != 1)} ({listed}); two are needed")
     if weights == "balanced":
-        return _balance(source, classes)
-    if weights is None or isinstance(weights, Mapping):
-        return _read_factors(weights or {}, classes)
-    raise InputError(f"class_weight {weights!r}: give weights by label, or 'balanced'")
+        sums = source.sum_weights()
+        assert sums is not None
+        if not sums.all():
+            label = classes[int(np.argmin(sums))]
+            raise InputError(f"class_weight 'balanced': the sample weights of class {label} are all zero")
+        balanced: F64 = sums.sum() / (len(classes) * sums)
+        return balanced
+    return _read_factors(weights, classes, "weights by label")
 
 
 def compute_label_factors(source: RowSource, options: TrainOptions) -> F64:
-    """Return the class_weight of the rows without each label and with it, (L, 2); of classes, see one_against_rest.
+    """Return the class_weight of the rows without and with each label or class, (L, 2).
 
-    Of labels a mapping has the factors of 0 and 1, and is for every label. "balanced" is n / (2 n_k) of each by itself.
+    For classes, rows of the other classes weigh 1. For sets of labels, a mapping has the factors of 0 and 1, which
+    apply to every label; "balanced" is n / (2 n_k), computed for each label separately.
     """
     classes, weights = require_classes(source), options.class_weight
     if not source.has_label_sets:
@@ -200,13 +213,11 @@ def compute_label_factors(source: RowSource, options: TrainOptions) -> F64:
         sums = sum_label_weights(source)
         factors: F64 = sums.sum(axis=1, keepdims=True) / (2 * np.maximum(sums, 1.0))
         return factors
-    if weights is None or isinstance(weights, Mapping):
-        return np.tile(_read_factors(weights or {}, [0, 1]), (len(classes), 1))
-    raise InputError(f"class_weight {weights!r}: give the weights of 0 and 1, or 'balanced'")
+    return np.tile(_read_factors(weights, [0, 1], "the weights of 0 and 1"), (len(classes), 1))
 
 
 def require_classes(source: RowSource) -> npt.NDArray[Any]:
-    """Return the classes or ranks of a source; InputError if there are none."""
+    """Return the classes or ranks of a source; InputError if it has none."""
     if source.has_targets:
         raise InputError(f"{source.name}: its labels are numbers to be predicted, and no classes: use the task regress")
     if source.classes is None:
@@ -217,21 +228,12 @@ def require_classes(source: RowSource) -> npt.NDArray[Any]:
     return source.classes
 
 
-def _balance(source: RowSource, classes: list[Any]) -> F64:
-    """Return n / (K n_k) of each class, where n and n_k are sums of sample weights."""
-    sums = source.sum_weights()
-    assert sums is not None
-    if not sums.all():
-        label = classes[int(np.argmin(sums))]
-        raise InputError(f"class_weight 'balanced': the sample weights of class {label} are all zero")
-    factors: F64 = sums.sum() / (len(classes) * sums)
-    return factors
-
-
-def _read_factors(weights: Mapping[Any, float], classes: list[Any]) -> F64:
-    """Return the factor of each class; a label names a class if they are equal as values or as texts."""
+def _read_factors(weights: ClassWeight, classes: list[Any], expected: str) -> F64:
+    """Return the factor of each class; a label matches a class if the two are equal as values or as strings."""
     factors = np.ones(len(classes))
-    for label, weight in weights.items():
+    if weights is not None and not isinstance(weights, Mapping):
+        raise InputError(f"class_weight {weights!r}: give {expected}, or 'balanced'")
+    for label, weight in (weights or {}).items():
         codes = [code for code, known in enumerate(classes) if known == label or str(known) == str(label)]
         if not codes:
             raise InputError(f"class_weight names {label!r}; the classes are {list_labels(classes)}")
@@ -245,16 +247,16 @@ def _read_factors(weights: Mapping[Any, float], classes: list[Any]) -> F64:
 
 
 def list_labels(classes: Any) -> str:
-    """Return labels as a list in words; of more than five labels, it has the first three and the last."""
+    """Return labels joined for a message; of more than five, only the first three and the last."""
     shown = [str(label) for label in classes]
     shown = shown if len(shown) <= 5 else [*shown[:3], "..", shown[-1]]
     return f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
-    """Return the kernel that was asked for; InputError for parameters out of range.
+    """Return the kernel of the options; InputError for parameters out of range.
 
-    A gamma of "scale" must have been replaced by its number before, which training.statistics measures.
+    The caller has already replaced gamma "scale" by its value, which runs.gamma_scale computes.
     """
     if options.kernel not in KERNELS:
         raise InputError(f"kernel {options.kernel!r}: choose from {', '.join(KERNELS)}")
@@ -273,7 +275,7 @@ def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
 
 
 def count_resident(wanted: int | str, all_rows: int) -> int:
-    """Return the number of rows that "5000" or "10%" stands for; InputError for other texts and fewer than two rows."""
+    """Return the number of rows given by a text such as "5000" or "10%"; InputError for other texts, or below two."""
     text = str(wanted)
     number = text.removesuffix("%")
     if not number.replace(".", "", 1).isdecimal():

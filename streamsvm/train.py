@@ -1,8 +1,8 @@
-"""`train` and its options, under the name that scripts know them by; they are in streamsvm.training."""
+"""`train` and its options, re-exported from streamsvm.runs and streamsvm.options under a short name."""
 
 from streamsvm.options import TrainOptions
-from streamsvm.training.result import Event, Listener, Result
-from streamsvm.training.together import train_together
-from streamsvm.training.train import train
+from streamsvm.runs.results import Event, Listener, Result
+from streamsvm.runs.train import train
+from streamsvm.runs.tune import train_together
 
 __all__ = ["Event", "Listener", "Result", "TrainOptions", "train", "train_together"]

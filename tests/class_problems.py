@@ -11,9 +11,9 @@ import piqp
 from scipy.sparse import csr_array
 from sklearn.svm import LinearSVC
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.readers import ingest
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.ingestion.readers import ingest
 from streamsvm.models.model import LinearModel
 from tests.conftest import F64
 from tests.linear_problems import Bracket

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from streamsvm.cli.command import main
+from streamsvm.cli.main import main
 from tests.conftest import make_problem
 
 

@@ -20,10 +20,12 @@ from typing import Any
 from numba.core import event
 from numba.core.dispatcher import Dispatcher
 
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.methods import warm_up
-from streamsvm.training.features import FeatureOptions, find_feature_map
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.options import TrainOptions
+from streamsvm.runs.features import find_feature_map
+from streamsvm.runs.train import train
+from streamsvm.solvers import set_up
+from streamsvm.solvers.options import FeatureOptions
 from tests.conftest import make_problem
 
 RBF: dict[str, Any] = {"kernel": "rbf"}
@@ -71,13 +73,13 @@ def run_case(name: str, is_sparse: bool) -> None:
 def inspect(name: str, layout: str) -> dict[str, Any]:
     """Carry a case out, and return what it compiled."""
     loaded: dict[str, int] = {}
-    load = warm_up.load_or_compile
+    load = set_up.load_or_compile
 
     def load_and_list(names: Sequence[str], run: Any) -> None:
         load(names, run)
         loaded.update(list_kernels())
 
-    warm_up.load_or_compile = load_and_list
+    set_up.load_or_compile = load_and_list
     with event.install_recorder("numba:run_pass") as seen:
         run_case(name, layout == "sparse")
     later = sorted(set(list_kernels()) - set(loaded))

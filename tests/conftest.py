@@ -25,15 +25,15 @@ from hypothesis import settings
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
-from streamsvm.data import groups
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.readers import ingest
-from streamsvm.engines.workers import start_workers
-from streamsvm.methods.registry import METHODS
+from streamsvm.data.rows import source
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.cluster.workers import start_workers
+from streamsvm.ingestion.readers import ingest
 from streamsvm.models.model import LinearModel
-from streamsvm.training import probe
-from tests.covering import mark_cases
+from streamsvm.plan import predict
+from streamsvm.solvers.registry import SOLVERS
+from tests.covering import choose_first_tier
 from tests.remote import server  # noqa: F401  (a fixture)
 
 # Hundreds of processes import the package: they shall keep the bytecode of its sources, not make it anew.
@@ -43,7 +43,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("streamsvm", deadline=None, derandomize=True)  # main does not turn red by chance
-settings.register_profile("few", settings.get_profile("streamsvm"), max_examples=35)  # the suite without slow tests
 settings.register_profile("explore", deadline=None, print_blob=True)  # --hypothesis-profile explore
 settings.load_profile("streamsvm")
 
@@ -53,28 +52,29 @@ WORKER_BYTES = 2 << 30
 START_METHOD = "distributed.worker.multiprocessing-method"
 COMPILE = """
 import sys
-from streamsvm.data.compilation import PARSERS, compile_parser
-from streamsvm.methods.warm_up import compile_all
+from streamsvm.data.sources.parsing import PARSERS, compile_parser
+from streamsvm.solvers.set_up import compile_all
 
 list(map(compile_parser, PARSERS))
 compile_all(sys.argv[1:])
 """
-GROUPS = sorted({group for method in METHODS for group in method.compiled or (method.name,)})
+GROUPS = sorted({group for method in SOLVERS for group in method.groups})
 BUDGETED = [group for group in GROUPS if group.startswith("budgeted")]  # half of the compiler's time
 COMPILER = pytest.StashKey["subprocess.Popen[bytes]"]()
 
 
-_RUN = {"slow": False}  # whether slow tests are run
+FEW = 20  # examples that a test draws in the first tier
+_RUN = {"all": False}  # whether all tests run, with all their cases
 
 
 def choose_examples(few: int, some: int, many: int) -> int:
-    """Return how many examples a test tries: few in the suite, some with its slow tests, and many to explore others.
+    """Return how many examples a test tries: few in the first tier, some with `--all`, many if examples are explored.
 
-    The first two are the same ones each time. A test that calls this has the fixture `thorough`.
+    The first two numbers of examples are the same ones in each run.
     """
     if not settings.default.derandomize:
         return many
-    return some if _RUN["slow"] else few
+    return some if _RUN["all"] else few
 
 
 def is_whole_suite(config: pytest.Config) -> bool:
@@ -83,66 +83,54 @@ def is_whole_suite(config: pytest.Config) -> bool:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options that run slow tests with the whole suite."""
-    parser.addoption("--slow", action="store_true", default=None, help="run slow tests with the whole suite as well")
-    parser.addoption("--rest", action="store_true", help="as --slow, without what is run once")
+    """Add the option that runs all tests."""
+    parser.addoption(
+        "--all",
+        action="store_true",
+        dest="all_tests",
+        help="run slow tests, too, and all cases of each test; the default if files or folders are named",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Say what slow means, and keep whether slow tests are run: tests that are imported from now on ask for it."""
-    _RUN["slow"] = bool(config.option.slow)
-    settings.load_profile("streamsvm" if config.option.slow else "few")
-    config.addinivalue_line(
-        "markers", "slow: needs several processes or much data for many seconds; .ci/run runs it with one interpreter"
-    )
-    config.addinivalue_line("markers", "thorough: tries some cases of a kind, and more of them with the slow tests")
-    config.addinivalue_line(
-        "markers", "covering(k): the suite runs so many cases that any k values of parameters meet, the slow tests all"
-    )
-    config.addinivalue_line("markers", "once: one interpreter of .ci/run is enough; the suite runs it, --rest does not")
+    """Keep whether all tests run, for test modules that ask for it while they are imported."""
+    _RUN["all"] = config.option.all_tests
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave slow tests out, unless they are asked for. `-m slow` runs the thorough ones, too, which try more then.
-
-    With --rest, what is left out is what one interpreter is enough for, and another one runs with the suite.
-    """
-    for item in items:
-        if "thorough" in getattr(item, "fixturenames", ()):
-            item.add_marker("thorough")
-            if config.option.markexpr == "slow":
-                item.add_marker("slow")
-    mark_cases(items)
-    left_out = [item for item in items if is_left_out(item, config.option.slow, config.option.rest)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if not is_left_out(item, config.option.slow, config.option.rest)]
+    """Deselect what is not in the first tier, unless all tests run."""
+    if not config.option.all_tests:
+        chosen = set(choose_first_tier(items))
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
+        for item in items:
+            draw_few(getattr(item, "obj", None))
 
 
-def is_left_out(item: pytest.Item, with_slow: bool, rest: bool) -> bool:
-    """Return whether a test is not run. What the suite does not run, or not with all its cases, is never left to it."""
-    marks = {mark.name for mark in item.iter_markers()}
-    return not with_slow if "slow" in marks else rest and "once" in marks and "thorough" not in marks
+def draw_few(test: Any) -> None:
+    """Let a test of Hypothesis draw few examples. It keeps its settings in this attribute, which its plugin reads."""
+    function = getattr(test, "__func__", test)
+    own = getattr(function, "_hypothesis_internal_use_settings", None)
+    if own is not None and own.derandomize:
+        function._hypothesis_internal_use_settings = settings(own, max_examples=min(own.max_examples, FEW))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Share the whole suite out to two processes, unless `-n` says otherwise, and leave its slow tests out.
-
-    A part of it is run by one process, with its slow tests.
-    """
+    """Run the whole suite in two processes, unless `-n` is given, and a part of it in one process, with all tests."""
     if hasattr(config, "workerinput"):
-        config.option.slow = config.workerinput["slow"]
-    elif config.option.slow is None:
-        config.option.slow = config.option.rest or not is_whole_suite(config) or "slow" in config.option.markexpr
-    if is_whole_suite(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
+        config.option.all_tests = config.workerinput["all_tests"]
+    elif not is_whole_suite(config):
+        config.option.all_tests = True
+    elif getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
         config.option.numprocesses, config.option.dist = 2, "worksteal"
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a process of the run whether slow tests are run."""
-    node.workerinput["slow"] = node.config.option.slow
+    """Tell a process of the run whether all tests run."""
+    node.workerinput["all_tests"] = node.config.option.all_tests
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -212,15 +200,15 @@ def compute_objective(problem: Problem, model: LinearModel, costs: F64, intercep
 
 @pytest.fixture(scope="session")
 def thorough(request: pytest.FixtureRequest) -> bool:
-    """Whether slow tests are run: then tests that try many cases of a kind try all of them, and otherwise some."""
-    return bool(request.config.option.slow)
+    """Whether all tests run: then a test with this fixture tries all cases of a kind, and some in the first tier."""
+    return bool(request.config.option.all_tests)
 
 
 @pytest.fixture
 def many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small data, too, into groups of chunks: the driver alone plans them, for workers as well."""
-    monkeypatch.setattr(groups, "SMALLEST_GROUP_BYTES", 1)
-    monkeypatch.setattr(groups, "GROUPS", 5)
+    monkeypatch.setattr(source, "SMALLEST_GROUP_BYTES", 1)
+    monkeypatch.setattr(source, "GROUPS", 5)
 
 
 @pytest.fixture(scope="session")
@@ -270,7 +258,7 @@ def no_waiting_for_the_disk() -> Iterator[None]:
 def samples_are_done() -> Iterator[None]:
     """A plan tries a sample to the end, and not for some seconds: these are too few on a machine that is busy."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe, "SAMPLE_SECONDS", 600.0)
+        patch.setattr(predict, "SAMPLE_SECONDS", 600.0)
         yield
 
 

@@ -1,35 +1,52 @@
-"""Which cases of a test with many parameters the suite runs, where it leaves the others to the slow tests."""
+"""The first tier: which tests, and which cases of a test with parameters, run without `--all`."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import combinations, groupby
 
 import pytest
 
 
-def choose_covering(cases: Sequence[Mapping[str, object]], together: int) -> list[int]:
-    """Return the positions of few cases, in which any values of so many parameters that meet in some case meet, too.
+def choose_covering(cases: Sequence[Mapping[str, object]]) -> list[int]:
+    """Return the positions of a few cases in which each value of each parameter occurs.
 
-    The next one is always the first of those that bring most that is new (Cohen, Dalal, Fredman & Patton 1997).
+    The next case is always the first of those with the most new values (Cohen, Dalal, Fredman & Patton 1997).
     """
-    values = [sorted((name, id(value)) for name, value in case.items()) for case in cases]
-    meetings = [{met for n in range(1, together + 1) for met in combinations(each, n)} for each in values]
-    left, chosen = set[tuple[tuple[str, int], ...]]().union(*meetings), []
-    while left:
-        chosen.append(max(range(len(cases)), key=lambda k: (len(meetings[k] & left), -k)))
-        left -= meetings[chosen[-1]]
+    values = [
+        {(name, value if isinstance(value, str) else id(value)) for name, value in case.items()} for case in cases
+    ]
+    left, chosen = set[tuple[str, str | int]]().union(*values), list[int]()
+    for gain in range(max(map(len, values), default=0), 0, -1):
+        for k, own in enumerate(values):
+            if len(own & left) == gain:
+                chosen.append(k)
+                left -= own
     return sorted(chosen)
 
 
-def mark_cases(items: Sequence[pytest.Item]) -> None:
-    """Mark the cases of tests with the mark `covering`: if some are chosen, as run once, and the others as slow."""
-    for _, group in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
-        same = list(group)
-        mark = same[0].get_closest_marker("covering")
-        if mark is None:
-            continue
-        chosen = choose_covering([item.callspec.params for item in same], *mark.args)  # type: ignore[attr-defined]
-        if len(chosen) < len(same):
-            for k, item in enumerate(same):
-                item.add_marker("once" if k in chosen else "slow")
+def choose_first_tier(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the items that are not marked `slow`, reduced to cases in which each value of each parameter occurs.
+
+    All values of a parameter `seed` count as one. The mark `same` replaces values before they are compared:
+    `same(check=get_name)` counts checks of one name as one.
+    """
+    tests = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if item.get_closest_marker("slow") is None:
+            tests[item.nodeid.partition("[")[0]].append(item)
+    chosen = list[pytest.Item]()
+    for same in tests.values():
+        cases = [get_parameters(item) for item in same]
+        chosen += [same[k] for k in choose_covering(cases)] if cases[0] else same
+    return chosen
+
+
+def get_parameters(item: pytest.Item) -> dict[str, object]:
+    """Return the parameters of a case as they are compared; empty for a test without parameters."""
+    parameters: dict[str, object] = dict(item.callspec.params) if hasattr(item, "callspec") else {}
+    parameters |= {"seed": None} if "seed" in parameters else {}
+    mark = item.get_closest_marker("same")
+    for name, replace in mark.kwargs.items() if mark else ():
+        parameters[name] = replace(parameters[name])
+    return parameters

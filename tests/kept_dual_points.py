@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.files import pack_arrays, unpack_arrays
+from streamsvm.data.store.dataset import Dataset
 from streamsvm.models.model import load
-from streamsvm.training.dual_file import NAME
-from streamsvm.training.train import Result, TrainOptions, train
-from streamsvm.training.verify import Verification, verify
+from streamsvm.options import TrainOptions
+from streamsvm.runs.results import Result
+from streamsvm.runs.train import train
+from streamsvm.system.npz import pack_arrays, unpack_arrays
+from streamsvm.verify.dual_file import NAME
+from streamsvm.verify.verify import Verification, verify
 from tests.conftest import Problem
 
 BLOCK_ASCENT: dict[str, Any] = {"options": {"acceleration": "block-ascent"}}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.svm import LinearSVC
 
+from streamsvm.kernels.kernel import Kernel
 from streamsvm.models.model import KernelModel
-from streamsvm.numeric.kernels import Kernel
 from tests.class_problems import ClassProblem, bracket_by_qp, primal
 from tests.conftest import F64
 from tests.linear_problems import Bracket

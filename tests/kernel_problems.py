@@ -9,16 +9,15 @@ import numpy as np
 import piqp
 from sklearn.svm import SVC
 
-from streamsvm.data.source import RowSource
-from streamsvm.engines.one_read import answer
+from streamsvm.data.rows.source import RowSource
+from streamsvm.engines.merge import answer
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.methods.decomposition.settings import Decomposition
-from streamsvm.methods.decomposition.solver import solve
-from streamsvm.methods.decomposition.state import State, start_state
-from streamsvm.numeric.kernels import Kernel
+from streamsvm.kernels.kernel import Kernel
 from streamsvm.numeric.rows import F32, F64, CsrRows
 from streamsvm.options import TrainOptions
-from streamsvm.requests import Scan, Step, Take
+from streamsvm.passes import Scan, Step, Take
+from streamsvm.solvers.decomposition.solver import solve
+from streamsvm.solvers.decomposition.state import Decomposition, State, start_state
 from tests.conftest import Problem
 
 KINDS = {

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, random_array
 
 import streamsvm
-from streamsvm.data.dataset import Dataset
+from streamsvm.data.store.dataset import Dataset
 from tests.conftest import F64
 
 SHARES = (0.02, 0.1, 0.3, 0.5, 0.9)

@@ -9,12 +9,12 @@ import numpy.typing as npt
 import piqp
 from sklearn.svm import LinearSVC
 
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.engines.one_read import answer
-from streamsvm.engines.protocol import Engine
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.engines.engine import Engine
+from streamsvm.engines.merge import answer
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.methods.cutting_plane.solver import CuttingPlane, State, solve, start_state
-from streamsvm.requests import All, Scan, Solver, Step
+from streamsvm.passes import All, Requests, Scan, Step
+from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, LineState, solve
 from tests.conftest import Problem
 
 F64 = npt.NDArray[np.float64]
@@ -28,7 +28,7 @@ class Bracket:
     high: float
 
 
-def run_steps(source: ArrayDataset, solver: Solver, most: int = 200, engine: Engine | None = None) -> list[Step]:
+def run_steps(source: ArrayDataset, solver: Requests, most: int = 200, engine: Engine | None = None) -> list[Step]:
     """All steps of a solver, or so many."""
     engine, steps = engine or SerialEngine(source), []
     request = next(solver)
@@ -80,11 +80,11 @@ def objective_by_liblinear(problem: Problem, costs: F64, bias_feature: float = 1
 
 
 def drive(
-    problem: Problem, settings: CuttingPlane, most_steps: int = 2000, state: State | None = None
+    problem: Problem, settings: CuttingPlane, most_steps: int = 2000, state: LineState | None = None
 ) -> list[tuple[Scan, Step]]:
     """Every look along a segment that a solver asks for and the step it makes of it, to its end."""
     engine = SerialEngine(problem.in_memory())
-    solver = solve(settings, engine.source.n_features, state or start_state(engine.source.n_features))
+    solver = solve(settings, state or LineState.at_zero(engine.source.n_features + 1))
     steps: list[tuple[Scan, Step]] = []
     request = next(solver)
     while len(steps) < most_steps and not (steps and steps[-1][1].status):

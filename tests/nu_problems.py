@@ -9,14 +9,14 @@ import numpy as np
 import piqp
 from scipy.sparse import csr_array
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.readers import ingest
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.ingestion.readers import ingest
+from streamsvm.kernels.kernel import Kernel
 from streamsvm.models.model import KernelModel
-from streamsvm.numeric.kernels import Kernel
 from tests.conftest import F64
-from tests.methods.decomposition.test_kernel_certificates import compute_long
 from tests.one_class_problems import Long, fill
+from tests.solvers.test_kernel_certificates import compute_long
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 Objects are bytes in memory. A fault is a word that the function `fault` returns for a request:
 
 "500", "503"   an error of the server, and "SlowDown", with which stores ask for fewer requests
+"403 CODE"     a refusal with a status and a code, such as "404 NoSuchBucket"
 "reset"        the connection is reset in place of an answer
 "truncated"    the connection ends in the middle of the body
 "held"         the answer waits until the server is closed
@@ -160,9 +161,9 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if fault in ("reset", "held"):
                 self._reset()
-            elif fault is not None and fault.isdigit():
-                code = "SlowDown" if fault == "503" else "InternalError"
-                self._send(int(fault), f"<Error><Code>{code}</Code><Message>please wait</Message></Error>".encode())
+            elif fault is not None and fault[:3].isdigit():
+                code = fault[4:] or ("SlowDown" if fault == "503" else "InternalError")
+                self._send(int(fault[:3]), f"<Error><Code>{code}</Code><Message>please wait</Message></Error>".encode())
             elif request.method in ("GET", "HEAD"):
                 self._get(request, fault == "truncated")
             else:

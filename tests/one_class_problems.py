@@ -11,13 +11,13 @@ import numpy.typing as npt
 import piqp
 from scipy.sparse import csr_array
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.readers import ingest
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.ingestion.readers import ingest
+from streamsvm.kernels.kernel import Kernel
 from streamsvm.models.model import KernelModel
-from streamsvm.numeric.kernels import Kernel
 from tests.conftest import F64
-from tests.methods.decomposition.test_kernel_certificates import compute_long
+from tests.solvers.test_kernel_certificates import compute_long
 
 Long = npt.NDArray[np.longdouble]
 

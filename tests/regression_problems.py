@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.readers import ingest
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.ingestion.readers import ingest
 from tests.conftest import F64
 
 LOSSES = ("epsilon_insensitive", "squared_epsilon_insensitive")

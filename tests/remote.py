@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamsvm.data import object_store
+from streamsvm.data.remote import store
 from tests.object_server import ObjectServer
 
 
@@ -16,13 +16,13 @@ from tests.object_server import ObjectServer
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
     """An object store, which the environment names, and which is asked again without waiting long."""
     backoff = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=5), "base": 2}
-    monkeypatch.setattr(object_store, "RETRIES", {**object_store.RETRIES, "max_retries": 4, "backoff": backoff})
+    monkeypatch.setattr(store, "RETRIES", {**store.RETRIES, "max_retries": 4, "backoff": backoff})
     with ObjectServer() as opened:
         for name, value in opened.environment.items():
             monkeypatch.setenv(name, value)
-        object_store.connect.cache_clear()
+        store.connect.cache_clear()
         yield opened
-    object_store.connect.cache_clear()
+    store.connect.cache_clear()
 
 
 def upload(server: ObjectServer, folder: str | Path, name: str = "bucket/rows.zarr") -> str:

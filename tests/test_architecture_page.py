@@ -11,16 +11,14 @@ import pytest
 
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.once
-
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 PLACES = re.findall(r"`((?:\w+/)*\w+\.py):(\w+)`", PAGE)
 
 
 def find_file(name: str) -> Path:
-    """A path within the package, or the name of a file of methods/cutting_plane, which the page explains."""
+    """A path within the package, or the name of a file of solvers/cutting_plane, which the page explains."""
     inside = ROOT / "streamsvm" / name
-    return inside if inside.exists() else ROOT / "streamsvm" / "methods" / "cutting_plane" / name
+    return inside if inside.exists() else ROOT / "streamsvm" / "solvers" / "cutting_plane" / name
 
 
 @pytest.mark.parametrize(("file", "name"), PLACES)

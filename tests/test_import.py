@@ -23,7 +23,7 @@ def run_python(*arguments: object, **environment: str) -> str:
     "statement",
     [
         "import streamsvm",
-        "from streamsvm.cli.command import main\ntry: main(['train', '--help'])\nexcept SystemExit: pass",
+        "from streamsvm.cli.main import main\ntry: main(['train', '--help'])\nexcept SystemExit: pass",
     ],
 )
 def test_nothing_heavy_is_imported(statement: str) -> None:

@@ -16,11 +16,13 @@ from typing import Any
 import psutil
 import pytest
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.interrupts import STOPPING
+from streamsvm.data.store.dataset import Dataset
 from streamsvm.models.model import load
-from streamsvm.training.run_folder import RunFolder
-from streamsvm.training.train import Event, TrainOptions, train
+from streamsvm.options import TrainOptions
+from streamsvm.runs.folder import RunFolder
+from streamsvm.runs.results import Event
+from streamsvm.runs.train import train
+from streamsvm.system.interrupts import STOPPING
 from tests.conftest import make_problem
 
 ENDLESS = ("--C", "1000", "--tol", "1e-12", "--option", "acceleration=none", "--json")
@@ -100,8 +102,8 @@ def test_any_number_of_ctrl_c_leaves_a_run_that_goes_on(data: Dataset, tmp_path:
 STUCK = """
 import sys
 from numba import njit
-from streamsvm.cli.command import main
-from streamsvm.training.run_folder import RunFolder
+from streamsvm.cli.main import main
+from streamsvm.runs.folder import RunFolder
 
 @njit(nogil=True)
 def spin(n):
@@ -138,7 +140,7 @@ def test_the_second_ctrl_c_ends_at_once_what_is_stuck_in_compiled_code(data: Dat
 
 LOSING = """
 import os, signal, sys
-from streamsvm.cli.command import main
+from streamsvm.cli.main import main
 from streamsvm.cli.progress import Display
 
 class Unlucky:
@@ -159,7 +161,7 @@ def test_a_signal_that_python_loses_is_heeded_after_the_step(data: Dataset, tmp_
     assert read_result(ran.stdout)["status"] == "interrupted"
 
 
-@pytest.mark.once
+@pytest.mark.slow("starts workers and kills them")
 def test_workers_end_quietly_with_the_run(data: Dataset, tmp_path: Path) -> None:
     with started("train", data.path, "--out", tmp_path / "run", *ENDLESS, "--workers", "2") as process:
         assert process.stderr is not None
@@ -173,7 +175,7 @@ def test_workers_end_quietly_with_the_run(data: Dataset, tmp_path: Path) -> None
     assert left_alive(workers) == []
 
 
-@pytest.mark.once
+@pytest.mark.slow("starts workers and kills them")
 def test_workers_end_quietly_when_the_second_ctrl_c_ends_the_run(data: Dataset, tmp_path: Path) -> None:
     """The second one may find the run at work, or all of it saved."""
     with started("train", data.path, "--out", tmp_path / "run", *ENDLESS, "--workers", "2") as process:
@@ -197,7 +199,7 @@ def test_stopped_before_the_first_pass_is_complete(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("streamsvm.training.drive.answer_all", interrupt)
+        patch.setattr("streamsvm.runs.train.answer_all", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(data, TrainOptions(), tmp_path / "run")
     assert train(data, TrainOptions(), tmp_path / "run").status == "converged"

@@ -1,4 +1,4 @@
-"""Imports go down the list of rooms only, and each large library is known to one room."""
+"""Imports go down the list of folders only, and each large library is known to one of them."""
 
 from __future__ import annotations
 
@@ -9,77 +9,66 @@ from pathlib import Path
 
 import pytest
 
-from streamsvm.methods.registry import name_methods
 from streamsvm.problems.registry import PROBLEMS
+from streamsvm.solvers.registry import name_solvers
 from tests.conftest import ROOT, run_python
-
-pytestmark = pytest.mark.once
 
 PACKAGE = ROOT / "streamsvm"
 
-# What a room may import of the package besides itself; from the ground up. A folder of methods/ is a room; so are the
-# set-up of all methods, which alone knows data, models and options, and their own options, which import next to
-# nothing. Methods do not know each other, but for rankings and Crammer-Singer, which are trained by cutting
-# planes, too, and for Crammer-Singer with kernels, which is trained by decomposition.
-MAY_IMPORT: dict[str, set[str]] = {
-    "errors": set(),
-    "deadline": set(),
-    "interrupts": set(),
-    "urls": set(),
-    "shared_setting": set(),
-    "shown": set(),
-    "npy_header": {"errors"},
-    "files": {"errors", "npy_header"},
-    "locks": {"errors"},
-    "machine": {"errors"},
-    "numeric": {"errors", "interrupts", "shared_setting"},
-    "requests": {"numeric"},
-    "data": {"errors", "files", "interrupts", "locks", "machine", "numeric", "npy_header", "shown", "urls"},
-    "problems": {"errors", "numeric", "data", "options"},
-    "models": {"errors", "files", "interrupts", "locks", "machine", "numeric", "data", "problems", "shown", "urls"},
-    "engines": {"errors", "interrupts", "machine", "numeric", "data", "requests", "shared_setting"},
-    "options": {"errors", "numeric", "data"},
-    "methods.option_fields": {"errors"},
-    "methods.options": {"methods.option_fields"},
+# The folders from the ground up. A folder may import those above it in this list, itself, and those of its own line.
+LAYERS = (
+    "system",
+    "numeric",
+    "passes kernels losses",
+    "certificates",
+    "data.rows data.remote",
+    "data.tables",
+    "data.store",
+    "data.sources",
+    "data",
+    "options",
+    "engines engines.cluster",
+    "ingestion",
+    "problems",
+    "models",
+    "models.exports",
+    "solvers.common",
+    "solvers.cutting_plane solvers.decomposition solvers.interior_point solvers.budgeted_sgd "
+    "solvers.feature_map solvers.newton solvers.label_newton",
+    "solvers.one_class solvers.one_read solvers.ranking solvers.crammer_singer",
+    "solvers.many",
+    "solvers.setup",
+    "solvers",
+    "verify",
+    "runs",
+    "plan",
+    "estimators",
+    "cli cli.reports",
+)
+SOLVERS = {name for name in " ".join(LAYERS).split() if name.startswith("solvers.")}
+RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
+OF_SOLVERS = ("solvers.solver", "solvers.options")  # what the folders of all solvers share
+# A solver never reads data: it yields passes. Its set-up, which makes the model, knows data and models.
+OF_A_SOLVER = {"system", "numeric", "passes", "kernels", "losses", "certificates"}
+BESIDE = {
+    "solvers.one_read": {"solvers.cutting_plane"},
+    "solvers.one_class": {"solvers.cutting_plane"},
+    "solvers.ranking": {"solvers.cutting_plane"},
+    "solvers.crammer_singer": {"solvers.cutting_plane", "solvers.decomposition"},
 }
-OF_A_METHOD = {"deadline", "errors", "interrupts", "numeric", "requests"}
-NAMES = ("cutting_plane", "decomposition", "interior_point", "budgeted_sgd", "feature_map", "newton", "label_newton")
-METHODS = {f"methods.{name}" for name in NAMES}
-MAY_IMPORT |= dict.fromkeys(METHODS, OF_A_METHOD)
-BY_CUTTING_PLANES = ("methods.ranking", "methods.crammer_singer")
-MAY_IMPORT |= {name: {*OF_A_METHOD, "methods.cutting_plane"} for name in BY_CUTTING_PLANES}
-BY_DECOMPOSITION = "methods.class_decomposition"
-MAY_IMPORT[BY_DECOMPOSITION] = {*OF_A_METHOD, "methods.decomposition"}
-MAY_IMPORT["methods.setup"] = {*MAY_IMPORT, "methods"} - {"engines", "files", "npy_header"}
-MAY_IMPORT["methods"] = {*MAY_IMPORT} - {"engines", "files", "npy_header"}
-MAY_IMPORT["training"] = {*MAY_IMPORT, "version"} - {
-    *METHODS,
-    *BY_CUTTING_PLANES,
-    "methods.class_decomposition",
-    "methods.setup",
-}
-MAY_IMPORT["estimators"] = {*MAY_IMPORT, "version"}
-BELOW_FACES = {*MAY_IMPORT, "version"}  # the command line may use all of it
+BY_NAME = {("data.store", "data")}  # a dataset that was pickled is opened again where it is used
 
 # Where a library may be imported: room or module, and whether within functions only.
 LIBRARIES = {
-    "zarr": {"data", "models.prediction_files"},
-    "dask": {"engines", "data.dask_pieces"},
-    "distributed": {"engines", "data.dask_pieces"},
-    "numba": {
-        "numeric",
-        "data.csv_parser",
-        "data.svmlight",
-        "data.text_numbers",
-        "methods.crammer_singer",
-        "methods.class_decomposition",
-        *METHODS,
-    },
+    "zarr": {"data.remote", "data.store", "data.sources", "ingestion", "models.predict"},
+    "dask": {"engines", "engines.cluster", "data.sources.dask_collections"},
+    "distributed": {"engines", "engines.cluster", "data.sources.dask_collections"},
+    "numba": {"numeric", "kernels", "losses", "certificates", "data.sources", *SOLVERS},
     "sklearn": {"estimators", "cli.demo"},
-    "pyarrow": {"data"},
-    "obstore": {"data"},
-    "google_crc32c": {"data"},
-    "jinja2": {"cli.pages.page"},
+    "pyarrow": {"data.sources", "data.tables", "ingestion"},
+    "obstore": {"data.remote", "data.store", "ingestion"},
+    "google_crc32c": {"data.store", "ingestion"},
+    "jinja2": {"cli.output.find_template"},
     "onnx": {f"models.exports.onnx_graph.{name}" for name in ("write_onnx", "add", "_add_labels", "_make_file")},
 }
 
@@ -95,13 +84,13 @@ def name_of(path: Path) -> str:
 
 
 def room_of(module: str) -> str:
-    if module in ("", "version"):
-        return "version"
-    first, _, rest = module.partition(".")
-    if first == "methods" and "." in rest:
-        last = next((name for name in ("setup", "options") if rest.endswith(name)), rest.partition(".")[0])
-        return f"methods.{last}"
-    return module if module in MAY_IMPORT else first if first in MAY_IMPORT else "faces"
+    """Return the folder of a module; set-ups of solvers, and what all solvers share, are folders of their own."""
+    if module in OF_SOLVERS:
+        return "solvers.common"
+    if module.startswith("solvers.") and module.endswith("setup"):
+        return "solvers.setup"
+    folder = module if module in RANKS else module.rpartition(".")[0]
+    return folder if folder in RANKS else "top"
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
@@ -135,18 +124,22 @@ def own_imports(path: Path) -> set[str]:
     return {name.removeprefix("streamsvm").removeprefix(".") for name in found}
 
 
+def may_import(room: str, target: str) -> bool:
+    """Tell whether a folder may import another one."""
+    if room in SOLVERS - {"solvers.many", "solvers.setup", "solvers.common"}:
+        return target in OF_A_SOLVER | BESIDE.get(room, set())
+    return RANKS[target] <= RANKS[room] or (room, target) in BY_NAME
+
+
 @pytest.mark.parametrize("path", modules(), ids=name_of)
 def test_imports_go_down_only(path: Path) -> None:
-    """From a room to itself or to one that it may know; what is in no room is a face, which nothing below knows."""
     module = name_of(path)
     room = room_of(module)
     for imported in own_imports(path):
         target = room_of(imported)
-        if room == "faces":
-            continue
-        assert (
-            target == room or (module == "" and target == "version") or target in MAY_IMPORT.get(room, BELOW_FACES)
-        ), f"{module} ({room}) may not import {imported} ({target})"
+        if room != "top" and imported and target != room:
+            assert target != "top", f"{module} ({room}) may not import {imported}"
+            assert may_import(room, target), f"{module} ({room}) may not import {imported} ({target})"
 
 
 @pytest.mark.parametrize("path", modules(), ids=name_of)
@@ -162,17 +155,17 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text(
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import distributed\n"
-        "def f():\n    from streamsvm.engines import dask\n    import zarr.codecs\n"
-        "class A:\n    def g(self):\n        from streamsvm.training.train import train\n"
+        "def f():\n    from streamsvm.engines import threads\n    import zarr.codecs\n"
+        "class A:\n    def g(self):\n        from streamsvm.runs.train import train\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(globals(), "PACKAGE", tmp_path)
         found = set(imports(module))
     assert found == {
         ("module", "typing"),
-        ("module.f", "streamsvm.engines.dask"),
+        ("module.f", "streamsvm.engines.threads"),
         ("module.f", "zarr.codecs"),
-        ("module.g", "streamsvm.training.train"),
+        ("module.g", "streamsvm.runs.train"),
     }
 
 
@@ -191,15 +184,14 @@ def test_problems_and_methods_are_not_told_apart_by_name(path: Path) -> None:
     """Their records say what there is to know; estimators, whose parameters are theirs, know the methods' names."""
     room = room_of(name_of(path))
     found = set(decisions(path))
-    if room not in ("problems", "models"):
+    if room not in ("problems", "models", "models.exports"):
         assert not found & {*PROBLEMS, "RankModel"}
-    if room != "estimators" and not room.startswith("methods."):
-        assert not found & {*name_methods()}
+    if room != "estimators" and not room.startswith("solvers"):
+        assert not found & {*name_solvers()}
 
 
-def test_the_rooms_exist() -> None:
-    names = {name_of(path) for path in modules()}
-    assert {*MAY_IMPORT} - {"methods.setup", "methods.options"} <= names
+def test_the_folders_exist() -> None:
+    assert {*RANKS} - {"solvers.setup", "solvers.common"} <= {name_of(path) for path in modules()}
 
 
 def test_importing_the_package_imports_none_of_the_large_libraries() -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Event, Thread
 from typing import Any
 
 import dask.config
 import pytest
 
-from streamsvm.engines.cluster import models_may_travel
-from streamsvm.engines.workers import _set_configuration
-from streamsvm.shared_setting import SharedSetting
+from streamsvm.engines.cluster.engine import models_may_travel
+from streamsvm.engines.cluster.workers import _set_configuration
+from streamsvm.system.shared import SharedSetting
 
 
 class Dial:
@@ -88,6 +88,27 @@ def test_ctrl_c_while_it_is_released_leaves_nothing_behind() -> None:
     with pytest.raises(KeyboardInterrupt), setting.held():
         assert dial.value == 1
     assert dial.value == 8
+
+
+def test_ctrl_c_in_the_middle_of_restoring_leaves_nothing_behind() -> None:
+    dial, exits = Dial(), list[int]()
+
+    class Turned(AbstractContextManager[Any]):
+        def __init__(self) -> None:
+            dial.value = 1
+
+        def __exit__(self, *_: object) -> None:
+            exits.append(dial.value)
+            if len(exits) == 1:
+                raise KeyboardInterrupt
+            dial.value = 8
+
+    setting = SharedSetting(Turned)
+    with pytest.raises(KeyboardInterrupt), setting.held():
+        assert dial.value == 1
+    assert (dial.value, exits) == (8, [1, 1])
+    with setting.held():
+        assert dial.value == 1
 
 
 def test_a_generator_that_is_collected_releases_it() -> None:

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 import streamsvm
-from streamsvm import interrupts
 from streamsvm.estimators import LinearSVC
-from streamsvm.training.train import Event, TrainOptions, train
+from streamsvm.options import TrainOptions
+from streamsvm.runs.results import Event
+from streamsvm.runs.train import train
+from streamsvm.system import interrupts
 from tests.conftest import make_problem
 
 

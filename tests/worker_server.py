@@ -11,8 +11,8 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads do not survive a fork
 import distributed.nanny
 import distributed.worker  # noqa: F401
 
-import streamsvm.engines.cluster
-import streamsvm.engines.worker_start  # noqa: F401
-from streamsvm.methods.warm_up import compile_kernels
+import streamsvm.engines.cluster.engine
+import streamsvm.engines.cluster.workers  # noqa: F401
+from streamsvm.solvers.set_up import ALL_MODELS, compile_all
 
-compile_kernels()
+compile_all(ALL_MODELS)

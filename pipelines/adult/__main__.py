@@ -16,7 +16,7 @@ import streamsvm
 from pipelines.data import LIBSVM_PAGE, DataFolder
 from pipelines.report import Report
 from pipelines.story import add_data_argument, add_work_argument, open_work, run_story
-from streamsvm.data.dataset import Dataset
+from streamsvm.data.store.dataset import Dataset
 from streamsvm.estimators import LinearSVC
 
 PUBLISHED_C, PUBLISHED_OPTIMUM, PUBLISHED_ACCURACY = 0.05, 577.516, 85.0

@@ -34,7 +34,7 @@ from pipelines.cells.markers import count_found, rank_by_t, rank_by_weight
 from pipelines.cells.tissue import Tissue, draw_cells, make_tissue, name_gene
 from pipelines.report import Report
 from pipelines.story import add_work_argument, open_work, run_story
-from streamsvm.errors import InputError
+from streamsvm.system.errors import InputError
 
 N_DONORS, N_NEW = 9, 3  # donors of the reference, and donors whose cells are to be labelled
 COSTS, FOLDS = (1e-4, 1e-3, 1e-2), 3

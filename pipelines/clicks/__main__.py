@@ -30,8 +30,8 @@ import streamsvm
 from pipelines.clicks.log import CATEGORIES, write_log
 from pipelines.report import Report
 from pipelines.story import add_work_argument, open_work, run_story
-from streamsvm.data.ingest_options import IngestOptions
-from streamsvm.errors import InputError
+from streamsvm.ingestion.ingest import IngestOptions
+from streamsvm.system.errors import InputError
 
 HASH_BITS, COST = 16, 0.1
 MOST = {"hour": 23.0, "seen": 12.0}  # numbers are divided by about the most that occurs, as `--scale maxabs` does

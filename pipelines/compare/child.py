@@ -24,8 +24,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from pipelines.compare.problems import Part, Problem, open_problem, read_chunk, read_rows
-from streamsvm.errors import InputError
-from streamsvm.machine import peak_bytes
+from streamsvm.system.errors import InputError
+from streamsvm.system.machine import peak_bytes
 
 
 @dataclass

@@ -23,13 +23,12 @@ import streamsvm
 from pipelines.compare.linear_trainers import add_one, split_bias
 from pipelines.compare.objectives import evaluate
 from pipelines.compare.problems import Part, Problem, count_bytes
-from streamsvm.data.dataset import Dataset
-from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.methods.set_up import set_up
-from streamsvm.numeric.one_blas_thread import one_blas_thread
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.options import TrainOptions
-from streamsvm.training.loop import Training
-from streamsvm.training.train import open_for
+from streamsvm.runs.train import Training, open_for
+from streamsvm.solvers.set_up import set_up
 
 TOL = 1e-6
 CHUNKS = 64  # of a dataset, so that small data are read like large data

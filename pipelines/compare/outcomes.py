@@ -11,7 +11,7 @@ from statistics import median
 from pipelines.compare.problems import Problem
 from pipelines.compare.runs import TARGETS, Run
 from pipelines.report import format_head, format_row
-from streamsvm.machine import format_bytes
+from streamsvm.system.machine import format_bytes
 
 HEAD = (
     "trainer",

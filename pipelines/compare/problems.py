@@ -1,8 +1,8 @@
 """The problems of the comparison, and their rows as plain arrays in a folder, where every trainer's process finds them.
 
-A folder holds problem.json; the folders train/ and test/ with X.npy (float32, dense) or data.npy, indices.npy and
-indptr.npy (CSR), and with y.npy (-1 or +1); rows.vw, the text for Vowpal Wabbit; and rows.zarr if the rows are read
-from the disk.
+A folder holds problem.json; the folders train/ and test/ with X.npy (float32, dense) or data.sources.files_of_arrays,
+indices.npy and indptr.npy (CSR), and with y.npy (-1 or +1); rows.vw, the text for Vowpal Wabbit; and rows.zarr if the
+rows are read from the disk.
 """
 
 from __future__ import annotations

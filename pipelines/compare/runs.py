@@ -21,7 +21,7 @@ import numpy as np
 from pipelines.compare.objectives import Worth, evaluate
 from pipelines.compare.problems import Part, Problem, count_bytes, open_problem, read_rows
 from pipelines.limits import limit_data
-from streamsvm.errors import InputError
+from streamsvm.system.errors import InputError
 
 CHECKOUT = Path(__file__).parents[2]
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "2")

@@ -30,7 +30,7 @@ import streamsvm
 from pipelines.embeddings.vectors import Embeddings, make_embeddings
 from pipelines.report import Report
 from pipelines.story import add_work_argument, open_work, run_story
-from streamsvm.errors import InputError
+from streamsvm.system.errors import InputError
 
 N_FEATURES = 256
 COST = 10.0

@@ -33,7 +33,7 @@ from pipelines.data import DataFolder
 from pipelines.land_cover.terrain import Split, Terrain, read_terrain, split_by_area, split_by_row
 from pipelines.report import Report
 from pipelines.story import add_data_argument, run_story
-from streamsvm.errors import InputError
+from streamsvm.system.errors import InputError
 
 COST, GAMMA, RANK, TOLERANCE = 0.1, 0.05, 300, 1e-3
 LEAST_ROWS, POINT = 1000, 0.01

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.data import read_numbers
-from streamsvm.errors import InputError
 from streamsvm.numeric.rows import F32
+from streamsvm.system.errors import InputError
 
 AREAS = ("Rawah", "Neota", "Comanche Peak", "Cache la Poudre")
 N_TERRAIN, N_SOILS, LODGEPOLE = 10, 40, 2

@@ -21,22 +21,24 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pipelines.limits import Limit, limit_memory
 from pipelines.report import Report
+from pipelines.sparse_rows import SparseTruth
 from pipelines.story import add_work_argument, open_work, run_story
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.generated import Truth, write_generated
-from streamsvm.errors import InputError
-from streamsvm.machine import format_bytes, parse_bytes, peak_bytes
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.ingestion.generated import Truth, write_generated
+from streamsvm.system.errors import InputError
+from streamsvm.system.machine import format_bytes, parse_bytes, peak_bytes
 
 # By solver, and whether rows are sparse: the rows, the settings, and a budget that also holds the libraries of a fresh
 # installation, which take up to 60 MB more. A cut is a dense vector, so sparse runs keep fewer cuts.
 KINDS = {
     ("cutting-plane", False): (Truth(n_features=64), "--C 0.001", "400MB"),
-    ("cutting-plane", True): (Truth(n_features=20_000, row_items=60), "--C 0.03 --option max_cuts=50", "450MB"),
+    ("cutting-plane", True): (SparseTruth(n_features=20_000, row_items=60), "--C 0.03 --option max_cuts=50", "450MB"),
     ("interior-point", False): (Truth(n_features=1200), "--solver interior-point --C 0.001 --tol 1e-6", "900MB"),
 }
 RUNS = {"2 threads": ("--threads 2", 1), "2 workers": ("--workers 2", 3)}  # The options, and how many processes run.
@@ -90,7 +92,7 @@ def run_all(work: Path, options: argparse.Namespace) -> int:
         raise InputError(f"{options.solver} cannot be used with sparse rows of 20,000 features")
     truth, settings, enough = KINDS[options.solver, options.sparse]
     budget_bytes = parse_bytes(options.memory or enough)
-    truth = Truth(truth.n_features, truth.row_items, truth.noise, options.seed)
+    truth = replace(truth, seed=options.seed)
     report = Report()
     data = generate(work, truth, (SMALL_TIMES if options.small else options.times) * budget_bytes, report)
     kind = "sparse" if data.is_sparse else "dense"

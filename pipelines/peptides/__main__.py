@@ -24,7 +24,7 @@ from pipelines.peptides.percolator import ACCEPTED, rescore
 from pipelines.report import Report
 from pipelines.story import run_story
 from streamsvm import LinearSVC
-from streamsvm.errors import InputError
+from streamsvm.system.errors import InputError
 
 LEAST_SPECTRA = 2000
 MOST_FALSE = 0.015  # of the matches that are accepted: the estimate of 1% has an error of its own

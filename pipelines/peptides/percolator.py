@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.peptides.matches import Matches, find_q_values
-from streamsvm.errors import InputError
+from streamsvm.system.errors import InputError
 
 ROUNDS, FOLDS = 3, 3
 ACCEPTED = 0.01  # the largest q-value of a match that is accepted

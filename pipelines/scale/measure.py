@@ -18,18 +18,18 @@ from threadpoolctl import threadpool_limits
 
 from pipelines.scale.passes import Phases, time_phases
 from pipelines.scale.processes import start_small_workers
-from streamsvm.data import groups
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.generated import Truth
-from streamsvm.data.groups import plan_groups
-from streamsvm.data.readers import ingest
-from streamsvm.engines.group import Pins, run_group
-from streamsvm.engines.one_read import answer
+from streamsvm.data.rows import source as groups
+from streamsvm.data.rows.source import plan_groups
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.group import ChunkCache, run_group
+from streamsvm.engines.merge import answer
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.methods.cutting_plane import solver as cutting_plane
-from streamsvm.methods.cutting_plane.solver import CuttingPlane
-from streamsvm.methods.warm_up import compile_kernels
-from streamsvm.requests import All, Scan, Step
+from streamsvm.ingestion.generated import Truth
+from streamsvm.ingestion.readers import ingest
+from streamsvm.passes import All, Scan, Step
+from streamsvm.solvers.cutting_plane import line_search
+from streamsvm.solvers.cutting_plane.line_search import CuttingPlane
+from streamsvm.solvers.set_up import compile_all
 
 TURNS = 8  # How often a group or a pass is timed.
 PASSES = 4  # Passes of the solver before the pass that is measured.
@@ -96,14 +96,14 @@ class Costs:
 
 def measure(work: Path, data: Dataset, workers: tuple[int, ...]) -> tuple[Costs, dict[int, Phases]]:
     """Measure all costs, those of workers with so many of them; return the costs, and the phases by workers."""
-    compile_kernels("cutting-plane")
+    compile_all(("cutting-plane",))
     with threadpool_limits(1):
         scan, driver = find_pass(data)
         kept, streamed = (time_groups(data, scan, pin_bytes) for pin_bytes in (ALL_BYTES, 0))
         sizes = [np.zeros(n) for n in (1000, 10_000, 100_000, 1_000_000)]
         combine = fit_ends([(vector.nbytes, time_calls(partial(np.add, vector, vector))) for vector in sizes])
         message = fit_ends([(vector.nbytes, time_calls(partial(pack, vector))) for vector in sizes])
-    n_groups = GROUPS_A_WORKER * max(workers)
+    n_groups, width = GROUPS_A_WORKER * max(workers), data.n_features + 1
     tiny = generate(work, n_groups * TINY_BYTES, data.n_features, TINY_BYTES)
     with cut_finely(n_groups):
         phases = {n: time_phases(tiny, scan, n, TURNS, work / "gates" / str(n)) for n in workers}
@@ -118,8 +118,8 @@ def measure(work: Path, data: Dataset, workers: tuple[int, ...]) -> tuple[Costs,
         worker=fit_workers(phases, "workers").slope,
         link=time_link(),
         driver=driver,
-        totals_bytes=CuttingPlane((1.0, 1.0)).totals_bytes(data.n_features),
-        shared_bytes=16 * (data.n_features + 1),
+        totals_bytes=line_search.totals_bytes(CuttingPlane((1.0, 1.0)).cut_points(width), width),
+        shared_bytes=16 * width,
     )
     return costs, phases
 
@@ -135,7 +135,7 @@ def generate(work: Path, nbytes: int, n_features: int, chunk_bytes: int = CHUNK_
 def find_pass(data: Dataset) -> tuple[Scan, float]:
     """Return a pass from the middle of a run, and the median of the driver's seconds between two passes."""
     settings = CuttingPlane((1e-4, 1e-4), tol=1e-9)
-    solver = cutting_plane.solve(settings, data.n_features, cutting_plane.start_state(data.n_features))
+    solver = line_search.solve(settings, line_search.LineState.at_zero(data.n_features + 1))
     engine, thought, request = SerialEngine(data, ALL_BYTES), [], next(solver)
     while True:
         assert isinstance(request, All)
@@ -154,7 +154,7 @@ def find_pass(data: Dataset) -> tuple[Scan, float]:
 
 def time_groups(data: Dataset, scan: Scan, pin_bytes: int) -> list[float]:
     """Return the CPU seconds a byte of each group, timed several times without the first, which reads the files."""
-    groups, found, pins = plan_groups(data), [], Pins(pin_bytes)
+    groups, found, pins = plan_groups(data), [], ChunkCache(pin_bytes)
     for turn in range(TURNS):
         for chunks in groups:
             nbytes = data.nbytes * int(data.chunk_starts[chunks[-1] + 1] - data.chunk_starts[chunks[0]]) / data.n_rows

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from pipelines.scale.processes import SILENT_SECONDS, SmallWorkers, start_small_workers
-from streamsvm.data.dataset import Dataset
-from streamsvm.engines import pass_on_workers
-from streamsvm.engines.cluster import DistributedEngine
-from streamsvm.engines.workers import prepare_workers
-from streamsvm.methods.warm_up import compile_kernels
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.cluster import engine as passes
+from streamsvm.engines.cluster.engine import DistributedEngine
+from streamsvm.engines.cluster.workers import prepare_workers
 from streamsvm.numeric.rows import Rows
-from streamsvm.requests import Scan
+from streamsvm.passes import Scan
+from streamsvm.solvers.set_up import ALL_MODELS, compile_all
 
 QUIET_SECONDS = 0.5  # After a pass, until all of its tasks are forgotten.
 WAIT_SECONDS = 0.01
@@ -54,17 +54,17 @@ class Phases:
 
 def time_phases(data: Dataset, scan: Scan, n_workers: int, n_passes: int, gates: Path) -> Phases:
     """Return the least that each phase takes in some passes, since other programs make it longer only."""
-    pauses = pass_on_workers.SHORTEST_PAUSE, pass_on_workers.LONGEST_PAUSE
-    pass_on_workers.SHORTEST_PAUSE = pass_on_workers.LONGEST_PAUSE = SILENT_SECONDS  # Nobody needs help here.
+    pauses = passes.SHORTEST_PAUSE, passes.LONGEST_PAUSE
+    passes.SHORTEST_PAUSE = passes.LONGEST_PAUSE = SILENT_SECONDS  # Nobody needs help here.
     try:
         with start_small_workers(n_workers) as cluster, ThreadPoolExecutor(1) as pool:
-            prepare_workers(cluster.client, compile_kernels)
+            prepare_workers(cluster.client, partial(compile_all, ALL_MODELS))
             engine = DistributedEngine(data, cluster.client, 64 << 20)
             engine.scan(scan)
             found = [_time_pass(engine, cluster, pool, scan, n_workers, gates / str(k)) for k in range(n_passes)]
             engine.close()
     finally:
-        pass_on_workers.SHORTEST_PAUSE, pass_on_workers.LONGEST_PAUSE = pauses
+        passes.SHORTEST_PAUSE, passes.LONGEST_PAUSE = pauses
     return Phases(*(min(getattr(each, name) for each in found) for name in Phases.__dataclass_fields__))
 
 

@@ -17,7 +17,7 @@ import distributed.scheduler
 from distributed import Client, Scheduler, Worker
 from distributed.security import Security
 
-from streamsvm.engines.workers import NOTHING_MEASURED
+from streamsvm.engines.cluster.workers import NOTHING_MEASURED
 
 START_SECONDS = 120
 SILENT_SECONDS = 600.0

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.scale.measure import Costs
-from streamsvm.engines.cluster import SMALL_BYTES
-from streamsvm.engines.subtrees import FAN_IN, count_levels, find_fan_in
+from streamsvm.engines.cluster.task import SMALL_BYTES
+from streamsvm.engines.cluster.tree import FAN_IN, count_levels, find_fan_in
 
 F64 = npt.NDArray[np.float64]
 GAIN = 0.8  # Doubling the workers pays as long as it brings the time below this share.

@@ -1,11 +1,12 @@
-"""`streamsvm demo`: all steps on real data, and a training on generated data of several times its memory budget.
+"""`streamsvm demo`: all steps on real data, and training on generated data several times its memory budget.
 
-Every step runs the command that it shows as a separate process, so that its memory is measured as a user's would be.
-The generated data are written by a thread while the first commands run, most of whose time is the compiler's.
+Every step runs the command that it shows in a separate process, so that memory is measured as for a user's run. A
+thread writes the generated data while the first commands run, since these spend most of their time compiling.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -20,13 +21,14 @@ from typing import Any
 import numpy as np
 
 import streamsvm
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.generated import Truth, write_generated
-from streamsvm.errors import InputError, say_count
-from streamsvm.interrupts import waiting
-from streamsvm.machine import format_bytes
+from streamsvm.cli.output import fill_text
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.ingestion.generated import Truth, write_generated
+from streamsvm.system.errors import InputError, say_count
+from streamsvm.system.interrupts import waiting
+from streamsvm.system.machine import format_bytes
 
-BUDGET_BYTES = 400 * 10**6  # the libraries take 200 to 250 MB of it, which differs with how their pages are mapped
+BUDGET_BYTES = 400 * 10**6  # libraries take 200 to 250 MB of it
 TIMES_THE_BUDGET = 4
 DISK_SHARE = 0.5  # the generated data take at most this share of the free space
 FEWEST_ROWS = 10_000
@@ -34,8 +36,9 @@ MOST_SECONDS = 120  # the limit of the larger training, for slow disks and busy 
 SUCCESSFUL_STATUSES = ("converged", "time_limit")
 
 
-def run_demo(out: Path | None) -> int:
-    """Run the demo in the new folder `out`, or in a temporary one; return the exit status, 0 if every claim is true."""
+def run_demo(options: argparse.Namespace) -> int:
+    """Run the demo in a new or temporary folder; return the exit status, 0 if every claim holds."""
+    out: Path | None = options.out
     with _open_folder(out) as name, ThreadPoolExecutor(1) as pool:
         folder = Path(name)
         print(f"In {folder} ({'removed at the end; --out DIR keeps it' if out is None else 'kept'}):\n", flush=True)
@@ -50,12 +53,12 @@ def run_demo(out: Path | None) -> int:
                 raise
             print(f"\nstreamsvm demo: interrupted; {out} holds what was made so far", file=sys.stderr)
             return 1
-    print(_suggest(out))
+    print(fill_text("demo.txt", out=out, budget=f"{BUDGET_BYTES // 10**6}MB"))
     return 0 if held else 1
 
 
 def show_real_data(folder: Path) -> bool:
-    """Show text, dataset, certified model and held-out accuracy on scikit-learn's breast cancer data."""
+    """Show all steps, from text to a certified model and its accuracy, on scikit-learn's breast cancer data."""
     n_rows, n_features, n_held_out = write_breast_cancer(folder)
     print(f"Real data: {n_rows} tumours, {n_features} measurements each, malignant or not; {n_held_out} held out.")
     _run(folder, "ingest cancer.svm cancer.zarr --scale standard")
@@ -70,7 +73,7 @@ def show_real_data(folder: Path) -> bool:
 
 
 def write_breast_cancer(folder: Path) -> tuple[int, int, int]:
-    """Write cancer-test.svm (a fourth of the rows) and cancer.svm; return the numbers of rows, features, test rows."""
+    """Write cancer-test.svm (a quarter of the rows) and cancer.svm; return the numbers of rows, features, test rows."""
     from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 
     X, y = load_breast_cancer(return_X_y=True)
@@ -82,14 +85,14 @@ def write_breast_cancer(folder: Path) -> tuple[int, int, int]:
 
 
 def begin_writing(folder: Path, pool: ThreadPoolExecutor) -> Future[Dataset]:
-    """Let a thread write data of several times the memory budget. InputError if the disk has no room for them."""
+    """Start a thread that writes data several times the memory budget. InputError if the disk is too full."""
     truth = Truth(n_features=64)
     n_rows = _fit_on_disk(TIMES_THE_BUDGET * BUDGET_BYTES // truth.row_bytes + 1, truth, folder)
     return pool.submit(write_generated, folder / "generated.zarr", n_rows, truth)
 
 
 def show_larger_than_memory(folder: Path, data: Dataset) -> bool:
-    """Train on the generated data, which the folder holds, within the memory budget; return whether that worked."""
+    """Train on the generated data within the memory budget; return whether that worked."""
     print(
         f"Generated data: {data.n_rows:,} rows, {format_bytes(data.nbytes)}: {data.nbytes / BUDGET_BYTES:.1f} times "
         "the memory budget (written meanwhile)."
@@ -110,7 +113,7 @@ def show_larger_than_memory(folder: Path, data: Dataset) -> bool:
 
 
 def _fit_on_disk(n_rows: int, truth: Truth, folder: Path) -> int:
-    """Return n_rows, or fewer if the disk has little room, and say so. InputError if it has next to none."""
+    """Return n_rows, or fewer rows (and print that) if disk space is short. InputError if there is almost none."""
     free_bytes = shutil.disk_usage(folder).free
     fitting = int(free_bytes * DISK_SHARE) // truth.row_bytes
     if fitting < FEWEST_ROWS:
@@ -147,7 +150,7 @@ def _run(folder: Path, command: str, *unseen: str) -> str:
 
 
 def _open_folder(out: Path | None) -> AbstractContextManager[str]:
-    """Return a context manager of the folder of the demo. InputError if it is not empty or cannot be made."""
+    """Return a context manager for the demo's folder. InputError if it is not empty or cannot be created."""
     if out is None:
         return TemporaryDirectory(prefix="streamsvm-demo-")
     try:
@@ -157,18 +160,3 @@ def _open_folder(out: Path | None) -> AbstractContextManager[str]:
     except OSError as error:
         raise InputError(f"{out}: the folder cannot be used: {error.strerror}") from error
     return nullcontext(str(out.resolve()))
-
-
-def _suggest(out: Path | None) -> str:
-    """Return commands to try next."""
-    if out is None:
-        return (
-            "Next, with data of your own:  streamsvm ingest FILE data.zarr && streamsvm train data.zarr --out run\n"
-            "To keep and look at these files:  streamsvm demo --out demo"
-        )
-    return (
-        f"Next:  open {out}/cancer-run/report.html in a browser\n"
-        f"       cd {out} && streamsvm info generated.zarr --verify\n"
-        f"       streamsvm train generated.zarr --out again --C 1e-5 --memory {BUDGET_BYTES // 10**6}MB --workers 2\n"
-        "       streamsvm predict cancer-run cancer-test.svm --out predictions.csv"
-    )

@@ -1,44 +1,43 @@
-"""The output of `ingest`, `info`, `features` and `verify`: facts for JSON, and as lines of text."""
+"""Facts about datasets, models, features, verifications and evaluations, as JSON, lines of text, or a model card."""
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamsvm import interrupts
-from streamsvm.data.csr_layout import CsrLayout
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.trimmed import TrimmedDataset
-from streamsvm.errors import IntegrityError, say_count
-from streamsvm.machine import format_bytes
+from streamsvm.cli.output import fill_text, find_template, read_run_file, show, show_text
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.data.store.edits import TrimmedDataset
+from streamsvm.data.store.layouts import CsrLayout
+from streamsvm.models.evaluate import evaluate, has_probabilities
+from streamsvm.models.exports.export import to_weights
+from streamsvm.models.model import KernelModel, Model, load
 from streamsvm.numeric.encoding import Encoding, read_encoding
-from streamsvm.numeric.label_sets import sum_labels
+from streamsvm.numeric.labels import sum_labels
+from streamsvm.passes import Progress
+from streamsvm.system import interrupts
+from streamsvm.system.errors import InputError, IntegrityError, say_count
+from streamsvm.system.files import is_remote
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from streamsvm.runs.features import MadeFeatures
 
-    from streamsvm.training.features import MadeFeatures
 
-MOST_LISTED_CLASSES = 10
 MOST_LISTED_COLUMNS = 5
 
 
-def format_ingested(destination: str | Path, dataset: Dataset, seconds: float) -> str:
-    """Return a line about a dataset that was written in so many seconds."""
-    kind = "sparse" if dataset.is_sparse else "dense"
-    encoded = "" if dataset.encoding is None else f"\n  encoded   {tell_encoding(dataset.encoding)}"
-    return (
-        f"{destination}: {say_count(dataset.n_rows, 'row')} of {say_count(dataset.n_features, 'feature')}, {kind}, "
-        f"{format_bytes(dataset.stored_bytes)} in {say_count(dataset.n_chunks, 'chunk')}, {seconds:.1f} s"
-        f"{encoded}"
-    )
+def format_ingested(destination: str | Path, about: dict[str, Any]) -> str:
+    """Return the facts of `describe` about a new dataset, and the seconds that its ingest took, as text."""
+    return fill_text("ingested.txt", **about, destination=destination, encoded=_describe_stored(about["encoding"]))
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
     """Return the shape, classes, density, chunks, bytes, scaling and origin of a dataset."""
     sparse_items = dataset.layout.data.length if isinstance(dataset.layout, CsrLayout) else None
-    items = dataset.meta.get("n_items", sparse_items)  # None if it is not known without reading all rows
+    items = dataset.meta.get("n_items", sparse_items)  # None: unknown without a read of all rows
     classes = None
     if dataset.classes is not None and dataset.class_counts is not None:
         counts = zip(dataset.classes.tolist(), dataset.class_counts.tolist(), strict=True)
@@ -68,8 +67,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def tell_encoding(encoding: Encoding) -> str:
-    """Return in words how the columns of a table became features."""
+def describe_encoding(encoding: Encoding) -> str:
+    """Describe how the columns of a table became features."""
     parts = []
     for kind, noun in (("number", "number"), ("date", "date"), ("one_hot", ""), ("hash", "")):
         columns = [column for column in encoding.columns if column.kind == kind]
@@ -91,9 +90,9 @@ def tell_encoding(encoding: Encoding) -> str:
 
 
 def verify(dataset: Dataset) -> dict[str, Any]:
-    """Read all rows as a training would, and their groups, and compare them with the manifest.
+    """Read all rows and their groups as training would, and compare them with the manifest.
 
-    IntegrityError names what is damaged or differs. A dataset without a manifest can only be read.
+    IntegrityError names the damaged or different part. A dataset without a manifest is read, but not compared.
     """
     dataset = dataset.read_groups()
     n_rows, counts = 0, np.zeros(0 if dataset.classes is None else len(dataset.classes), np.int64)
@@ -111,49 +110,17 @@ def verify(dataset: Dataset) -> dict[str, Any]:
     return {"verified_rows": n_rows, "verified": dataset.meta.get("arrays") is not None}
 
 
-def show_text(text: str) -> str:
-    """Return a text from data for a terminal: characters that could move the cursor or begin a line are escaped."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
 def format_description(about: dict[str, Any]) -> str:
     """Return the facts of `describe` as lines of text."""
-    layout = "sparse" if about["sparse"] else "dense"
-    layout += "" if about["dtype"] == "float32" else f", stored as {about['dtype']}"
-    density = "" if about["density"] is None else f", {about['density']:.2%} not zero"
-    codec = f", codec {about['codec']}" if about["codec"] else ""
-    codec += ", in shards" if about["shards"] else ""
-    size = f"{say_count(about['largest_chunk_rows'], 'row')} each, {format_bytes(about['bytes'])} in all"
-    deleted = f"; {about['deleted_rows']:,} more were deleted, and stay in its files" if about["deleted_rows"] else ""
-    lines = [
-        show_text(about["path"]),
-        f"  rows      {about['n_rows']:,}{deleted}",
-        f"  features  {about['n_features']:,}, {layout}{density}",
-        f"  chunks    {about['n_chunks']}, at most {size}{codec}",
-        f"  scaling   {about['scaling']}",
-    ]
-    if about["encoding"] is not None:
-        lines.append(f"  encoded   {tell_encoding(read_encoding(about['encoding']))}")
-    if about["map"] is not None:
-        lines.append(f"  made by   a {about['map']} map: {show_text(str(about['source']))}")
-    if about["classes"] is not None:
-        shown = [(show_text(label), count) for label, count in about["classes"].items()][:MOST_LISTED_CLASSES]
-        n_more = len(about["classes"]) - MOST_LISTED_CLASSES
-        more = f", and {n_more} more" if n_more > 0 else ""
-        name = "  labels    any number for each row; " if "label_sets" in about["vectors"] else "  classes   "
-        lines.append(name + ", ".join(f"{label}: {count:,}" for label, count in shown) + more)
-    if "target" in about["vectors"]:
-        lines.append("  labels    numbers to be predicted (train --task regress)")
-    if not about["manifest"]:
-        lines.append("  there is no manifest: a damaged chunk may go unnoticed")
-    if "verified_rows" in about:
-        what = "verified" if about["verified"] else "read (there is nothing to verify them by)"
-        lines.append(f"  all {say_count(about['verified_rows'], 'row')} {what}")
-    return "\n".join(lines)
+    return fill_text("dataset.txt", **about, encoded=_describe_stored(about["encoding"]))
+
+
+def _describe_stored(encoding: Any) -> str | None:
+    return None if encoding is None else describe_encoding(read_encoding(encoding))
 
 
 def describe_features(made: MadeFeatures, seconds: float) -> dict[str, Any]:
-    """Return the facts of a new dataset of features. trace_error: trace(K - Phi Phi') / trace K of kernels."""
+    """Return the facts of a new dataset of features. trace_error: trace(K - Phi Phi') / trace K, for kernels."""
     dataset = made.dataset
     assert dataset.features is not None
     return {
@@ -166,40 +133,144 @@ def describe_features(made: MadeFeatures, seconds: float) -> dict[str, Any]:
         "trace_error": dataset.meta["trace_error"],
         "passes": dataset.meta["passes"],
         "seconds": seconds,
-        "read_bytes": made.read_bytes,
-        "peak_memory_bytes": made.peak_memory_bytes,
-        "projected_memory_bytes": made.projected_memory_bytes,
+        **{name: getattr(made, name) for name in ("read_bytes", "peak_memory_bytes", "projected_memory_bytes")},
         "map_sha256": dataset.features.sha256,
     }
 
 
-def format_features(about: dict[str, Any]) -> str:
-    """Return the facts of `describe_features` as lines of text."""
-    error = about["trace_error"]
-    shown = "" if error is None else f"; trace error of the kernel {error:.2e}, summed while they were written"
-    return (
-        f"{about['path']}: {say_count(about['n_rows'], 'row')} of {say_count(about['n_features'], 'feature')}, "
-        f"{format_bytes(about['bytes'])} in {say_count(about['n_chunks'], 'chunk')}{shown}\n"
-        f"{say_count(about['passes'], 'pass')}, {about['seconds']:.1f} s, "
-        f"memory: peak {format_bytes(about['peak_memory_bytes'])}, "
-        f"projected {format_bytes(about['projected_memory_bytes'])}"
+MOST_CONFUSION_CLASSES = 16  # more classes: no confusion matrix
+MOST_LETTERS = 16  # of a class's name in the head of a column
+SHARES, CLASS_MEASURES = ("precision", "recall", "f1"), ["class", "precision", "recall", "F1", "support"]
+
+
+def format_evaluation(scores: dict[str, Any]) -> str:
+    """Return the measures of `evaluate` as lines of text."""
+    if "confusion" not in scores:
+        return fill_text("evaluation.txt", scores=scores)
+    classes, confusion = scores["classes"], list[list[str]]()
+    known = [[part[key] for part in classes.values() if part[key] is not None] for key in SHARES]
+    means = [_show_share(sum(each) / len(each) if each else None) for each in known]
+    means.append(f"{sum(part['rows'] for part in classes.values()):,}")
+    by_class = _align([CLASS_MEASURES, *list_class_measures(classes), ["(mean)", *means]])
+    if len(names := list(map(show_text, classes))) <= MOST_CONFUSION_CLASSES:
+        heads = [name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 3]}..." for name in names]
+        counts = zip(names, scores["confusion"], strict=True)
+        confusion = [["", *heads], *([name, *(f"{n:,}" for n in line)] for name, line in counts)]
+    return fill_text("evaluation.txt", scores=scores, by_class=by_class, confusion=_align(confusion))
+
+
+def list_class_measures(classes: dict[str, Any]) -> list[list[str]]:
+    """Return the measures of each class as texts, in the order of CLASS_MEASURES."""
+    shown = {show_text(name): part for name, part in classes.items()}
+    return [[name, *(_show_share(part[key]) for key in SHARES), f"{part['rows']:,}"] for name, part in shown.items()]
+
+
+def _show_share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.4f}"
+
+
+def _align(table: list[list[str]]) -> list[str]:
+    """Return the lines of a table with right-aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in table]
+
+
+def is_model(path: str) -> bool:
+    """Return whether a path is a model file or the folder of a run with a model."""
+    if is_remote(path):
+        return path.endswith(".npz")
+    return (Path(path).is_file() and path.endswith(".npz")) or (Path(path) / "model.npz").is_file()
+
+
+def describe_model(options: argparse.Namespace) -> int:
+    """Print the facts of a model, or its card; return the exit status 0. InputError for options of datasets."""
+    if options.verify or options.label is not None:
+        raise InputError(f"{options.data}: --verify and --label are for datasets; `streamsvm verify` is for models")
+    if options.eval is not None and not options.card:
+        raise InputError("--eval is for --card")
+    model = load(options.data)
+    if options.card:
+        measured = None if options.eval is None else evaluate(model, options.eval)
+        print(write_card(model, options.data, measured, options.eval).rstrip("\n"))
+        return 0
+    known = {name: value for name, value in model._list_facts().items() if value is not None}
+    width = max(map(len, known))
+    lines = [show_text(options.data), *(f"  {name:{width}}  {show_text(value)}" for name, value in known.items())]
+    return show(options, {"path": options.data, "n_features": model.n_features, **model.info}, "\n".join(lines))
+
+
+MOST_WEIGHTS, MOST_CARD_CLASSES = 10, 20
+SPECIAL = "\\`*_{}[]<>|#"  # characters of Markdown's syntax
+CERTIFICATE = ("status", "objective", "lower bound", "gap")  # model facts that have their own section
+
+
+def write_card(model: Model, path: str | Path, measured: dict[str, Any] | None = None, data: str | None = None) -> str:
+    """Return the card of a model. path: its run or file. measured: the result of `evaluate` on `data`."""
+    run = Path(path) if Path(path).is_dir() else Path(path).parent
+    files = (run / name for name in ("settings.json", "result.json"))
+    found = (read_run_file(file) if file.exists() else {} for file in files)
+    settings, result = (each if isinstance(each, dict) else {} for each in found)
+    if result.get("model_sha256") != model.sha256:  # the files belong to another model
+        settings, result = {}, {}
+    card: str = find_template("card.md", escape).render(
+        name=Path(path).resolve().name,
+        model=model,
+        facts={name: value for name, value in model._list_facts().items() if name not in CERTIFICATE},
+        data=_describe_data(model, settings),
+        certificate=_describe_certificate(model, result),
+        calibration=result.get("calibration"),
+        measured=measured,
+        measured_on=data,
+        weights=_list_weights(model),
+        n_classes=len(model.classes),
+        has_probabilities=has_probabilities,
     )
+    return f"{card.rstrip()}\n"
 
 
-def format_verification(found: dict[str, Any]) -> str:
-    """Return the outcome of `verify` as lines of text."""
-    told = f"{found['told_objective']:.12g} that the model tells"
-    is_told = "is" if found["reason"] is None else "may be"
-    verdict = f"it {is_told if found['objective_agrees'] else 'is NOT'} the {told}"
-    if found["told_is_estimate"]:
-        verdict = f"the {told} is an estimate from a sample of the rows, so there is no number to compare with"
-    rounding = f"rounding at most {found['rounding_bound']:.1e}"
-    lines = [f"objective {found['objective']:.12g} on {say_count(found['n_rows'], 'row')} ({rounding}): {verdict}"]
-    if found["lower_bound"] is not None:
-        lines.append(f"lower bound {found['lower_bound']:.12g}, relative gap {found['relative_gap']:.2e}")
-    if found["lower_bound_agrees"] is not None:
-        verdict = "it proves" if found["lower_bound_agrees"] else "it does NOT prove"
-        lines[-1] += f": {verdict} the {found['told_lower_bound']:.12g} that the model tells"
-    if found["reason"] is not None:
-        lines.append(f"nothing is confirmed: {found['reason']}")
-    return "\n".join(lines)
+def escape(text: object) -> str:
+    """Return a text on one line, with the syntax of Markdown and HTML escaped."""
+    plain = "".join(char if char.isprintable() else " " for char in str(text))
+    return "".join(f"\\{char}" if char in SPECIAL else char for char in plain)
+
+
+def _describe_data(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
+    rows, classes = model.info.get("problem", {}).get("n_rows"), model.classes.tolist()
+    more = f" and {len(classes) - MOST_CARD_CLASSES} more" if len(classes) > MOST_CARD_CLASSES else ""
+    return {
+        "dataset": settings.get("data"),
+        "SHA-256 of its manifest": settings.get("fingerprint"),
+        "rows": None if rows is None else f"{rows:,}",
+        "classes": ", ".join(map(str, classes[:MOST_CARD_CLASSES])) + more if classes else None,
+        "column of the labels": model.info.get("label_column"),
+        "scaling of the features": "none" if model.scaling is None else model.scaling.kind,
+        "columns of the table": None if model.encoding is None else describe_encoding(model.encoding),
+    }
+
+
+def _describe_certificate(model: Model, result: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of the certificate: the objective, its proved lower bound, and the gap."""
+    P, D, bound = (model.info.get(name) for name in ("objective", "lower_bound", "rounding_bound"))
+    gap = None if P is None else Progress(P, D, 0).relative_gap
+    return {
+        "status": model.info.get("status"),
+        "objective P": None if P is None else f"{P:.8g}",
+        "lower bound D of the optimum": None if D is None else f"{D:.8g}",
+        "relative gap (P - D) / P": None if gap is None else f"{gap:.2e}",
+        "rounding moves P and D by at most": None if bound is None else f"{bound:.2e}",
+        "reads of all rows": result.get("passes"),
+    }
+
+
+def _list_weights(model: Model) -> list[list[str]]:
+    """Return a table of the largest weights of raw rows, its head first; empty for a model without weights."""
+    if model.features is not None or (isinstance(model, KernelModel) and model.kernel.name != "linear"):
+        return []
+    try:
+        coef = np.atleast_2d(to_weights(model).coef)
+    except InputError:
+        return []
+    largest = np.argsort(-np.abs(coef).max(axis=0), kind="stable")[:MOST_WEIGHTS]
+    names = model.feature_names or tuple(str(j + 1) for j in range(coef.shape[1]))
+    head = ["feature", *(map(str, model.classes.tolist()) if len(coef) > 1 else ["weight"])][: len(coef) + 1]
+    return [head, *([names[j], *(f"{w:.4g}" for w in coef[:, j])] for j in largest)]

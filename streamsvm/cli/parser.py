@@ -1,40 +1,116 @@
-"""The parser of the command line, whose errors are one message each."""
+"""The parser of the command line. A class declares the arguments of a command, and its docstring is their help."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from functools import wraps
+from typing import Any, ClassVar, NoReturn
+
+from streamsvm.system.docstrings import Entry, read_entries, split_sections
+from streamsvm.system.errors import InputError
+
+
+@dataclass(frozen=True)
+class Argument:
+    """The declaration of an argument: the function that parses its text, and further arguments of `add_argument`.
+
+    one_of: the name of a group; at most one of its arguments may be given.
+    """
+
+    read: Callable[[str], Any] | None = None
+    one_of: str = ""
+    flags: tuple[str, ...] = ()
+    is_positional: bool = False
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+def option(read: Callable[[str], Any] | None = None, *flags: str, one_of: str = "", **about: Any) -> Argument:
+    """Return an option with a value. flags: by default one flag, derived from the option's name."""
+    return Argument(read, one_of, flags, about=about)
+
+
+def switch(*flags: str, one_of: str = "", **about: Any) -> Argument:
+    """Return an option without a value, which is False unless it is given."""
+    return Argument(None, one_of, flags, about={"action": "store_true", **about})
+
+
+def several(*flags: str, one_of: str = "", default: Any = (), **about: Any) -> Argument:
+    """Return an option that may be given several times; its value is a list."""
+    default = default if default is None else list(default)
+    return Argument(None, one_of, flags, about={"action": "append", "default": default, **about})
+
+
+def positional(read: Callable[[str], Any] | None = None, **about: Any) -> Argument:
+    """Return a positional argument."""
+    return Argument(read, is_positional=True, about=about)
+
+
+class Arguments:
+    """The base class of groups of arguments. The arguments of a command are those of its class and of its bases.
+
+    The first line of a class's docstring is the help of the command, the paragraphs below it are the description, and
+    the section "Parameters" has an entry `name : VALUE` for each argument. `needs` names a group of `one_of`; one of
+    its arguments must be given. Arguments may share a declaration: `a = b = option()`.
+    """
+
+    needs: ClassVar[str] = ""
+
+    @classmethod
+    def list_arguments(cls) -> Iterator[tuple[str, Argument, Entry]]:
+        """Yield the name, the declaration and the documentation of each argument.
+
+        Positional arguments come first: the arguments of the bases, then those of the class. Options follow in the
+        order of their documentation: the options of the class, then those of its bases.
+        """
+        declared, entries = dict[str, Argument](), dict[str, Entry]()
+        for base in reversed(cls.__mro__):
+            declared |= {name: value for name, value in vars(base).items() if isinstance(value, Argument)}
+            entries = (own := read_entries(split_sections(base.__doc__).get("Parameters", ""))) | entries | own
+        first = [name for name, argument in declared.items() if argument.is_positional]
+        for name in dict.fromkeys([*first, *(entries or declared)]):  # python -OO removes docstrings
+            yield name, declared[name], entries.get(name, Entry("", ""))
+
+
+def _make_reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Wrap a reader for argparse, which replaces the messages of all errors except ArgumentTypeError."""
+
+    @wraps(read)
+    def reader(text: str) -> Any:
+        try:
+            return read(text)
+        except InputError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return reader
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that tells an error without the usage, which takes a screen for commands with many options.
+    """A parser whose error messages omit the usage, which would fill a screen for commands with many options.
 
-    commands: the parsers of the commands by their names, of the parser of the whole command line. options: the options
-    of a command, such as --out.
+    commands: the parsers of the commands by name, if this is the parser of the whole command line.
     """
 
     commands: Mapping[str, Parser] = {}
 
-    def __init__(self, *args: Any, **about: Any) -> None:
-        self.options: list[str] = []
-        super().__init__(*args, **about)
-
-    def add_argument(self, *names: Any, **about: Any) -> argparse.Action:
-        """Add an argument, and note its names if it is an option."""
-        return self._note(super().add_argument(*names, **about))
-
-    def add_mutually_exclusive_group(self, **about: Any) -> Any:
-        """Return a group of arguments, and note the names of its options."""
-        group = super().add_mutually_exclusive_group(**about)
-        add = group.add_argument
-        group.add_argument = lambda *names, **about: self._note(add(*names, **about))  # type: ignore[method-assign]
-        return group
-
-    def _note(self, action: argparse.Action) -> argparse.Action:
-        self.options += action.option_strings
-        return action
+    def add(self, arguments: type[Arguments]) -> None:
+        """Add the arguments that a class declares."""
+        groups = dict[str, Any]()
+        for name, declared, entry in arguments.list_arguments():
+            about = {"help": " ".join(entry.text.split()) or None, "metavar": entry.kind or None, **declared.about}
+            if declared.read is not None:
+                about["type"] = _make_reader(declared.read)
+            if declared.one_of not in {"", *groups}:
+                groups[declared.one_of] = self.add_mutually_exclusive_group(required=declared.one_of == arguments.needs)
+            add = groups.get(declared.one_of, self).add_argument
+            if about.get("action") in ("store_true", "store_const") or about["metavar"] is None:
+                del about["metavar"]
+            if declared.is_positional:
+                add(name, **about)
+            else:
+                add(*(declared.flags or (f"--{name.replace('_', '-')}",)), **{"dest": name, **about})
 
     def error(self, message: str) -> NoReturn:
         """Print the message, and end the process with the exit status 2."""
@@ -43,7 +119,7 @@ class Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> Any:
-        """Return the arguments. An argument that the command does not have ends the process as other errors do."""
+        """Return the parsed arguments. An argument that the command lacks ends the process, like other errors."""
         options, left = self.parse_known_args(args, namespace)
         if left:
             parser = self.commands.get(options.command, self)
@@ -51,10 +127,10 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def _explain(self, argument: str, command: str) -> str:
-        """Say what to do about an argument that the command does not have."""
+        """Return the message about an argument that the command lacks, with a suggestion if there is one."""
         if not argument.startswith("-"):
             return f"{argument!r} belongs to no option; several values of an option have commas between them: a,b"
-        owners = [name for name, parser in self.commands.items() if argument in parser.options]
-        near = get_close_matches(argument, self.commands[command].options, 1)
+        owners = [name for name, parser in self.commands.items() if argument in parser._option_string_actions]
+        near = get_close_matches(argument, self.commands[command]._option_string_actions, 1)
         remedy = f": it is one of {', '.join(owners)}" if owners else f": is {near[0]} meant?" if near else ""
         return f"{argument} is no option of {command}{remedy}"

@@ -9,29 +9,35 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
-from streamsvm.errors import say_count
-from streamsvm.machine import format_bytes
+from streamsvm.system.errors import say_count
+from streamsvm.system.machine import format_bytes
 
 if TYPE_CHECKING:
-    from streamsvm.training.train import Event
+    from streamsvm.runs.results import Event
 
 PLAIN_SECONDS = 5.0  # between two plain lines
-LIVE_SECONDS = 0.1  # between two texts of the line on a terminal
-REMEMBERED_STEPS = 8  # by whose fall of the gap the time left is estimated
+LIVE_SECONDS = 0.1  # between two updates of the line on a terminal
+REMEMBERED_STEPS = 8  # the fall of the gap over these steps predicts the time left
 
 
 class Line:
-    """A line of progress. Of many texts it shows the latest one from time to time."""
+    """A progress line that shows the latest text at intervals."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty()
         self._shown_at, self._waiting = -math.inf, ""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def show(self, text: str) -> None:
-        """Print a text if the last one is old enough; otherwise keep it for `close`."""
+        """Print a text if the interval has passed; otherwise keep it for `close`."""
         self._waiting = text
         now = time.monotonic()
         if now - self._shown_at >= (LIVE_SECONDS if self.live else PLAIN_SECONDS):
@@ -39,7 +45,7 @@ class Line:
             self._print()
 
     def close(self) -> None:
-        """Print the text that was kept, and end the line."""
+        """Print the pending text, and end the line."""
         if self._waiting:
             self._print()
         if self.live and self._shown_at > -math.inf:
@@ -47,10 +53,10 @@ class Line:
             self.stream.flush()
 
     def _print(self) -> None:
-        """Print the text that was kept."""
+        """Print the pending text."""
         if self.live:
             columns = os.get_terminal_size(self.stream.fileno()).columns or 80
-            self.stream.write(f"\r\x1b[K{self._waiting[: columns - 1]}")  # a text of two lines could not be rewritten
+            self.stream.write(f"\r\x1b[K{self._waiting[: columns - 1]}")  # a text that wraps could not be rewritten
         else:
             self.stream.write(f"{self._waiting}\n")
         self.stream.flush()
@@ -77,13 +83,13 @@ def log_to_stderr() -> Iterator[None]:
 
 
 class RowCounter:
-    """Shows the rows that were read so far, and the rows a second."""
+    """A display of the number of rows read, and of rows per second."""
 
     def __init__(self, line: Line) -> None:
         self.line, self.began, self.n_rows = line, time.monotonic(), 0
 
     def add(self, n_rows: int) -> None:
-        """Count more rows."""
+        """Add to the number of rows, and show it."""
         self.n_rows += n_rows
         self.show(self.n_rows)
 
@@ -94,7 +100,7 @@ class RowCounter:
 
 
 class Display:
-    """Shows the passes of a training, its gap, the time left, the speed and the memory."""
+    """A display of a training's passes, gap, time left, speed and memory."""
 
     def __init__(self, n_rows: int, data_bytes: int, tol: float, line: Line) -> None:
         self.n_rows, self.data_bytes, self.tol, self.line = n_rows, data_bytes, tol, line
@@ -108,7 +114,7 @@ class Display:
         if gap is not None:
             left = self._estimate_time_left(gap, seconds, bool(step.get("waiting_problems")))
             shown = f"gap {gap:.2e} (to {self.tol:g})  {left}"
-        if "rows" in step:  # a solver that learns a stream of rows proves nothing
+        if "rows" in step:  # a solver that learns from a stream of rows proves nothing
             shown = f"objective about {step['objective']:.4g}  {say_count(step['n_support_vectors'], 'support vector')}"
         if "eval_score" in step:
             shown += f"  held-out {step['eval_score']:.4g}"
@@ -120,9 +126,9 @@ class Display:
         )
 
     def _estimate_time_left(self, gap: float, seconds: float, some_wait: bool) -> str:
-        """Return the time left if the logarithm of the gap goes on falling as in the last steps.
+        """Estimate the time left by extrapolating the fall of log(gap) over the last steps.
 
-        It is not known while some problems wait for others to end, since the gap of these is all that falls.
+        The time is unknown while some problems wait for others, since the total gap then falls too slowly.
         """
         if some_wait:
             self._earlier = []
@@ -138,13 +144,13 @@ class Display:
 
 
 class GridDisplay:
-    """Shows how many fits of a grid are done, and the passes so far."""
+    """A display of the number of finished fits of a grid, and of the passes so far."""
 
     def __init__(self, line: Line) -> None:
         self.line = line
 
     def show(self, done: tuple[int, int, Event]) -> None:
-        """Show a step of one fit. done: the number of fits that are done, the number of all fits, and the step."""
+        """Show a step of one fit. done: the number of finished fits, the number of all fits, and the step."""
         n_done, n_fits, event = done
         step = event.line
         self.line.show(

@@ -1,144 +1,281 @@
-"""Arguments that several commands share: settings, kernels, memory, engines, and how files are read."""
+"""Groups of arguments that several commands share. The help on solvers comes from their records."""
 
 from __future__ import annotations
 
-import argparse
+import textwrap
 
-from streamsvm.cli.method_help import describe_default_kernels, describe_methods, name_kernels, name_multi_class
-from streamsvm.cli.table_arguments import add_header
-from streamsvm.cli.values import parse_gamma, parse_losses, parse_numbers, read_count
-from streamsvm.data.formats import FORMATS
-from streamsvm.methods.feature_map.options import MAPS
-from streamsvm.methods.registry import AUTO, name_methods
-from streamsvm.problems.registry import PENALTIES, PROBABILITIES, PROBLEMS, name_losses
+from streamsvm.cli.parser import Arguments, option, positional, several, switch
+from streamsvm.cli.settings import read_count
+from streamsvm.data.sources.formats import FORMATS, MISSING
+from streamsvm.problems.registry import MULTI_CLASS, PENALTIES, PROBABILITIES, PROBLEMS, name_losses
+from streamsvm.solvers.options import MAPS, describe_options
+from streamsvm.solvers.registry import AUTO, SOLVERS, SolverRecord, can_solve, find_solver, name_solvers
 
-SEED = "of the random numbers (default: 0)"
-
-
-def add_kernel(command: argparse.ArgumentParser, default: str, names: list[str]) -> None:
-    """Add the kernel, and the parameters that only some kernels have. default: what the help says of it."""
-    command.add_argument("--kernel", choices=names, help=default)
-    command.add_argument("--degree", type=read_count, help="of the kernel poly (default: 3)")
-    command.add_argument("--coef0", type=float, help="of the kernels poly and sigmoid (default: 0)")
+WIDTH = 100
+TASKS = tuple(PROBLEMS)
+KERNELS = list(dict.fromkeys(kernel for method in SOLVERS for kernel in method.kernels))
 
 
-def add_gamma(command: argparse.ArgumentParser) -> None:
-    """Add gamma."""
-    values = "of the kernels rbf, poly and sigmoid; the linear one has none (default: scale)"
-    command.add_argument("--gamma", metavar="scale|auto|VALUE", type=parse_gamma, help=values)
+class Json(Arguments):
+    """The format of the result.
+
+    Parameters
+    ----------
+    json
+        print the result as one JSON object on the last line
+    """
+
+    json = switch()
 
 
-def add_probabilities(command: argparse.ArgumentParser) -> None:
-    """Add the way to probabilities."""
-    calibrates = "give the model probabilities, by scores that rows get from models of five folds: a sigmoid or an "
-    calibrates += "isotonic function of each score, or one temperature for all of them"
-    command.add_argument("--probabilities", choices=PROBABILITIES, help=calibrates)
+class Memory(Arguments):
+    """The memory budget.
+
+    Parameters
+    ----------
+    memory : SIZE
+        the most memory that one process may use, such as 2GB or 512MiB (default: half of the machine's)
+    """
+
+    memory = option()
 
 
-def add_going_on(command: argparse.ArgumentParser, resume: str) -> None:
-    """Add the arguments that say what to do if the folder holds a run already; `resume` is a help text."""
-    what = command.add_mutually_exclusive_group()
-    what.add_argument("--resume", action="store_true", help=resume)
-    replaces = "replace a run that is there, or write into a folder that holds other files, which stay"
-    what.add_argument("--overwrite", action="store_true", help=replaces)
+class Cluster(Arguments):
+    """The worker processes.
+
+    Parameters
+    ----------
+    workers : N|auto
+        worker processes on this machine (default: threads here)
+    scheduler : tcp://...
+        address of an existing Dask cluster
+    """
+
+    workers = scheduler = option()
 
 
-def add_settings(command: argparse.ArgumentParser, several: bool = False) -> None:
-    """Add the arguments that `train` and `tune` share. several: whether losses and the like may have several values."""
-    solvers = name_methods()
-    first = f"(default: {solvers[0]} for the hinge loss, newton for smooth losses, and smo for kernels)"
-    command.add_argument("--solver", default=AUTO, choices=[AUTO, *solvers], help=first)
-    _add_problem(command, several)
-    _add_kernel_and_map(command)
-    weights = "factors of C by class, for the labels a and b here; balanced: rare classes count as much as others"
-    weights += "; may be given several times, to try each" * several
-    action = "append" if several else "store"
-    command.add_argument("--class-weight", metavar="balanced|a=2,b=1", action=action, help=weights)
-    command.add_argument("--tol", type=float, help="relative duality gap to reach (default: 1e-3)")
-    add_memory(command)
-    command.add_argument("--resident-rows", metavar="N|10%", help="rows held in memory (default: as memory allows)")
-    add_engine(command)
-    add_cache(command)
-    command.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
-    command.add_argument("--seed", type=int, default=0, help=SEED)
-    limits = "exit status 3 if this comes before the end (of the epochs that budgeted-sgd is asked for, too)"
-    command.add_argument("--max-passes", type=read_count, help=limits)
-    command.add_argument("--max-seconds", type=float, help="exit status 3 if the training takes longer")
-    own = "an option of the solver's own, listed below; may be given several times"
-    command.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=own)
-    command.formatter_class = argparse.RawDescriptionHelpFormatter
-    command.epilog = describe_methods()
-    add_json(command)
+class Engine(Cluster, Memory):
+    """The threads, workers and memory of the passes.
+
+    Parameters
+    ----------
+    threads : N
+        number of threads (default: all cores, or 1 in a worker)
+    """
+
+    threads = option(read_count)
 
 
-def _add_problem(command: argparse.ArgumentParser, several: bool) -> None:
-    """Add the arguments that say what is minimised."""
-    tasks = list(PROBLEMS)
-    meanings = "; ".join(f"{task}: {entry.help}" for task, entry in PROBLEMS.items())
-    what = command.add_mutually_exclusive_group()
-    what.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
-    ways = "more than two classes: each against the rest (ovr), in pairs (ovo, the default of smo and irwls), or by "
-    ways += "one problem for all of them"
-    what.add_argument("--multi-class", choices=name_multi_class(), help=ways)
-    losses = "of a row; squared_hinge and logistic are smooth (default: the first that the task has: hinge)"
-    if several:
-        known = f"{', '.join(name_losses())}: {losses}"
-        command.add_argument("--loss", metavar="LOSS,..", type=parse_losses, help=known)
-    else:
-        command.add_argument("--loss", choices=name_losses(), help=losses)
-    kept = "l1: the sum of absolute weights in place of 1/2 |w|^2, so that many are 0; for smooth losses (default: l2)"
-    command.add_argument("--penalty", choices=PENALTIES, default="l2", help=kept)
-    tube = "of a regression: errors of at most so much cost nothing (default: 0.1)"
-    metavar, numbers = ("EPSILON,..", parse_numbers) if several else ("EPSILON", float)
-    command.add_argument("--epsilon", metavar=metavar, type=numbers, help=tube)
-    share = "of one class and of nu-: the share of rows that may lie outside, or within the margin (default: 0.5)"
-    command.add_argument("--nu", metavar="NU,.." if several else "NU", type=numbers, help=share)
+class Csv(Arguments):
+    """The format of a file, and the syntax of CSV.
+
+    Parameters
+    ----------
+    format
+        format of the file (default: by its ending)
+    header
+        whether the first row of CSV names the columns (default: auto, judged by its cells)
+    sep : CHARACTER
+        the character that separates the columns of CSV, such as ; or | (default: by the file's name and first row)
+    decimal : MARK
+        the decimal mark of numbers in CSV, a comma or a point (default: the point)
+    """
+
+    format = option(choices=FORMATS)
+    header = option(choices=("auto", "yes", "no"), default="auto")
+    sep = option()
+    decimal = option(choices=(",", "."))
 
 
-def _add_kernel_and_map(command: argparse.ArgumentParser) -> None:
-    """Add the kernel, and the map that makes features of rows."""
-    known = "precomputed: the rows are those of the kernel matrix, in order (ingest --shuffle no)"
-    add_kernel(command, f"{known} (default: {describe_default_kernels()})", name_kernels())
-    features = (
-        "learn from features of the rows, which are made in each pass and not stored (`features` stores them): "
-        "polynomial: of second order; the others approximate the kernel. For solvers of linear models"
+class Rows(Csv):
+    """The labelled rows of a file.
+
+    Parameters
+    ----------
+    label : COLUMN
+        column of the labels
+    """
+
+    label = option()
+
+
+class Table(Csv):
+    """The columns of a table that become features, and how they are encoded.
+
+    Parameters
+    ----------
+    drop : COLUMN,..
+        columns of a table to leave out; may be given several times
+    index : COLUMN
+        column of a table that names the rows and is not a feature; predictions begin with these names
+    missing
+        replace missing values with the mean of the column, with zero, or with zero and an extra feature that is 1 where
+        the value is missing (default: missing values are refused)
+    one_hot : COLUMN,..|auto
+        columns in which each category becomes a feature, 0 or 1; auto: all text columns
+    hash_bits : BITS
+        hash the values of all other text columns into 2^BITS features
+    text : COLUMN,..
+        columns of a table to read as text, whatever its first rows hold; in a label column, a text such as NA is then a
+        class
+    date : COLUMN,..
+        columns of a table to read as dates, whatever its first rows hold
+    number : COLUMN,..
+        columns of a table to read as numbers, whatever its first rows hold
+    like : DATA.zarr
+        a dataset; encode the table as the table of this dataset was encoded, which the rows of `train --eval` need
+    """
+
+    drop = one_hot = text = date = number = several()
+    index = like = option()
+    missing = option(choices=MISSING)
+    hash_bits = option(int, "--hash")
+
+
+class Opening(Arguments):
+    """How a dataset is opened.
+
+    Parameters
+    ----------
+    label : COLUMN
+        column of obs in an AnnData file
+    cache : FOLDER:SIZE
+        cache reads from an object store in a local folder, up to a size: /scratch/cache:200GB
+    """
+
+    label = cache = option()
+
+
+class ModelFile(Arguments):
+    """A model.
+
+    Parameters
+    ----------
+    model : MODEL
+        a run's folder or a model file
+    """
+
+    model = positional()
+
+
+class Kernel(Arguments):
+    """The kernel, and the parameters that only some kernels have.
+
+    Parameters
+    ----------
+    kernel
+        kernel to approximate (default: rbf)
+    degree : N
+        degree of the kernel poly (default: 3)
+    coef0 : VALUE
+        constant term of the kernels poly and sigmoid (default: 0)
+    """
+
+    kernel = option(choices=[name for name in KERNELS if name != "precomputed"])
+    degree = option(read_count)
+    coef0 = option(float)
+
+
+class Settings(Kernel, Engine, Opening, Json):
+    """The settings that `train` and `tune` share.
+
+    Parameters
+    ----------
+    data : DATA.zarr
+        a dataset, an AnnData file, or a file of rows
+    solver
+    task
+    multi_class
+        how to train more than two classes: each against the rest (ovr), in pairs (ovo, the default of smo and irwls),
+        or by one problem for all of them
+    loss
+        loss of a row; squared_hinge and logistic are smooth (default: the task's first loss, which is hinge for
+        classes)
+    penalty
+        l1: the sum of absolute weights instead of 1/2 |w|^2, so that many weights are 0; for smooth losses (default:
+        l2)
+    epsilon : EPSILON
+        for regression: errors up to this size cost nothing (default: 0.1)
+    nu : NU
+        for one-class and the nu- tasks: the share of rows that may lie outside, or within the margin (default: 0.5)
+    kernel
+    map
+        learn from features that are computed from the rows in each pass and not stored (`features` stores them).
+        polynomial: of second order; the others approximate the kernel. For solvers of linear models
+    rank : N
+        number of features of a --map that approximates a kernel (default: 300)
+    class_weight : balanced|a=2,b=1
+        factors of C by class, here for the labels a and b; balanced: rare classes count as much as others
+    tol : GAP
+        relative duality gap to reach (default: 1e-3)
+    resident_rows : N|10%
+        rows held in memory (default: as memory allows)
+    seed : N
+        seed of the random numbers (default: 0)
+    max_passes : N
+        stop after this many passes, with exit status 3 (also within the epochs of budgeted-sgd)
+    max_seconds : SECONDS
+        stop a training that takes longer, with exit status 3
+    option : NAME=VALUE
+        one of the solver's own options, listed below; may be given several times
+    probabilities
+        give the model probabilities, fitted to held-out scores of five folds: a sigmoid or an isotonic function of each
+        score, or one temperature for all scores
+    resume
+        resume from the run's checkpoint, or start anew if there is none
+    overwrite
+        replace an existing run, or write into a folder that holds other files, which are kept
+    """
+
+    data = positional()
+    solver = option(
+        choices=[AUTO, *name_solvers()],
+        default=AUTO,
+        help=f"(default: {name_solvers()[0]} for the hinge loss, newton for smooth losses, and smo for kernels)",
     )
-    command.add_argument("--map", choices=MAPS, help=features)
-    ranks = "features of a --map that approximates a kernel (default: 300)"
-    command.add_argument("--rank", type=read_count, help=ranks)
+    task = option(
+        one_of="problem",
+        choices=TASKS,
+        default=TASKS[0],
+        help=f"{'; '.join(f'{name}: {entry.help}' for name, entry in PROBLEMS.items())} (default: {TASKS[0]})",
+    )
+    multi_class = option(
+        one_of="problem",
+        choices=list(dict.fromkeys([*(way for method in SOLVERS for way in method.multi_class), *MULTI_CLASS])),
+    )
+    loss = option(choices=name_losses())
+    penalty = option(choices=PENALTIES, default="l2")
+    epsilon = nu = tol = max_seconds = option(float)
+    kernel = option(
+        choices=KERNELS,
+        help="precomputed: the rows are those of the kernel matrix, in order (ingest --shuffle no) (default: "
+        f"{'; '.join([KERNELS[0], *(f'{m.kernels[0]} for {m.name}' for m in SOLVERS if m.kernels[0] != KERNELS[0])])})",
+    )
+    map = option(choices=MAPS)
+    rank = max_passes = option(read_count)
+    class_weight = resident_rows = option()
+    seed = option(int, default=0)
+    probabilities = option(choices=PROBABILITIES)
+    resume = overwrite = switch(one_of="folder")
+    option = several()  # hides the function of this name
 
 
-def add_json(command: argparse.ArgumentParser) -> None:
-    """Add the printing of JSON."""
-    command.add_argument("--json", action="store_true", help="print the result as one JSON object on the last line")
+def describe_solvers() -> str:
+    """Return the help on the solvers' own options; solvers with the same options and tasks share a paragraph."""
+    named: dict[tuple[type, tuple[str, ...]], list[str]] = {}
+    for method in SOLVERS:
+        if tasks := _find_tasks(method):
+            named.setdefault((method.options, tasks), []).append(method.name)
+    lines = ["options of the solvers (--option NAME=VALUE):"]
+    for (options, tasks), names in named.items():
+        lines.append(f"  {', '.join(names)} (--task {' or '.join(tasks)}):")
+        wrapper = textwrap.TextWrapper(WIDTH, initial_indent="    ", subsequent_indent="      ")
+        lines += [wrapper.fill(line) for line in describe_options(options)]
+    return "\n".join(lines)
 
 
-def add_memory(command: argparse.ArgumentParser) -> None:
-    """Add the memory budget."""
-    most = "all that one process may hold, such as 2GB or 512MiB (default: half of the machine's)"
-    command.add_argument("--memory", metavar="SIZE", help=most)
-
-
-def add_cache(command: argparse.ArgumentParser) -> None:
-    """Add the cache of what is read from an object store."""
-    what = "keep what is read from an object store in a folder on a local disk, up to a size: /scratch/cache:200GB"
-    command.add_argument("--cache", metavar="FOLDER:SIZE", help=what)
-
-
-def add_engine(command: argparse.ArgumentParser) -> None:
-    """Add the arguments that say which threads, workers or cluster carry out the passes."""
-    command.add_argument("--threads", type=read_count, help="(default: all cores, or 1 in a worker)")
-    add_cluster(command, "worker processes on this machine (default: threads here)")
-
-
-def add_cluster(command: argparse.ArgumentParser, workers: str) -> None:
-    """Add the arguments that say which workers carry out what is to be done."""
-    command.add_argument("--workers", metavar="N|auto", help=workers)
-    command.add_argument("--scheduler", metavar="tcp://...", help="address of an existing Dask cluster")
-
-
-def add_reading(command: argparse.ArgumentParser) -> None:
-    """Add how rows of a file are read."""
-    command.add_argument("--format", choices=list(FORMATS), help="(default: by the ending)")
-    command.add_argument("--label", metavar="COLUMN", help="column of the labels")
-    add_header(command)
+def _find_tasks(method: SolverRecord) -> tuple[str, ...]:
+    """Return the tasks for which the solver's name refers to this record; several records may share a name."""
+    pairs = [(task, *one) for task, entry in PROBLEMS.items() for one in entry.losses.items()]
+    able = [t for t, loss, own in pairs if can_solve(method, own) and find_solver(method.name, t, loss) is method]
+    return tuple(dict.fromkeys(able))

@@ -1,1 +1,1 @@
-"""Datasets on disk: how they are written from any source, opened, verified and read chunk by chunk."""
+"""Sources of rows, and datasets on disk, which are opened, verified and read chunk by chunk."""

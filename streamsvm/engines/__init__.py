@@ -1,1 +1,1 @@
-"""Carry passes over the rows out: serially, on threads, on a Dask cluster."""
+"""Engines that carry out passes over the rows: serially, on threads, or on a Dask cluster."""

@@ -1,48 +1,45 @@
-"""The task of a pass: it adds the rows of a group of chunks, tile by tile, to totals of the group's own.
+"""The two tasks of an engine: adding the rows of a group of chunks to totals, and walking through groups.
 
-Chunks that fit into the memory budget are pinned: they stay decoded in this process's memory. The first chunks to
-arrive are kept, because a least-recently-used cache would miss every time in a cyclic scan. The other chunks are
-streamed again on every pass.
+Chunks that fit into the memory budget are pinned: they stay decoded in the memory of this process. The first chunks to
+arrive are pinned, because a least-recently-used cache would miss every time in a cyclic scan. The other chunks are
+streamed again in every pass.
+
+A pass may spool rows to files (data.store.shared_files); a later pass over this subset of the rows reads the file of
+each group. A group has no file if there is no folder, if the run was resumed, or if too many of its rows were chosen.
+Then its chunks are read, and the same rows are chosen again. Both ways give the same tiles, and thus the same bits.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.data.row_tiles import split_rows
-from streamsvm.data.source import RowSource
-from streamsvm.data.work_ahead import unjoined_pool
-from streamsvm.engines.row_states import Kept, KeptStates, join_tiles, kept_bytes, list_tiles
-from streamsvm.engines.subsets import Scratch, choose_again, read_aside, set_aside
-from streamsvm.engines.task_seconds import TaskSeconds
-from streamsvm.machine import peak_bytes
-from streamsvm.numeric.rows import F64, Rows
-from streamsvm.numeric.writable import make_writable
-from streamsvm.requests import Scan
+from streamsvm.data.rows.source import RowSource, split_rows
+from streamsvm.data.sources.text import unjoined_pool
+from streamsvm.data.store.shared_files import ScratchWriter, read_scratch
+from streamsvm.engines.engine import Costs, Partial, TaskSeconds
+from streamsvm.engines.row_states import TileState, TileStates, add_overhead, join_tiles
+from streamsvm.numeric.rows import F64, I64, Rows, make_writable, stack_rows, take_rows
+from streamsvm.passes import Scan, Subset
+from streamsvm.system import deadline
+from streamsvm.system.machine import peak_bytes
+
+WalkStep = Callable[[Any, Rows], Iterator[Any]]
 
 
 @dataclass
-class Partial:
-    """Totals of some groups and their costs: bytes read and written, seconds, and peak memory in bytes by process."""
+class ChunkCache:
+    """The decoded chunks of one dataset that an engine keeps in a process, by index.
 
-    totals: Any
-    read_bytes: int = 0
-    written_bytes: int = 0
-    peaks: dict[int, int] = field(default_factory=dict)
-    seconds: TaskSeconds = field(default_factory=TaskSeconds)
-
-
-@dataclass
-class Pins:
-    """The decoded chunks of one dataset that an engine keeps in a process, by their index.
-
-    allowed: the chunks that may be kept; None stands for all of them.
+    allowed: the chunks that may be kept (None: all).
     """
 
     limit_bytes: int
@@ -52,59 +49,131 @@ class Pins:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def allows(self, index: int) -> bool:
-        """Tell whether this chunk may be kept."""
+        """Return whether this chunk may be kept."""
         return self.allowed is None or index in self.allowed
 
-    def keep_only(self, allowed: set[int]) -> None:
-        """Keep these chunks only from now on, and let go of all others."""
+    def retain(self, allowed: set[int]) -> None:
+        """Keep only these chunks from now on, and drop all others."""
         with self.lock:
             self.allowed = allowed
             for index in self.chunks.keys() - allowed:
-                self.held_bytes -= kept_bytes(self.chunks.pop(index).nbytes)
+                self.held_bytes -= add_overhead(self.chunks.pop(index).nbytes)
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """The folder for spooled rows. most_share: the largest fraction of a group's rows for which spooling pays."""
+
+    folder: str
+    most_share: float
+
+    def find_file(self, chunks: range) -> Path:
+        """Return the path of the file with the rows of a group of chunks."""
+        return Path(self.folder) / f"{chunks[0]}.rows"
+
+
+def plan_scratch(folder: str | None, source: RowSource, pin_bytes: int) -> Scratch | None:
+    """Return the folder for spooled rows, and the largest fraction of rows that is cheaper to spool than to read again.
+
+    Chunks in memory are never read again. pin_bytes: the memory for chunks in all processes together.
+    """
+    kept = pin_bytes / max(1, add_overhead(source.nbytes))
+    share = max(0.0, 1.0 - kept) / 2 if source.on_disk else 0.0
+    return None if folder is None else Scratch(folder, share)
+
+
+def spool(
+    tiles: Iterator[Rows], subset: Subset, scratch: Scratch | None, chunks: range, n_rows: int, costs: Costs
+) -> Iterator[Rows]:
+    """Yield the tiles of a group with the positions of the subset's rows, and write these rows to the scratch folder.
+
+    n_rows: the number of rows of the group. The bytes written are added to `costs`.
+    """
+    writer = None
+    if scratch is not None and scratch.most_share > 0.0:
+        writer = ScratchWriter(scratch.find_file(chunks), int(scratch.most_share * n_rows))
+    try:
+        for rows in tiles:
+            chosen = subset.choose(rows, *subset.shared)
+            if writer is not None and len(chosen):
+                writer.append(pick_rows(rows, chosen), rows.start + chosen)
+            yield replace(rows, chosen=chosen)
+        if writer is not None:
+            writer.finish()
+    finally:
+        if writer is not None:
+            writer.close()
+            costs.written_bytes += writer.written_bytes
+
+
+def read_spooled(scratch: Scratch | None, chunks: range) -> tuple[Iterator[Rows], int] | None:
+    """Return the tiles in the file of a group, and the size of the file; None if there is no file."""
+    if scratch is None:
+        return None
+    path = scratch.find_file(chunks)
+    return (read_scratch(path), path.stat().st_size) if path.exists() else None
+
+
+def choose_again(tiles: Iterator[Rows], subset: Subset) -> Iterator[Rows]:
+    """Yield the rows of the subset, tile by tile; tiles without such rows are skipped."""
+    for rows in tiles:
+        chosen = subset.choose(rows, *subset.shared)
+        if len(chosen):
+            yield pick_rows(rows, chosen)
+
+
+def pick_rows(rows: Rows, chosen: I64) -> Rows:
+    """Return a copy of the rows at these positions of a tile."""
+    assert rows.y is not None
+    weight = None if rows.sample_weight is None else rows.sample_weight[chosen]
+    X = take_rows(rows.X, chosen)
+    return Rows(-1, X, np.ascontiguousarray(rows.y[chosen]), weight, numbers=rows.start + chosen)
 
 
 def run_group(
     source: RowSource,
     chunks: range,
     scan: Scan,
-    pins: Pins,
+    pins: ChunkCache,
     is_stopped: Callable[[], bool] = lambda: False,
     scratch: Scratch | None = None,
-    kept: KeptStates | None = None,
+    kept: TileStates | None = None,
 ) -> Partial:
-    """Return the totals of one group of chunks; `scan.by_row` holds the group's entries only.
+    """Return the totals of one group of chunks; `scan.by_row` holds only the entries of the group.
 
-    Once `is_stopped` says so the reading ends, and the totals are those of the rows before. scratch: where rows are
-    set aside, if they are to be. kept: the numbers of rows that this process keeps (None: it keeps none).
+    Reading ends once `is_stopped` returns True; the totals then cover the rows read so far. scratch: where rows are
+    spooled (None: nowhere). kept: the row states that this process keeps (None: none).
     """
     shared, by_row = (tuple(make_writable(value) for value in values) for values in (scan.shared, scan.by_row))
     scan = replace(scan, shared=shared, by_row=by_row)
-    partial, kept = Partial(scan.start()), KeptStates(0) if kept is None else kept
-    first, stop = source.chunk_starts[[chunks[0], chunks[-1] + 1]].tolist()
+    partial, kept = Partial(scan.start()), TileStates(0) if kept is None else kept
+    own = row_range(source, chunks)
     kept.begin(scan.states)
-    there = kept.find_tiles(scan.states, first, stop) if scan.of_states else None
-    read = _find_tiles(source, chunks, scan, pins, scratch, partial) if there is None else list_tiles(there)
-    tiles = _bring_up(partial.seconds.watch(read), scan, kept, first, there or {})
+    there = kept.find_tiles(scan.states, own.start, own.stop) if scan.of_states else None
+    read = _find_tiles(source, chunks, scan, pins, scratch, partial.costs)
+    if there is not None:  # a pass over row states alone: its tiles have no features
+        read = (Rows(start, np.empty((one[0].numbers.shape[1], 0), np.float32)) for start, one in there.items())
+    tiles = _catch_up(partial.costs.seconds.watch(read), scan, kept, own.start, there or {})
     for rows, numbers in join_tiles(tiles) if scan.of_states else tiles:
         if is_stopped():
             break
-        scan.add(partial.totals, rows, *scan.shared, *_slice(scan.by_row, rows, first), *numbers)
-    partial.peaks[os.getpid()] = peak_bytes()
+        scan.add(partial.totals, rows, *scan.shared, *_slice(scan.by_row, rows, own.start), *numbers)
+    partial.costs.peaks[os.getpid()] = peak_bytes()
     return partial
 
 
-def _bring_up(
-    tiles: Iterator[Rows], scan: Scan, kept: KeptStates, first: int, there: dict[int, list[Kept]]
+def _catch_up(
+    tiles: Iterator[Rows], scan: Scan, kept: TileStates, first: int, there: dict[int, list[TileState]]
 ) -> Iterator[tuple[Rows, list[F64]]]:
-    """Yield the tiles, each with its numbers of the scan's states. first: the first row of the group.
+    """Yield each tile with its row states after all changes. first: the first row of the group.
 
-    Tiles without features go on from the numbers `there`: other tasks may let go of the numbers that are kept.
+    there: the states found for tiles without features. They are used even if another task has since dropped them from
+    `kept`.
     """
     for rows in tiles:
         slices = _slice(scan.by_row, rows, first)
-        found: Sequence[Kept | None] = there.get(rows.start) or [kept.find(state, rows.start) for state in scan.states]
-        pairs = zip(scan.states, found, strict=True)
-        yield rows, [kept.bring_up(state, one, rows, slices[slice(*state.altering)]) for state, one in pairs]
+        pairs = zip(scan.states, there.get(rows.start) or kept.find(scan.states, rows.start), strict=True)
+        yield rows, [kept.catch_up(state, one, rows, slices[slice(*state.altering)]) for state, one in pairs]
 
 
 def _slice(by_row: Sequence[np.ndarray], rows: Rows, first: int) -> list[np.ndarray]:
@@ -116,15 +185,15 @@ def _find_tiles(
     source: RowSource,
     chunks: range,
     scan: Scan,
-    pins: Pins,
+    pins: ChunkCache,
     scratch: Scratch | None,
-    costs: Partial,
+    costs: Costs,
 ) -> Iterator[Rows]:
-    """Yield the tiles of a group that a pass is over, and add what is read and written to `costs`."""
+    """Yield the tiles of a group for a pass, and add the bytes read and written to `costs`."""
     held = _find_held(source, chunks, scan.held)
     if scan.among is not None:
         assert not scan.by_row
-        found = read_aside(scratch, chunks)
+        found = read_spooled(scratch, chunks)
         if found is not None:
             costs.read_bytes = found[1]
             yield from found[0]
@@ -134,27 +203,25 @@ def _find_tiles(
     if scan.among is not None:
         yield from choose_again(tiles, scan.among)
     elif scan.apart is not None:
-        yield from set_aside(tiles, scan.apart, scratch, chunks, count_rows(source, chunks), costs)
+        yield from spool(tiles, scan.apart, scratch, chunks, len(row_range(source, chunks)), costs)
     else:
         yield from tiles
 
 
 def combine_partials(left: Partial, right: Partial, scan: Scan) -> Partial:
-    """Return the combined totals and the added costs of two neighbours in the tree."""
-    peaks = {pid: max(left.peaks.get(pid, 0), right.peaks.get(pid, 0)) for pid in left.peaks | right.peaks}
-    read, written = left.read_bytes + right.read_bytes, left.written_bytes + right.written_bytes
-    return Partial(scan.combine(left.totals, right.totals), read, written, peaks, left.seconds + right.seconds)
+    """Return the combined totals and the summed costs of two neighbours in the tree."""
+    return Partial(scan.combine(left.totals, right.totals), Costs().add(left.costs).add(right.costs))
 
 
-def slice_by_row(source: RowSource, chunks: range, scan: Scan) -> tuple[np.ndarray, ...]:
-    """Return the entries of `scan.by_row` that belong to the rows of one group."""
-    start, stop = source.chunk_starts[chunks[0]], source.chunk_starts[chunks[-1] + 1]
-    return tuple(vector[start:stop] for vector in scan.by_row)
+def row_range(source: RowSource, chunks: Sequence[int]) -> range:
+    """Return the row numbers of consecutive chunks."""
+    return range(int(source.chunk_starts[chunks[0]]), int(source.chunk_starts[chunks[-1] + 1]))
 
 
-def count_rows(source: RowSource, chunks: range) -> int:
-    """Return the number of rows of a group."""
-    return int(source.chunk_starts[chunks[-1] + 1] - source.chunk_starts[chunks[0]])
+def slice_by_row(source: RowSource, chunks: range, by_row: Sequence[np.ndarray], first: int = 0) -> tuple[Any, ...]:
+    """Return the entries of per-row vectors for the rows of some chunks. first: the row of the vectors' first entry."""
+    rows = row_range(source, chunks)
+    return tuple(vector[rows.start - first : rows.stop - first] for vector in by_row)
 
 
 def tree_levels(n: int) -> Iterator[Sequence[tuple[int, int]]]:
@@ -166,18 +233,18 @@ def tree_levels(n: int) -> Iterator[Sequence[tuple[int, int]]]:
 
 
 def _find_held(source: RowSource, chunks: range, held: Rows | None) -> dict[int, Rows]:
-    """Return the rows of the chunks that lie within the first rows of the source, which are held in memory."""
+    """Return the chunks that lie within the held rows, which are the first rows of the source."""
     if held is None:
         return {}
     first, limits = replace(held, start=0), [(k, *source.chunk_starts[k : k + 2].tolist()) for k in chunks]
     return {k: first.slice(slice(start, stop)) for k, start, stop in limits if stop <= held.n_rows}
 
 
-def _read_tiles(source: RowSource, chunks: range, pins: Pins, held: dict[int, Rows]) -> Iterator[Rows]:
-    """Yield the rows of a group in tiles. The next chunk is read while the caller computes on this one.
+def _read_tiles(source: RowSource, chunks: range, pins: ChunkCache, held: dict[int, Rows]) -> Iterator[Rows]:
+    """Yield the rows of a group in tiles. The next chunk is read while the caller computes on the current one.
 
-    Chunks that are streamed are read ahead by the operating system, or by requests to a store; a thread reads ahead the
-    chunks that are decoded whole.
+    Chunks that are streamed are read ahead by the operating system, or by requests to the store. Chunks that are
+    decoded whole are read ahead by a thread.
     """
     if source.streams:
         for index in chunks:
@@ -187,24 +254,25 @@ def _read_tiles(source: RowSource, chunks: range, pins: Pins, held: dict[int, Ro
             yield from source.tiles(index) if loaded is None else split_rows(loaded)
         return
     with unjoined_pool(1, "read") as reader:
-        following = reader.submit(_load, source, chunks[0], pins, held)
+        load = deadline.kept(_load)
+        following = reader.submit(load, source, chunks[0], pins, held)
         for index in chunks:
             rows = following.result()
             assert rows is not None
             if index + 1 in chunks:
-                following = reader.submit(_load, source, index + 1, pins, held)
+                following = reader.submit(load, source, index + 1, pins, held)
             yield from split_rows(rows)
 
 
-def _load(source: RowSource, index: int, pins: Pins, held: dict[int, Rows]) -> Rows | None:
-    return held[index] if index in held else load_or_pin(source, index, pins)
+def _load(source: RowSource, index: int, pins: ChunkCache, held: dict[int, Rows]) -> Rows | None:
+    return held[index] if index in held else load_chunk(source, index, pins)
 
 
-def load_or_pin(source: RowSource, index: int, pins: Pins) -> Rows | None:
-    """Return chunk `index` in memory, and keep it if there is room; None if the chunk is to be streamed."""
-    size = kept_bytes(source.chunk_bytes(index))
+def load_chunk(source: RowSource, index: int, pins: ChunkCache) -> Rows | None:
+    """Return chunk `index`, and keep it if there is room; None if the caller must stream the chunk."""
+    size = add_overhead(source.chunk_bytes(index))
     with pins.lock:
-        kept = pins.chunks.get(index)  # those of another object's lock, where they are shared
+        kept = pins.chunks.get(index)  # another ChunkCache with its own lock may share these chunks
         if kept is not None:
             return kept
         room = source.on_disk and pins.allows(index) and pins.held_bytes + size <= pins.limit_bytes
@@ -216,19 +284,60 @@ def load_or_pin(source: RowSource, index: int, pins: Pins) -> Rows | None:
         rows = source.read(index)
         with pins.lock:
             if room and pins.allows(index) and pins.chunks.setdefault(index, rows) is rows:
-                unused -= kept_bytes(rows.nbytes)
+                unused -= add_overhead(rows.nbytes)
         return rows
-    finally:  # all of the room is given back if the chunk is damaged, or a task of an abandoned pass has just kept it
+    finally:  # return the reserved room if the chunk is damaged, or if a task of an abandoned pass has just kept it
         with pins.lock:
             pins.held_bytes -= unused
 
 
-def bytes_to_read(source: RowSource, chunks: Sequence[int], pins: Pins) -> int:
-    """Return the bytes of those chunks that are read from storage, because they are not kept in memory."""
-    return sum(_chunk_bytes(source, index) for index in chunks if index not in pins.chunks)
+def bytes_to_read(source: RowSource, chunks: Sequence[int], pins: ChunkCache) -> int:
+    """Return the stored bytes of the chunks that are not kept in memory; 0 for rows in memory."""
+    sizes = (len(row_range(source, [index])) for index in chunks if index not in pins.chunks)
+    return sum(source.stored_bytes * n_rows // source.n_rows for n_rows in sizes)
 
 
-def _chunk_bytes(source: RowSource, index: int) -> int:
-    """Return the bytes of a chunk in storage; 0 for rows in memory."""
-    n_rows = int(source.chunk_starts[index + 1] - source.chunk_starts[index])
-    return source.stored_bytes * n_rows // source.n_rows
+def run_walk(
+    source: RowSource,
+    step: WalkStep,
+    carry: Any,
+    order: Sequence[Sequence[int]],
+    pins: ChunkCache,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> Partial:
+    """Carry out one walk, while a thread reads the next group. The walk ends early once `is_stopped` returns True."""
+    partial = Partial(carry)
+    costs = partial.costs
+    with ThreadPoolExecutor(1) as reader:
+        following = [reader.submit(_read_chunks, source, chunks, pins) for chunks in order[:1]]
+        for k in range(len(order)):
+            began = time.perf_counter()
+            rows, read_bytes = following.pop().result()
+            came = time.perf_counter()
+            if is_stopped():
+                break
+            following = [reader.submit(_read_chunks, source, chunks, pins) for chunks in order[k + 1 : k + 2]]
+            costs.read_bytes += read_bytes
+            for partial.totals in step(partial.totals, rows):  # noqa: B020  each step starts from the last carry
+                if is_stopped():
+                    break
+            del rows
+            costs.seconds += TaskSeconds(read=came - began, compute=time.perf_counter() - came)
+    costs.peaks[os.getpid()] = peak_bytes()
+    return partial
+
+
+def _read_chunks(source: RowSource, chunks: Sequence[int], pins: ChunkCache) -> tuple[Rows, int]:
+    """Return some verified chunks as one `Rows`, and the number of bytes read from storage.
+
+    `start` is the first row if the chunks are consecutive, otherwise -1.
+    """
+    parts, read_bytes = [], bytes_to_read(source, chunks, pins)
+    for index in chunks:
+        rows = load_chunk(source, index, pins)
+        parts.append(source.read(index) if rows is None else rows)
+    if len(parts) == 1:
+        return parts[0], read_bytes
+    vectors = {name: np.concatenate([part.vectors[name] for part in parts]) for name in parts[0].vectors}
+    start = parts[0].start if list(chunks) == list(range(chunks[0], chunks[0] + len(chunks))) else -1
+    return Rows(start, stack_rows([part.X for part in parts]), **vectors), read_bytes

@@ -1,8 +1,8 @@
-"""The numbers of rows that stay in the process that reads the rows, from pass to pass (requests.RowState).
+"""Row states: numbers for each row that stay in the process that reads the row, from pass to pass (passes.RowState).
 
-They are kept tile by tile, each tile with the number of changes that it has seen. What a process does not have, it
-makes anew from the rows and all changes, so that it may also let go of anything: of what is not used in this pass where
-there is no room, and of rows that another worker reads from now on.
+A process keeps these numbers tile by tile, each tile with the count of changes applied to it. It recomputes missing
+numbers from the rows and all changes, so it may drop any of them. It drops the states that the pass does not use if
+memory is short, and the numbers of rows that another worker reads from now on.
 """
 
 from __future__ import annotations
@@ -14,64 +14,63 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.numeric.rows import F64, Rows
-from streamsvm.numeric.writable import make_writable
-from streamsvm.requests import RowState
+from streamsvm.numeric.rows import F64, Rows, make_writable
+from streamsvm.passes import RowState
 
-BLOCK_ROWS = 1 << 14  # Tiles are put together to so many rows where a pass needs no features: calls cost time, too.
+BLOCK_ROWS = 1 << 14  # rows to which the tiles of a pass without features are joined, since each call costs time
 
 
-class Kept(NamedTuple):
-    """The numbers of a tile, (k, n), and how many changes they have seen."""
+class TileState(NamedTuple):
+    """The numbers of a tile, (k, n), and the count of changes applied to them."""
 
     changes: int
     numbers: F64
 
 
 @dataclass
-class KeptStates:
+class TileStates:
     """The numbers that a process keeps, by the name of the state and the first row of the tile.
 
-    limit_bytes: None stands for as much as there is.
+    limit_bytes: None for no limit.
     """
 
     limit_bytes: int | None = None
-    tiles: dict[str, dict[int, Kept]] = field(default_factory=dict)
+    tiles: dict[str, dict[int, TileState]] = field(default_factory=dict)
     held_bytes: int = 0
     in_use: set[str] = field(default_factory=set)
     lock: RLock = field(default_factory=RLock)
 
     def begin(self, states: Sequence[RowState]) -> None:
-        """Note that these states are in use now: others are let go of first, beginning with the oldest."""
+        """Mark these states as in use. If memory is short, the others are dropped, the oldest first."""
         with self.lock:
             self.in_use = {state.name for state in states}
             for state in states:
                 self.tiles[state.name] = self.tiles.pop(state.name, {})
 
-    def find_tiles(self, states: Sequence[RowState], first: int, stop: int) -> dict[int, list[Kept]] | None:
-        """Return the numbers of the rows from `first` to `stop` - 1, by the first row of each tile and by state.
+    def find_tiles(self, states: Sequence[RowState], first: int, stop: int) -> dict[int, list[TileState]] | None:
+        """Return the numbers of rows `first` to `stop` - 1, by the first row of each tile, one entry per state.
 
-        Returns None if a state lacks numbers, or needs the features of its rows.
+        Returns None if numbers of a state are missing, or if its next changes need the features of the rows.
         """
-        found: dict[int, list[Kept]] = {}
+        found: dict[int, list[TileState]] = {}
         with self.lock:
             while first < stop:
-                kept = [one for state in states if (one := self.find(state, first)) is not None]
+                kept = [one for one in self.find(states, first) if one is not None]
                 if len(kept) < len(states) or not all(map(_needs_no_features, kept, states)):
                     return None
                 found[first] = kept
                 first += kept[0].numbers.shape[1]
         return found
 
-    def find(self, state: RowState, first: int) -> Kept | None:
-        """Return the numbers of the tile that begins with this row, if they are kept."""
+    def find(self, states: Sequence[RowState], first: int) -> list[TileState | None]:
+        """Return the numbers of the tile that begins at row `first`, for each state; None if they are not kept."""
         with self.lock:
-            return self.tiles.get(state.name, {}).get(first)
+            return [self.tiles.get(state.name, {}).get(first) for state in states]
 
-    def bring_up(self, state: RowState, kept: Kept | None, rows: Rows, altering: Sequence[np.ndarray]) -> F64:
-        """Return the numbers of a tile after all changes, and keep them.
+    def catch_up(self, state: RowState, kept: TileState | None, rows: Rows, altering: Sequence[np.ndarray]) -> F64:
+        """Apply the missing changes to the numbers of a tile, keep the numbers, and return them.
 
-        kept: the numbers that were found. altering: the rows' parts of such arrays.
+        kept: the numbers so far, if any. altering: the slices of the `altering` arrays for these rows.
         """
         seen, numbers = (0, None) if kept is None or kept.changes > len(state.changes) else kept
         for change in state.changes[seen:]:
@@ -79,17 +78,17 @@ class KeptStates:
             numbers = change.apply(numbers, rows, *given, *(altering if change.of_features else ()))
         assert numbers is not None
         if seen < len(state.changes):
-            self._keep(state, rows.start, Kept(len(state.changes), numbers))
+            self._keep(state, rows.start, TileState(len(state.changes), numbers))
         return numbers
 
-    def keep_only(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Keep the numbers of the rows in these ranges (first, stop) only."""
+    def retain(self, ranges: Sequence[range]) -> None:
+        """Keep only the numbers of the rows in these ranges."""
         with self.lock:
             for tiles in self.tiles.values():
-                for start in [k for k in tiles if not any(first <= k < stop for first, stop in ranges)]:
+                for start in [k for k in tiles if not any(k in rows for rows in ranges)]:
                     self.held_bytes -= tiles.pop(start).numbers.nbytes
 
-    def _keep(self, state: RowState, start: int, kept: Kept) -> None:
+    def _keep(self, state: RowState, start: int, kept: TileState) -> None:
         with self.lock:
             own = self.tiles.setdefault(state.name, {})
             before = own.pop(start, None)
@@ -103,24 +102,18 @@ class KeptStates:
             self.held_bytes += kept.numbers.nbytes
 
 
-def _needs_no_features(kept: Kept, state: RowState) -> bool:
+def _needs_no_features(kept: TileState, state: RowState) -> bool:
     ahead = kept.changes > len(state.changes)
     return not ahead and not any(change.of_features for change in state.changes[kept.changes :])
 
 
-def kept_bytes(nbytes: int) -> int:
-    """Return the memory of arrays of so many bytes that are kept, with the objects that hold them."""
+def add_overhead(nbytes: int) -> int:
+    """Return the memory that arrays of `nbytes` take, including the objects that hold them."""
     return nbytes * 105 // 100
 
 
-def list_tiles(there: dict[int, list[Kept]]) -> Iterator[Rows]:
-    """Yield an empty tile for each entry of `there`."""
-    for first, kept in there.items():
-        yield Rows(first, np.empty((kept[0].numbers.shape[1], 0), np.float32))
-
-
 def join_tiles(tiles: Iterator[tuple[Rows, list[F64]]]) -> Iterator[tuple[Rows, list[F64]]]:
-    """Yield the numbers of successive tiles together, BLOCK_ROWS of them or a few more at a time."""
+    """Join the numbers of successive tiles, and yield blocks of at least BLOCK_ROWS rows (the last may be smaller)."""
     waiting: list[tuple[Rows, list[F64]]] = []
     n_rows = 0
     for rows, numbers in tiles:

@@ -1,47 +1,73 @@
-"""The reference engine takes one group after another in this thread. The other engines must return its bits."""
+"""The reference engine, which reads one group after another in this thread. The other engines must return its bits."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from streamsvm.data.groups import plan_groups
-from streamsvm.data.source import RowSource
-from streamsvm.engines.group import Pins, combine_partials, count_rows, run_group, slice_by_row, tree_levels
-from streamsvm.engines.protocol import Costs
-from streamsvm.engines.row_states import KeptStates
-from streamsvm.engines.subsets import plan_scratch
-from streamsvm.engines.walk import run_walk
-from streamsvm.numeric.arithmetic import describe_arithmetic
+from streamsvm.data.rows.source import RowSource, plan_groups
+from streamsvm.engines.engine import Costs, Partial
+from streamsvm.engines.group import (
+    ChunkCache,
+    combine_partials,
+    plan_scratch,
+    row_range,
+    run_group,
+    run_walk,
+    slice_by_row,
+    tree_levels,
+)
+from streamsvm.engines.row_states import TileStates
+from streamsvm.numeric.compilation import describe_arithmetic
 from streamsvm.numeric.rows import Rows
-from streamsvm.requests import Scan, Take, Walk
+from streamsvm.passes import Scan, Take, Walk
+
+Task = Callable[[], Partial]
 
 
 class SerialEngine:
-    """An Engine without threads; it keeps up to `pin_bytes` of decoded chunks in memory.
+    """An Engine without threads, which keeps up to `pin_bytes` of decoded chunks in memory.
 
-    kept: these chunks, by the fingerprint of the rows. row_states: the numbers of rows that are kept.
+    kept: these chunks, by the fingerprint of the rows. row_states: the row states, kept in up to `state_bytes` (None:
+    no limit).
     """
 
-    def __init__(self, source: RowSource, pin_bytes: int = 0) -> None:
+    def __init__(self, source: RowSource, pin_bytes: int = 0, state_bytes: int | None = None) -> None:
         self.source, self.pin_bytes, self.costs = source, pin_bytes, Costs()
         self.scratch: str | None = None
         self.arithmetic = [describe_arithmetic()]
-        self.kept: dict[str, Pins] = {}
-        self.row_states = KeptStates()
+        self.kept: dict[str, ChunkCache] = {}
+        self.row_states = TileStates(state_bytes)
 
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
-        parts, scratch = [], plan_scratch(self.scratch, self.source, self.pin_bytes)
-        pins = self.kept.setdefault(self.source.fingerprint, Pins(self.pin_bytes))
-        for group in plan_groups(self.source):
-            mine = replace(scan, by_row=slice_by_row(self.source, group, scan))
-            parts.append(run_group(self.source, group, mine, pins, scratch=scratch, kept=self.row_states))
-            self.costs.note_rows(count_rows(self.source, group))
+        parts = []
+        for group, task in zip(plan_groups(self.source), self._list_tasks(scan), strict=True):
+            parts.append(task())
+            self.costs.report_rows(len(row_range(self.source, group)))
         for level in tree_levels(len(parts)):
             for left, right in level:
                 parts[left] = combine_partials(parts[left], parts[right], scan)
         return self.costs.count(parts[0])
+
+    def _list_tasks(self, scan: Scan, is_stopped: Callable[[], bool] = lambda: False) -> list[Task]:
+        """Return the task of each group of chunks."""
+        source, cache, tasks = self.source, self._find_cache(), list[Task]()
+        scratch = plan_scratch(self.scratch, source, self.pin_bytes)
+        for group in plan_groups(source):
+            mine = replace(scan, by_row=slice_by_row(source, group, scan.by_row))
+            tasks.append(partial(run_group, source, group, mine, cache, is_stopped, scratch, self.row_states))
+        return tasks
+
+    def _list_walks(self, walk: Walk, is_stopped: Callable[[], bool] = lambda: False) -> list[Task]:
+        """Return the task of each walk."""
+        source, cache, passes = self.source, self._find_cache(), zip(walk.carries, walk.orders, strict=True)
+        return [partial(run_walk, source, walk.step, carry, order, cache, is_stopped) for carry, order in passes]
+
+    def _find_cache(self) -> ChunkCache:
+        return self.kept.setdefault(self.source.fingerprint, ChunkCache(self.pin_bytes))
 
     def take(self, take: Take) -> Rows:
         """See Engine."""
@@ -51,11 +77,9 @@ class SerialEngine:
 
     def walk(self, walk: Walk) -> list[Any]:
         """See Engine."""
-        pins = self.kept.setdefault(self.source.fingerprint, Pins(self.pin_bytes))
-        passes = zip(walk.carries, walk.orders, strict=True)
-        parts = [run_walk(self.source, walk.step, carry, order, pins) for carry, order in passes]
-        return [self.costs.count(part) for part in parts]
+        return [self.costs.count(task()) for task in self._list_walks(walk)]
 
     def close(self) -> None:
         """See Engine."""
         self.kept.clear()
+        self.row_states = TileStates(0)

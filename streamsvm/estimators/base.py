@@ -1,106 +1,166 @@
-"""What all estimators share: training, scoring, saving, and the methods that scikit-learn expects."""
+"""The base class of all estimators: parameters, training, scoring, saving, and scikit-learn's conventions."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import partial
-from inspect import signature
+from inspect import get_annotations, signature
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.data.frames import has_columns
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.pieces import find_pieces, is_stored, is_tensor, refuse_unsuitable, to_numpy
-from streamsvm.data.source import RowSource
-from streamsvm.errors import InputError
-from streamsvm.estimators.callbacks import CallbackSupportMixin, StepFunction, listen, to_callback, with_callbacks
-from streamsvm.estimators.inputs import (
-    check_columns,
-    choose_calibration,
-    connected,
-    is_dask,
-    is_dataset,
-    is_sparse,
-    open_source,
-    validate,
-    warn_of_queries,
-)
-from streamsvm.interrupts import caught
-from streamsvm.machine import parse_bytes
-from streamsvm.methods.feature_map.options import FeatureOptions
-from streamsvm.methods.option_fields import name_options
-from streamsvm.methods.registry import METHODS
+from streamsvm.data.rows.source import RowSource
+from streamsvm.data.rows.views import sum_label_weights
+from streamsvm.data.sources.arrays import find_pieces, is_stored, is_tensor, refuse_unsuitable, to_numpy, unwrap
+from streamsvm.data.sources.in_memory import ArrayDataset, has_columns
+from streamsvm.estimators import inputs
+from streamsvm.estimators.callbacks import CallbackSupportMixin, FitListener, StepFunction, to_callback, with_callbacks
+from streamsvm.kernels.kernel import type_of
 from streamsvm.models.model import KernelModel, Model
-from streamsvm.models.scores import score, score_chunks, score_frame
-from streamsvm.numeric.kernels import type_of
+from streamsvm.models.score import score, score_chunks, score_frame
 from streamsvm.numeric.rows import F64
-from streamsvm.options import TrainOptions, check_count
-from streamsvm.requests import Progress
-from streamsvm.training.calibrate import require_folds, train_with_probabilities
-from streamsvm.training.on_the_fly import open_rows
-from streamsvm.training.result import Result
-from streamsvm.training.statuses import STATUSES
-from streamsvm.training.train import train
+from streamsvm.options import TrainOptions, check_count, require_weights, sum_weights
+from streamsvm.passes import Progress
+from streamsvm.runs.calibrate import require_folds, train_with_probabilities
+from streamsvm.runs.features import open_rows
+from streamsvm.runs.results import STATUSES, Listener, Result
+from streamsvm.runs.train import train
+from streamsvm.solvers.options import FeatureOptions, name_options
+from streamsvm.solvers.registry import SOLVERS
+from streamsvm.system.docstrings import Entry, join_sections, read_entries, split_sections, write_entries
+from streamsvm.system.errors import InputError
+from streamsvm.system.interrupts import caught
+from streamsvm.system.machine import parse_bytes
 
 if TYPE_CHECKING:
     from distributed import Client
 
 MOST_THREADS = 1 << 16
-STORED_PIECE_BYTES = 8 << 20  # of rows of Zarr and HDF5 that are scored at a time
+STORED_PIECE_BYTES = 8 << 20  # of rows in Zarr or HDF5, scored at a time
 
 
-T = TypeVar("T")
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+class Parameters:
+    """A base class that turns annotated class attributes with defaults, own and inherited, into parameters.
 
+    Parameters are passed by keyword unless they are a `field` with `kw_only=False`. Only `__init__` comes from
+    `dataclass`. The classes themselves are not dataclasses, because Dask identifies and copies dataclasses by their
+    fields alone: two fitted estimators with the same parameters would have the same token.
 
-@dataclass_transform()
-def with_parameters(estimator: type[T]) -> type[T]:
-    """Make the annotated fields of a class its parameters, as `dataclass` does.
-
-    Dask identifies and copies dataclasses by their fields alone, so that two fitted estimators with the same parameters
-    would have one token. Hence the attributes by which Dask recognises dataclasses are removed.
+    A class documents the parameters and attributes that it declares or whose meaning it changes. The others are added
+    to its docstring from the docstrings of its bases.
     """
-    made = dataclass(eq=False, repr=False)(estimator)
-    del made.__dataclass_fields__, made.__dataclass_params__  # type: ignore[attr-defined]
-    return made
+
+    _declared: ClassVar[dict[str, tuple[Any, Any]]] = {}
+    _documented: ClassVar[dict[str, dict[str, Entry]]] = {}
+    _made_init: ClassVar[Any] = object.__init__
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if not cls.__module__.startswith("streamsvm."):  # users' subclasses keep their annotations
+            return
+        own = {name: (kind, vars(cls)[name]) for name, kind in get_annotations(cls).items() if name in vars(cls)}
+        cls._declared = own
+        if cls.__init__ is not cls._made_init:  # the class or a base defines its own
+            return
+        found = {name: each for base in reversed(cls.__mro__) for name, each in vars(base).get("_declared", {}).items()}
+        kinds, values = ({name: each[at] for name, each in found.items()} for at in (0, 1))
+        body = {**values, "__annotations__": kinds, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+        made: Any = dataclass(kw_only=True)(type(cls.__name__, (), body))
+        cls.__init__ = cls._made_init = made.__init__  # type: ignore[method-assign]
+        for name in own:
+            setattr(cls, name, getattr(made, name))
+        cls._complete_docstring(made.__dataclass_fields__)
+
+    @classmethod
+    def _complete_docstring(cls, parameters: Iterable[str]) -> None:
+        """Add the bases' entries for the parameters, and for all fitted attributes, to the docstring."""
+        sections = split_sections(cls.__doc__)
+        cls._documented = {title: read_entries(sections.get(title, "")) for title in ("Parameters", "Attributes")}
+        for title in cls._documented if cls.__doc__ else ():  # python -OO has no docstrings
+            found = dict[str, Entry]()
+            for base in cls.__mro__:
+                for name, entry in vars(base).get("_documented", {}).get(title, {}).items():
+                    if title == "Attributes" or name in parameters:
+                        found.setdefault(name, entry)
+            sections[title] = write_entries(found)
+        cls.__doc__ = cls.__doc__ and join_sections(sections)
 
 
-class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
-    """The base class of all estimators. Subclasses declare their parameters and their solvers' options."""
+class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
+    """The base class of all estimators. Parameters and constants named like fields of TrainOptions set these fields.
 
-    C: float
-    solver: str
-    tol: float
-    class_weight: Any
-    memory: str | int | None
-    resident_rows: int | str | None
-    n_jobs: int | None
-    client: Client | str | None
-    checkpoint: str | Path | None
-    max_passes: int | None
-    max_seconds: float | None
-    random_state: int | None
+    Parameters
+    ----------
+    memory : str, int or None, default=None
+        The limit on the resident memory of the whole process, in bytes or as text ("2GB"); None is half of the
+        machine's memory.
+    n_jobs : int or None, default=None
+        The number of threads; None and -1 are all cores.
+    client : distributed.Client, str or None, default=None
+        The Dask cluster whose workers read the data, or the address of its scheduler.
+    checkpoint : path or None, default=None
+        The folder of the run. Training resumes from the checkpoint in it; Ctrl-C leaves one.
+    max_passes : int or None, default=None
+        The maximum number of reads of all rows. At the limit, the status is "pass_limit" and a ConvergenceWarning is
+        given.
+    max_seconds : float or None, default=None
+        The maximum time of training, in seconds. At the limit, the status is "time_limit" and a ConvergenceWarning is
+        given. The current pass is finished, a start on rows in memory is cut short, and the model is the best one so
+        far. Waiting for a cluster that is not working on the fit ends, too, with an error if there is no model yet.
+    random_state : int or None, default=0
+        The seed of the random numbers.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (d,)
+        Only if the rows had column names.
+    objective_, lower_bound_, rounding_bound_ : float
+        The objective P, a proved lower bound of the optimum, and a bound on the rounding error of both; None if there
+        is none.
+    gap_ : float
+        The relative duality gap, (objective_ - lower_bound_) / objective_; None if there is no lower bound.
+    status_ : str
+        "converged", or why training ended otherwise.
+    n_iter_, n_passes_ : int
+        The number of steps of the solver (with several problems, the largest number among them), and of reads of all
+        rows.
+    history_ : list of dict
+        The figures of each step.
+    result_ : streamsvm.runs.results.Result
+    model_ : streamsvm.models.model.Model
+    """
+
+    memory: str | int | None = None
+    n_jobs: int | None = None
+    client: Client | str | None = None
+    checkpoint: str | Path | None = None
+    max_passes: int | None = None
+    max_seconds: float | None = None
+    random_state: int | None = 0
 
     def set_callbacks(self, *callbacks: Any) -> Self:
-        """Let functions, and callbacks of scikit-learn, be called after each step of a fit. Clones have them, too.
+        """Set functions and scikit-learn callbacks that are called after each step of a fit. Clones keep them.
 
         Parameters
         ----------
         *callbacks : callable, or callback of sklearn.callback
-            They replace earlier ones. A function is called with a dictionary, the step's line of `history_`: step,
-            passes, seconds, objective, lower_bound, relative_gap (None if nothing is proved) and more. To callbacks
-            with scikit-learn's hooks (scikit-learn 1.9) the fit and each step are tasks, whose ends come with an
-            estimator that has the model of the step; a hook that returns True ends the fit with the status
-            "early_stop". Files keep no callbacks, and pickles no functions.
+            They replace earlier callbacks. A function is called with a dictionary, the step's line of `history_`: step,
+            passes, seconds, objective, lower_bound, relative_gap (None if nothing is proved) and more. For callbacks
+            with scikit-learn's hooks (scikit-learn 1.9), the fit and each step are tasks. At the end of a task, the
+            hook receives an estimator with the model of the step; if it returns True, the fit ends with the status
+            "early_stop". Saved files contain no callbacks, and pickles contain no functions.
 
         Returns
         -------
@@ -116,77 +176,71 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         """Train, and set the fitted attributes."""
-        result, source = self._train(X, y, sample_weight, qid)
-        self._keep(result, y)
-        self._take_rows(source)
-        return self
+        return self._set_result(self._train(X, y, sample_weight, qid), y)
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def _train(self, X: Any, y: Any, sample_weight: Any, qid: Any) -> tuple[Result, RowSource]:
-        """Return the result of a training, and its rows."""
-        options, resume = self._options(), self.checkpoint is not None
-        way = choose_calibration(getattr(self, "probability", False))
+    def _train(self, X: Any, y: Any, sample_weight: Any, qid: Any) -> Result:
+        """Return the result of a training."""
+        options, way = self._options(), inputs.choose_calibration(getattr(self, "probability", False))
         if way is not None:
             require_folds(options, way)
-        with (
-            connected(self),
-            caught(),
-            open_source(self, X, y, sample_weight, qid) as source,
-            open_rows(source, self._name_map(), options, self.checkpoint, resume, client=self.client) as rows,
-        ):
-            warn_of_queries(source, options.task)
-            listener = listen(self, self._list_given(X), y, {"sample_weight": sample_weight, "qid": qid})
-            given = {"client": self.client, "listener": listener, **rows.arguments}
-            given["start_from"] = self._find_start(rows.source, rows.options)
-            if way is None:
-                result = train(rows.source, rows.options, self.checkpoint, **given)
-            else:
-                result = train_with_probabilities(rows.source, rows.options, way, self.checkpoint, **given)
+        with inputs.connected(self), caught(), inputs.open_source(self, X, y, sample_weight, qid) as source:
+            require_weights(sum_label_weights(source) if source.has_label_sets else sum_weights(source))
+            inputs.warn_about_queries(source, options.task)
+            listener = FitListener(self, self._list_given(X), y, {"sample_weight": sample_weight, "qid": qid})
+            result = self._train_rows(source, options, way, listener)
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
         listener.end(result.model)
-        return result, source
+        return result
+
+    def _train_rows(self, source: RowSource, options: TrainOptions, way: str | None, listener: Listener) -> Result:
+        """Return the result of a training on rows. way: the name of a calibration, or None."""
+        out, client = self.checkpoint, self.client
+        with open_rows(source, self._name_map(), options, out, resume=out is not None, client=client) as rows:
+            given = {"client": client, "listener": listener, **rows.arguments}
+            given["start_from"] = self._get_start(rows.source, rows.options)
+            if way is None:
+                return train(rows.source, rows.options, out, **given)
+            return train_with_probabilities(rows.source, rows.options, way, out, **given)
 
     def _list_given(self, X: Any) -> Any:
-        """Return the rows as `predict` takes them."""
+        """Return the rows in the form that `predict` takes."""
         return X
 
-    def _find_start(self, source: RowSource, options: TrainOptions) -> Model | None:  # noqa: ARG002
-        """Return the model from whose weights a training starts, or None."""
+    def _get_start(self, source: RowSource, options: TrainOptions) -> Model | None:  # noqa: ARG002
+        """Return the model whose weights training starts from, or None."""
         return None
 
-    def _keep(self, result: Result, y: Any) -> Self:
-        """Set the fitted attributes of a result, and warn if the training has ended before it converged."""
-        self._take_model(result.model, getattr(y, "dtype", None))
+    def _set_result(self, result: Result, y: Any) -> Self:
+        """Set the fitted attributes from a result, and warn if training ended before it converged."""
+        self._set_model(result.model, getattr(y, "dtype", None))
         self.result_, self.history_ = result, result.history
         self.n_iter_, self.n_passes_ = self._count_steps(result), result.passes
-        self._warn_of_limit(result)
+        if result.status == "stalled" or not (result.finished or STATUSES[result.status].is_final):
+            warnings.warn(self._describe_limit(result), ConvergenceWarning, stacklevel=3)
         return self
 
     def _count_steps(self, result: Result) -> Any:
-        """Return the number of steps; of many problems it is the number of the problem that took the most."""
+        """Return the number of steps; with several problems, the largest number among them."""
         return max((problem.get("steps", result.steps) for problem in result.problems), default=result.steps)
 
-    def _warn_of_limit(self, result: Result) -> None:
-        """Give scikit-learn's ConvergenceWarning if a limit has ended the training, or it has stalled."""
-        if result.status == "stalled" or not (result.finished or STATUSES[result.status].is_final):
-            warnings.warn(self._tell_limit(result), ConvergenceWarning, stacklevel=4)
-
-    def _tell_limit(self, result: Result) -> str:
-        """Return what is told of a limit that has ended the training."""
+    def _describe_limit(self, result: Result) -> str:
+        """Return the message about the limit that stopped training."""
         return f"{type(self).__name__}: {result.status_reason}"
 
     def _score(self, X: Any, model: Any = None) -> Any:
-        """Return f(x) of each row of X, in any form that `fit` takes: (n,) or (n, K), or a Dask array for Dask rows.
+        """Return f(x) for each row of X: (n,) or (n, K), or a Dask array for Dask rows.
 
-        model: another one than that of the fit.
+        X: in any form that `fit` takes. model: by default the model of the fit.
         """
         check_is_fitted(self)
-        model = model or self._find_model()
-        if is_dask(X):
-            check_columns(self, X)
+        model = model or self._get_model()
+        if inputs.is_dask(X):
+            X = unwrap(X)
+            inputs.check_columns(self, X)
             rows = (X.to_dask_array() if hasattr(X, "to_dask_array") else X).rechunk({1: -1})
-            # this is no method, as the estimator may hold a client, which cannot be sent to workers
+            # not a method: the estimator may hold a client, which cannot be pickled
             decide = partial(_decide, model)
             width = model.score_shape
             shape = {"chunks": (rows.chunks[0], width)} if width else {"drop_axis": 1}
@@ -194,14 +248,14 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         X = to_numpy(X) if is_tensor(X) else X
         with caught():
             if is_stored(X):
-                check_columns(self, X)
+                inputs.check_columns(self, X)
                 pieces = find_pieces("X", X, STORED_PIECE_BYTES)
-                return np.concatenate([_decide(model, validate(self, piece, reset=False)) for piece in pieces])
-            if is_dataset(X):
+                return np.concatenate([_decide(model, inputs.validate(self, piece, reset=False)) for piece in pieces])
+            if inputs.is_dataset(X):
                 return np.concatenate([part.scores for part in score(model, X)])
             if model.encoding is not None and has_columns(X, model.encoding.column_names):
                 return np.concatenate([part.scores for part in score_frame(model, X)])
-            return _decide(model, validate(self, X, reset=False))
+            return _decide(model, inputs.validate(self, X, reset=False))
 
     def save(self, path: str | Path) -> None:
         """Write the model to a file, without pickle. `streamsvm.load` returns a fitted estimator from it.
@@ -209,97 +263,98 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         path : path
-            The file, usually with the suffix .npz. An older file is replaced.
+            The file, usually with the suffix .npz, or the URL of an object in a store. An existing file is replaced.
 
         Raises
         ------
         NotFittedError
             Before `fit`.
         InputError
-            If weights or a bias were changed after the fit, since the certificate that the file tells is not theirs.
+            If weights or a bias were changed after the fit, since the certificate in the file would not be theirs.
         """
         check_is_fitted(self)
-        if self._find_model() is not self.model_:
+        if self._get_model() is not self.model_:
             raise InputError("coef_ or intercept_ were changed after fit, and the model's certificate is not theirs")
         self.model_.save(path)
 
-    def _find_model(self) -> Any:
-        """Return the model that predicts."""
+    def _get_model(self) -> Any:
+        """Return the model used for prediction."""
         return self.model_
 
     def _name_options(self) -> dict[str, Any]:
-        """Return those fields of TrainOptions that not all estimators share."""
-        raise NotImplementedError
+        """Return the fields of TrainOptions whose values differ from the parameters of the same names."""
+        return {}
 
     def _name_map(self) -> FeatureOptions | None:
-        """Return the feature map that makes the rows to learn from, or None."""
+        """Return the feature map that is applied to the training rows, or None."""
         return None
 
     def _list_own_options(self) -> dict[str, str]:
-        """Return the parameters that are options of single methods, as texts, which the methods read and check.
+        """Return the parameters that are a solver's own options, as strings that the solver parses and checks.
 
-        Only values other than the defaults are passed on, since a method refuses an option that it does not have.
+        Only values that differ from the defaults are included, since a solver refuses options that it lacks.
         """
-        own = {name for method in METHODS for name in name_options(method.options)}
+        own = {name for method in SOLVERS for name in name_options(method.options)}
         defaults = {name: each.default for name, each in signature(type(self)).parameters.items() if name in own}
         given = {name: getattr(self, name) for name in defaults}
         return {name: str(value) for name, value in given.items() if value != defaults[name]}
 
     def _options(self) -> TrainOptions:
-        """Return the parameters as TrainOptions; InputError for an unsuitable one."""
+        """Return the parameters as TrainOptions; InputError for an invalid value."""
         if not (self.n_jobs in (None, -1) or (isinstance(self.n_jobs, Integral) and 0 < self.n_jobs <= MOST_THREADS)):
             raise InputError(
                 f"n_jobs is {self.n_jobs!r:.40}; a number of threads, or -1 or None for all cores, is expected"
             )
-        return TrainOptions(
-            C=self.C,
-            solver=self.solver,
-            class_weight=self.class_weight,
-            tol=self.tol,
-            memory_bytes=None if self.memory is None else parse_bytes(self.memory),
-            threads=None if self.n_jobs in (None, -1) else self.n_jobs,
-            max_passes=self._limit_passes(),
-            max_seconds=self.max_seconds,
-            seed=self._read_seed(),
-            resident_rows=self.resident_rows,
-            **self._name_options(),
-        )
+        given = {each.name: getattr(self, each.name) for each in fields(TrainOptions) if hasattr(self, each.name)}
+        if given.get("loss") == getattr(type(self), "loss", None):
+            given["loss"] = None  # the task's first loss
+        known = {
+            "memory_bytes": None if self.memory is None else parse_bytes(self.memory),
+            "threads": None if self.n_jobs in (None, -1) else self.n_jobs,
+            "max_passes": self._limit_passes(),
+            "seed": self._read_seed(),
+            "options": self._list_own_options(),
+        }
+        return TrainOptions(**given | known | self._name_options())
 
     def _read_seed(self) -> int:
-        """Return the seed; InputError for generators, since a fit that goes on needs the numbers of the first one."""
+        """Return the seed; InputError for generators, since a resumed fit needs the same random numbers."""
         return check_count("random_state", 0 if self.random_state is None else self.random_state, 0)
 
-    def _take_rows(self, source: RowSource) -> None:
-        """Set the fitted attributes that need the rows as well."""
-
     def _choose_dtype(self, n_rows: int) -> type[np.float32 | np.float64]:  # noqa: ARG002
-        """Return the type of the values of so many rows in memory."""
+        """Return the dtype for rows in memory, which may depend on their number."""
         return np.float32
 
     def _limit_passes(self) -> int | None:
-        """Return the smaller one of max_passes and max_iter, which is scikit-learn's name of it."""
+        """Return the smaller of max_passes and max_iter, scikit-learn's name for the same limit."""
         limits = self.max_passes, getattr(self, "max_iter", -1)
         given = [limit for limit in limits if limit is not None and limit != -1]
         return min(given) if given else None
 
-    def _take_model(self, model: Any, label_dtype: Any = None) -> None:
-        """Set the fitted attributes that a model holds. label_dtype: the type of the labels given to `fit`."""
+    def _set_model(self, model: Any, label_dtype: Any = None) -> None:
+        """Set the fitted attributes from a model. label_dtype: the type of the labels given to `fit`."""
         self.model_: Any = model
         self.intercept_ = show_only(np.atleast_1d(model.intercept))
         if model.problem.has_classes:
             same_kind = isinstance(label_dtype, np.dtype) and label_dtype.kind in "biufO"
             self.classes_ = model.classes.astype(label_dtype) if same_kind else model.classes
         self.n_features_in_ = model.n_features
-        self.__dict__.pop("feature_names_in_", None)
-        if model.feature_names is not None:
-            self.feature_names_in_ = np.array(model.feature_names, dtype=object)
+        names = model.feature_names
+        self._set_known(feature_names_in_=None if names is None else np.array(names, dtype=object))
         self.status_, self.objective_ = model.info["status"], model.info["objective"]
         self.lower_bound_ = model.info["lower_bound"]
         self.rounding_bound_ = model.info.get("rounding_bound")  # models of version 0.1 do not have it
         self.gap_ = Progress(self.objective_, self.lower_bound_, 0).relative_gap
 
+    def _set_known(self, **attributes: Any) -> None:
+        """Set the attributes that have a value; remove the others, which an earlier fit may have set."""
+        for name, value in attributes.items():
+            self.__dict__.pop(name, None)
+            if value is not None:
+                setattr(self, name, value)
+
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without client and functions of steps: a connection can be neither pickled nor copied."""
+        """Return the state without the client and step functions, which cannot be pickled."""
         state = {**super().__getstate__(), "client": None}
         if "_skl_callbacks" in state:
             state["_skl_callbacks"] = [each for each in self._skl_callbacks if not isinstance(each, StepFunction)]
@@ -318,26 +373,70 @@ class BaseSVM(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+class SolverParameters(Parameters):
+    """The parameters of estimators that train to a tolerance and keep rows in memory.
+
+    Parameters
+    ----------
+    tol : float, default=1e-3
+        The relative duality gap, (P - D) / P, at which training ends.
+    resident_rows : int, str or None, default=None
+        The rows that stay in memory, as a number or a share ("10%"); None is as many as the memory allows.
+    max_iter : int, default=-1
+        scikit-learn's name for max_passes; -1 is no limit. The smaller of the two limits holds.
+    verbose : int, default=0
+        Whether the objective and the gap of each step are printed.
+    """
+
+    tol: float = 1e-3
+    resident_rows: int | str | None = None
+    max_iter: int = -1
+    verbose: int = 0
+
+
+class KernelParameters(Parameters):
+    """The kernel of a model, or of the features that a map computes.
+
+    Parameters
+    ----------
+    kernel : {"linear", "rbf", "poly", "sigmoid"}, default="rbf"
+        x.z, exp(-gamma |x - z|^2), (gamma x.z + coef0)^degree, or tanh(gamma x.z + coef0), which is indefinite for some
+        parameters and may then stall.
+    gamma : float, "scale" or "auto", default="scale"
+        The scale of the kernel. "scale" is 1 / (d * variance of all values, with rows weighted by their sample
+        weights), which takes one more read of all rows; "auto" is 1 / d.
+    degree : int, default=3
+        The degree of the kernel "poly".
+    coef0 : float, default=0.0
+        The constant of the kernels "poly" and "sigmoid".
+    """
+
+    kernel: str = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+
+
 def show_only(values: NDArray[Any]) -> NDArray[Any]:
-    """Return an array that cannot be written to, since a change of it would not change the predictions."""
+    """Return a read-only view, since changing the values would not change the predictions."""
     shown = values.view()
     shown.flags.writeable = False
     return shown
 
 
 def show_as(name: str) -> dict[str, str]:
-    """Return the argument of `map_blocks` by which Dask's dashboard shows its tasks as streamsvm-NAME."""
+    """Return the argument of `map_blocks` that names its tasks streamsvm-NAME on Dask's dashboard."""
     return {"token": f"streamsvm-{name}"}
 
 
 def _decide(model: Model, X: Any) -> F64:
-    """Return f(x) of rows in memory, NumPy or sparse, computed a chunk at a time."""
+    """Return f(x) for rows in memory, NumPy or sparse, computed chunk by chunk."""
     refuse_unsuitable(X=X)
     is_exact = isinstance(model, KernelModel) and (
         model.is_of_known_values or type_of(model.support_vectors) == np.float64
     )
-    is_exact = is_exact or (model.row_scaling is not None and not is_sparse(X) and X.dtype == np.float64)
+    is_exact = is_exact or (model.row_scaling is not None and not issparse(X) and X.dtype == np.float64)
     dtype = np.float64 if is_exact else np.float32
-    source = ArrayDataset(csr_array(X) if is_sparse(X) else np.asarray(X), None, None, dtype=dtype)
+    source = ArrayDataset(csr_array(X) if issparse(X) else np.asarray(X), None, None, dtype=dtype)
     none = np.empty((0, *model.score_shape))
     return np.concatenate([none, *(part.scores for part in score_chunks(model, source, 1))])

@@ -1,4 +1,4 @@
-"""Who is told of the steps of a fit: the log, the terminal, functions of the user, and callbacks of scikit-learn.
+"""The listeners of a fit: the log, the terminal, the user's functions, and scikit-learn's callbacks.
 
 A fit is a task of scikit-learn's callbacks (`sklearn.callback`, scikit-learn 1.9), and each step is a task within it.
 """
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streamsvm.errors import InputError
-from streamsvm.training.result import Event
+from streamsvm.runs.results import Event
+from streamsvm.system.errors import InputError
 
-__all__ = ["CallbackSupportMixin", "Listeners", "StepFunction", "listen", "to_callback", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "FitListener", "StepFunction", "to_callback", "with_callbacks"]
 
 try:
     from sklearn.callback import CallbackSupportMixin, FitCallback, with_callbacks
@@ -23,7 +23,7 @@ except ImportError:  # scikit-learn before 1.9 has no callbacks
     CallbackSupportMixin, FitCallback = type("CallbackSupportMixin", (), {}), ()
 
     def with_callbacks(method: Any) -> Any:
-        """Return the method as it is."""
+        """Return the method unchanged."""
         return method
 
 
@@ -34,7 +34,7 @@ Callback = Callable[[dict[str, Any]], object]
 
 @dataclass(frozen=True)
 class StepFunction:
-    """A function of a step among the callbacks of an estimator. It has scikit-learn's hooks, which do nothing."""
+    """A user's step function, as a callback of the estimator whose scikit-learn hooks do nothing."""
 
     function: Callback
 
@@ -48,103 +48,95 @@ class StepFunction:
         """Do nothing before a step."""
 
     def on_fit_task_end(self, estimator: Any, context: Any) -> None:
-        """Do nothing after a step, since `Listeners` calls the function."""
+        """Do nothing after a step, since `FitListener` calls the function."""
 
 
 def to_callback(given: Any) -> Any:
-    """Return a callback of scikit-learn as it is, and a function of a step with the hooks of one; InputError else."""
+    """Return a scikit-learn callback unchanged, or wrap a step function as one; InputError for anything else."""
     if isinstance(given, type):
         raise InputError(f"set_callbacks: {given.__name__} is a class; an instance of it is expected")
     if isinstance(given, FitCallback):
         return given
     if not callable(given):
-        told = "neither a function of a step nor a callback of scikit-learn"
-        raise InputError(f"set_callbacks: {type(given).__name__} is {told}")
+        message = "neither a function of a step nor a callback of scikit-learn"
+        raise InputError(f"set_callbacks: {type(given).__name__} is {message}")
     return StepFunction(given)
 
 
 class StepTasks:
-    """The tasks of a fit for scikit-learn's callbacks: the fit, and one for each step, each begun and ended once.
+    """The tasks that scikit-learn's callbacks see: the fit and each of its steps, each begun and ended once.
 
-    The first step is told when it ends, since a run that goes on from a checkpoint may have no steps left.
+    The first step is reported only when it ends, since a resumed run may have no steps left.
 
-    estimator: the one that is fitted, whose context is made here. data: X, y and metadata, which the hooks are told.
-    label_dtype: the type of the labels given to `fit`.
+    estimator: the estimator that is fitted; its callback context is created here. data: the arguments X, y and metadata
+    of the hooks. label_dtype: the type of the labels given to `fit`.
     """
 
     def __init__(self, estimator: Any, data: dict[str, Any], label_dtype: Any) -> None:
         self.estimator, self.data, self.label_dtype = estimator, data, label_dtype
         self.root, self.step = estimator._init_callback_context(max_subtasks=None), None
-        self._tell(self.root, "begin")
+        self._report(self.root, "begin")
 
     def end_step(self, event: Event) -> bool:
-        """End the task of a step, and begin the next one unless the run is over. Return whether a hook ends the run."""
+        """End the task of a step, and begin the next one unless the run is over. Return whether a hook stops it."""
         if self.step is None:
             self._begin_step()
-        is_to_end = self._tell(self.step, "end", event.make_model)
+        is_to_end = self._report(self.step, "end", event.make_model)
         if not (event.status or is_to_end):
             self._begin_step()
         return is_to_end
 
     def end(self, model: Any) -> None:
         """End the task of the fit."""
-        self._tell(self.root, "end", lambda: model)
+        self._report(self.root, "end", lambda: model)
 
     def _begin_step(self) -> None:
         self.step = self.root.subcontext(task_name="step")
-        self._tell(self.step, "begin")
+        self._report(self.step, "begin")
 
-    def _tell(self, task: Any, when: str, make_model: Any = None) -> bool:
+    def _report(self, task: Any, when: str, make_model: Any = None) -> bool:
         made = None if make_model is None else partial(self._list_attributes, make_model)
         tell = getattr(task, f"call_on_fit_task_{when}")
         return tell(estimator=self.estimator, **self.data, reconstruction_attributes=made) is True
 
     def _list_attributes(self, make_model: Any) -> dict[str, Any]:
-        """Return the attributes that make a copy of the estimator one that has the model."""
+        """Return the attributes of a copy of the estimator fitted with the model."""
         fitted = copy(self.estimator)
-        fitted._take_model(make_model(), self.label_dtype)
+        fitted._set_model(make_model(), self.label_dtype)
         attributes: dict[str, Any] = vars(fitted)
         return attributes
 
 
-@dataclass(frozen=True)
-class Listeners:
-    """Called after each step. name: of the estimator. is_verbose: whether steps are printed; INFO logs them anyway.
+class FitListener:
+    """The listener of a fit: it logs each step, prints it if the estimator is verbose, and calls the callbacks.
 
-    functions: what to call with the line of the step. tasks: of scikit-learn's callbacks, or None if there are none.
+    metadata: the arguments of `fit` other than X and y; those that are None are left out.
     """
 
-    name: str
-    is_verbose: bool
-    functions: tuple[Callback, ...]
-    tasks: StepTasks | None = None
+    def __init__(self, estimator: Any, X: Any, y: Any, metadata: dict[str, Any]) -> None:
+        callbacks = getattr(estimator, "_skl_callbacks", [])
+        self.name, self.is_verbose = type(estimator).__name__, bool(getattr(estimator, "verbose", 0))
+        self.functions = [each.function for each in callbacks if isinstance(each, StepFunction)]
+        self.tasks: StepTasks | None = None
+        if len(callbacks) > len(self.functions) or hasattr(estimator, "_parent_callback_ctx"):
+            message = {name: values for name, values in metadata.items() if values is not None}
+            data = {"X": X, "y": y, "metadata": message or None}
+            self.tasks = StepTasks(estimator, data, getattr(y, "dtype", None))
 
     def __call__(self, event: Event) -> bool:
-        """Tell them of a step. Return whether one of scikit-learn's callbacks asks for the end of the fit."""
+        """Report a step. Return whether a scikit-learn callback requests to stop the fit."""
         line = event.line
         gap = line["relative_gap"]
         shown = "unknown" if gap is None else f"{gap:.2e}"
-        told = f"[{self.name}] pass {line['passes']}: objective {line['objective']:.6g}, gap {shown}"
-        LOGGER.info("%s", told)
+        message = f"[{self.name}] pass {line['passes']}: objective {line['objective']:.6g}, gap {shown}"
+        LOGGER.info("%s", message)
         if self.is_verbose:
-            print(told)
+            print(message)
         for function in self.functions:
             function(dict(line))
         return self.tasks is not None and self.tasks.end_step(event)
 
     def end(self, model: Any) -> None:
-        """Tell scikit-learn's callbacks of the end of the fit, and of its model."""
+        """Report the end of the fit and its model to scikit-learn's callbacks."""
         if self.tasks is not None:
             self.tasks.end(model)
-
-
-def listen(estimator: Any, X: Any, y: Any, metadata: dict[str, Any]) -> Listeners:
-    """Return who is told of the steps of a fit. metadata: what the fit takes beside X and y; None is left out."""
-    callbacks = getattr(estimator, "_skl_callbacks", [])
-    functions = tuple(each.function for each in callbacks if isinstance(each, StepFunction))
-    tasks = None
-    if len(callbacks) > len(functions) or hasattr(estimator, "_parent_callback_ctx"):
-        told = {name: values for name, values in metadata.items() if values is not None}
-        data = {"X": X, "y": y, "metadata": told or None}
-        tasks = StepTasks(estimator, data, getattr(y, "dtype", None))
-    return Listeners(type(estimator).__name__, bool(getattr(estimator, "verbose", 0)), functions, tasks)

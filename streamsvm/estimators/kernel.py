@@ -1,177 +1,84 @@
-"""`SVC`, a kernel support-vector classifier."""
+"""Kernel estimators that accept the same input as scikit-learn's.
+
+With solver="interior-point", SVC solves a linear problem on features that approximate the kernel.
+"""
 
 from __future__ import annotations
 
+import json
+import time
 import warnings
-from dataclasses import KW_ONLY
+from contextlib import nullcontext
+from dataclasses import asdict, field, replace
 from functools import partial
+from inspect import get_annotations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from tempfile import TemporaryDirectory
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.errors import InputError
-from streamsvm.estimators.base import with_parameters
-from streamsvm.estimators.kernel_base import KernelSVC
-from streamsvm.estimators.libsvm_like import LibsvmLike
-from streamsvm.estimators.low_rank import train_on_features
-from streamsvm.numeric.pairs_of_classes import choose_by_votes
+from streamsvm.data.open import open_dataset
+from streamsvm.data.rows.source import RowSource
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.estimators.base import KernelParameters
+from streamsvm.estimators.libsvm_like import KernelSVC, LibsvmLike
+from streamsvm.estimators.tasks import BaseOneClass, BaseSVR
+from streamsvm.kernels.feature_maps import KernelMap
+from streamsvm.models.model import KernelModel, LinearModel, Model
+from streamsvm.numeric.labels import choose_by_votes
 from streamsvm.numeric.rows import F64
-from streamsvm.options import ClassWeight, TrainOptions
+from streamsvm.options import TrainOptions, check_numbers
+from streamsvm.problems.nu import NU_CLASSIFY, NU_REGRESS
 from streamsvm.problems.registry import settle_multi_class
-from streamsvm.training.result import Result
+from streamsvm.runs.features import make_features
+from streamsvm.runs.results import Event, Listener, Result
+from streamsvm.runs.train import train
+from streamsvm.solvers.options import FeatureOptions
+from streamsvm.system.errors import InputError
+from streamsvm.system.files import to_local_path
 
-if TYPE_CHECKING:
-    from distributed import Client
 
-
-@with_parameters
-class SVC(LibsvmLike, KernelSVC):
-    """Kernel support-vector classifier with a certificate, on data of any size.
-
-        P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i (w.phi(x_i) + b)),   k(x, z) = phi(x).phi(z)
-
-    P is minimised with C_i = C * class_weight[y_i] * sample_weight_i and a free bias, as in LIBSVM. Training ends with
-    the status "converged" only if the relative duality gap over all rows is proved to be at most `tol`. More than two
-    classes are trained one against one, as in LIBSVM and scikit-learn: K (K - 1) / 2 problems of two classes, which
-    share the memory and the reads. Objectives and bounds are sums over the problems; `result_.problems` tells each.
-
-    solver="interior-point" solves the linear problem of features that approximate the kernel (Jung, O'Leary & Tits
-    2008, section 4). The features take 4 * rank bytes a row, in a temporary dataset or in `checkpoint`, where they stay
-    for a fit that resumes. n_passes_ and read_bytes count the passes that made the features (cholesky 11, eigen 12,
-    nystrom 1, and one for gamma="scale"); history_, max_passes and max_seconds do not. The gap is that of the
-    approximate problem. The model is a sum of kernels of `rank` rows (four times as many for "eigen"), which need not
-    be support vectors. Features are float32, so that gaps below 1e-6 mean little.
+class LibsvmSVC(LibsvmLike, KernelSVC):
+    """The base class of `SVC` and `NuSVC`.
 
     Parameters
     ----------
-    C : float, default=1.0
-        The cost of a row, as in LIBSVM and scikit-learn.
-        inf allows no errors: InputError if no function of the kernel separates the classes (with costs up to 1e10). It
-        is not for "interior-point" and "crammer_singer".
-    kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="rbf"
-        x.z, exp(-gamma |x - z|^2), (gamma x.z + coef0)^degree, or tanh(gamma x.z + coef0), which is indefinite for some
-        parameters and may then stall. "precomputed": row i holds its kernel values with all rows of `fit`. A callable
-        returns such values, (n, m), for rows in memory; its models are not saved to files. Nothing proves that given
-        values are positive semidefinite: there is no lower bound, and the status at the optimum is "stationary".
-    gamma : float, "scale" or "auto", default="scale"
-        "scale" is 1 / (d * variance of all values, where a row counts as much as its sample weight), for which all rows
-        are read once more; "auto" is 1 / d.
-    degree : int, default=3
-    coef0 : float, default=0.0
-    solver : {"smo", "irwls", "interior-point"}, default="smo"
-        SMO (Platt 1998) or IRWLS (Pérez-Cruz et al. 2000) on active sets of rows, or the method described above.
-    selection : {"second-order", "largest", "smallest", "random", "chunking", "platt"}, default="second-order"
-        How the rows of working sets are chosen.
-    inner : {"smo", "irwls", "qp"} or None, default=None
-        What solves a working set; "qp" is a QP library, and None is the solver itself.
-    working_rows : int or None, default=None
-        The rows of a working set; None is a number that depends on the solver and on resident_rows.
-    tol, class_weight, memory : as in LinearSVC
-    resident_rows : int, str or None, default=None
-        The rows in memory, as a number or a share ("10%"). None is all rows if there are at most 16,384 or if they are
-        long, and else a fifth of them, as far as the memory allows.
-    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, verbose : as in LinearSVC
-    max_iter : int, default=-1
-        The most pair steps of SMO for each problem, as in LIBSVM; then the status is "pair_limit", and a
-        ConvergenceWarning is given. -1 is no limit. Where no pair steps are counted ("irwls", selection="platt",
-        "crammer_singer", and "interior-point"), it is another name of max_passes.
-    probability : bool or {"sigmoid", "isotonic", "temperature"}, default=False
-        As in LinearSVC; not for "interior-point".
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
-        The scores of more than two classes: one for each class, or for each pair. It does not change the training.
+        The scores of more than two classes: one for each class, or for each pair. It does not affect training.
     break_ties : bool or None, default=None
-        Of classes with equally many votes, False predicts the first (as scikit-learn does by default), and True and
-        None the one with the highest score. As there, True is refused with decision_function_shape="ovo".
-    multi_class : {"ovo", "ovr", "crammer_singer"} or None, default=None
-        How more than two classes are trained: in pairs, each against the rest, or by one problem for all of them,
-
-            P(W) = 1/2 sum_k |w_k|^2 + sum_i C_i max(0, max_{k != y_i} 1 + f_k(x_i) - f_{y_i}(x_i))
-
-        with f_k(x) = w_k.(phi(x), s), so that the biases are penalised as in LinearSVC. "crammer_singer" is for "smo"
-        and for kernels that are positive semidefinite. None is "ovo", and "ovr" for "interior-point", which has no
-        pairs.
-    intercept_scaling : float, default=1.0
-        Of "crammer_singer", the constant feature s, whose weight is the bias; 0 is no bias.
-    approximation : {"cholesky", "eigen", "nystrom"}, default="cholesky"
-        For "interior-point": a pivoted incomplete Cholesky factor, leading eigenvectors within one, or random rows.
-    rank : int, default=300
-        The number of features that approximate the kernel.
+        Among classes with equal votes, False predicts the first (scikit-learn's default), and True and None predict the
+        one with the highest score. As in scikit-learn, True is refused with decision_function_shape="ovo".
+    multi_class : {"ovo", "ovr"} or None, default=None
+        How more than two classes are trained: in pairs, or each against the rest. None is "ovo".
 
     Attributes
     ----------
-    support_vectors_ : ndarray or sparse array of shape (m, d), float32, or float64 of up to 1,024 rows in memory
-        On a scaled dataset they are scaled rows.
     support_ : ndarray of shape (m,), int64
-        The numbers of the support vectors among the rows (of a dataset, in its order). Not for "interior-point".
+        The row numbers of the support vectors (for a dataset, in its order).
     n_support_ : ndarray of shape (K,), int64
-        The support vectors of each class. Of K problems it may be missing if the rows of `fit` were not in memory.
+        The number of support vectors of each class.
     dual_coef_ : ndarray of shape (1, m) or (K - 1, m), float64, or a sparse array if the rows are sparse
-        y_j a_j. For K > 2 classes the support vectors are in the order of their classes, and each has its coefficients
-        in the pairs with the K - 1 other classes, as in LIBSVM; (K, m) with another multi_class.
+        y_j a_j. For K > 2 classes the support vectors are in the order of their classes, and each has one coefficient
+        for each pair with the K - 1 other classes, as in LIBSVM; (K, m) with another multi_class.
     intercept_ : ndarray of shape (1,) or (K (K - 1) / 2,), float64
         (K,) with another multi_class.
     coef_ : ndarray of shape (1, d) or (K (K - 1) / 2, d), float64
         Only for kernel="linear"; (K, d) with another multi_class.
     n_iter_ : ndarray of shape (1,) or (K (K - 1) / 2,), int64
-        The pair steps of SMO of each problem, which max_iter limits; the steps where max_iter limits reads.
+        The number of SMO pair steps of each problem, which max_iter limits; the number of steps where max_iter limits
+        reads.
     probA_, probB_ : ndarray of shape (1,) or (K,), float64
-        The sigmoids 1 / (1 + exp(A f + B)) of the scores f, with probability=True. They are deprecated, as those of
-        scikit-learn are.
-    fit_status_, shape_fit_, class_weight_ : int, tuple, ndarray of shape (K,)
-        0 if nothing cut the training short, else 1; the shape of the rows; the factor of C of each class.
-    classes_, n_features_in_, feature_names_in_, history_, result_, model_ : as in LinearSVC
-    objective_, lower_bound_, rounding_bound_, gap_, status_, n_passes_ : as in LinearSVC
-
-    References
-    ----------
-    Platt (1998), Using analytic QP and sparseness to speed training of support vector machines, NIPS 11.
-    Pérez-Cruz et al. (2000), Fast training of support vector classifiers, NIPS 13.
-    Fan, Chen & Lin (2005), Working set selection using second order information, JMLR 6.
-    Jung, O'Leary & Tits (2008), Adaptive constraint reduction for training support vector machines, ETNA 31.
-    Crammer & Singer (2001), On the algorithmic implementation of multiclass kernel-based vector machines, JMLR 2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from streamsvm import SVC
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> y = np.sum(X**2, axis=1) > 1.5
-    >>> model = SVC(C=10.0, kernel="rbf").fit(X, y)
-    >>> model.status_, model.gap_ <= 1e-3, model.score(X, y) > 0.9
-    ('converged', True, True)
+        The sigmoids 1 / (1 + exp(A f + B)) of the scores f, with probability=True. Deprecated, as in scikit-learn.
+    class_weight_ : ndarray of shape (K,)
+        The factor of C of each class.
     """
 
-    C: float = 1.0
-    _: KW_ONLY
-    kernel: str = "rbf"
-    gamma: float | str = "scale"
-    degree: int = 3
-    coef0: float = 0.0
-    solver: str = "smo"
-    selection: str = "second-order"
-    inner: str | None = None
-    working_rows: int | None = None
-    tol: float = 1e-3
-    class_weight: ClassWeight = None
-    memory: str | int | None = None
-    resident_rows: int | str | None = None
-    n_jobs: int | None = None
-    client: Client | str | None = None
-    checkpoint: str | Path | None = None
-    max_passes: int | None = None
-    max_seconds: float | None = None
-    random_state: int | None = 0
-    max_iter: int = -1
-    verbose: int = 0
     probability: bool | str = False
     decision_function_shape: str = "ovr"
     break_ties: bool | None = None
     multi_class: str | None = None
-    approximation: str = "cholesky"
-    rank: int = 300
-    intercept_scaling: float = 1.0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train on labelled rows; see `LinearSVC.fit`. Rows whose weights are not positive are left out."""
@@ -181,7 +88,8 @@ class SVC(LibsvmLike, KernelSVC):
             return super().fit(X, y, sample_weight)
         if self.probability:
             raise InputError("probability: not with solver='interior-point', which makes features of all rows")
-        return self._keep(train_on_features(self, X, y, sample_weight), y)
+        self._X_fit = None
+        return self._set_result(self._train(X, y, sample_weight, None), y)
 
     def decision_function(self, X: Any) -> Any:
         """Return scores of each row; for two classes f(x) > 0 predicts classes_[1].
@@ -189,14 +97,14 @@ class SVC(LibsvmLike, KernelSVC):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d), Dask array or frame, Dataset, or path of a dataset
-            Whatever a kernel that is a function takes; (n, n_fit) for kernel="precomputed".
+            With a callable kernel, any rows that the kernel takes; with kernel="precomputed", of shape (n, n_fit).
 
         Returns
         -------
         ndarray or Dask array of shape (n,), float64
-            For K > 2 classes of shape (n, K): the votes of the pairs of classes, and a part of a vote that ranks equal
-            ones; with decision_function_shape="ovo" of shape (n, K (K - 1) / 2), where a score above 0 is for the
-            first class of a pair. The scores of Dask rows are a Dask array.
+            For K > 2 classes of shape (n, K): the votes of the pairs of classes, plus a fraction of a vote that breaks
+            ties. With decision_function_shape="ovo" of shape (n, K (K - 1) / 2); a score above 0 is for the first class
+            of a pair. The scores of Dask rows are a Dask array.
         """
         check_is_fitted(self)
         if self.decision_function_shape == "ovr" or len(self.classes_) == 2:
@@ -217,12 +125,12 @@ class SVC(LibsvmLike, KernelSVC):
 
     @property
     def probA_(self) -> F64:  # noqa: N802, the name is scikit-learn's
-        """The slopes of the sigmoids that give probabilities, one a score; empty if there are none. Deprecated."""
+        """The slopes of the sigmoids that give probabilities, one per score; empty if there are none. Deprecated."""
         return self._read_sigmoids("A")
 
     @property
     def probB_(self) -> F64:  # noqa: N802
-        """The offsets of the sigmoids that give probabilities, one a score; empty if there are none. Deprecated."""
+        """The offsets of the sigmoids that give probabilities, one per score; empty if there are none. Deprecated."""
         return self._read_sigmoids("B")
 
     def _read_sigmoids(self, name: str) -> F64:
@@ -236,9 +144,334 @@ class SVC(LibsvmLike, KernelSVC):
         return np.array(self.model_.info.get("sigmoids", {}).get(name, []), np.float64)
 
     def _count_steps(self, result: Result) -> Any:
-        """Return the pair steps, or else the steps, of each problem, (n_problems,), as scikit-learn's SVC does."""
+        """Return the number of pair steps (or steps) of each problem, (n_problems,), as scikit-learn's SVC does."""
         return np.array(self._count_each(result))
 
     def _name_options(self) -> dict[str, Any]:
         task, way = settle_multi_class(TrainOptions.task, self.multi_class)
-        return {**self._name_kernel(), "task": task, "multi_class": way, "options": self._list_own_options()}
+        return {**super()._name_options(), "task": task, "multi_class": way}
+
+
+class SVC(LibsvmSVC):
+    """Kernel support-vector classifier with a certificate, on data of any size.
+
+        P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i (w.phi(x_i) + b)),   k(x, z) = phi(x).phi(z)
+
+    P is minimised with C_i = C * class_weight[y_i] * sample_weight_i and a free bias, as in LIBSVM. Training ends with
+    the status "converged" only if the relative duality gap over all rows is proved to be at most `tol`. More than two
+    classes are trained one against one, as in LIBSVM and scikit-learn: K (K - 1) / 2 problems of two classes, which
+    share the memory and the reads. Objectives and bounds are sums over the problems; `result_.problems` lists each of
+    them.
+
+    solver="interior-point" solves a linear problem on features that approximate the kernel (Jung, O'Leary & Tits 2008,
+    section 4). The features take 4 * rank bytes per row, in a temporary dataset, or in `checkpoint`, where they are
+    kept for a fit that resumes. n_passes_ and read_bytes count the passes that made the features (cholesky 11, eigen
+    12, nystrom 1, and one for gamma="scale"); history_, max_passes and max_seconds do not. The gap is that of the
+    approximate problem. The model is a sum of kernels of `rank` rows (four times as many for "eigen"), which need not
+    be support vectors. Features are float32, so gaps below 1e-6 mean little.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        The cost of a row, as in LIBSVM and scikit-learn. inf allows no errors: InputError if no function of the kernel
+        separates the classes (with costs up to 1e10). "interior-point" and "crammer_singer" do not support inf.
+    solver : {"smo", "irwls", "interior-point"}, default="smo"
+        SMO (Platt 1998) or IRWLS (Pérez-Cruz et al. 2000) on active sets of rows, or the solver described above.
+    selection : {"second-order", "largest", "smallest", "random", "chunking", "platt"}, default="second-order"
+        How the rows of working sets are chosen.
+    multi_class : {"ovo", "ovr", "crammer_singer"} or None, default=None
+        How more than two classes are trained: in pairs, each against the rest, or by one problem for all of them,
+
+            P(W) = 1/2 sum_k |w_k|^2 + sum_i C_i max(0, max_{k != y_i} 1 + f_k(x_i) - f_{y_i}(x_i))
+
+        with f_k(x) = w_k.(phi(x), s), so that the biases are penalised as in LinearSVC. "crammer_singer" requires "smo"
+        and a positive semidefinite kernel. None is "ovo", or "ovr" for "interior-point", which does not train pairs.
+    probability : bool or {"sigmoid", "isotonic", "temperature"}, default=False
+        As in LinearSVC; not for "interior-point".
+    intercept_scaling : float, default=1.0
+        The constant feature s of "crammer_singer", whose weight is the bias; 0 is no bias.
+    approximation : {"cholesky", "eigen", "nystrom"}, default="cholesky"
+        For "interior-point": a pivoted incomplete Cholesky factor, leading eigenvectors within such a factor, or random
+        rows.
+    rank : int, default=300
+        The number of features that approximate the kernel.
+
+    Attributes
+    ----------
+    support_ : ndarray of shape (m,), int64
+        The row numbers of the support vectors (for a dataset, in its order). Not for "interior-point".
+
+    References
+    ----------
+    Platt (1998), Using analytic QP and sparseness to speed training of support vector machines, NIPS 11.
+    Pérez-Cruz et al. (2000), Fast training of support vector classifiers, NIPS 13.
+    Fan, Chen & Lin (2005), Working set selection using second order information, JMLR 6.
+    Jung, O'Leary & Tits (2008), Adaptive constraint reduction for training support vector machines, ETNA 31.
+    Crammer & Singer (2001), On the algorithmic implementation of multiclass kernel-based vector machines, JMLR 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import SVC
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> y = np.sum(X**2, axis=1) > 1.5
+    >>> model = SVC(C=10.0, kernel="rbf").fit(X, y)
+    >>> model.status_, model.gap_ <= 1e-3, model.score(X, y) > 0.9
+    ('converged', True, True)
+    """
+
+    C: float = field(default=1.0, kw_only=False)
+    solver: str = "smo"
+    inner: str | None = None
+    approximation: str = "cholesky"
+    rank: int = 300
+    intercept_scaling: float = 1.0
+
+    def _train_rows(self, source: RowSource, options: TrainOptions, way: str | None, listener: Listener) -> Result:
+        """Train; the interior-point method learns from features, and its model is unfolded into a sum of kernels."""
+        if self.solver != "interior-point":
+            return super()._train_rows(source, options, way, listener)
+        check_numbers(options)
+        began, out = time.monotonic(), self.checkpoint
+
+        def tell(event: Event) -> object:
+            make = event.make_model
+            return listener(event if make is None else replace(event, make_model=lambda: unfold(make())))
+
+        with TemporaryDirectory(prefix="streamsvm") if out is None else nullcontext(_make_folder(out)) as folder:
+            dataset, projected, read = self._make_features(source, options, Path(folder) / "features.zarr")
+            seconds, passes = time.monotonic() - began, dataset.meta["passes"]
+            linear = replace(options, kernel="linear", options={})
+            result = train(dataset, linear, out, resume=out is not None, client=self.client, listener=tell)
+        return replace(
+            result,
+            model=unfold(result.model),
+            passes=result.passes + passes,
+            seconds=result.seconds + seconds,
+            read_bytes=result.read_bytes + read,
+            projected_memory_bytes=max(projected, result.projected_memory_bytes),
+            n_features=source.n_features,
+        )
+
+    def _make_features(self, source: RowSource, options: TrainOptions, path: Path) -> tuple[Dataset, int, int]:
+        """Return the dataset of the features, the projected memory, and the bytes read for them.
+
+        Both numbers are 0 if an earlier fit made the features. InputError for features of other rows or settings.
+        """
+        features = FeatureOptions(self.approximation, self.rank, options.seed)
+        kernel = {name: getattr(options, name) for name in get_annotations(KernelParameters)}
+        made_by = {"data": source.fingerprint, **asdict(features), **kernel}
+        if path.exists():
+            dataset = open_dataset(path)
+            if dataset.meta.get("made_by") != json.loads(json.dumps(made_by)):
+                raise InputError(f"{path}: these are features of other rows or settings; choose another checkpoint")
+            return dataset, 0, 0
+        resume = self.checkpoint is not None
+        made = make_features(source, path, features, options, made_by=made_by, resume=resume, client=self.client)
+        return made.dataset, made.projected_memory_bytes, made.read_bytes
+
+
+class NuSVC(LibsvmSVC):
+    """Kernel support-vector classifier with a bound nu on margin errors and a certificate, on data of any size.
+
+        min 1/2 |w|^2 - N rho + sum_i C_i max(0, rho - y_i (w.phi(x_i) + b)),   N = nu sum_i C_i
+
+    over w, b and rho, with C_i = class_weight[y_i] * sample_weight_i, as in LIBSVM, except that LIBSVM's nu-SVC has no
+    class_weight. The model is (w.phi(x) + b) / rho. `objective_` is 1/2 |w|^2 of the multipliers,
+
+        w = sum_i a_i y_i phi(x_i),   0 <= a_i <= C_i,   sum_i a_i = N,   sum_i y_i a_i = 0,
+
+    as LIBSVM minimises it (before it divides by rho^2), and `lower_bound_` is a proved lower bound of its minimum, over
+    all rows (see docs/certificate.md). Training ends with the status "converged" only if the relative gap between the
+    two is proved to be at most `tol`. More than two classes are trained one against one, as by SVC. If the reduced
+    convex hulls of a pair of classes meet, w is 0 at the optimum, and no relative gap can be proved: the status then is
+    "stalled". This happens if nu is too small for a kernel that does not separate the classes.
+
+    Parameters
+    ----------
+    nu : float, default=0.5
+        An upper bound on the share of rows with a margin below rho, and a lower bound on the share of support vectors,
+        in (0, 1]. InputError if, in any pair of classes, it exceeds twice the smaller class's share of the sum of C_i.
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray of shape (1, m) or (K - 1, m), float64, or a sparse array if the rows are sparse
+        y_j a_j / rho, as in scikit-learn; in the form of SVC.
+
+    References
+    ----------
+    Schoelkopf, Smola, Williamson & Bartlett (2000), New support vector algorithms, Neural Computation 12.
+    Chang & Lin (2001), Training nu-support vector classifiers: theory and algorithms, Neural Computation 13.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import NuSVC
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> y = np.sum(X**2, axis=1) > 1.5
+    >>> model = NuSVC(nu=0.2).fit(X, y)
+    >>> model.status_, model.gap_ <= 1e-3, model.score(X, y) > 0.9
+    ('converged', True, True)
+    """
+
+    task = NU_CLASSIFY.name
+    C = 1.0
+    solver = "smo"
+    inner = None
+
+    nu: float = field(default=0.5, kw_only=False)
+
+    def _name_options(self) -> dict[str, Any]:
+        return {**super()._name_options(), "task": self.task, "multi_class": self.multi_class}
+
+
+class SVR(LibsvmLike, BaseSVR):
+    """Kernel support-vector regression with a certificate, on data of any size.
+
+        P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, |y_i - (w.phi(x_i) + b)| - epsilon),   k(x, z) = phi(x).phi(z)
+
+    P is minimised with C_i = C * sample_weight_i and a free bias, as in LIBSVM. Training ends with the status
+    "converged" only if the relative duality gap over all rows is proved to be at most `tol`.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        The cost of a row, as in LIBSVM and scikit-learn. inf allows no errors beyond epsilon: InputError if costs up to
+        1e10 do not avoid them.
+    epsilon : float, default=0.1
+        The error that costs nothing, in units of the targets.
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray of shape (1, m), float64, or a sparse array if the rows are sparse
+        The multipliers of rows above the tube, and the negated multipliers of rows below it.
+
+    References
+    ----------
+    Smola & Schoelkopf (2004), A tutorial on support vector regression, Statistics and Computing 14.
+    Pérez-Cruz et al. (2000), An IRWLS procedure for SVR, EUSIPCO.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import SVR
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> y = np.sin(X[:, 0]) + X[:, 1] ** 2
+    >>> model = SVR(C=10.0, kernel="rbf").fit(X, y)
+    >>> model.status_, model.gap_ <= 1e-3, model.score(X, y) > 0.9
+    ('converged', True, True)
+    """
+
+    C: float = field(default=1.0, kw_only=False)
+    epsilon: float = 0.1
+    solver: str = "smo"
+    inner: str | None = None
+
+
+class NuSVR(LibsvmLike, BaseSVR):
+    """Kernel support-vector regression with a bound nu on rows outside the tube and a certificate, on data of any size.
+
+        P(w, b, epsilon) = 1/2 |w|^2 + nu (sum_i C_i) epsilon + sum_i C_i max(0, |y_i - (w.phi(x_i) + b)| - epsilon)
+
+    P is minimised over epsilon >= 0 as well, with C_i = C * sample_weight_i and a free bias, as in LIBSVM. Training
+    ends with the status "converged" only if the relative duality gap over all rows is proved to be at most `tol`.
+
+    Parameters
+    ----------
+    nu : float, default=0.5
+        An upper bound on the share of rows outside the tube, in (0, 1], and a lower bound on the share of support
+        vectors.
+    C : float, default=1.0
+        The cost of a row, as in LIBSVM and scikit-learn.
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray of shape (1, m), float64, or a sparse array if the rows are sparse
+        The multipliers of rows above the tube, and the negated multipliers of rows below it.
+
+    References
+    ----------
+    Schoelkopf, Smola, Williamson & Bartlett (2000), New support vector algorithms, Neural Computation 12.
+    Chang & Lin (2002), Training nu-support vector regression: theory and algorithms, Neural Computation 14.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import NuSVR
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> y = np.sin(X[:, 0]) + X[:, 1] ** 2
+    >>> model = NuSVR(nu=0.3, C=10.0).fit(X, y)
+    >>> model.status_, model.gap_ <= 1e-3, model.score(X, y) > 0.9
+    ('converged', True, True)
+    """
+
+    task = NU_REGRESS.name
+    solver = "smo"
+    inner = None
+
+    nu: float = field(default=0.5, kw_only=False)
+    C: float = field(default=1.0, kw_only=False)
+
+
+class OneClassSVM(BaseOneClass, LibsvmLike):  # type: ignore[misc]
+    """One-class support-vector machine with a certificate, on data of any size.
+
+        min 1/2 |w|^2,   w = sum_i a_i phi(x_i),   0 <= a_i <= sample_weight_i,   sum_i a_i = nu sum_i sample_weight_i
+
+    The score of a row is w.phi(x) - rho, with k(x, z) = phi(x).phi(z); rows with scores above 0 belong to the class,
+    and the others are novel. `objective_` is 1/2 |w|^2, as LIBSVM prints it, and `lower_bound_` is a proved lower bound
+    of its minimum, computed from w and rho over all rows (see docs/certificate.md). Training ends with the status
+    "converged" only if the relative gap between the two is proved to be at most `tol`. If the origin lies among the
+    images of the rows, w is 0 at the optimum, and no relative gap can be proved: the status then is "stalled". It
+    cannot happen with kernel="rbf".
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray of shape (1, m), float64, or a sparse array if the rows are sparse
+        a_i, which sum to nu times the sum of the weights.
+
+    References
+    ----------
+    Schoelkopf et al. (2001), Estimating the support of a high-dimensional distribution, Neural Computation 13.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import OneClassSVM
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = OneClassSVM(nu=0.1).fit(X)
+    >>> model.status_, model.gap_ <= 1e-3, model.predict([[0.0, 0.0], [5.0, 5.0]]).tolist()
+    ('converged', True, [1, -1])
+    """
+
+    solver: str = "smo"
+    inner: str | None = None
+
+
+def unfold(model: Model) -> KernelModel:
+    """Return the kernel model equal to w on features T' k(Z, x); its coefficients are T w, or T W' for K classes."""
+    assert isinstance(model, LinearModel)
+    features = model.features
+    assert features is not None
+    assert isinstance(features.map, KernelMap)
+    about = {"approximation": features.map.approximation, "rank": features.map.rank}
+    return KernelModel(
+        kernel=features.map.kernel,
+        support_vectors=features.map.rows,
+        dual_coef=model.coef @ features.map.matrix.T,
+        intercept=model.intercept,
+        classes=model.classes,
+        scaling=features.scaling,
+        feature_names=features.feature_names,
+        info=about | {name: value for name, value in model.info.items() if name != "problem"},  # of the features
+    )
+
+
+def _make_folder(checkpoint: str | Path) -> Path:
+    """Create and return the folder of a checkpoint, where the features are kept."""
+    folder = to_local_path(checkpoint)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{checkpoint}: cannot be written: {error.strerror}") from error
+    return folder

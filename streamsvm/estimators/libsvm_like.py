@@ -1,4 +1,7 @@
-"""What `SVC` and `SVR` take because scikit-learn's do: kernels that are functions or known, weights below 0, C=inf."""
+"""The base classes of kernel estimators.
+
+As in scikit-learn, `SVC` and `SVR` accept callable and precomputed kernels, negative weights, and C=inf.
+"""
 
 from __future__ import annotations
 
@@ -7,73 +10,161 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.data.pieces import refuse_unsuitable
-from streamsvm.errors import InputError, MemoryBudgetError
-from streamsvm.estimators.classifier import BaseSVC
-from streamsvm.estimators.inputs import is_dask, is_dataset, is_sparse
-from streamsvm.estimators.kernel_base import KernelSVM
-from streamsvm.estimators.recalled import find_class_factors
-from streamsvm.machine import default_budget_bytes, format_bytes, resident_bytes
-from streamsvm.methods.registry import AUTO
-from streamsvm.numeric import known_values
-from streamsvm.numeric.rows import F64
-from streamsvm.numeric.saved_parts import read_n_rows
+from streamsvm.data.sources.arrays import refuse_unsuitable
+from streamsvm.estimators.base import BaseSVM, KernelParameters, SolverParameters, show_only
+from streamsvm.estimators.inputs import is_dask, is_dataset, read_weights
+from streamsvm.estimators.tasks import BaseSVC
+from streamsvm.kernels import precomputed
+from streamsvm.kernels.kernel import combine_rows
+from streamsvm.kernels.stored_parts import read_n_rows
+from streamsvm.models.model import N_SUPPORT, KernelModel, Model
+from streamsvm.numeric.rows import F64, I64, CsrRows
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_entry
-from streamsvm.training.result import Result
-from streamsvm.training.statuses import DONE
+from streamsvm.runs.results import DONE, Result
+from streamsvm.solvers.options import SMALL_ROWS, DecompositionOptions
+from streamsvm.solvers.registry import AUTO, SOLVERS, name_solvers
+from streamsvm.system.errors import InputError, MemoryBudgetError
+from streamsvm.system.machine import default_budget_bytes, format_bytes, resident_bytes
 
-# C=inf asks for no errors at all. It is trained with this cost, since multipliers that stay below the cost are those of
-# any larger cost: the lower bound holds for C=inf as well, and P - D bounds what is left of errors times the cost.
+
+class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
+    """The base class of estimators whose model is a sum of kernels.
+
+    Attributes
+    ----------
+    support_vectors_ : ndarray or sparse array of shape (m, d), float32, or float64 of up to 1,024 rows in memory
+        For a scaled dataset, they are scaled rows.
+    support_, n_support_ : ndarray of shape (m,), ndarray of shape (1,), int64
+        The row numbers of the support vectors (for a dataset, in its order), and the number of support vectors.
+    dual_coef_ : ndarray of shape (1, m), float64, or a sparse array if the rows are sparse
+        The coefficients of the support vectors.
+    intercept_ : ndarray of shape (1,), float64
+    coef_ : ndarray of shape (1, d), float64
+        Only for kernel="linear".
+    """
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
+        """Train; InputError for a solver of linear models, which have no support vectors."""
+        able = [method.name for method in SOLVERS if len(method.kernels) > 1]
+        if self.solver in {AUTO, *name_solvers()}.difference(able):
+            raise InputError(
+                f"solver {self.solver!r}: {type(self).__name__} makes sums of kernels, and takes {', '.join(able)}"
+            )
+        return super()._fit(X, y, sample_weight, qid)
+
+    def _choose_dtype(self, n_rows: int) -> type[np.float32 | np.float64]:
+        """Return float64 if SMO solves so few rows in float64, otherwise float32, as in datasets."""
+        own = {name: getattr(self, name, None) for name in ("working_rows", "inner", "resident_rows")}
+        is_plain = self.solver in (AUTO, "smo") and getattr(self, "selection", "") == DecompositionOptions().selection
+        return np.float64 if is_plain and n_rows <= SMALL_ROWS and set(own.values()) == {None} else np.float32
+
+    def _set_model(self, model: KernelModel, label_dtype: Any = None) -> None:
+        super()._set_model(model, label_dtype)
+        X = model.support_vectors
+        coef = np.atleast_2d(model.dual_coef)
+        if isinstance(X, CsrRows):
+            parts = show_only(X.data), show_only(X.indices), show_only(X.indptr)
+            self.support_vectors_ = csr_array(parts, X.shape)
+            self.dual_coef_ = csr_array(coef)
+            self.dual_coef_.data.flags.writeable = False
+        else:
+            self.support_vectors_, self.dual_coef_ = show_only(X), show_only(coef)
+        self._gamma = model.kernel.gamma
+        self._set_known(support_=model.support, n_support_=count_support(model))
+
+    @property
+    def coef_(self) -> F64:
+        """The weights for kernel="linear", (1, d), (K, d) or (pairs, d), read-only. Computed on access."""
+        check_is_fitted(self)
+        model = self.model_ if self.model_.n_support is None else self.model_.list_pairs()
+        if model.kernel.name != "linear":
+            raise AttributeError("coef_ exists for kernel='linear' only")
+        coef = np.stack([combine_rows(model.support_vectors, each) for each in np.atleast_2d(model.dual_coef)])
+        return show_only(coef)
+
+
+class KernelSVC(KernelSVM, BaseSVC):
+    """The base class of classifiers whose model is a sum of kernels."""
+
+
+# C=inf allows no errors. It is trained with this cost: multipliers below this cost are optimal for any
+# larger cost, so the lower bound holds for C=inf as well, and P - D bounds the remaining errors times the cost.
 INFINITE_COST = 1e10
 VALUE_BYTES = 8  # of a kernel value that a function returns
 TERMINATED = "Solver terminated early (max_iter={}).  Consider pre-processing your data with StandardScaler or "
 TERMINATED += "MinMaxScaler."
-NEAR_SHARE = 0.5  # of the cost, which multipliers have to stay below
+NEAR_SHARE = 0.5  # of the cost; multipliers must stay below it
 
 
-class LibsvmLike(KernelSVM):  # type: ignore[misc]
-    """The base class of `SVC` and `SVR`, which take what scikit-learn's take.
+class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
+    """The base class of `SVC` and `SVR`, which accept the same input as scikit-learn's.
 
-    The kernel may be a function of two sets of rows, or be "precomputed", and then rows are rows of kernel values. Rows
-    whose weights are not positive are left out. C may be infinite.
+    The kernel may be a function of two sets of rows, or "precomputed"; then the rows hold kernel values. Rows whose
+    weights are not positive are left out. C may be infinite.
+
+    Parameters
+    ----------
+    kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="rbf"
+        x.z, exp(-gamma |x - z|^2), (gamma x.z + coef0)^degree, or tanh(gamma x.z + coef0), which is indefinite for some
+        parameters and may then stall. "precomputed": row i holds its kernel values with all rows of `fit`. A callable
+        returns such values, (n, m), for rows in memory; its models cannot be saved to files. Given values are not
+        proved to be positive semidefinite, so there is no lower bound, and the status at the optimum is "stationary".
+    solver : {"smo", "irwls"}, default="smo"
+        SMO (Platt 1998) or IRWLS (Pérez-Cruz et al. 2000) on active sets of rows.
+    selection : {"second-order", "largest", "smallest", "random", "chunking"}, default="second-order"
+        How the rows of working sets are chosen.
+    inner : {"smo", "irwls", "qp"} or None, default=None
+        The solver of a working set; "qp" is a QP library, and None is `solver` itself.
+    working_rows : int or None, default=None
+        The number of rows in a working set; None is a number that depends on the solver and on resident_rows.
+    resident_rows : int, str or None, default=None
+        The rows in memory, as a number or a share ("10%"). None is all rows if there are at most 16,384 of them or if
+        they are long, otherwise a fifth of them, as far as memory allows.
+    max_iter : int, default=-1
+        The maximum number of SMO pair steps per problem, as in LIBSVM. At the limit, the status is "pair_limit" and a
+        ConvergenceWarning is given. -1 is no limit. Where pair steps are not counted ("irwls", selection="platt",
+        "crammer_singer", and "interior-point"), it is another name for max_passes.
+
+    Attributes
+    ----------
+    fit_status_, shape_fit_ : int, tuple
+        0 if nothing cut the training short, otherwise 1; the shape of the rows.
     """
+
+    kernel: Any = "rbf"
+    selection: str = "second-order"
+    working_rows: int | None = None
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         self._X_fit, self._least_weight = None, 1.0
-        refuse_unsuitable(sample_weight=sample_weight)
         if callable(self.kernel):
             values = self._evaluate_all(X, y)
             self._X_fit, X = X, values
-        if self.kernel == known_values.NAME and is_sparse(X):
+        if self.kernel == precomputed.NAME and issparse(X):
             raise TypeError("Sparse precomputed kernels are not supported.")
         if sample_weight is not None and not (is_dask(X) or is_dataset(X)):
-            try:
-                sample_weight = np.maximum(np.asarray(sample_weight, np.float64), 0.0)
-            except OverflowError as error:
-                raise InputError(f"sample_weight: a weight is too large for float64: {error}") from error
+            sample_weight = np.maximum(read_weights(sample_weight), 0.0)
             self._require_weights(sample_weight, y)
             self._least_weight = float(np.min(sample_weight[sample_weight > 0], initial=np.inf))
         return super()._fit(X, y, sample_weight, qid)
 
-    def _take_model(self, model: Any, label_dtype: Any = None) -> None:
-        super()._take_model(model, label_dtype)
+    def _set_model(self, model: Any, label_dtype: Any = None) -> None:
+        super()._set_model(model, label_dtype)
         self.fit_status_ = int(model.info["status"] not in DONE)
         n_rows = read_n_rows(model.info)
         shape = None if n_rows is None else (n_rows, model.n_features)
-        for name, value in {"shape_fit_": shape, "class_weight_": find_class_factors(model)}.items():
-            self.__dict__.pop(name, None)
-            if value is not None:
-                setattr(self, name, value)
+        self._set_known(shape_fit_=shape, class_weight_=get_class_factors(model))
 
     def _list_given(self, X: Any) -> Any:
         return X if self._X_fit is None else self._X_fit
 
     def _evaluate_all(self, X: Any, y: Any) -> Any:
-        """Return the kernel matrix of rows in memory, (n, n), if the memory has room for it."""
+        """Return the kernel matrix of rows in memory, (n, n); MemoryBudgetError if it does not fit."""
         if is_dask(X) or is_dataset(X):
             raise InputError("a kernel that is a function takes rows in memory, and no dataset or Dask rows")
         if y is not None:
@@ -88,7 +179,7 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
         return self._evaluate(X, X)
 
     def _evaluate(self, X: Any, others: Any) -> Any:
-        """Return the kernel values of rows with others, (n, m); InputError for values of another shape."""
+        """Return the kernel values of rows with other rows, (n, m); InputError if the kernel returns another shape."""
         refuse_unsuitable(X=X)
         values, expected = np.asarray(self.kernel(X, others)), (len(_list(X)), len(_list(others)))
         if values.shape != expected:
@@ -99,23 +190,23 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
         return values
 
     def _require_weights(self, weight: F64, y: Any) -> None:
-        """Raise InputError if no row, or for a classifier no second class, has a positive weight."""
-        if weight.size and not np.any(weight != 0):  # also where it is not a number, which is refused later
+        """Raise InputError if no row has a positive weight or, for a classifier, if only rows of one class have one."""
+        if weight.size and not np.any(weight != 0):  # NaN is refused later
             raise InputError("Invalid input - all samples have zero or negative weights.")
         labels = np.asarray(y) if isinstance(self, BaseSVC) else np.empty(0)
         left = labels[weight != 0] if labels.shape == weight.shape else labels[:0]
         if len(left) and np.all(left == left[0]):
-            told = ", so the specified nu is infeasible" if hasattr(self, "nu") else ""
+            counted = ", so the specified nu is infeasible" if hasattr(self, "nu") else ""
             raise InputError(
                 "Invalid input - all samples with positive weights belong to the same class; a classifier needs "
-                f"two{told}."
+                f"two{counted}."
             )
 
     def _score(self, X: Any, model: Any = None) -> Any:
         check_is_fitted(self)
         if callable(self.kernel) and self._X_fit is not None:
             X = self._evaluate(X, self._X_fit)
-        elif self.model_.is_of_known_values and is_sparse(X):
+        elif self.model_.is_of_known_values and issparse(X):
             raise TypeError("Sparse precomputed kernels are not supported.")
         return super()._score(X, model)
 
@@ -125,7 +216,7 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
         Raises
         ------
         InputError
-            If the kernel is a function: a file holds no code, so the model could not be used after it is loaded.
+            If the kernel is a function: a file holds no code, so the loaded model could not be used.
         """
         if callable(self.kernel):
             raise InputError(
@@ -135,7 +226,7 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
         super().save(path)
 
     def _counts_pairs(self) -> bool:
-        """Whether the pair steps of SMO are counted and limited by max_iter, as in LIBSVM, and not the reads."""
+        """Return whether max_iter limits the pair steps of SMO, as in LIBSVM, rather than the reads."""
         given = [getattr(self, name, None) for name in ("inner", "selection", "multi_class")]
         return self.solver in (AUTO, "smo") and given[0] in (None, "smo") and not {"platt", "crammer_singer"} & {*given}
 
@@ -147,39 +238,39 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
         return super()._list_own_options() | ({"max_pairs": str(self.max_iter)} if is_limited else {})
 
     def _count_steps(self, result: Result) -> Any:
-        """Return the pair steps of SMO, or else the steps; of many problems the most of one of them."""
+        """Return the number of SMO pair steps (of steps if pairs are not counted), the largest of several problems."""
         return int(max(self._count_each(result)))
 
     def _count_each(self, result: Result) -> list[int]:
-        """Return the pair steps of SMO of each problem where these are counted, or else the steps."""
+        """Return the number of SMO pair steps of each problem, or of steps if pairs are not counted."""
         each = result.problems or [{"steps": result.steps, **result.history[-1]}]
         counted = "pairs" if self._counts_pairs() else "steps"
         return [problem.get(counted, problem["steps"]) for problem in each]
 
-    def _tell_limit(self, result: Result) -> str:
-        """Return, of a limit of pair steps, also the words of scikit-learn, by which its warning is filtered."""
+    def _describe_limit(self, result: Result) -> str:
+        """Return the message; at a limit of pair steps, it starts with scikit-learn's text, which filters match."""
         if result.status != "pair_limit":
-            return super()._tell_limit(result)
-        return f"{TERMINATED.format(self.max_iter)} {super()._tell_limit(result)}"
+            return super()._describe_limit(result)
+        return f"{TERMINATED.format(self.max_iter)} {super()._describe_limit(result)}"
 
-    def _name_kernel(self) -> dict[str, Any]:
-        named = super()._name_kernel()
-        return {**named, "kernel": known_values.NAME} if callable(self.kernel) else named
+    def _name_options(self) -> dict[str, Any]:
+        known = {"kernel": precomputed.NAME} if callable(self.kernel) else {}
+        return {**super()._name_options(), **known}
 
     def _options(self) -> TrainOptions:
         options = super()._options()
         is_infinite = isinstance(self.C, Real) and np.inf == self.C and self.solver != "interior-point"
-        if find_entry(options.task).joins_classes:  # whose steps of a row lose digits with costs so high
+        if find_entry(options.task).joins_classes:  # the joint problem's steps lose digits at such costs
             return options
         return replace(options, C=INFINITE_COST) if is_infinite else options
 
-    def _keep(self, result: Result, y: Any) -> Self:
+    def _set_result(self, result: Result, y: Any) -> Self:
         if np.inf == self.C:
             self._require_no_errors(result.model)
-        return super()._keep(result, y)
+        return super()._set_result(result, y)
 
     def _require_no_errors(self, model: Any) -> None:
-        """Raise InputError if a multiplier is near its cost, which stands for infinity; then there are errors."""
+        """Raise InputError if a multiplier is near the cost that stands for infinity, which indicates errors."""
         problem = model.info["problem"]
         costs = np.asarray(problem.get("class_costs", problem.get("row_cost")), np.float64)
         least = float(np.min(costs[costs > 0], initial=np.inf)) * self._least_weight
@@ -193,11 +284,47 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == known_values.NAME
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == precomputed.NAME
         tags.input_tags.sparse = not tags.input_tags.pairwise
         return tags
 
 
 def _list(X: Any) -> Any:
-    """Return rows as something that has a length."""
+    """Return an object whose length is the number of rows."""
     return np.empty(X.shape[0]) if hasattr(X, "shape") else X
+
+
+def get_class_factors(model: Model) -> F64 | None:
+    """Return the factor of C of each class, (K,); None for a model without classes or known factors.
+
+    Two classes, and a joint problem, have one cost per class. Problem k of K has the costs of the rest and of class k.
+    A pair of classes has the costs of its second and of its first class; the pairs (0, 1), (0, 2), .. come first.
+    """
+    K, problem = len(model.classes), model.info.get("problem")
+    if not model.problem.has_classes or model.problem.has_label_sets or not isinstance(problem, dict):
+        return None
+    try:
+        costs = np.asarray(problem["class_costs"], np.float64) / float(model.info["C"])
+    except (KeyError, OverflowError, TypeError, ValueError):
+        return None
+    if isinstance(model, KernelModel) and model.n_support is not None and costs.shape == (K * (K - 1) // 2, 2):
+        return np.append(costs[0, 1], costs[: K - 1, 0])
+    return costs if costs.shape == (K,) else costs[:, 1] if costs.shape == (K, 2) else None
+
+
+def count_support(model: KernelModel) -> I64 | None:
+    """Return the number of support vectors of each class, (K,), or of all if there are no classes, (1,).
+
+    The counts come from the model's file. Files of two classes, and files of earlier versions, lack them; there, the
+    class of a vector is the class of its positive coefficient. Return None if the vectors are not rows of the data, or
+    if a vector has no positive coefficient.
+    """
+    if not (model.problem.has_classes and model.problem.needs_labels):
+        return np.array([model.dual_coef.shape[-1]])
+    if model.support is None or model.n_support is not None:
+        return model.n_support
+    counted, most = model.info.get(N_SUPPORT), model.dual_coef.shape[-1]
+    if isinstance(counted, list) and len(counted) == len(model.classes) and all(n in range(most + 1) for n in counted):
+        return np.array(counted, np.int64)
+    coef = model.dual_coef if model.dual_coef.ndim > 1 else np.stack((-model.dual_coef, model.dual_coef))
+    return np.bincount(np.argmax(coef, axis=0), minlength=len(coef)) if (coef.max(axis=0) > 0).all() else None

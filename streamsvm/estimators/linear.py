@@ -1,25 +1,145 @@
-"""`LinearSVC`, a linear support-vector classifier."""
+"""The estimators of linear models, and their base class."""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY
+from dataclasses import field, replace
+from functools import partial
+from inspect import get_annotations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
-from streamsvm.data.source import RowSource
-from streamsvm.estimators.base import with_parameters
-from streamsvm.estimators.classifier import BaseSVC
-from streamsvm.estimators.linear_base import BaseLinear
-from streamsvm.methods.set_up import set_up
-from streamsvm.models.model import LinearModel, Model
-from streamsvm.options import ClassWeight, TrainOptions
-from streamsvm.problems.registry import find_multi_class
+import numpy as np
+from scipy.special import expit, log_expit
+from sklearn.utils.validation import check_is_fitted
 
-if TYPE_CHECKING:
-    from distributed import Client
+from streamsvm.data.rows.source import RowSource
+from streamsvm.data.sources.arrays import hold, refuse_unsuitable
+from streamsvm.estimators.base import BaseSVM, KernelParameters, SolverParameters
+from streamsvm.estimators.inputs import is_dataset, read_queries, refuse_columns
+from streamsvm.estimators.tasks import BaseOneClass, BaseSVC, BaseSVR, compute_log_probabilities
+from streamsvm.models.calibration import find_calibration
+from streamsvm.models.evaluate import evaluate, find_probabilities
+from streamsvm.models.model import LinearModel, Model, RankModel
+from streamsvm.numeric.rows import F64
+from streamsvm.options import LARGEST_COST, TrainOptions, is_finite
+from streamsvm.problems.ranking import RANK, ROC_AREA, evaluate_ranking
+from streamsvm.problems.registry import PENALTIES, find_multi_class
+from streamsvm.solvers.options import FeatureOptions
+from streamsvm.solvers.set_up import set_up
+from streamsvm.system.errors import InputError
+
+INTERCEPT_OPTION = "intercept_scaling"
 
 
-@with_parameters
+class BaseLinear(SolverParameters, KernelParameters, BaseSVM):  # type: ignore[misc]
+    """The base class of linear estimators.
+
+    Parameters
+    ----------
+    intercept_scaling : float, default=1.0
+        The scale of the penalised bias; the interior-point method has none.
+    fit_intercept : bool, default=True
+        Whether there is a bias b. The interior-point method always has one.
+    penalty : {"l2", "l1"}, default="l2"
+        1/2 |w|^2, or |w|_1, the sum of absolute weights, which leaves many weights at 0. "l1" requires a smooth loss.
+        As in LIBLINEAR, the weight of the constant feature is penalised, too.
+    dual : bool or "auto", default="auto"
+        Without effect, since every solver finds the same optimum, and proves it with both the primal and the dual
+        problem. As in scikit-learn, False is refused with losses that are not smooth.
+    feature_map : {"nystrom", "cholesky", "eigen", "polynomial"} or None, default=None
+        Learn from features that are computed from the rows in each pass and not stored: `rank` features that
+        approximate a kernel, or all products of two features. The model takes raw rows, and coef_ has a weight for each
+        feature.
+    rank : int, default=300
+        The number of features that approximate the kernel.
+    kernel : {"rbf", "poly", "linear"}, default="rbf"
+        The kernel that the features approximate; without feature_map it has no effect.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, d) or (K, d), float64
+        The weights. For a scaled dataset, they apply to scaled rows; predictions scale raw rows first.
+    intercept_ : ndarray of shape (1,) or (K,), float64
+    """
+
+    penalty = "l2"
+    feature_map: str | None = None
+    rank: int = 300
+
+    def _set_model(self, model: Any, label_dtype: Any = None) -> None:
+        """Set the fitted attributes. Weights and bias are copies; changing them leaves the model unchanged."""
+        super()._set_model(model, label_dtype)
+        self.coef_ = np.atleast_2d(model.coef.copy()) if model.problem.has_classes else model.coef.copy()
+        self.intercept_ = self.intercept_.copy()
+
+    def _get_model(self) -> Any:
+        return put_weights(self.model_, self.coef_, self.intercept_)
+
+    def _name_map(self) -> FeatureOptions | None:
+        if self.feature_map is None:
+            return None
+        return FeatureOptions(self.feature_map, self.rank, self._read_seed())
+
+    def _name_options(self) -> dict[str, Any]:
+        """Return fields of TrainOptions; without a feature map, the kernel's parameters are reset to their defaults."""
+        unused = () if self.feature_map else get_annotations(KernelParameters)
+        return {**super()._name_options(), **{name: getattr(TrainOptions, name) for name in unused}}
+
+    def _refuse_penalty(self) -> None:
+        """Raise InputError for an unknown penalty, or one that is incompatible with the loss or `dual`."""
+        named = {name: getattr(self, name, None) for name in ("penalty", "loss", "dual")}
+        is_smooth, dual = named["loss"] not in ("hinge", "epsilon_insensitive"), named["dual"]
+        reason = ""
+        if self.penalty not in PENALTIES:
+            reason = f"the penalty is one of {', '.join(PENALTIES)}"
+        elif self.penalty == "l1" and not is_smooth:
+            reason = "the penalty l1 is for smooth losses; choose squared_hinge, or LogisticRegression"
+        elif self.penalty == "l1" and dual is True:
+            reason = "with the penalty l1 leave dual out, or set it False"
+        elif dual is False and not is_smooth:
+            reason = "scikit-learn's loss is another one then; pass its name as loss, or leave dual out, which has no "
+            reason += "effect"
+        if reason:
+            given = ", ".join(f"{name}={value!r}" for name, value in named.items())
+            raise InputError(f"Unsupported set of arguments: {given}: {reason}")
+
+    def _list_own_options(self) -> dict[str, str]:
+        """Return the solver's own options; without a bias, the constant feature is 0."""
+        self._refuse_penalty()
+        own = super()._list_own_options()
+        own.pop("fit_intercept", None)  # budgeted SGD has an option of this name
+        if not self.fit_intercept:
+            if self.solver == "interior-point":
+                raise InputError("fit_intercept=False: the interior-point method always has a bias; use another solver")
+            return own | {INTERCEPT_OPTION: "0"}
+        if not (is_finite(self.intercept_scaling) and 0 < self.intercept_scaling <= LARGEST_COST):
+            raise InputError(
+                f"intercept_scaling={self.intercept_scaling!r:.40}: a positive number up to {LARGEST_COST:.0e} is "
+                "expected; for a model without a bias, set fit_intercept=False"
+            )
+        return own
+
+
+def put_weights(model: Any, coef: Any, intercept: Any) -> Any:
+    """Return the model with these weights and this bias, which users may change as in scikit-learn."""
+    coef, intercept = _read_numbers("coef_", coef, model.coef), _read_numbers("intercept_", intercept, model.intercept)
+    if np.array_equal(coef, model.coef) and np.array_equal(intercept, model.intercept):
+        return model
+    return replace(model, coef=coef, intercept=intercept if intercept.ndim else float(intercept))
+
+
+def _read_numbers(name: str, given: Any, expected: Any) -> F64:
+    """Return numbers set by a user in the expected shape; InputError if that is impossible."""
+    try:
+        numbers = np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is {type(given).__name__}; an array of numbers is expected") from error
+    shape = np.shape(expected)
+    if numbers.shape not in (shape, (1, *shape)):
+        raise InputError(f"{name} has the shape {numbers.shape}; that of the model is {shape}")
+    return numbers.reshape(shape)
+
+
 class LinearSVC(BaseLinear, BaseSVC):
     """Linear support-vector classifier with a certificate, on data of any size.
 
@@ -29,129 +149,52 @@ class LinearSVC(BaseLinear, BaseSVC):
     C_i = C * class_weight[y_i] * sample_weight_i. Training ends with the status "converged" only if the relative
     duality gap over all rows is proved to be at most `tol`.
 
-    K > 2 classes are K such problems, one against the rest, solved in the same reads of the data: as many as the
-    slowest problem takes. class_weight[k] is the weight of the rows of class k in its own problem, in which the other
-    rows weigh 1 (as in LIBLINEAR). objective_ and lower_bound_ are sums over the problems.
+    K > 2 classes are K such problems, one against the rest, solved in the same reads of the data; the slowest problem
+    determines the number of reads. In the problem of class k, its rows have the weight class_weight[k] and the other
+    rows the weight 1, as in LIBLINEAR. objective_ and lower_bound_ are sums over the problems.
 
     Parameters
     ----------
     C : float, default=1.0
         The cost of a row, as in LIBSVM and scikit-learn.
     loss : {"hinge", "squared_hinge"}, default="hinge"
-        The default of scikit-learn's LinearSVC is the squared hinge. It is better where a class is rare or many classes
-        are trained one against the rest, since the hinge loss may then choose w = 0 for a class.
+        The squared hinge is the default of scikit-learn's LinearSVC. It is better if a class is rare, or if many
+        classes are trained one against the rest, since w = 0 may then be the optimum of the hinge loss for a class.
     multi_class : {"ovr", "crammer_singer"}, default="ovr"
         How K > 2 classes are trained: one against the rest, or by one problem for all classes,
 
             P(W) = 1/2 sum_k |w_k|^2 + sum_i C_i max(0, max_{k != y_i} 1 + w_k.x_i - w_{y_i}.x_i)
 
-        where the bias is the weight of a constant feature intercept_scaling of x_i, and C_i has the weight of the row's
-        own class. This loss has no other form, so `loss` stays "hinge".
+        where x_i has a constant feature intercept_scaling, whose weight is the bias, and C_i uses the weight of the
+        row's own class. This loss has no other form, so `loss` must be "hinge".
     solver : {"auto", "cutting-plane", "interior-point", "newton"}, default="auto"
         "auto" is cutting planes for the hinge loss, and Newton's method for the squared hinge. Both penalise the bias,
-        as LIBLINEAR does. The interior-point method has a free bias (no term in b),
-        and reaches gaps of 1e-8 in 13 to 36 iterations of two or three passes, with some thousands of features at most.
-    tol : float, default=1e-3
-        The relative duality gap, (P - D) / P.
-    class_weight : dict, "balanced" or None, default=None
-        Factors of C by label. "balanced" is n / (K n_k), where a row counts as much as its sample weight, as in
-        scikit-learn's LinearSVC since 1.7.
-    intercept_scaling : float, default=1.0
-        The scale of the penalised bias; the interior-point method has none.
-    fit_intercept : bool, default=True
-        Whether there is a bias b. The interior-point method always has one.
-    memory : str, int or None, default=None
-        The limit of the resident memory of the whole process, in bytes or as text ("2GB"); None is half of the
-        machine's memory.
-    resident_rows : int, str or None, default=None
-        The rows that stay in memory, as a number or a share ("10%"); None is as many as the memory allows.
-    n_jobs : int or None, default=None
-        The number of threads; None and -1 are all cores.
-    client : distributed.Client, str or None, default=None
-        The Dask cluster whose workers read the data, or the address of its scheduler.
-    checkpoint : path or None, default=None
-        The folder of the run. Training goes on from the checkpoint there, which Ctrl-C leaves.
-    max_passes : int or None, default=None
-        The most reads of all rows, after which the status is "pass_limit" and a ConvergenceWarning is given.
-    max_seconds : float or None, default=None
-        The most seconds of training, after which the status is "time_limit" and a ConvergenceWarning is given. The pass
-        that has begun is finished, a start in memory ends early, and the model is the best one so far.
+        as LIBLINEAR does. The interior-point method has a free bias (no term in b), and reaches gaps of 1e-8 in 13 to
+        36 iterations of two or three passes, for at most a few thousand features.
     acceleration : {"auto", "one-read", "block-ascent", "guided", "line-search", "none"}, default="auto"
-        How few reads of the data are made to do: by the exact solution for the rows near the margin (for up to 400
-        features), by dual coordinate ascent on one block of the rows after another (for more features, and for arrays
-        in memory of up to 256 MiB), by a line search, or by Algorithm 1 of Joachims (2006) as published ("none").
-        "auto" chooses by the number of features, the memory, and where the rows are; "guided" is its earlier name. The
-        log ("streamsvm", level INFO) tells where
-        more memory would save reads.
+        How the number of reads is kept small. "one-read" solves exactly for the rows near the margin (for up to 400
+        features). "block-ascent" is dual coordinate ascent on one block of rows after another (for more features, and
+        for arrays in memory of up to 256 MiB). "line-search" is a line search, and "none" is Algorithm 1 of Joachims
+        (2006) as published. "auto" chooses by the number of features, the memory, and the location of the rows;
+        "guided" is its earlier name. The log ("streamsvm", level INFO) reports when more memory would save reads.
     scratch : path or None, default=None
-        A folder in which one read writes the rows that may change sides, if a second read is expected, so that the
-        second read is of these rows alone; for two classes. The files are removed at the end. None is no such files.
+        A folder for the rows that may change sides. If a second read is expected, the first writes these rows there,
+        and the second reads only them. For two classes. The files are removed at the end. None writes no files.
     epsilon : float or None, default=None
-        The stopping rule of Algorithm 1 in place of `tol`: the violation of the worst cut, as a mean loss. With it,
-        "auto" is line search.
-    random_state : int or None, default=0
-        The seed of the random numbers.
+        The tolerance of Algorithm 1, which replaces `tol`: training stops when the worst cut is violated by at most
+        epsilon, as a mean loss. acceleration="auto" is then a line search.
     reduction : {"adaptive-balanced", "adaptive", "fixed", "none"}, default="adaptive-balanced"
-        How the interior-point method chooses the number of rows that make its equations.
+        How the interior-point method chooses the number of rows that enter its equations.
     rule : {"omega", "distance"}, default="omega"
         How the interior-point method chooses these rows.
     most_rows : int or None, default=None
-        The most rows that make its equations (q_U of Jung, O'Leary & Tits); None is all rows.
-    max_iter : int, default=-1
-        scikit-learn's name of max_passes; -1 is no limit. The smaller one of both holds.
-    verbose : int, default=0
-        Whether the objective and the gap of each step are printed.
-    penalty : {"l2", "l1"}, default="l2"
-        1/2 |w|^2, or |w|_1, the sum of absolute weights, which leaves many weights at 0; for the loss squared_hinge. As
-        in LIBLINEAR the weight of the constant feature is penalised, too.
-    dual : bool or "auto", default="auto"
-        Without effect, since every solver finds the same optimum and proves it by both problems; False is refused with
-        the hinge loss, as in scikit-learn.
-    probability : bool or {"sigmoid", "isotonic", "temperature"}, default=False
-        Whether there are `predict_proba` and `predict_log_proba`, and how scores become probabilities; True stands for
-        "sigmoid". Five models, each trained on four fifths of the rows, score the other rows, and the function is
-        fitted to these scores. The five are trained in the reads of the model of all rows, and their scores take one
-        read more.
-    feature_map : {"nystrom", "cholesky", "eigen", "polynomial"} or None, default=None
-        Learn from features of the rows, which are made in each pass and not stored: an approximation of a kernel by
-        `rank` features, or all products of two features. The model takes raw rows, and coef_ has a weight for each
-        feature.
-    rank : int, default=300
-        The number of features that approximate the kernel.
-    kernel : {"rbf", "poly", "linear"}, default="rbf"
-        The kernel that the features approximate; without feature_map it has no effect.
-    gamma : float, "scale" or "auto", default="scale"
-    degree : int, default=3
-    coef0 : float, default=0.0
-        Parameters of the kernel, as in SVC.
+        The maximum number of rows that enter its equations (q_U of Jung, O'Leary & Tits); None is all rows.
     warm_start : bool, default=False
-        Whether `fit` starts from the weights of the fit before, if there is one with the same number of features.
-        More than two classes start each from its own weights, and new classes anew; if a class is gone, all start anew.
-        Nothing is proved by the weights. It has an effect with the hinge loss and cutting planes only, and none with
-        multi_class="crammer_singer", with a feature map, and with `checkpoint`, whose folder says where a fit goes on.
-
-    Attributes
-    ----------
-    coef_ : ndarray of shape (1, d) or (K, d), float64
-        The weights. On a scaled dataset they belong to scaled rows; predictions scale raw rows themselves.
-    intercept_ : ndarray of shape (1,) or (K,), float64
-    classes_ : ndarray of shape (2,) or (K,)
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (d,)
-        Only if the rows had names of columns.
-    objective_, lower_bound_, rounding_bound_ : float
-        P, a proved lower bound of the optimum, and the most by which rounding can have moved both; None if there is
-        none.
-    gap_ : float
-        The relative duality gap, (objective_ - lower_bound_) / objective_; None if there is no lower bound.
-    status_ : str
-        "converged", or why training ended otherwise.
-    n_iter_, n_passes_ : int
-        The steps of the solver, of K > 2 classes those of the class that took the most, and the reads of all rows.
-    history_ : list of dict
-        The figures of each step.
-    result_ : streamsvm.training.loop.Result
-    model_ : streamsvm.models.model.LinearModel
+        Whether `fit` starts from the weights of the previous fit, if there is one with the same number of features.
+        With more than two classes, each class starts from its own weights and new classes start anew; if a class is
+        missing, all start anew. The certificate does not rely on these weights. Only cutting planes for the hinge loss
+        use them. They have no effect with multi_class="crammer_singer", a feature map, or `checkpoint`, whose folder
+        determines where a fit resumes.
 
     References
     ----------
@@ -170,53 +213,31 @@ class LinearSVC(BaseLinear, BaseSVC):
     ('converged', True, True)
     """
 
-    C: float = 1.0
-    _: KW_ONLY
+    C: float = field(default=1.0, kw_only=False)
     loss: str = "hinge"
     multi_class: str = "ovr"
     solver: str = "auto"
-    tol: float = 1e-3
-    class_weight: ClassWeight = None
     intercept_scaling: float = 1.0
-    memory: str | int | None = None
-    resident_rows: int | str | None = None
-    n_jobs: int | None = None
-    client: Client | str | None = None
-    checkpoint: str | Path | None = None
-    max_passes: int | None = None
-    max_seconds: float | None = None
     acceleration: str = "auto"
     epsilon: float | None = None
-    random_state: int | None = 0
     reduction: str = "adaptive-balanced"
     rule: str = "omega"
     most_rows: int | None = None
     fit_intercept: bool = True
-    max_iter: int = -1
-    verbose: int = 0
     penalty: str = "l2"
     dual: bool | str = "auto"
     probability: bool | str = False
     scratch: str | Path | None = None
-    feature_map: str | None = None
-    rank: int = 300
-    kernel: str = "rbf"
-    gamma: float | str = "scale"
-    degree: int = 3
-    coef0: float = 0.0
     warm_start: bool = False
 
     takes_label_sets = True
 
     def _name_options(self) -> dict[str, Any]:
-        return {
-            "options": self._list_own_options(),
-            "loss": None if self.loss == "hinge" else self.loss,
-            "task": find_multi_class(self.multi_class),
-        }
+        own = {"task": find_multi_class(self.multi_class), "multi_class": None, "epsilon": None}  # the solver's
+        return super()._name_options() | own
 
-    def _find_start(self, source: RowSource, options: TrainOptions) -> Model | None:
-        """Return the model of the fit before if a fit may start from it (methods.balls.start_fit)."""
+    def _get_start(self, source: RowSource, options: TrainOptions) -> Model | None:
+        """Return the model of the previous fit if this fit may start from it (solvers.start_from.start_fit)."""
         model, classes = getattr(self, "model_", None), source.classes
         if (
             not self.warm_start
@@ -230,4 +251,307 @@ class LinearSVC(BaseLinear, BaseSVC):
         if not same or model.n_trained != source.n_features or model.problem.has_label_sets != source.has_label_sets:
             return None
         fit = set_up(source, options)
-        return None if fit.start_at is None and fit.start_each is None else model
+        return None if fit.n_starts == 0 else model
+
+
+class LogisticRegression(BaseLinear, BaseSVC):
+    """Logistic regression with a certificate, on data of any size.
+
+        P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i log(1 + exp(-y_i (w.x_i + b)))
+
+    P is minimised with C_i = C * class_weight[y_i] * sample_weight_i, by Newton's method, whose passes sum the gradient
+    and the curvature over all rows. Training ends with the status "converged" only if the relative duality gap over all
+    rows is proved to be at most `tol`. The bias is penalised, as in LIBLINEAR; a larger `intercept_scaling` penalises
+    it less. K > 2 classes are K such problems, one against the rest, solved in the same reads of the data.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        The cost of a row, as in scikit-learn.
+    resident_rows : int, str or None, default=None
+        The rows of the sample that the solver begins with, as a number or a share ("10%"); None is a tenth of the rows,
+        or all rows of small data, if the memory allows.
+    dual : bool, default=False
+        Without effect, since the solver finds the optimum, and proves it with both the primal and the dual problem.
+
+    References
+    ----------
+    Lin, Weng & Keerthi (2008), Trust region Newton method for large-scale logistic regression, JMLR 9.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import LogisticRegression
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> y = np.where(X @ [1.0, -2.0, 0.5] > 0, "yes", "no")
+    >>> model = LogisticRegression(C=1.0).fit(X, y)
+    >>> model.status_, model.predict_proba(X).shape, model.score(X, y) > 0.9
+    ('converged', (200, 2), True)
+    """
+
+    solver = "newton"
+
+    C: float = field(default=1.0, kw_only=False)
+    intercept_scaling: float = 1.0
+    fit_intercept: bool = True
+    penalty: str = "l2"
+    dual: bool = False
+
+    takes_label_sets = True
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probability of each class, (n, K).
+
+        For two classes, and for each of L labels, it is 1 / (1 + exp(-f)); for more classes the probabilities of the K
+        problems are divided by their sum.
+
+        Parameters
+        ----------
+        X : as in `decision_function`
+
+        Returns
+        -------
+        ndarray or Dask array of shape (n, K), float64
+        """
+        return self._find(X, find_probabilities, expit, _compute_probabilities)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
+        return self._find(X, compute_log_probabilities, log_expit, _compute_log_probabilities)
+
+    def _find(self, X: Any, of_model: Any, of_labels: Any, of_classes: Any) -> Any:
+        """Return the probabilities of rows, from the model's calibration if it has one, otherwise from the loss."""
+        of_loss = of_labels if self._has_label_sets() else of_classes
+        is_by_loss = find_calibration(self.model_.info) is None
+        return self._map_scores(X, of_loss if is_by_loss else partial(of_model, self.model_))
+
+    def _name_options(self) -> dict[str, Any]:
+        return {**super()._name_options(), "loss": "logistic"}
+
+
+def _compute_probabilities(scores: Any) -> Any:
+    if scores.ndim == 1:
+        return np.column_stack((expit(-scores), expit(scores)))
+    return np.exp(_compute_log_probabilities(scores))
+
+
+def _compute_log_probabilities(scores: Any) -> Any:
+    if scores.ndim == 1:
+        return np.column_stack((log_expit(-scores), log_expit(scores)))
+    logs = log_expit(scores)
+    return logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
+
+
+class LinearSVR(BaseLinear, BaseSVR):
+    """Linear support-vector regression with a certificate, on data of any size.
+
+        P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i max(0, |y_i - (w.x_i + b)| - epsilon)
+
+    With `loss="squared_epsilon_insensitive"` the maximum is squared. P is minimised with C_i = C * sample_weight_i.
+    Training ends with the status "converged" only if the relative duality gap over all rows is proved to be at most
+    `tol`. The bias is penalised, as in LIBLINEAR: if the targets are far from 0, subtract their mean, or choose a
+    larger `intercept_scaling`.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        The cost of a row, as in LIBLINEAR and scikit-learn.
+    epsilon : float, default=0.0
+        The error that costs nothing, in units of the targets. With 0 the losses are the absolute and the squared error.
+    loss : {"epsilon_insensitive", "squared_epsilon_insensitive"}, default="epsilon_insensitive"
+    solver : {"auto", "newton", "cutting-plane"}, default="auto"
+        "auto" is Newton's method, for at most a few thousand features. Cutting planes, for the first loss only, allow
+        any number of features, but take ten times as many reads of the data.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (d,), float64
+        The weights. For a scaled dataset, they apply to scaled rows; predictions scale raw rows first.
+    intercept_ : ndarray of shape (1,), float64
+
+    References
+    ----------
+    Smola & Schoelkopf (2004), A tutorial on support vector regression, Statistics and Computing 14.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import LinearSVR
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> y = X @ [1.0, -2.0, 0.5] + 3.0
+    >>> model = LinearSVR(C=10.0).fit(X, y)
+    >>> model.status_, model.gap_ <= 1e-3, model.score(X, y) > 0.99
+    ('converged', True, True)
+    """
+
+    C: float = field(default=1.0, kw_only=False)
+    epsilon: float = 0.0
+    loss: str = "epsilon_insensitive"
+    solver: str = "auto"
+    intercept_scaling: float = 1.0
+    fit_intercept: bool = True
+    dual: bool | str = "auto"
+
+
+class LinearOneClassSVM(BaseLinear, BaseOneClass):
+    """Linear one-class support-vector machine with a certificate, on data of any size.
+
+        min 1/2 |w|^2,   w = sum_i a_i x_i,   0 <= a_i <= sample_weight_i,   sum_i a_i = nu sum_i sample_weight_i
+
+    The problem is that of `OneClassSVM(kernel="linear")`, and that of scikit-learn's SGDOneClassSVM, whose w and offset
+    are ours divided by nu sum_i sample_weight_i. It is solved by cutting planes: no multipliers are kept, and one read
+    of the data usually suffices. Rows with scores w.x - rho above 0 belong to the class, and the others are novel. The
+    linear function separates the rows from the origin; with `feature_map`, it is a function of features that
+    approximate a kernel.
+
+    `objective_`, `lower_bound_` and the status are as in OneClassSVM. If the origin lies among the rows, w is 0 at the
+    optimum, and the status is "stalled"; this does not happen with features of the kernel "rbf".
+
+    Parameters
+    ----------
+    resident_rows : int, str or None, default=None
+        The rows near the offset that stay in memory, as a number or a share ("10%"). None is enough rows for one read
+        to suffice as a rule, as far as memory allows.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, d), float64
+    offset_ : float
+        rho, so that `decision_function` is `score_samples` minus offset_.
+    intercept_ : ndarray of shape (1,), float64
+        -rho.
+
+    References
+    ----------
+    Schoelkopf et al. (2001), Estimating the support of a high-dimensional distribution, Neural Computation 13.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import LinearOneClassSVM
+    >>> X = np.random.default_rng(0).normal(size=(200, 2)) + [5.0, 3.0]
+    >>> model = LinearOneClassSVM(nu=0.1).fit(X)
+    >>> model.status_, model.gap_ <= 1e-3, model.predict([[5.0, 3.0], [0.0, 0.0]]).tolist()
+    ('converged', True, [1, -1])
+    """
+
+    solver = "cutting-plane"
+    fit_intercept = True
+    intercept_scaling = 1.0
+
+
+class RankSVM(BaseSVM):
+    """Linear ranking with a certificate, on data of any size: rows of higher ranks get higher scores w.x.
+
+        P(w) = 1/2 |w|^2 + K sum over pairs v_i v_j max(0, 1 - (w.x_i - w.x_j)),    K = C sum v / sum over pairs v_i v_j
+
+    A pair has rows i and j with y_i > y_j, which belong to the same query if there are query ids; v are the sample
+    weights. With query ids, all rows of a query have the same weight, which is the weight of its pairs. C is the cost
+    of a row, as in LinearSVC; the paper's C is n C. There may be any number of ranks: pairs are counted in O(n log n).
+    For two ranks, the loss in P bounds 1 minus the area under the ROC curve, up to a factor. Training ends with the
+    status "converged" only if the relative duality gap over all pairs is proved to be at most `tol`. Training takes
+    about 130 bytes of memory per row.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        The cost of a row.
+    task : {"rank", "roc-area"}, default="rank"
+        "roc-area" is for two classes, which may be texts, without queries.
+    tol : float, default=1e-3
+        The relative duality gap, (P - D) / P, at which training ends.
+    acceleration : {"line-search", "none"}, default="line-search"
+        How cutting planes are chosen: by a line search, or by Algorithm 2 of Joachims (2006) as published.
+    epsilon : float or None, default=None
+        The tolerance of Algorithm 2, which replaces `tol`: training stops when the worst cut is violated by at most
+        epsilon, as a mean loss.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, d), float64
+
+    References
+    ----------
+    Joachims (2006), Training linear SVMs in linear time, KDD, Algorithm 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import RankSVM
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> ranks = np.digitize(X @ [1.0, -2.0, 0.5], [-1.0, 1.0])
+    >>> model = RankSVM().fit(X, ranks)
+    >>> model.status_, model.score(X, ranks) > 0.95
+    ('converged', True)
+    """
+
+    solver = "cutting-plane"
+    class_weight = None
+    resident_rows = None
+
+    C: float = field(default=1.0, kw_only=False)
+    task: str = "rank"
+    tol: float = 1e-3
+    acceleration: str = "line-search"
+    epsilon: float | None = None
+
+    def fit(self, X: Any, y: Any = None, qid: Any = None, sample_weight: Any = None) -> Self:
+        """Train on ranked rows.
+
+        Parameters
+        ----------
+        X : as in `LinearSVC.fit`
+        y : array-like of shape (n,), optional
+            The ranks, higher for rows that should come first; None with a dataset, which has its own.
+        qid : array-like of shape (n,), optional
+            The query of each row, as whole numbers or texts. The rows of a query must be contiguous.
+        sample_weight : array-like of shape (n,), optional
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            A ValueError, for unsuitable data and parameters.
+        """
+        if self.task not in (RANK.name, ROC_AREA.name):
+            raise InputError(f"task is {self.task!r}: choose from {RANK.name}, {ROC_AREA.name}")
+        return self._fit(X, y, sample_weight, qid)
+
+    def predict(self, X: Any) -> Any:
+        """Return the score of each row, (n,) float64, higher for higher ranks; a Dask array for Dask rows."""
+        return self._score(X)
+
+    def decision_function(self, X: Any) -> Any:
+        """Return the score of each row, as `predict` does."""
+        return self._score(X)
+
+    def score(self, X: Any, y: Any = None, qid: Any = None) -> float:
+        """Return the share of pairs in the right order; ties count half.
+
+        With query ids, only pairs within a query count. Without pairs the score is 1. X, y, qid: as in `fit`.
+        """
+        check_is_fitted(self)
+        if is_dataset(X):
+            refuse_columns(y, qid)
+            swapped = evaluate(self._get_model(), X)["swapped_pairs"]
+        else:
+            y, qid = hold(y), hold(qid)
+            refuse_unsuitable(y=y, qid=qid)
+            scores, labels = np.asarray(self.decision_function(X)), np.unique(np.asarray(y), return_inverse=True)[1]
+            ids = None if qid is None else read_queries(qid)
+            swapped = evaluate_ranking(scores, labels.astype(np.float64), ids)["swapped_pairs"]
+        return 1.0 if swapped is None else 1.0 - float(swapped)
+
+    def _name_options(self) -> dict[str, Any]:
+        return {"epsilon": None}  # the solver has its own
+
+    def _set_model(self, model: RankModel, label_dtype: Any = None) -> None:
+        super()._set_model(model, label_dtype)
+        del self.intercept_
+        self.coef_ = model.coef[None, :].copy()
+
+    def _get_model(self) -> Any:
+        return put_weights(self.model_, self.coef_, self.model_.intercept)

@@ -1,4 +1,4 @@
-"""`tune`: a grid of settings on any input of an estimator, and the best setting as a fitted estimator."""
+"""`tune`: cross-validation of a grid of settings, with the best setting as a fitted estimator."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamsvm.errors import InputError
-from streamsvm.estimators.inputs import choose_calibration, connected, open_source, warn_of_queries
-from streamsvm.estimators.linear import LinearSVC
+from streamsvm.estimators.inputs import choose_calibration, connected, open_source, warn_about_queries
+from streamsvm.estimators.linear import LinearSVC, LinearSVR, RankSVM
 from streamsvm.estimators.loading import make_estimator
-from streamsvm.estimators.ranking import RankSVM
-from streamsvm.estimators.regression import LinearSVR
-from streamsvm.machine import parse_bytes
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
-from streamsvm.training.grid import AXES
-from streamsvm.training.grid import tune as tune_source
-from streamsvm.training.trials import Tuning
+from streamsvm.runs.tune import AXES, Tuning
+from streamsvm.runs.tune import tune as tune_source
+from streamsvm.system.errors import InputError
+from streamsvm.system.machine import parse_bytes
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -33,28 +30,28 @@ class Tuned(Tuning):
     Attributes
     ----------
     trials : tuple of Trial
-        One for each setting: C, gamma, others (loss, epsilon, nu, class_weight, as far as they were tried), scores (by
-        fold: the share of held-out rows or pairs that are right, F1 over all decisions of sets of labels, minus the
-        mean absolute error of a regression), mean, converged, and passes.
+        One for each setting: C, gamma, others (loss, epsilon, nu, class_weight, if they were varied), scores (by fold:
+        the share of held-out rows or pairs that are right; for sets of labels, F1 over all decisions; for regression,
+        minus the mean absolute error), mean, converged, and passes.
     best : Trial
-        The trial with the best mean, of equal ones that with the smallest C.
+        The trial with the best mean; among equal means, the one with the smallest C.
     estimator : LinearSVC, SVC, BudgetedSVC or RankSVM
         The best setting, fitted to all rows.
-    result : streamsvm.training.loop.Result
-        The training of the estimator.
+    result : streamsvm.runs.results.Result
+        The result of training the estimator.
     passes, read_bytes, seconds : int, int, float
-        The work of the grid with its evaluation, without that of `result`. If a grid was resumed, passes counts all
-        reads of the data, and the others the last part.
+        The work of the grid and its evaluation, without that of `result`. For a resumed grid, passes counts all reads
+        of the data; read_bytes and seconds count only the last part.
     cv_results_ : dict of str to ndarray
-        The trials by column, as scikit-learn's GridSearchCV names them. There are no times of single fits, since all of
-        them share the reads.
+        The trials by column, named as in scikit-learn's GridSearchCV. There are no times of single fits, since all fits
+        share the reads.
     """
 
     estimator: Any
 
     @property
     def cv_results_(self) -> dict[str, Any]:
-        """See the class."""
+        """The trials by column; see the class."""
         scores = np.array([trial.scores for trial in self.trials])
         means = scores.mean(axis=1)
         params = [trial.params for trial in self.trials]
@@ -66,7 +63,7 @@ class Tuned(Tuning):
 
 
 def _fill(values: list[Any]) -> Any:
-    """Return values of any types as a masked array of objects, as scikit-learn has them."""
+    """Return values of any types as a masked array of objects, as in scikit-learn."""
     found = np.empty(len(values), object)
     found[:] = values
     return np.ma.array(found)
@@ -93,35 +90,36 @@ def tune(
 ) -> Tuned:
     """Cross-validate a grid of settings, and fit the best one to all rows.
 
-    All fits of the grid share each read of the data. The fold of a row does not depend on the setting. Rows with sets
-    of labels are compared by F1 over all decisions, scikit-learn's "f1_micro", with one setting for all labels.
+    All fits of the grid share each read of the data. The fold of a row does not depend on the setting. For rows with
+    sets of labels, settings are compared by F1 over all decisions, scikit-learn's "f1_micro", and all labels share one
+    setting.
 
     Parameters
     ----------
     X, y, sample_weight, qid : as in the `fit` of LinearSVC, LinearSVR, SVC and RankSVM
     C : sequence of float, default=(1.0,)
-        Where nu takes the place of C, as in NuSVC, it is left out.
+        The costs to try. Leave it out where nu takes the place of C, as in NuSVC.
     gamma : sequence of float or str, default=()
-        Values of gamma; if there are none, gamma is a setting.
+        The values of gamma to try; if it is empty, gamma may be one of `settings`.
     folds : int, default=5
     groups : array-like of shape (n,), default=None
-        Texts, times or whole numbers that tell which rows belong together: a fold has whole groups. A dataset has its
-        own groups if it was ingested with them.
+        Texts, times or whole numbers; rows of equal value belong together, and a fold has whole groups. A dataset has
+        its own groups if it was ingested with them.
     forward : bool, default=False
-        Whether the groups are cut in their order, and each fold comes after all rows that its fit is trained on. This
-        is for times, and for other groups that are ordered.
+        Whether the groups are split in their order, so that each fold comes after all rows that its fit is trained on.
+        This is for times and other ordered groups.
     probability : bool or {"sigmoid", "isotonic", "temperature"}, default=False
         Whether the best model has probabilities, as in LinearSVC.
     memory : str, int or None, default=None
-        The limit of the memory of the whole process, as in LinearSVC.
+        The limit on the memory of the whole process, as in LinearSVC.
     out : path or None, default=None
         The folder of the grid and of the last training.
     client : distributed.Client, str or None, default=None
         The Dask cluster whose workers read the data, or the address of its scheduler.
     resume : bool, default=False
-        Whether a stopped grid in `out` goes on.
+        Whether to resume a stopped grid in `out`.
     overwrite : bool, default=False
-        Whether a grid in `out` is replaced.
+        Whether to replace a grid in `out`.
     **settings
         Other fields of streamsvm.options.TrainOptions: solver, kernel, task, tol, class_weight, seed and more. If
         loss, epsilon, nu or class_weight is a list, each of its values is tried.
@@ -154,19 +152,8 @@ def tune(
     kind = kind if find_problem(options.task).has_classes else LinearSVR
     like = kind(client=client, checkpoint=out)
     with connected(like), open_source(like, X, y, sample_weight, qid, groups) as source:
-        warn_of_queries(source, options.task)
-        found = tune_source(
-            source,
-            options,
-            C,
-            gamma,
-            folds,
-            out,
-            like.client,
-            resume=resume,
-            overwrite=overwrite,
-            others=axes,
-            forward=forward,
-            probabilities=choose_calibration(probability),
-        )
+        warn_about_queries(source, options.task)
+        how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "others": axes, "forward": forward}
+        how["probabilities"] = choose_calibration(probability)
+        found = tune_source(source, options, C, gamma, folds, out, like.client, **how)
     return Tuned(**vars(found), estimator=make_estimator(found.result.model))

@@ -1,1 +1,1 @@
-"""Trained models: their files, their predictions, and measures of the predictions."""
+"""Trained models: files, predictions, and measures of the predictions."""

@@ -1,23 +1,119 @@
-"""Evaluation: measures of a model's scores on labelled rows."""
+"""Evaluation: measures of a model's scores on labelled rows, and of its probabilities.
+
+    Brier score = mean of sum_k (p_k - [y = k])^2,  halved for two classes;    log loss = - mean of log p_y
+
+The reliability curve sorts rows into BINS bins by the probability of classes[1] or, for more than two classes, of the
+most probable class. In each bin, it compares the mean of this probability with the share of rows that are of the class.
+With sets of labels, each label of each row counts as a row of two classes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
 
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.data.source import RowSource
-from streamsvm.data.tables import Columns
-from streamsvm.errors import InputError
+from streamsvm.data.open import open_dataset
+from streamsvm.data.rows.source import RowSource
+from streamsvm.data.tables.columns import Columns
+from streamsvm.models.calibration import CALIBRATIONS, find_calibration, share_out
 from streamsvm.models.model import Model
-from streamsvm.models.probabilities import has_probabilities
-from streamsvm.models.reliability import Reliability
-from streamsvm.models.scores import is_file_of_rows, recall_label, recall_queries, score
+from streamsvm.models.score import is_file_of_rows, recall_column, score
 from streamsvm.numeric.rows import F64
 from streamsvm.problems.problem import Scored
+from streamsvm.system.errors import InputError
+
+
+def has_probabilities(model: Model) -> bool:
+    """Return whether the scores of the model can be turned into probabilities."""
+    return find_calibration(model.info) is not None or model.info.get("loss") == "logistic"
+
+
+def require_probabilities(model: Model) -> None:
+    """Raise InputError unless the scores of the model can be turned into probabilities."""
+    if not has_probabilities(model):
+        ways = "|".join(CALIBRATIONS)
+        raise InputError(f"the model has no probabilities: train with --probabilities {ways}, or with --loss logistic")
+
+
+def find_probabilities(model: Model, scores: F64) -> F64:
+    """Return the probability of each class or label, (n, K), from scores (n,) for two classes, or (n, K).
+
+    InputError for a model that has neither a calibration nor the logistic loss.
+    """
+    name = find_calibration(model.info)
+    if name is not None:
+        way = CALIBRATIONS[name]
+        return way.apply(model.info[way.key], scores, model.problem.has_label_sets)
+    require_probabilities(model)
+    if model.problem.has_label_sets:
+        return np.asarray(expit(scores), np.float64)
+    if scores.ndim == 1:
+        return np.column_stack((expit(-scores), expit(scores)))
+    return share_out(expit(scores))
+
+
+BINS = 10  # of equal width
+LEAST = float(np.finfo(np.float64).eps)  # a probability of 0 has no logarithm
+
+
+@dataclass
+class Reliability:
+    """Sums over the rows with a label that the model knows.
+
+    bins: (3, BINS), for each bin the number of rows, the sum of their probabilities, and the number of rows of the
+    class.
+    """
+
+    n_rows: int = 0
+    brier: float = 0.0
+    log_loss: float = 0.0
+    bins: F64 = field(default_factory=lambda: np.zeros((3, BINS)))
+
+    def watch(self, model: Model, parts: Iterator[Scored]) -> Iterator[Scored]:
+        """Yield the parts unchanged, and add each of them to the sums."""
+        for part in parts:
+            assert part.truth is not None
+            if part.truth.ndim == 2:
+                self.add_sets(find_probabilities(model, part.scores), part.truth)
+            else:
+                known = np.flatnonzero(part.truth >= 0)
+                self.add(find_probabilities(model, part.scores[known]), part.truth[known])
+            yield part
+
+    def add_sets(self, found: F64, has: npt.NDArray[np.bool_]) -> None:
+        """Add rows, given the probabilities of labels (n, L), and whether the rows have them (n, L)."""
+        for p, own in zip(found.T, has.T, strict=True):
+            self.add(np.column_stack((1.0 - p, p)), own.astype(np.int32))
+
+    def add(self, found: F64, codes: npt.NDArray[Any]) -> None:
+        """Add rows, given their probabilities (n, K) and the codes of their classes (n,)."""
+        truth = np.zeros_like(found)
+        truth[np.arange(len(codes)), codes] = 1.0
+        n_classes = found.shape[1]
+        self.n_rows += len(codes)
+        self.brier += float(np.sum((found - truth) ** 2)) / (2.0 if n_classes == 2 else 1.0)
+        self.log_loss -= float(np.sum(np.log(np.maximum(found[np.arange(len(codes)), codes], LEAST))))
+        told = np.ones(len(codes), np.intp) if n_classes == 2 else np.argmax(found, axis=1)
+        p = found[np.arange(len(codes)), told]
+        place = np.minimum((p * BINS).astype(np.intp), BINS - 1)
+        weights = np.ones(len(codes)), p, (codes == told).astype(np.float64)
+        self.bins += [np.bincount(place, each, BINS) for each in weights]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the measures by name; empty bins are left out."""
+        curve = [
+            {"rows": int(rows), "predicted": float(p / rows), "true": float(true / rows)}
+            for rows, p, true in self.bins.T
+            if rows
+        ]
+        n = max(1, self.n_rows)
+        return {"brier_score": self.brier / n, "log_loss": self.log_loss / n, "reliability": curve}
 
 
 def evaluate(
@@ -33,8 +129,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure a model on labelled rows, which are read chunk by chunk. Every row counts once, whatever its weight.
 
-    The scores of two classes are held, 12 bytes a row, and those of a ranking, 24 bytes a row; both are held twice
-    while they are joined. While the areas and curves of two classes are found, about 110 bytes a row are needed.
+    The scores of two classes take 12 bytes per row, those of a ranking 24 bytes, and twice as much while they are
+    concatenated. Computing the areas and curves of two classes takes about 110 bytes per row.
 
     Parameters
     ----------
@@ -42,41 +138,41 @@ def evaluate(
     data : path or dataset
         A dataset, its path, or a file that `ingest` reads.
     file_format : str, optional
-        The format of a file; by default its name tells the format.
+        The format of a file; by default its name decides.
     label, qid : str, optional
-        The columns of a table that hold the labels and the query ids. By default they are in the columns that held
-        those of the training, if they were named there.
+        The columns of a table that hold the labels and the query ids. By default, the columns that were named in
+        training, if any.
     header : {"auto", "yes", "no"}
         Whether the first row of CSV names the columns. "auto" decides by its cells.
     sep : str, optional
-        The character that separates the columns of CSV. By default it is found out.
+        The character that separates the columns of CSV; detected by default.
     decimal : {",", "."}, optional
         The decimal mark of numbers in CSV; by default the point.
 
     Returns
     -------
     dict
-        For classes: n_rows, accuracy, roc_area and average_precision (of two classes, else None), classes (rows,
+        For classes: n_rows, accuracy, roc_area and average_precision (for two classes, else None), classes (rows,
         recall, precision and f1 of each class), confusion (K rows of the true class, K columns of the predicted class,
-        in the order of `classes`), unknown_labels (rows whose label the model does not know; they are in no row of the
+        in the order of `classes`), unknown_labels (rows whose label the model does not know; they are not part of
         confusion), and curves (points of the ROC and precision-recall curves of two classes, else None; see
-        problems.measures).
-        If the model has probabilities, also brier_score, log_loss and reliability (see models.reliability).
+        problems.problem).
+        If the model has probabilities, also brier_score, log_loss and reliability (see models.evaluate).
         For sets of labels: n_rows, n_labels, f1_micro, f1_macro, hamming_loss, subset_accuracy, precision_at (k labels)
-        and labels (rows, recall, precision and f1 of each), and of a model with probabilities brier_score, log_loss and
-        reliability of all decisions; see problems.multi_label.
+        and labels (rows, recall, precision and f1 of each); if the model has probabilities, also brier_score, log_loss
+        and reliability of all decisions. See problems.classification.
         For one class, whose rows need no labels: n_rows, novel_rate, false_alarm_rate, detection_rate, roc_area and
-        unknown_labels (see problems.one_class).
+        unknown_labels (see problems.nu).
         For a ranking: n_rows, n_queries, swapped_pairs and kendall_tau within queries, ndcg (by k, if there are
-        queries), roc_area (of two ranks, else None), and unknown_labels. See numeric.rank_measures.
+        queries), roc_area (for two ranks, else None), and unknown_labels. See losses.pairs.
 
     Raises
     ------
     InputError
         If there are no labels, or none that the model knows, or if the rows do not suit the model.
     """
-    label = label or recall_label(model, data, file_format)
-    qid = qid or recall_queries(model, data, file_format)
+    label = label or recall_column(model, "label", data, file_format)
+    qid = qid or recall_column(model, "qid", data, file_format)
     read_as = Columns(label=label, qid=qid, header=header, sep=sep, decimal=decimal)
     parts = score(model, data, model.problem.needs_labels, file_format, read_as)
     problem = model.problem
@@ -101,12 +197,12 @@ def judge_weighted_rows(
 ) -> tuple[Any, F64] | None:
     """Apply `judge` to all rows of a dataset. Return its results and the sample weights, or None without weights.
 
-    judge: returns an array, (rows, ...), of the scores and labels of some rows; for classes whether a row is right.
-    Raises InputError as `evaluate` does, and if all weights are zero.
+    judge: turns the scores and labels of some rows into an array, (rows, ...); for classes, whether each row is right.
+    Raise InputError as `evaluate` does, and if all weights are zero.
     """
     if isinstance(data, str | Path) and is_file_of_rows(data, None):
         return None
-    source = open_dataset(data, recall_label(model, data, None)) if isinstance(data, str | Path) else data
+    source = open_dataset(data, recall_column(model, "label", data, None)) if isinstance(data, str | Path) else data
     weight = source.column("sample_weight")
     if weight is None:
         return None

@@ -1,18 +1,35 @@
-"""Prediction: a model scores rows a chunk at a time, in their order, and the predictions go to a file as they come."""
+"""Prediction: a model scores rows chunk by chunk, in order, and predictions are written to a file as they arrive.
+
+Predictions are arrays of labels, scores and probabilities. They become columns of a table (Parquet, or CSV in a file or
+on standard output), one array (.npy), or a Zarr group.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from streamsvm.data.source import RowSource
-from streamsvm.data.tables import Columns
-from streamsvm.files import refuse_inputs
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from streamsvm.data.rows.source import RowSource
+from streamsvm.data.store.destination import check_destination, check_file, new_file, new_folder
+from streamsvm.data.tables.columns import Columns
+from streamsvm.data.tables.written import ParquetOutput, write_cell
+from streamsvm.models.evaluate import find_probabilities, require_probabilities
 from streamsvm.models.model import Model
-from streamsvm.models.prediction_files import STANDARD_OUTPUT, choose_writer
-from streamsvm.models.predictions import Wanted, check_wanted, predict_parts
-from streamsvm.models.scores import score
-from streamsvm.urls import is_remote
+from streamsvm.models.score import score
+from streamsvm.problems.classification import choose, choose_labels
+from streamsvm.problems.problem import Scored
+from streamsvm.system.errors import InputError, say_count
+from streamsvm.system.files import refuse_inputs, to_local_path
 
 
 def predict(
@@ -39,34 +56,34 @@ def predict(
     model : LinearModel, RankModel or KernelModel
     data : path or dataset
         A dataset, its path, or a file that `ingest` reads.
-    out : path
-        A .csv or .parquet file (label and scores, a row each), a .npy file (one array: the labels), or a .zarr folder
-        (arrays of label codes and scores); "-" is CSV on standard output. Of rows with any number of labels these are
-        lists of labels (.csv, .parquet) or an indicator matrix of 0 and 1 (.npy; .zarr, beside the scores). For a
-        ranking there are scores alone, which are higher for higher ranks. Texts in CSV are written such that no
-        spreadsheet takes them for formulas (see data.csv_cells). An older file of this name is replaced.
+    out : path or URL of an object
+        A .csv or .parquet file (label and scores of each row), a .npy file (one array: the labels), or a .zarr folder
+        (arrays of label codes and scores); "-" is CSV on standard output. For sets of labels, the labels are lists
+        (.csv, .parquet) or an indicator matrix of 0 and 1 (.npy, and .zarr with the scores). A ranking has only scores,
+        which are higher for higher ranks. Texts in CSV are written so that spreadsheets do not read them as formulas
+        (see data.tables.written). An existing file is replaced.
     file_format : str, optional
-        The format of a file; by default its name tells the format.
+        The format of a file; by default its name decides.
     label : str, optional
-        The column of a table that holds labels, which is then no feature. They are not read.
+        The column of a table that holds labels, which is then not a feature. The labels are not read.
     overwrite : bool, default=False
-        Whether an older .zarr folder of this name is replaced. The data themselves never are.
+        Whether to replace an existing .zarr folder. The data itself is never replaced.
     header : {"auto", "yes", "no"}
         Whether the first row of CSV names the columns. "auto" decides by its cells.
     probabilities : bool, default=False
-        Whether there is the probability of each class, too; for models that were trained with them.
+        Whether to write the probability of each class, too; for models that were trained with probabilities.
     sep : str, optional
-        The character that separates the columns of CSV. By default it is found out.
+        The character that separates the columns of CSV; detected by default.
     index : str, optional
-        The column of a table that names the rows, by which predictions in .csv, .parquet and .zarr are known ("name").
-        By default it is the one of the training table, if there is such a column.
+        The column of a table that names the rows; the names are written to .csv, .parquet and .zarr ("name"). By
+        default, the index column of the training table, if there was one.
     row_numbers : bool, default=False
         Whether the rows of .csv and .parquet files are numbered from 0 ("row").
     top : int, optional
-        Write so many labels for each row, those with the highest scores, for models of several scores.
+        The number of labels to write for each row, those with the highest scores; for models with several scores.
     columns : sequence of str, optional
-        The columns that are written, in this order: "row", "name", "label", "score" and "probability" stand for all
-        of a kind, and "score a" for the one of the class a. A .npy file holds the only one. By default all.
+        The columns to write, in this order: "row", "name", "label", "score" and "probability" stand for all columns of
+        a kind, and "score a" for the score of class a. A .npy file holds only one. By default all.
     decimal : {",", "."}, optional
         The decimal mark of numbers in CSV; by default the point.
 
@@ -80,11 +97,277 @@ def predict(
     InputError
         If the rows do not suit the model, or if the file cannot be written.
     """
-    out, wanted = Path(out), Wanted(probabilities, top, row_numbers, tuple(columns))
-    if isinstance(data, str | Path) and not is_remote(data) and str(out) != STANDARD_OUTPUT:
+    made = Predictions(model, probabilities, top, row_numbers, tuple(columns))
+    if isinstance(data, str | Path) and str(out) != STANDARD_OUTPUT:
         refuse_inputs(out, [data])
-    check_wanted(model, wanted)
-    write = choose_writer(model, out, wanted, overwrite)
+    made.check()
+    write = choose_writer(made, out, overwrite)
     read_as = Columns(label=label, header=header, sep=sep, index=index, decimal=decimal, read_label=False)
-    scored = score(model, data, False, file_format, read_as)
-    return write(predict_parts(model, scored, wanted))
+    write(made.predict(score(model, data, False, file_format, read_as)))
+    return made.n_rows
+
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass
+class Predictions:
+    """The predictions of a model, as they are to be written.
+
+    Attributes
+    ----------
+    model : Model
+        The model.
+    probabilities : bool
+        Whether to write the probability of each class.
+    top : int or None
+        The number of labels with the highest scores to write, in place of one label and all scores; None for these.
+    row_numbers : bool
+        Whether to write the number of each row, counted from 0.
+    columns : tuple of str
+        The arrays and columns to write, in this order; all if it is empty.
+    n_rows : int
+        The number of rows so far.
+    """
+
+    model: Model
+    probabilities: bool
+    top: int | None
+    row_numbers: bool
+    columns: tuple[str, ...]
+    n_rows: int = 0
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether the label of a row is a list of labels."""
+        return self.model.problem.has_label_sets and self.top is None
+
+    @cached_property
+    def names(self) -> dict[str, list[str]]:
+        """The names of each array's columns, by the name of the array."""
+        problem, classes = self.model.problem, list(map(str, self.model.classes.tolist()))
+        several = [str(k + 1) for k in range(self.top)] if self.top else classes
+        names = {"row": ["row"], "name": ["name"]} if self.row_numbers else {"name": ["name"]}
+        if problem.predicts_labels:
+            one = "labels" if problem.has_label_sets else "label"
+            names["label"] = [f"label {each}" for each in several] if self.top else [one]
+        names["score"] = [f"score {each}" for each in several] if self.model.score_shape else [problem.score_name]
+        if self.probabilities:
+            names["probability"] = [f"probability {each}" for each in several]
+        return names
+
+    def check(self) -> None:
+        """Raise InputError for predictions that the model cannot make."""
+        if self.probabilities:
+            require_probabilities(self.model)
+        if self.top is None:
+            return
+        if not (self.model.problem.predicts_labels and self.model.score_shape):
+            raise InputError(
+                f"--top {self.top} chooses among the scores of several classes, and the model gives each row one score"
+            )
+        if self.top > len(self.model.classes):
+            raise InputError(f"--top {self.top}: the model has {say_count(len(self.model.classes), 'class')}")
+
+    def predict(self, scored: Iterable[Scored]) -> Iterator[Arrays]:
+        """Yield the predictions of all rows, as the scores arrive.
+
+        row : (n,) int64, row numbers, if requested
+        name : (n,) texts, if the rows have names
+        label : (n,) or (n, top) int32, positions in the classes of the model; for sets, (n, L) uint8, 0 or 1
+        score : (n,) or (n, K) float64
+        probability : (n, K) float64, if requested
+        """
+        for part in scored:
+            yield self._predict(part)
+            self.n_rows += len(part.scores)
+
+    def _predict(self, part: Scored) -> Arrays:
+        scores, problem, arrays = part.scores, self.model.problem, Arrays()
+        if self.row_numbers:
+            arrays["row"] = np.arange(self.n_rows, self.n_rows + len(scores))
+        if part.row_names is not None:
+            arrays["name"] = part.row_names
+        found: Arrays = {"score": scores}
+        if self.probabilities:
+            found["probability"] = find_probabilities(self.model, scores)
+        if self.top is not None:
+            order = np.argsort(-scores, axis=1, kind="stable")[:, : self.top]
+            found = {name: np.take_along_axis(values, order, axis=1) for name, values in found.items()}
+            arrays["label"] = order.astype(np.int32)
+        elif problem.has_label_sets:
+            arrays["label"] = choose_labels(scores).astype(np.uint8)
+        elif problem.predicts_labels:
+            arrays["label"] = choose(scores).astype(np.int32)
+        return arrays | found
+
+    def choose_columns(self) -> list[str]:
+        """Return the names of a table's columns, in order: by default all, except the many scores of sets of labels.
+
+        The name of an array stands for all its columns. InputError for an unknown name.
+        """
+        names = self.names
+        if not self.columns:
+            return [each for array, own in names.items() if not (self.has_lists and array == "score") for each in own]
+        known = {each: [each] for own in names.values() for each in own} | names
+        self._require(known)
+        return [each for name in self.columns for each in known[name]]
+
+    def choose_arrays(self) -> list[str]:
+        """Return the names of the arrays to write. InputError for an unknown name."""
+        self._require(self.names)
+        return list(self.columns or self.names)
+
+    def _require(self, known: Iterable[str]) -> None:
+        for k, name in enumerate(self.columns):
+            if name not in known:
+                listed = ", ".join(list(known)[:12])
+                raise InputError(f"--columns: no predictions are called {name[:40]!r}; there are {listed}")
+            if name in self.columns[:k]:
+                raise InputError(f"--columns: {name!r} is named twice")
+
+    def tabulate(self, arrays: Arrays, classes: npt.NDArray[Any]) -> dict[str, Any]:
+        """Return the columns of a table by name, (n,) each. classes: the values to write for the classes.
+
+        The column of sets of labels is a list of arrays. InputError if row names are requested and there are none.
+        """
+        table: dict[str, Any] = {}
+        for array, names in self.names.items():
+            if array not in arrays:
+                continue
+            values = arrays[array]
+            if array == "label" and self.has_lists:
+                rows, codes = np.nonzero(values)
+                table[names[0]] = np.split(classes[codes], np.searchsorted(rows, np.arange(1, len(values))))
+                continue
+            values = classes[values] if array == "label" else values
+            table |= zip(names, np.atleast_2d(values.T), strict=True)
+        if "name" in self.columns and "name" not in table:
+            raise InputError("--columns: nothing names the rows; --id COLUMN does")
+        return {name: table[name] for name in self.choose_columns() if name in table}
+
+
+def gather(parts: Iterator[Arrays], least_rows: int) -> Iterator[Arrays]:
+    """Yield the parts, joined to at least least_rows rows each; the last one may have fewer."""
+    held: list[Arrays] = []
+    for part in parts:
+        held.append(part)
+        if sum(len(each["score"]) for each in held) >= least_rows:
+            yield _join(held)
+            held = []
+    if held:
+        yield _join(held)
+
+
+def _join(parts: list[Arrays]) -> Arrays:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def fit_rows(n_values: int, width: tuple[int, ...]) -> int:
+    """Return the number of rows of shape `width` that have about `n_values` values in total."""
+    return max(1, n_values // max(1, math.prod(width)))
+
+
+ZARR_CHUNK_VALUES = 1 << 18
+PARQUET_ROWS = 1 << 16  # the minimum for a row group
+EMPTY_CELL = '""'  # many readers skip an empty line
+STANDARD_OUTPUT = "-"
+
+
+def choose_writer(made: Predictions, out: str | Path, overwrite: bool) -> Callable[[Iterator[Arrays]], None]:
+    """Return the function that writes predictions to the file `out`.
+
+    Raise InputError, before rows are read, for a file that cannot be written or cannot hold the requested columns.
+    """
+    if str(out) == STANDARD_OUTPUT:
+        made.choose_columns()
+        return partial(_write_csv, made, nullcontext(sys.stdout.buffer))
+    ending = Path(out).suffix.lower()
+    if ending not in (".csv", ".parquet", ".npy", ".zarr"):
+        raise InputError(f"{out}: the name must end in .csv, .parquet, .npy or .zarr, or be - for standard output")
+    if ending in (".npy", ".zarr"):
+        _check_arrays(made, out, ending == ".npy")
+    else:
+        made.choose_columns()
+    if ending == ".zarr":
+        check_destination(to_local_path(out), overwrite)
+        return partial(_write_zarr, made, new_folder(Path(out), overwrite))
+    check_file(out, overwrite=True)
+    write = {".csv": _write_csv, ".parquet": _write_parquet, ".npy": _write_npy}[ending]
+    return partial(write, made, new_file(out))
+
+
+def _check_arrays(made: Predictions, out: str | Path, is_npy: bool) -> None:
+    """Raise InputError for row numbers, columns or several arrays that a .npy or .zarr file cannot hold."""
+    if made.row_numbers:
+        raise InputError(f"{out}: its rows are in their order, without numbers; for these choose .csv or .parquet")
+    made.choose_arrays()
+    is_one = len(made.columns) <= 1 and made.columns != ("name",)
+    if is_npy and not (is_one and made.probabilities == (made.columns == ("probability",))):
+        raise InputError(
+            f"{out}: a .npy file holds one array: labels, or what --columns names (score or probability); for more "
+            "choose .csv, .parquet or .zarr"
+        )
+
+
+Opened = AbstractContextManager[BinaryIO]
+
+
+def _write_csv(made: Predictions, opened: Opened, parts: Iterator[Arrays]) -> None:
+    cells = np.array([write_cell(label) for label in made.model.classes.tolist()])
+    with opened as file:
+        for arrays in parts:
+            if "name" in arrays:
+                arrays["name"] = np.array([write_cell(name) for name in arrays["name"].tolist()], object)
+            table = made.tabulate(arrays, cells)
+            if not made.n_rows:
+                file.write(f"{','.join(map(write_cell, table))}\n".encode())
+            columns = map(_write_cells, table.values())
+            file.write("".join(f"{','.join(line)}\n" for line in zip(*columns, strict=True)).encode())
+
+
+def _write_cells(values: Any) -> list[str]:
+    """Return the CSV cells of a column of numbers, of formatted cells, or of lists of formatted cells."""
+    if isinstance(values, list):
+        return [" ".join(each.tolist()) or EMPTY_CELL for each in values]
+    if values.dtype.kind == "f":
+        return [f"{value:.9g}" for value in values.tolist()]
+    return list(map(str, values.tolist()))
+
+
+def _write_parquet(made: Predictions, opened: Opened, parts: Iterator[Arrays]) -> None:
+    with opened as file, ParquetOutput(file) as output:
+        for arrays in gather(parts, fit_rows(PARQUET_ROWS, made.model.score_shape)):
+            output.append(made.tabulate(arrays, made.model.classes))
+
+
+def _write_npy(made: Predictions, opened: Opened, parts: Iterator[Arrays]) -> None:
+    about, shape = {}, (0,)
+    name = next(iter(made.columns), "label" if made.model.problem.predicts_labels else "score")
+    with opened as file:
+        for arrays in parts:
+            are_codes = name == "label" and not made.has_lists
+            values = made.model.classes[arrays[name]] if are_codes else arrays[name]
+            if not made.n_rows:
+                about = {"descr": np.lib.format.dtype_to_descr(values.dtype), "fortran_order": False}
+                shape = values.shape
+                np.lib.format.write_array_header_1_0(file, {**about, "shape": (0, *shape[1:])})
+            file.write(values.tobytes())  # `tofile` does not notice a full disk
+        file.seek(0)  # the header leaves room for a larger number of rows
+        np.lib.format.write_array_header_1_0(file, {**about, "shape": (made.n_rows, *shape[1:])})
+
+
+def _write_zarr(made: Predictions, opened: AbstractContextManager[Path], parts: Iterator[Arrays]) -> None:
+    written: dict[str, zarr.Array[Any]] = {}
+    with opened as folder:
+        group = zarr.open_group(folder, mode="w", zarr_format=3)
+        group.attrs["classes"] = made.model.classes.tolist()
+        for arrays in gather(parts, fit_rows(ZARR_CHUNK_VALUES, made.model.score_shape)):
+            for name in filter(arrays.__contains__, made.choose_arrays()):
+                values = arrays[name]
+                if name not in written:
+                    width = values.shape[1:]
+                    chunks = (fit_rows(ZARR_CHUNK_VALUES, width), *width)
+                    dtype: Any = str if name == "name" else values.dtype
+                    written[name] = group.create_array(name, shape=(0, *width), chunks=chunks, dtype=dtype)
+                written[name].append(values)

@@ -1,28 +1,84 @@
-"""Compilation of kernels in a child process, which leaves them in numba's cache on disk, from where we load them.
+"""Compilation of kernels in a child process, and the arithmetic on which the last bits of sums depend.
 
-The compiler needs memory that its process does not give back. The kernels of cutting planes and decomposition take
-64 MB when they are loaded, and 250 MB in the process that compiled them (budgeted SGD: 74 MB and 355 MB). With a child
-process the compiler is not part of the projected memory, on the first run as on all others. Processes that compile the
-same function at the same time may mix up each other's files (numba#4807), so one process compiles at a time.
+A process does not return the memory that the compiler used. The kernels of cutting planes and decomposition take 64 MB
+in a process that loads them, and 250 MB in a process that compiles them (budgeted SGD: 74 MB and 355 MB). So a child
+process compiles them into numba's cache on disk, and the projected memory never includes the compiler, even in the
+first run. Processes that compile the same function at the same time may corrupt each other's files (numba#4807), so
+only one process compiles at a time.
+
+Compilers and libraries choose instructions by the processor, and different instructions round in different places. So
+models have the same bits only on processors of one kind, with one version of each library. The variable
+OPENBLAS_CORETYPE may set the processor kind for OpenBLAS, and has to be the same everywhere. BLAS runs with one thread,
+because several threads add in another order.
 """
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import json
 import logging
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import scipy.linalg  # noqa: F401  loads SciPy's own BLAS, which would not be limited if it were loaded later
+from numba import config, njit
 from numba.core import event
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
-from streamsvm.interrupts import waiting
-from streamsvm.numeric.cache_folder import CACHE_FOLDER
+from streamsvm.system.errors import InputError
+from streamsvm.system.interrupts import waiting
+from streamsvm.system.shared import SharedSetting
+
+TEMPORARY = "streamsvm-kernels-"  # the prefix of a temporary folder's name
+
+
+def find_cache_folder() -> str:
+    """Return the folder in which numba stores the kernels of this package; create a temporary one if necessary.
+
+    numba uses NUMBA_CACHE_DIR, `__pycache__` next to the source, or the user's cache folder. If it can write to none of
+    these (another user's package, no home), it refuses to define cached functions. Raises InputError if no folder is
+    writable, or if numba is disabled.
+    """
+    if config.DISABLE_JIT:
+        raise InputError(
+            "NUMBA_DISABLE_JIT is set, and most functions of streamsvm run only if numba compiles them: unset it"
+        )
+    try:
+        return _try_numba()
+    except RuntimeError:
+        try:
+            folder = tempfile.mkdtemp(prefix=TEMPORARY)
+        except OSError as error:
+            raise InputError(
+                "no folder for compiled kernels can be written to; name one by the variable NUMBA_CACHE_DIR, "
+                f"or a folder for temporary files by TMPDIR ({error})"
+            ) from error
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder  # Child processes read the variable.
+        return _try_numba()
+
+
+def _try_numba() -> str:
+    return str(njit(cache=True)(_nothing).stats.cache_path)
+
+
+def _nothing() -> None:
+    """Do nothing; numba chooses a cache folder for this function, which is never compiled."""
+
+
+CACHE_FOLDER = find_cache_folder()
+
 
 LOGGER = logging.getLogger("streamsvm")
 CHILD = """
@@ -41,7 +97,7 @@ class NotCompiledError(Exception):
 
 
 class _Refusal(event.Listener):  # type: ignore[misc]
-    """Stops the compiler before it begins, in the thread that made this object; other threads may compile."""
+    """A listener that stops the compiler in the thread that created it; other threads may compile."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -51,13 +107,14 @@ class _Refusal(event.Listener):  # type: ignore[misc]
             raise NotCompiledError
 
     def on_end(self, _: Any) -> None:
-        """Do nothing, since no compilation has begun."""
+        """Do nothing, since no compilation has started."""
 
 
 def load_or_compile(names: Sequence[str], run: Callable[[str], None]) -> None:
-    """Call run(name) for each name, which calls kernels, without compiling here if that can be avoided.
+    """Call run(name), which calls kernels, for each name; avoid compiling in this process.
 
-    One child process compiles what any of the names need. run: a function of a module, so that the child can import it.
+    A single child process compiles the missing kernels of all names. run: a module-level function, which the child can
+    import.
     """
     missing = [name for name in names if not _is_in_cache(name, run)]
     if not missing:
@@ -68,13 +125,13 @@ def load_or_compile(names: Sequence[str], run: Callable[[str], None]) -> None:
     quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     with suppress(OSError), waiting():
         subprocess.run(command, check=False, **quiet)
-    with lock_cache():  # if the child has failed, the kernels are compiled here
+    with lock_cache():  # If the child has failed, the kernels are compiled here.
         for name in missing:
             run(name)
 
 
 def load_or_compile_here(name: str, run: Callable[[str], None]) -> None:
-    """Call run(name), which calls kernels and compiles them in this process, if need be; the user is told before."""
+    """Call run(name), which calls kernels; if they are not cached, log a message and compile them in this process."""
     if not _is_in_cache(name, run):
         LOGGER.info("compiling kernels for %s, once, for some seconds ...", name)
         with lock_cache():
@@ -91,15 +148,81 @@ def _is_in_cache(name: str, run: Callable[[str], None]) -> bool:
 
 @contextmanager
 def lock_cache() -> Iterator[None]:
-    """Hold the lock of the cache, so that no other process compiles into it. The lock ends with its process.
+    """Hold the lock of the cache, so that no other process compiles into it; the lock ends with its process.
 
-    Each version of Python has files of its own in the cache, and so a lock of its own.
+    Each version of Python has its own files in the cache, and its own lock.
     """
     try:
         file = (Path(CACHE_FOLDER) / f"streamsvm.{sys.implementation.cache_tag}.lock").open("w")
         fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError:  # numba cannot write there either, or the file system knows no locks
+    except OSError:  # numba cannot write there either, or the file system does not support locks
         yield
         return
     with file:
         yield
+
+
+MIXED = (
+    "the processes of this run do not add alike (%s): the certificate holds, but the last bits of the model may differ "
+    "from those of other runs"
+)
+LIBRARIES = ("numpy", "scipy", "numba")
+Arithmetic = dict[str, str]
+
+
+@lru_cache(maxsize=1)
+def _describe() -> tuple[tuple[str, str], ...]:
+    from llvmlite.binding import get_host_cpu_name
+    from numba import config
+
+    blas = {
+        f"{library['internal_api']} {library['version']} {library.get('architecture', '')}".strip()
+        for library in ThreadpoolController().info()
+        if library["user_api"] == "blas" and "scipy.libs" not in library["filepath"]  # SciPy's is loaded on demand
+    }
+    told = {"processor": config.CPU_NAME or get_host_cpu_name(), "blas": ", ".join(sorted(blas))}
+    return tuple((told | {name: version(name) for name in LIBRARIES}).items())
+
+
+def describe_arithmetic() -> Arithmetic:
+    """Return the processor for which code is compiled, the kind of BLAS, and the versions of libraries."""
+    return dict(_describe())
+
+
+def list_kinds(found: Iterable[Arithmetic]) -> list[Arithmetic]:
+    """Return the distinct descriptions, in order of appearance."""
+    every = list(found)
+    return [one for k, one in enumerate(every) if one not in every[:k]]
+
+
+def name_differences(kinds: list[Arithmetic]) -> str:
+    """Return a list of the differences, such as "blas: openblas 0.3.31 Haswell or openblas 0.3.31 SkylakeX"."""
+    names = list(dict.fromkeys(name for one in kinds for name in one))
+    values = {name: list(dict.fromkeys(one.get(name, "?") for one in kinds)) for name in names}
+    return "; ".join(f"{name}: {' or '.join(each)}" for name, each in values.items() if len(each) > 1)
+
+
+class _Limit(AbstractContextManager[Any]):
+    """A context in which BLAS has one thread, even if another Python thread has set the number before.
+
+    threadpoolctl accepts a number only from the first thread that set one, so this record is cleared.
+    """
+
+    def __init__(self) -> None:
+        OpenBLASController.clear_controlling_thread(force=True)
+        self._limiter = _find_libraries().limit(limits=1)
+
+    def __exit__(self, *_: object) -> None:
+        OpenBLASController.clear_controlling_thread(force=True)
+        self._limiter.restore_original_limits()
+        OpenBLASController.clear_controlling_thread(force=True)
+
+
+@lru_cache(maxsize=1)
+def _find_libraries() -> ThreadpoolController:
+    """Return the BLAS libraries of this process; the search takes milliseconds, so it is done once."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+# A context manager and decorator. The number of BLAS threads is restored when the last holder leaves.
+one_blas_thread = SharedSetting(_Limit).held

@@ -1,16 +1,23 @@
-"""The encoding of a table: how its columns become features. A dataset records it, and a model carries it.
+"""The encoding of a table: the mapping from its columns to features, stored in datasets and models.
 
     number    x                                    one feature; a missing value is `fill`
     date      days since 1970-01-01                one feature; a missing value is `fill`
     one_hot   1 for the category of the row        one feature for each category, in sorted order
-    hash      +1 or -1 at the hash of the value    2^bits features that all hashed columns share (numeric.murmur_hash)
+    hash      +1 or -1 at the hash of the value    2^bits features that all hashed columns share
 
-A missing or unknown category is no category: all of its features are 0. After its features a column may have an
-indicator, a feature that is 1 where the value is missing.
+If a category is missing or unknown, all features of its column are 0. After its other features, a column may have an
+indicator, a feature that is 1 if the value is missing.
 
-Readers turn a table into codes, (rows, columns) float32: numbers and days as they are, the number of the category, and
-for hashed values the number of the feature, counted from 1, with the sign of the value. nan is a missing value. All
-these numbers are whole numbers below 2^24, or are rounded to float32 once.
+Readers convert a table to codes, (rows, columns) float32. The code of a number or date is the number itself, or the
+days; the code of a category is its place; the code of a hashed value is the number of its feature, counted from 1, with
+the sign of its hash. NaN is a missing value. Codes are integers below 2^24, or are rounded to float32 once.
+
+The hash is the MurmurHash3 of scikit-learn's FeatureHasher (32 bits, x86) of the UTF-8 bytes "COLUMN=VALUE". The
+feature is the absolute value of the hash modulo the number of features, and its value is 1 with the sign of the hash.
+Because of the signs, the products of two rows are correct in expectation, in spite of collisions.
+
+Source: A. Appleby, MurmurHash3_x86_32 (public domain); K. Weinberger and others, "Feature Hashing for Large Scale
+Multitask Learning", ICML 2009.
 """
 
 from __future__ import annotations
@@ -22,34 +29,33 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numba import njit
 
-from streamsvm.numeric.canonical import make_canonical_rows
-from streamsvm.numeric.rows import F64, CsrRows, Matrix
+from streamsvm.numeric.rows import F64, I32, I64, U8, CsrRows, Matrix, make_canonical_rows
 
 KINDS = ("number", "date", "one_hot", "hash")
 MISSING = ("mean", "zero", "indicator")
-MOST_BITS = 22  # codes of more features would not be whole numbers of float32
-MOST_CATEGORIES = 20_000  # of all columns: they are held in memory, and recorded
-MOST_CHARACTERS = 1000  # of a category
+MOST_BITS = 22  # Codes of more features would not be exact in float32.
+MOST_CATEGORIES = 20_000  # of all columns together, since they are held in memory and recorded
+MOST_CHARACTERS = 1000  # the most characters of a category
 MOST_FILL = float(np.finfo(np.float32).max)
-UNKNOWN = -1.0  # the code of a category that is not recorded
+UNKNOWN = -1.0  # the code of a category that the encoding does not have
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table, and how it becomes features.
+    """A column of a table, and its mapping to features.
 
     Attributes
     ----------
     name : str
     kind : {"number", "date", "one_hot", "hash"}
     fill : float
-        What stands for a missing number or date.
+        The value that replaces a missing number or date.
     indicator : bool
-        Whether a feature tells which values are missing.
+        Whether an additional feature marks missing values.
     categories : tuple of str
-        The categories of a column that is one_hot, sorted.
+        The categories of a one_hot column, sorted.
     """
 
     name: str
@@ -59,7 +65,7 @@ class Column:
     categories: tuple[str, ...] = ()
 
     def name_features(self) -> list[str]:
-        """Return the names of its features; a hashed column has none of its own."""
+        """Return the names of the column's features; a hashed column has only an indicator, if any."""
         own = [f"{self.name}={category}" for category in self.categories]
         own = own if self.kind in ("one_hot", "hash") else [self.name]
         return [*own, *([f"{self.name} missing"] if self.indicator else [])]
@@ -67,20 +73,20 @@ class Column:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the columns of a table become features.
+    """The mapping from the columns of a table to features.
 
     Attributes
     ----------
     columns : tuple of Column
         The columns in the order of their features.
     missing : {"mean", "zero", "indicator"} or None
-        What becomes of missing values; None: they are refused.
+        The treatment of missing values; None if they are rejected.
     bits : int or None
-        The features of hashed columns are 2^bits.
+        The hashed columns share 2^bits features; None without hashed columns.
     seed : int
         The seed of the hash.
     index : str or None
-        The column that names the rows, which is no feature.
+        The column that names the rows, which is not a feature.
     """
 
     columns: tuple[Column, ...]
@@ -91,34 +97,34 @@ class Encoding:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the columns of the table."""
+        """The names of the columns."""
         return tuple(column.name for column in self.columns)
 
     @property
     def n_hashed(self) -> int:
-        """Number of the features that hashed columns share, which are the last ones."""
+        """The number of features that hashed columns share; these are the last features."""
         return 0 if self.bits is None else 1 << self.bits
 
     @property
     def n_features(self) -> int:
-        """Number of features."""
+        """The number of features."""
         return sum(len(column.name_features()) for column in self.columns) + self.n_hashed
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the features; None if some are hashed, which have no names."""
+        """The names of the features; None if some columns are hashed, since hashed features have no names."""
         if self.bits is not None:
             return None
         return tuple(name for column in self.columns for name in column.name_features())
 
     @property
     def is_plain(self) -> bool:
-        """Whether the features are the numbers of a table as they are, so that there is nothing to record."""
+        """Whether the features are the unchanged numbers of the table, so that no encoding need be recorded."""
         return self.missing is None and self.index is None and all(column.kind == "number" for column in self.columns)
 
     @property
     def is_sparse(self) -> bool:
-        """Whether most features are zero as a rule, so that rows are encoded as sparse rows."""
+        """Whether rows are encoded as sparse rows, since one_hot and hash features are mostly zero."""
         return any(column.kind in ("one_hot", "hash") for column in self.columns)
 
     def encode(self, codes: F64) -> Matrix:
@@ -126,14 +132,13 @@ class Encoding:
         places, values = (np.stack(parts, axis=1) for parts in zip(*self._list_items(codes), strict=True))
         if not self.is_sparse:
             return np.ascontiguousarray(values)
-        values = values.astype(np.float32)
-        kept = values != 0
+        kept = values.astype(np.float32) != 0
         indptr = np.concatenate(([0], np.cumsum(kept.sum(axis=1)))).astype(np.int64)
         rows = CsrRows(values[kept], places[kept].astype(np.int32), indptr, self.n_features)
         return rows if self.bits is None else make_canonical_rows(rows)
 
-    def _list_items(self, codes: F64) -> Iterator[tuple[npt.NDArray[np.int64], F64]]:
-        """Yield the places and values of some features of all rows, of which each row has one that may not be 0."""
+    def _list_items(self, codes: F64) -> Iterator[tuple[I64, F64]]:
+        """Yield the places and values, (rows,) each, of one possibly nonzero feature per row, column by column."""
         first, none = 0, np.zeros(len(codes), np.int64)
         for column, own in zip(self.columns, codes.T, strict=True):
             missing = np.isnan(own)
@@ -150,13 +155,13 @@ class Encoding:
                 yield none + first - 1, missing.astype(np.float32)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the encoding as it is recorded."""
+        """Return the encoding as JSON, the form in which it is recorded."""
         columns = [{**asdict(column), "categories": list(column.categories)} for column in self.columns]
         return {**asdict(self), "columns": columns}
 
 
 def read_encoding(about: Any) -> Encoding:
-    """Return an encoding that was recorded. Raises ValueError for what is none."""
+    """Return an encoding from its recorded form; ValueError if it is invalid."""
     _need(isinstance(about, dict) and set(about) == set(Encoding.__dataclass_fields__), "its parts")
     found = about["columns"]
     _need(isinstance(found, list) and len(found) > 0, "columns")
@@ -187,3 +192,52 @@ def _read_column(about: Any) -> Column:
 def _need(condition: bool, what: str) -> None:
     if not condition:
         raise ValueError(f"encoding: {what} are not those of an encoding")
+
+
+FIRST, SECOND = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
+FIVE, ADDED = np.uint32(5), np.uint32(0xE6546B64)
+MIXES = (np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35))
+
+
+@njit(cache=True, nogil=True)
+def hash_texts(prefix: U8, text: U8, limits: I32, seed: int) -> I32:
+    """Return the signed hash of `prefix` + text[limits[i]:limits[i + 1]] for each i, (n,)."""
+    n = limits.size - 1
+    found, most = np.empty(n, np.int32), 0
+    for i in range(n):
+        most = max(most, limits[i + 1] - limits[i])
+    key = np.empty(prefix.size + most, np.uint8)
+    key[: prefix.size] = prefix
+    for i in range(n):
+        size = prefix.size + limits[i + 1] - limits[i]
+        key[prefix.size : size] = text[limits[i] : limits[i + 1]]
+        found[i] = np.int32(hash_bytes(key, size, seed))
+    return found
+
+
+@njit(cache=True, nogil=True)
+def hash_bytes(key: U8, size: int, seed: int) -> np.uint32:
+    """Return the hash of the first `size` bytes of a key."""
+    state = np.uint32(seed)
+    for at in range(0, size - 3, 4):
+        block = np.uint32(key[at]) | np.uint32(key[at + 1]) << np.uint32(8)
+        block |= np.uint32(key[at + 2]) << np.uint32(16) | np.uint32(key[at + 3]) << np.uint32(24)
+        state = np.uint32(state ^ _scramble(np.uint32(block)))
+        state = np.uint32(_rotate(state, 13) * FIVE + ADDED)
+    tail = np.uint32(0)
+    for k in range(size % 4):
+        tail |= np.uint32(key[size - size % 4 + k]) << np.uint32(8 * k)
+    state = np.uint32(state ^ _scramble(np.uint32(tail)) ^ np.uint32(size))
+    state = np.uint32((state ^ (state >> np.uint32(16))) * MIXES[0])
+    state = np.uint32((state ^ (state >> np.uint32(13))) * MIXES[1])
+    return np.uint32(state ^ (state >> np.uint32(16)))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _scramble(block: np.uint32) -> np.uint32:
+    return np.uint32(_rotate(np.uint32(block * FIRST), 15) * SECOND)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _rotate(value: np.uint32, bits: int) -> np.uint32:
+    return np.uint32((value << np.uint32(bits)) | (value >> np.uint32(32 - bits)))

@@ -1,38 +1,42 @@
-"""The weighted Gram matrix of chosen rows: sum_e weight_e x_{row_e} x_{row_e}'.
+"""The weighted Gram matrix of chosen rows, sum_e weight_e x_{row_e} x_{row_e}', and tiles of rows for products.
 
-Dense rows are added by a symmetric rank-k update (BLAS dsyrk), which is half the work of a matrix product. Sparse rows
-are added as products of their nonzero values, which is less work where fewer than a quarter of all values are nonzero.
+Dense rows are added by a symmetric rank-k update (BLAS dsyrk), which takes half the work of a matrix product. Sparse
+rows are added as products of their nonzero values, which is less work if under a quarter of all values are nonzero.
 Data are float32; products and sums are float64. Only the upper triangle is summed, because the matrix is symmetric.
 
-Where the matrix need not be exact, dense rows with small weight_e |x|^2 may be light: their products are float32, which
-takes half the time, and are summed in float64 after LIGHT_ROWS rows. A row that is light adds no more than a few
-roundings of float32 of its weight_e |x|^2 to the error of the matrix.
+If the matrix need not be exact, dense rows with small weight_e |x|^2 may be light: their products are float32, which
+takes half the time, and are added to the float64 sum after LIGHT_ROWS rows. A light row adds at most a few float32
+roundings of its weight_e |x|^2 to the error of the matrix.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 from numba import njit
+from numba.extending import register_jitable
 from scipy.linalg.blas import dsyrk
 
-from streamsvm.numeric.row_products import SUMS_MAY_BE_REORDERED
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix
+from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED
+from streamsvm.numeric.rounding import add_to_pair
+from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Split, Values
 
-# So many rows are added at once. With fewer, reading and writing the matrix takes longer than the products.
+# The rows that are added at once. With fewer rows, reading and writing the matrix takes longer than the products.
 BUFFER_ROWS = 256
-LIGHT_ROWS, LIGHT_COLUMNS = 1024, 512  # light rows that are added at once, to so many columns of the matrix at a time
+LIGHT_ROWS, LIGHT_COLUMNS = 1024, 512  # the light rows that are added at once, and the columns of the matrix per step
 
 
 class Waiting:
-    """Weighted rows that wait until there are `most` of them. The room for them is allocated with the first one."""
+    """A buffer for up to `most` weighted rows, allocated with the first one."""
 
     def __init__(self, n_features: int, most: int, dtype: npt.DTypeLike) -> None:
         self.most, self.filled = most, 0
         self.rows = np.empty((0, n_features), dtype)
 
     def fill(self, X: F32 | F64, row: I64, root: F64) -> int:
-        """Append rows of X, each times its root, as many as there is room for; return their number."""
+        """Append rows of X, each times its root, until the buffer is full; return the number of appended rows."""
         if len(self.rows) == 0 and len(row):
             self.rows = np.empty((self.most, X.shape[1]), self.rows.dtype)
         n = min(len(row), self.most - self.filled)
@@ -44,9 +48,9 @@ class Waiting:
 class GramSum:
     """The upper triangle of the sum of weight_i x_i x_i'.
 
-    Dense rows wait in a buffer until it is full, and the buffers of two sums that are added are joined. The matrix is
-    not allocated before a buffer is full, so that many groups of few rows need only one matrix in the end.
-    most_light: rows with weight_i |x_i|^2 up to this are light.
+    Dense rows are collected in a buffer until it is full; when two sums are added, their buffers are merged. The matrix
+    is allocated only when a buffer is full, so that many groups of few rows need only one matrix in the end.
+    most_light: rows with weight_i |x_i|^2 up to this limit are light.
     """
 
     def __init__(self, n_features: int, most_light: float = 0.0) -> None:
@@ -79,7 +83,7 @@ class GramSum:
         return both
 
     def finish(self) -> F64:
-        """Add the rows that wait in the buffers, and return the total, (d, d)."""
+        """Add the rows in the buffers, and return the total, (d, d)."""
         for waiting in (self._heavy, self._light):
             self._flush(waiting)
             waiting.rows = waiting.rows[:0].copy()
@@ -109,17 +113,17 @@ class GramSum:
 
 
 def _add_light(rows: F32, lower: F64) -> None:
-    """Add the products of light rows to the lower triangle of the transposed matrix, some of its rows at a time."""
+    """Add the products of light rows to the lower triangle of the transposed matrix, LIGHT_COLUMNS rows at a time."""
     for start in range(0, len(lower), LIGHT_COLUMNS):
         part = slice(start, start + LIGHT_COLUMNS)
         block = rows[:, part]
         lower[part, :start] += block.T @ rows[:, :start]
-        lower[part, part] += np.tril(block.T @ block)  # by BLAS ssyrk, since both are the same block
+        lower[part, part] += np.tril(block.T @ block)  # NumPy calls BLAS ssyrk, since both are the same block.
 
 
 @njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
 def _find_light(X: F32 | F64, row: I64, weight: F64, most: float) -> npt.NDArray[np.bool_]:
-    """Return for each chosen row whether weight_e |x|^2 is at most `most`."""
+    """Return flags of the chosen rows with weight_e |x|^2 at most `most`."""
     is_light = np.zeros(row.size, np.bool_)
     for e in range(row.size):
         x, square = X[row[e]], 0.0
@@ -145,3 +149,98 @@ def _add_csr_gram(data: F32, indices: I32, indptr: I64, row: I64, weight: F64, l
             value, j = weight[e] * data[k], indices[k]
             for m in range(start, k + 1):  # The indices of a row may be in any order.
                 lower[max(j, indices[m]), min(j, indices[m])] += value * data[m]
+
+
+BLOCK_ITEMS = 32  # items of a sparse row that are summed in float64; the sums of these blocks are added as pairs
+
+
+class Tile(NamedTuple):
+    """Some rows x_i, as `split` returns them and as a dense tile, with their squared lengths.
+
+    `values` are the dense rows themselves, or the tile that `_write_out` made from sparse rows, with its `position`.
+    """
+
+    rows: Split
+    values: Values
+    position: I32
+    squares: Values
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def measure_dense(X: Values, squares: Values) -> None:
+    """Set squares_i = |x_i|^2, summed in float64."""
+    for i in range(squares.size):
+        row, total = X[i], 0.0
+        for j in range(row.size):
+            total += np.float64(row[j]) * row[j]
+        squares[i] = total
+
+
+@njit(cache=True, nogil=True)
+def measure_sparse(data: Values, indptr: I64, squares: Values) -> None:
+    """Set squares_i = |x_i|^2, summed in float64 by blocks, so that long rows are as accurate as short ones."""
+    for i in range(squares.size):
+        total, rest, stop = 0.0, 0.0, indptr[i + 1]
+        for start in range(indptr[i], stop, BLOCK_ITEMS):
+            part = 0.0
+            for e in range(start, min(start + BLOCK_ITEMS, stop)):
+                part += np.float64(data[e]) * data[e]
+            total, rest = add_to_pair(total, rest, part)
+        squares[i] = total + rest
+
+
+@register_jitable
+def _write_out(data: Values, indices: I32, indptr: I64, position: I32) -> Values:
+    """Return sparse rows as a dense tile (used features + 1, n), and set position[j] to the line of feature j.
+
+    The last line is zeros, for features that do not occur.
+    """
+    for j in range(position.size):
+        position[j] = -1
+    used = 0
+    for e in range(indptr[0], indptr[-1]):
+        if position[indices[e]] < 0:
+            position[indices[e]] = used
+            used += 1
+    tile = np.zeros((used + 1, indptr.size - 1), data.dtype)
+    for i in range(indptr.size - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            tile[position[indices[e]], i] = data[e]
+    for j in range(position.size):
+        if position[j] < 0:
+            position[j] = used
+    return tile
+
+
+@register_jitable
+def make_tile(values: Values, indices: I32, indptr: I64, at: int, n: int, position: I32, squares: Values) -> Tile:
+    """Return the tile of n rows from row `at` on. position (d,), squares (at least n): buffers that the tile uses."""
+    squares = squares[:n]
+    if values.ndim == 2:
+        part = values[at : at + n]
+        measure_dense(part, squares)
+        return Tile(Split(part, indices, indptr), part, position, squares)
+    limits = indptr[at : at + n + 1]
+    measure_sparse(values, limits, squares)
+    return Tile(Split(values, indices, limits), _write_out(values, indices, limits, position), position, squares)
+
+
+@register_jitable(fastmath={"contract"})
+def multiply_sparse(data: Values, indices: I32, indptr: I64, position: I32, tile: Values, products: Values) -> None:
+    """Set products[c, i] = z_c.x_i, four features per sweep. position[j]: the line of feature j in the tile."""
+    for c in range(indptr.size - 1):
+        sums, e, stop = products[c], indptr[c], indptr[c + 1]
+        for i in range(sums.size):
+            sums[i] = 0.0
+        while e + 3 < stop:
+            s, t = tile[position[indices[e]]], tile[position[indices[e + 1]]]
+            u, v = tile[position[indices[e + 2]]], tile[position[indices[e + 3]]]
+            p, q, r, w = data[e], data[e + 1], data[e + 2], data[e + 3]
+            for i in range(sums.size):
+                sums[i] = (((sums[i] + p * s[i]) + q * t[i]) + r * u[i]) + w * v[i]
+            e += 4
+        while e < stop:
+            value, x = data[e], tile[position[indices[e]]]
+            for i in range(sums.size):
+                sums[i] += value * x[i]
+            e += 1

@@ -1,13 +1,13 @@
-"""Bounds of the rounding of floating-point sums, and sums in twice the precision.
+"""Bounds on the rounding errors of sums, the magnitudes of rows that they need, and sums in twice the precision.
 
     |fl(sum of n terms) - sum| <= gamma_n sum |terms|,   gamma_n = n u / (1 - n u),   u = 2^-53
 
-in any order of the terms (Higham 2002, Accuracy and Stability of Numerical Algorithms, sections 3.1 and 4.2).
-`add_two` returns the rounded sum of two numbers and its error (Knuth's TwoSum). So a sum can be kept as a pair of
-numbers, whose own rounding is of the order of u^2 (Ogita, Rump & Oishi 2005, SIAM J. Sci. Comput. 26). Where the errors
-of n additions are themselves added up in float64, their sum is off by at most gamma_n n u sum |terms|. `add_to_pair`
-adds the two numbers of a pair after each addition. Then the second number is at most u times the first, each addition
-loses at most 2 u^2 |sum so far|, and all of them lose at most 2 n u^2 sum |terms|.
+in any order of the terms (Higham 2002, Accuracy and Stability of Numerical Algorithms, sections 3.1 and 4.2). `add_two`
+returns the rounded sum of two numbers and its error (Knuth's TwoSum). So a sum can be represented by a pair of numbers,
+with an error of the order of u^2 (Ogita, Rump & Oishi 2005, SIAM J. Sci. Comput. 26). If the errors of n additions are
+themselves summed in float64, this sum has an error of at most gamma_n n u sum |terms|. `add_to_pair` renormalises the
+pair after each addition. Then the second number is at most u times the first, each addition loses at most
+2 u^2 |sum so far|, and all additions together lose at most 2 n u^2 sum |terms|.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import math
 from itertools import chain
 
 import numpy as np
+from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm.numeric.rows import F64
+from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, split
 
 UNIT = 2.0**-53
 SPLITTER = 2.0**27 + 1.0
 SMALLEST = float(np.finfo(np.float64).tiny)
-SUMMED_AT_ONCE = 1 << 12  # numbers that are objects of Python at a time, which take 32 bytes each
+SUMMED_AT_ONCE = 1 << 12  # the numbers that are Python objects at a time, of 32 bytes each
 
 
 def sum_exactly(*terms: F64) -> float:
@@ -50,7 +51,7 @@ def add_two(a: float, b: float) -> tuple[float, float]:
 
 @register_jitable
 def add_to_pair(total: float, rest: float, value: float) -> tuple[float, float]:
-    """Return the sum of the pair (total, rest) and of the value as a pair, whose first number is its rounded sum."""
+    """Return the sum of the pair (total, rest) and a value as a pair, whose first number is the rounded sum."""
     total, lost = add_two(total, value)
     pair: tuple[float, float] = add_two(total, lost + rest)
     return pair
@@ -58,7 +59,7 @@ def add_to_pair(total: float, rest: float, value: float) -> tuple[float, float]:
 
 @register_jitable
 def multiply_two(a: float, b: float) -> tuple[float, float]:
-    """Return fl(a b) and its error a b - fl(a b), which is exact unless it overflows (Dekker's product)."""
+    """Return fl(a b) and its error a b - fl(a b), which is exact without overflow or underflow (Dekker's product)."""
     product, part_a, part_b = a * b, SPLITTER * a, SPLITTER * b
     high_a, high_b = part_a - (part_a - a), part_b - (part_b - b)
     low_a, low_b = a - high_a, b - high_b
@@ -66,14 +67,36 @@ def multiply_two(a: float, b: float) -> tuple[float, float]:
 
 
 def add_pairs(a: F64, rest_a: F64, b: F64, rest_b: F64) -> tuple[F64, F64]:
-    """Return the sum of the pairs (a, rest_a) and (b, rest_b) as a pair, whose first numbers are its rounded sum."""
+    """Return the sum of the pairs (a, rest_a) and (b, rest_b) as a pair, whose first array is the rounded sum."""
     total, lost = add_two(a, b)
     pair: tuple[F64, F64] = add_two(total, lost + (rest_a + rest_b))
     return pair
 
 
 def split_for_float32(w: F64) -> tuple[F64, F64]:
-    """Return w as a sum of parts of 29 and 24 bits, whose products with float32 numbers are exact in float64."""
+    """Split w into two parts, of 29 and 24 bits, whose products with float32 numbers are exact in float64."""
     bits = w.view(np.int64) & ~np.int64((1 << 24) - 1)
     high: F64 = bits.view(np.float64)
     return high, w - high
+
+
+def add_row_magnitudes(sums: F64, largest: F64, X: Matrix, weight: F64) -> None:
+    """Add sum_i weight_i |x_ij| to sums_j, and set largest_j = max(largest_j, max_i |x_ij|); both (at least d,)."""
+    _add_magnitudes(*split(X), np.require(weight, requirements="W"), sums, largest)
+
+
+@njit(cache=True, nogil=True)
+def _add_magnitudes(values: F32, indices: I32, indptr: I64, weight: F64, sums: F64, largest: F64) -> None:
+    for i in range(weight.size):
+        cost = weight[i]
+        if values.ndim == 1:
+            for e in range(indptr[i], indptr[i + 1]):
+                at, size = np.uint32(indices[e]), np.float64(abs(values[e]))
+                sums[at] += cost * size
+                largest[at] = max(largest[at], size)
+        else:
+            x = values[i]
+            for j in range(x.size):
+                size = np.float64(abs(x[j]))
+                sums[j] += cost * size
+                largest[j] = max(largest[j], size)

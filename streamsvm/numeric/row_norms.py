@@ -1,13 +1,13 @@
-"""How far w may move before a row can reach the margin: norms of rows that belong to the scatter of the data.
+"""Norms of rows relative to the scatter of the data; they bound how far w may move before a row reaches the margin.
 
     |v.x| <= |u| |A x|   where   v = A'u          (Cauchy-Schwarz)
 
-A is the inverse of the Cholesky factor of M = 1/k sum x x' over a sample of k rows (the constant feature included),
-with a small ridge. So |u|^2 = v'Mv is the mean square change of the scores when w moves by v, and |A x| is the row's
-own norm.
+A is the inverse of the Cholesky factor of M = 1/k sum x x' over a sample of k rows (including the constant feature),
+with a small ridge. So |u|^2 = v'Mv is the mean square change of the scores if w moves by v, and |A x| is the norm of
+the row.
 
-Any A gives a valid bound; the sample only makes it a sharp one. Both sides are rounded upwards. Products of dense rows
-are formed in float32, which is fast, and their rounding is added.
+Any A gives a valid bound; the sample only makes it sharp. Both factors are rounded upwards. Products of dense rows are
+computed in float32, which is fast, and a bound on their rounding errors is added.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from numba import njit
 from scipy.linalg import cholesky, solve_triangular
 
 from streamsvm.numeric.gram import GramSum
+from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED, add_rows
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.row_products import SUMS_MAY_BE_REORDERED, add_rows
 from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Rows, split
 
-RIDGE = 1e-6  # times the mean of M's diagonal, which is added to the diagonal: M is positive definite then
+RIDGE = 1e-6  # This multiple of the mean of M's diagonal is added to the diagonal, which makes M positive definite.
 UNIT32 = 2.0**-24
 SMALLEST32 = 2.0**-126
 
 
 @dataclass(frozen=True)
 class RowNorm:
-    """The norm |A x|; A (width, width)."""
+    """The norm |A x| of rows x. A: (width, width)."""
 
     A: F64
 
@@ -45,10 +45,9 @@ class RowNorm:
         return lengths
 
     def find_scatter(self) -> F64:
-        """Return M, the inverse of A'A, so that |u|^2 = v'Mv where v = A'u, (width, width)."""
+        """Return M = (A'A)^-1, (width, width), so that |u|^2 = v'Mv for v = A'u."""
         inverse = np.linalg.inv(self.A)
-        product: F64 = inverse @ inverse.T
-        return product
+        return inverse @ inverse.T
 
     def bound_by_squares(self) -> F64:
         """Return s (width,) with |A x|^2 <= sum_j s_j x_j^2 for every x.
@@ -62,7 +61,7 @@ class RowNorm:
         return diagonal * (largest * (1.0 + 1e-6) + 1e-6)
 
     def bound_move(self, move: F64) -> tuple[float, float]:
-        """Return |u| and a rest, both rounded upwards, such that |move.x| <= |u| |Ax| + rest |x| for every x."""
+        """Return |u| and a remainder, both rounded upwards, with |move.x| <= |u| |A x| + remainder |x| for every x."""
         u = np.linalg.solve(self.A.T, move)
         left = move - self.A.T @ u
         moved, length = float(np.linalg.norm(u)), float(np.linalg.norm(move))
@@ -71,7 +70,7 @@ class RowNorm:
 
 
 def make_norm(rows: Rows, bias_feature: float) -> RowNorm:
-    """Return the norm that belongs to the scatter of these rows."""
+    """Return the norm for the scatter of these rows."""
     M, width = _find_mean_products(rows, bias_feature), rows.X.shape[1] + 1
     M[np.diag_indices(width)] += RIDGE * float(np.mean(np.diagonal(M))) + np.finfo(float).tiny
     factor = cholesky(M, lower=False)  # M = factor' factor
@@ -79,7 +78,7 @@ def make_norm(rows: Rows, bias_feature: float) -> RowNorm:
 
 
 def _find_mean_products(rows: Rows, bias_feature: float) -> F64:
-    """Return the upper triangle of the mean of xx', (width, width)."""
+    """Return the upper triangle of the mean of x x', (width, width)."""
     d, every, share = rows.X.shape[1], np.arange(rows.n_rows), np.full(rows.n_rows, 1.0 / rows.n_rows)
     gram, sums, M = GramSum(d), np.zeros((1, d)), np.zeros((d + 1, d + 1))
     gram.add(rows.X, every, share)
@@ -91,17 +90,17 @@ def _find_mean_products(rows: Rows, bias_feature: float) -> F64:
 
 
 def measure_rows(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F64]:
-    """Return |A x| and |x| of every row, (n,) each, rounded upwards; x has the constant feature."""
+    """Return |A x| and |x| of every row, (n,) each, rounded upwards; x includes the constant feature."""
     measured, lengths, rounding = _measure(norm, rows, bias_feature)
     larger = 1.0 + 4 * UNIT * (norm.A.shape[1] + 8)
     return measured * larger + rounding * norm.size * larger * lengths, lengths * larger
 
 
 def measure_scaled_rows(norm: RowNorm, rows: Rows, bias_feature: float, sizes: F64) -> F64:
-    """Return |A x| of every row, (n,), rounded upwards, given `sizes` (n,), which are sum_j |A e_j| |x_j|.
+    """Return |A x| of every row, (n,), rounded upwards, given the sizes (n,) sum_j |A e_j| |x_j|.
 
-    The charge for rounding does not depend on the scales of the features, unlike that of `measure_rows`. Products below
-    the range of float32 are charged as well.
+    The allowance for rounding does not depend on the scales of the features, unlike in `measure_rows`. It also covers
+    products below the range of float32.
     """
     measured, lengths, rounding = _measure(norm, rows, bias_feature)
     width = norm.A.shape[1]
@@ -114,7 +113,7 @@ def measure_scaled_rows(norm: RowNorm, rows: Rows, bias_feature: float, sizes: F
 
 
 def _measure(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F64, float]:
-    """Return the computed |A x| and |x|, (n,) each, and the rounding of |A x| as a share of the sizes of its terms."""
+    """Return the computed |A x| and |x|, (n,) each, and the error of |A x| relative to the sizes of its terms."""
     X, A, width = rows.X, norm.A, norm.A.shape[1]
     measured, lengths, unit = np.empty(rows.n_rows), np.empty(rows.n_rows), UNIT
     if isinstance(X, CsrRows):
@@ -129,7 +128,7 @@ def _measure(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F64, 
 
 
 def add_sizes(rows: Rows, weights: F64, bias_feature: float) -> tuple[F64, F64, F64]:
-    """Return |x|, sum_j |a_j x_j| and sum_j |b_j x_j| of every row, (n,) each, given a and b; weights (2, width)."""
+    """Return |x|, sum_j |a_j x_j| and sum_j |b_j x_j| of every row, (n,) each. weights (2, width): a and b."""
     lengths, first, second = np.empty(rows.n_rows), np.empty(rows.n_rows), np.empty(rows.n_rows)
     _add_sizes(*split(rows.X), np.abs(weights[0]), np.abs(weights[1]), bias_feature, lengths, first, second)
     return lengths, first, second
@@ -137,15 +136,7 @@ def add_sizes(rows: Rows, weights: F64, bias_feature: float) -> tuple[F64, F64, 
 
 @njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
 def _add_sizes(
-    values: F32,
-    indices: I32,
-    indptr: I64,
-    a: F64,
-    b: F64,
-    bias_feature: float,
-    lengths: F64,
-    first: F64,
-    second: F64,
+    values: F32, indices: I32, indptr: I64, a: F64, b: F64, bias_feature: float, lengths: F64, first: F64, second: F64
 ) -> None:
     constant = abs(bias_feature)
     for i in range(lengths.size):
@@ -168,7 +159,7 @@ def _add_sizes(
 
 @njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
 def _measure_dense(X: F32, products: F32, constant: F32, bias_feature: float, measured: F64, lengths: F64) -> None:
-    """Write |A x| and |x| of dense rows, given the products with A but for the constant feature's part of them."""
+    """Write |A x| and |x| of dense rows, given their products with A, and the constant feature's part of A x."""
     for i in range(X.shape[0]):
         x, product, total, squares = X[i], products[i], 0.0, bias_feature * bias_feature
         for j in range(x.size):
@@ -181,9 +172,9 @@ def _measure_dense(X: F32, products: F32, constant: F32, bias_feature: float, me
 
 
 def bound_rows(squares: F64, rows: Rows, bias_feature: float) -> tuple[F64, F64]:
-    """Return bounds of |A x| and of |x| of every row, (n,) each, given s (`RowNorm.bound_by_squares`).
+    """Return upper bounds on |A x| and |x| of every row, (n,) each. squares: s of `RowNorm.bound_by_squares`.
 
-    The bound of |A x| takes far less time than |A x| itself. It is positive.
+    The bound on |A x| takes far less time than |A x| itself. It is positive.
     """
     bounds, lengths = np.empty(rows.n_rows), np.empty(rows.n_rows)
     _bound_rows(*split(rows.X), squares, bias_feature, bounds, lengths)
@@ -218,7 +209,7 @@ def _measure_csr(
     product = np.empty(width)
     for i in range(indptr.size - 1):
         squares, total = bias_feature * bias_feature, 0.0
-        for j in range(width):  # as a slice it takes three times as long to compile
+        for j in range(width):  # A slice assignment takes three times as long to compile.
             product[j] = A[width - 1, j] * bias_feature
         for e in range(indptr[i], indptr[i + 1]):
             x, row = np.float64(data[e]), A[indices[e]]

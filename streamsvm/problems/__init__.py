@@ -1,1 +1,1 @@
-"""Problems: the losses that are minimised, and the measures of a model's scores. Each is a record of functions."""
+"""The problems, one class each: the loss to minimise, and the measures of a model's scores."""

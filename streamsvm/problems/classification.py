@@ -1,126 +1,154 @@
-"""Classification: the sum of the rows' losses is minimised, and the score of a row tells its class.
+"""Classification: minimise the sum of the rows' losses; the score of a row determines its class.
 
     P(w, b) = 1/2 |w|^2 + sum_i C_i l(y_i (w.x_i + b)),      C_i = C * class_weight[y_i] * sample_weight_i
 
-The loss of a margin m is max(0, 1 - m) by default, or one of problems.smooth_losses.
+The loss of a margin m_i = y_i f_i is the hinge loss by default, or a smooth one:
 
-Two classes are one problem: y_i is +1 for the second class, and a score f > 0 stands for it. K > 2 classes are K
-problems of one class against the rest, and the highest of the K scores tells the class.
+    hinge            C_i max(0, 1 - m_i)
+    squared hinge    C_i max(0, 1 - m_i)^2
+    logistic loss    C_i log(1 + exp(-m_i))
+
+Two classes are a single problem: y_i is +1 for the second class, which a score f > 0 predicts. K > 2 classes are K
+problems of one class against the rest, and the highest of the K scores determines the class.
+
+The task crammer-singer is a single problem for all classes (Crammer & Singer 2001, J. Machine Learning Research 2):
+
+    P(W) = 1/2 sum_k |w_k|^2 + sum_i C_i max(0, max_{k != y_i} 1 + w_k.x_i - w_{y_i}.x_i)
+
+C_i = C * class_weight[y_i] * sample_weight_i, and x_i includes the constant feature, whose weight is the bias. The
+highest score determines the class. With two classes, w_1 = -w_2 at the optimum, so the model has one score, 2 w_2.x.
+
+In the task multi-label, each row has any number of the L labels, and each label is a separate problem:
+
+    P_k(w, b) = 1/2 |w|^2 + sum_i C_ik l(y_ik (w.x_i + b)),      C_ik = C * class_weight[y_ik] * sample_weight_i
+
+y_ik is +1 if row i has label k, and -1 otherwise. The labels with scores above 0 are predicted for a row. P, D and the
+rounding are sums over the labels; every label has its own gap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
-from streamsvm.data.source import RowSource
-from streamsvm.errors import InputError, say_count
-from streamsvm.numeric.convex_loss import ConvexLoss
+from streamsvm.data.rows.source import RowSource
+from streamsvm.data.rows.source_rows import LabelLists
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F64, I32, I64, Rows
-from streamsvm.numeric.smooth_loss import SmoothLoss
-from streamsvm.options import TrainOptions, compute_class_costs, require_classes
-from streamsvm.problems.labels import code_as_classes
-from streamsvm.problems.measures import roc_area, trace_curves
-from streamsvm.problems.problem import Labels, Problem, Scored, join_scored
-from streamsvm.problems.smooth_losses import Logistic, SquaredHinge
+from streamsvm.numeric.rows import F64, I32, Rows
+from streamsvm.options import TrainOptions, compute_class_costs, compute_class_factors, require_classes
+from streamsvm.problems.problem import (
+    Folds,
+    Labels,
+    Problem,
+    Scored,
+    join_scored,
+    roc_area,
+    trace_curves,
+)
+from streamsvm.system.errors import InputError, say_count
 
 
 @dataclass(frozen=True)
-class Hinge:
-    """The loss C_i max(0, 1 - y_i f_i) as a ConvexLoss. class_costs: C_i of the two classes before sample weights."""
+class OfMargins:
+    """A loss of the margin y_i f_i. class_costs: C_i of the two classes before sample weights."""
 
     class_costs: tuple[float, float]
 
+    def read(self, rows: Rows) -> tuple[F64, F64]:
+        """Return y_i and C_i of the rows, (n,) each."""
+        return read_labels(self.class_costs, rows.y, rows.sample_weight)
+
+
+@dataclass(frozen=True)
+class SquaredHinge(OfMargins):
+    """C_i max(0, 1 - y_i f_i)^2 as a SmoothLoss."""
+
+    def measure(self, rows: Rows, scores: F64) -> tuple[F64, F64]:
+        """See SmoothLoss."""
+        y, costs = self.read(rows)
+        missing = np.maximum(0.0, 1.0 - y * scores)
+        return costs * missing**2, -2.0 * costs * y * missing
+
+    def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """See SmoothLoss: 2 C_i if the row stays inside the margin."""
+        y, costs = self.read(rows)
+        return np.where(1.0 - y * scores > reach, 2.0 * costs, 0.0)
+
+    def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """See SmoothLoss: 2 C_i if the row can be inside or on the margin."""
+        y, costs = self.read(rows)
+        return np.where(1.0 - y * scores >= -reach, 2.0 * costs, 0.0)
+
+    def sharpest(self, rows: Rows) -> F64:
+        """See SmoothLoss."""
+        return np.multiply(2.0, self.read(rows)[1])
+
+
+@dataclass(frozen=True)
+class Logistic(OfMargins):
+    """C_i log(1 + exp(-y_i f_i)) as a SmoothLoss."""
+
+    def measure(self, rows: Rows, scores: F64) -> tuple[F64, F64]:
+        """See SmoothLoss."""
+        y, costs = self.read(rows)
+        margins = y * scores
+        odds = np.exp(-np.abs(margins))  # at most 1
+        share = np.where(margins > 0.0, odds, 1.0) / (1.0 + odds)
+        return costs * (np.maximum(0.0, -margins) + np.log1p(odds)), -costs * y * share
+
+    def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """See SmoothLoss: the second derivative falls with the magnitude of the score."""
+        return self._bend_at(rows, np.abs(scores) + reach)
+
+    def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """See SmoothLoss: the second derivative at the score nearest to 0."""
+        return self._bend_at(rows, np.maximum(0.0, np.abs(scores) - reach))
+
+    def _bend_at(self, rows: Rows, sizes: F64) -> F64:
+        """Return the second derivatives at scores of these magnitudes, (n,), which must not be negative."""
+        share = expit(-sizes)  # at most 1/2, so that 1 - share is accurate
+        return np.asarray(self.read(rows)[1] * share * (1.0 - share), np.float64)
+
+    def sharpest(self, rows: Rows) -> F64:
+        """See SmoothLoss."""
+        return np.multiply(0.25, self.read(rows)[1])
+
+
+@dataclass(frozen=True)
+class Hinge(OfMargins):
+    """The loss C_i max(0, 1 - y_i f_i) as a ConvexLoss."""
+
     def measure(self, rows: Rows, scores: F64) -> tuple[F64, F64]:
         """See ConvexLoss."""
-        y, costs = read_labels(self.class_costs, rows.y, rows.sample_weight)
+        y, costs = self.read(rows)
         missing = np.maximum(0.0, 1.0 - y * scores)
         return costs * missing, np.where(missing > 0, -costs * y, 0.0)
 
     def steepest(self, rows: Rows) -> F64:
         """See ConvexLoss."""
-        return read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
+        return self.read(rows)[1]
 
 
-SMOOTH: dict[str, Callable[[tuple[float, float]], SmoothLoss]] = {"squared_hinge": SquaredHinge, "logistic": Logistic}
-
-
-def make_smooth_loss(name: str, class_costs: tuple[float, float]) -> SmoothLoss:
-    """Return the smooth loss of this name."""
-    return SMOOTH[name](class_costs)
-
-
-def make_loss(source: RowSource, options: TrainOptions) -> ConvexLoss | SmoothLoss:
-    """Return the loss of two classes that the options name."""
-    class_costs = compute_class_costs(source, options)
-    return Hinge(class_costs) if options.loss in (None, "hinge") else make_smooth_loss(str(options.loss), class_costs)
-
-
-def tell_loss(source: RowSource, options: TrainOptions) -> dict[str, Any]:
-    """Return the loss and the costs of the two classes, as they are told in settings and models."""
-    return {"loss": options.loss or "hinge", "class_costs": list(compute_class_costs(source, options))}
-
-
-def read_losses(told: Mapping[str, Any], source: RowSource, n_problems: int) -> list[ConvexLoss | SmoothLoss]:  # noqa: ARG001
-    """Return the loss of each problem that `tell_loss` told; the costs may be those of all problems."""
-    costs = np.broadcast_to(np.atleast_2d(np.asarray(told["class_costs"], np.float64)), (n_problems, 2))
-    each = [(float(own[0]), float(own[1])) for own in costs]
-    name = str(told.get("loss") or "hinge")
-    return [Hinge(own) if name == "hinge" else make_smooth_loss(name, own) for own in each]
+LOSSES = {"hinge": Hinge, "squared_hinge": SquaredHinge, "logistic": Logistic}
 
 
 def choose(scores: F64) -> npt.NDArray[np.intp]:
-    """Return the code of each row's class: by the sign of one score, or by the highest of K (ties: the first)."""
+    """Return the code of each row's class: by the sign of a single score, or by the highest of K (ties: the first)."""
     return (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
 
 
 def choose_labels(scores: F64) -> npt.NDArray[np.bool_]:
-    """Return which labels each row is given, (n, L), if rows have any number of them: those with a score above 0."""
+    """Return flags (n, L) of the labels predicted for each row: the labels with scores above 0."""
     return scores > 0
 
 
-def count_problems(source: RowSource) -> int:
-    """Return the number of problems: 1 for two classes, and K for K > 2, one for each class against the rest."""
-    n_classes = 2 if source.classes is None else len(source.classes)
-    return n_classes if n_classes > 2 else 1
-
-
-def count_scores(n_classes: int) -> int:
-    """Return the number of scores that a model gives a row: 1 for two classes, and K for K > 2."""
-    return n_classes if n_classes > 2 else 1
-
-
-def measure_tile(scores: F64, y: npt.NDArray[Any]) -> tuple[float, float]:
-    """Return the number of rows whose scores stand for their true class, and the number of rows."""
-    return int(np.count_nonzero(choose(scores) == y)), len(y)
-
-
-def measure_scores(scores: F64, y: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG001
-    """Return the accuracy: the share of rows whose scores stand for their true class."""
-    right, rows = measure_tile(scores, y)
-    return right / rows
-
-
-def draw_folds(source: RowSource, folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """Return the fold of each row; every class is spread evenly. InputError if a class has fewer rows than folds."""
-    y = source.column("y")
-    assert y is not None
-    if (counts := np.bincount(y)).min() < folds:
-        label, rows = require_classes(source)[counts.argmin()], say_count(int(counts.min()), "row")
-        raise InputError(
-            f"{source.name}: the class {label} has {rows}, too few for {folds} folds, each of which needs one: leave "
-            "the class out, join it to another, or add rows of it; tune can also take fewer --folds"
-        )
-    return share_out(y, folds, rng)
-
-
-def share_out(y: I32, folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """Return the fold of each row; the rows of each code are spread evenly over the folds."""
+def share_out(y: I32, folds: int, rng: np.random.Generator) -> Folds:
+    """Return the fold of each row; the rows of each code are distributed evenly over the folds."""
     order = rng.permutation(len(y))
     order = order[np.argsort(y[order], kind="stable")]
     fold = np.empty(len(y), np.uint8)
@@ -128,43 +156,11 @@ def share_out(y: I32, folds: int, rng: np.random.Generator) -> npt.NDArray[np.ui
     return fold
 
 
-def evaluate(parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:
-    """Return accuracy, ROC area, average precision, measures of each class, confusion matrix and curves.
+def describe_class(rows: int, right: int, chosen: int) -> dict[str, Any]:
+    """Return the rows, recall, precision and F1 of a class or label; a ratio is None if its divisor is zero.
 
-    Unknown labels are counted apart. Areas and curves (problems.measures) are found for two classes, and are None for
-    more; classes[1] is the positive one.
+    F1 = 2 right / (rows of the class + rows predicted to be of the class). chosen: the rows predicted to be of it.
     """
-    K, known = len(classes), list[Scored]()
-    counts = np.zeros((K + 1) * K, np.int64)
-    for part in parts:
-        assert part.truth is not None
-        truth = part.truth.astype(np.int64)
-        counts += np.bincount(np.where(truth < 0, K, truth) * K + choose(part.scores), minlength=len(counts))
-        if K == 2:
-            known.append(Scored(part.scores[truth >= 0], part.truth[truth >= 0]))
-    table = counts.reshape(K + 1, K)
-    confusion, n_rows = table[:K], int(counts.sum())
-    both = join_scored(known)
-    assert both.truth is not None
-    curves = trace_curves(both.scores, both.truth == 1)
-    return {
-        "n_rows": n_rows,
-        "accuracy": int(np.trace(confusion)) / n_rows,
-        "roc_area": roc_area(both.scores, both.truth == 1),
-        "average_precision": None if curves is None else curves[0],
-        "classes": {str(name): _describe_class(table, code) for code, name in enumerate(classes.tolist())},
-        "confusion": confusion.tolist(),
-        "unknown_labels": int(counts[K * K :].sum()),
-        "curves": None if curves is None else curves[1],
-    }
-
-
-def _describe_class(table: I64, code: int) -> dict[str, Any]:
-    """Return the rows, recall, precision and F1 of a class; a ratio is None where its divisor is zero.
-
-    F1 = 2 right / (rows of the class + rows that are predicted to be of it)
-    """
-    right, rows, chosen = (int(n) for n in (table[code, code], table[code].sum(), table[:, code].sum()))
     return {
         "rows": rows,
         "recall": right / rows if rows else None,
@@ -173,20 +169,170 @@ def _describe_class(table: I64, code: int) -> dict[str, Any]:
     }
 
 
-CLASSIFY = Problem(
-    name="classify",
-    models=("linear", "kernel"),
-    predicts_labels=True,
-    has_class_costs=True,
-    reads_queries=False,
-    count_problems=count_problems,
-    count_scores=count_scores,
-    code_labels=code_as_classes,
-    evaluate=evaluate,
-    draw_folds=draw_folds,
-    measure_scores=measure_scores,
-    measure_tile=measure_tile,
-    make_loss=make_loss,
-    tell_loss=tell_loss,
-    read_losses=read_losses,
-)
+class OfClasses(Problem):
+    """A problem whose scores determine the class of a row."""
+
+    models: tuple[str, ...] = ("linear", "kernel")
+    has_class_costs = True
+
+    def count_problems(self, source: RowSource) -> int:
+        """Return the number of problems: 1 for two classes, and K for K > 2, one for each class against the rest."""
+        return self.count_scores(2 if source.classes is None else len(source.classes))
+
+    def count_scores(self, n_classes: int) -> int:
+        """Return the number of scores that a model gives a row: 1 for two classes, and K for K > 2."""
+        return n_classes if n_classes > 2 else 1
+
+    def measure_tile(self, scores: F64, truth: npt.NDArray[Any]) -> tuple[float, float]:
+        """Return the number of rows whose scores predict their true class, and the number of rows."""
+        return int(np.count_nonzero(choose(scores) == truth)), len(truth)
+
+    def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> Folds:
+        """Return the fold of each row; every class is distributed evenly. InputError if a class has too few rows."""
+        y = source.column("y")
+        assert y is not None
+        if (counts := np.bincount(y)).min() < folds:
+            label, rows = require_classes(source)[counts.argmin()], say_count(int(counts.min()), "row")
+            raise InputError(
+                f"{source.name}: the class {label} has {rows}, too few for {folds} folds, each of which needs one: "
+                "leave the class out, join it to another, or add rows of it; tune can also take fewer --folds"
+            )
+        return share_out(y, folds, rng)
+
+    def evaluate(self, parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:
+        """Return accuracy, ROC area, average precision, measures of each class, confusion matrix and curves.
+
+        Unknown labels are counted separately. Areas and curves (problems.problem) are computed for two classes, with
+        classes[1] positive, and are None for more.
+        """
+        K, known = len(classes), list[Scored]()
+        counts = np.zeros((K + 1) * K, np.int64)
+        for part in parts:
+            assert part.truth is not None
+            truth = part.truth.astype(np.int64)
+            counts += np.bincount(np.where(truth < 0, K, truth) * K + choose(part.scores), minlength=len(counts))
+            if K == 2:
+                known.append(Scored(part.scores[truth >= 0], part.truth[truth >= 0]))
+        table = counts.reshape(K + 1, K)
+        confusion, n_rows = table[:K], int(counts.sum())
+        sums = zip(confusion.sum(axis=1).tolist(), np.diag(confusion).tolist(), table.sum(axis=0).tolist(), strict=True)
+        both = join_scored(known)
+        assert both.truth is not None
+        curves = trace_curves(both.scores, both.truth == 1)
+        return {
+            "n_rows": n_rows,
+            "accuracy": int(np.trace(confusion)) / n_rows,
+            "roc_area": roc_area(both.scores, both.truth == 1),
+            "average_precision": None if curves is None else curves[0],
+            "classes": {str(name): describe_class(*own) for name, own in zip(classes.tolist(), sums, strict=True)},
+            "confusion": confusion.tolist(),
+            "unknown_labels": int(counts[K * K :].sum()),
+            "curves": None if curves is None else curves[1],
+        }
+
+
+class Classify(OfClasses):
+    """Classification with two classes, or with each of several classes against the rest."""
+
+    name = "classify"
+
+    def tell_loss(self, source: RowSource, options: TrainOptions) -> dict[str, Any]:
+        """Return the loss and the costs of the two classes, as settings and models report them."""
+        return {"loss": options.loss or "hinge", "class_costs": list(compute_class_costs(source, options))}
+
+    def read_losses(self, told: Mapping[str, Any], source: RowSource, n_problems: int) -> list[Any]:  # noqa: ARG002
+        """Return the loss of each problem that `tell_loss` described; a single pair of costs applies to all of them."""
+        costs = np.broadcast_to(np.atleast_2d(np.asarray(told["class_costs"], np.float64)), (n_problems, 2))
+        loss = LOSSES[str(told.get("loss") or "hinge")]
+        return [loss((float(rest), float(own))) for rest, own in costs]
+
+
+class CrammerSinger(OfClasses):
+    """The Crammer-Singer problem, one for all classes."""
+
+    name = "crammer-singer"
+
+    def count_problems(self, source: RowSource) -> int:  # noqa: ARG002
+        """Return 1, since all classes are one problem."""
+        return 1
+
+    def tell_loss(self, source: RowSource, options: TrainOptions) -> dict[str, Any]:
+        """Return the loss and the costs of the classes, as settings and models report them."""
+        costs = options.C * compute_class_factors(source, options)
+        return {"loss": "crammer_singer", "class_costs": costs.tolist()}
+
+
+PRECISION_AT = (1, 3, 5)
+
+
+class MultiLabel(Classify):
+    """Classification with any number of labels for each row."""
+
+    name, models = "multi-label", ("linear",)
+    has_label_sets = True
+    measure, error = "F1 of held-out rows", "1 - F1 of held-out rows"
+
+    def count_problems(self, source: RowSource) -> int:
+        """Return the number of labels."""
+        return 0 if source.classes is None else len(source.classes)
+
+    def count_scores(self, n_classes: int) -> int:
+        """Return the number of scores of a row: one for each label."""
+        return n_classes
+
+    def code_labels(self, labels: Any, classes: Labels) -> npt.NDArray[Any]:
+        """Return flags (n, L) of `classes` for label lists; for a source's labels, the places of `classes` among them.
+
+        The place of a class that the source does not have is -1.
+        """
+        if isinstance(labels, LabelLists):
+            return labels.to_flags(classes)
+        known = {label: place for place, label in enumerate(np.asarray(labels).tolist())}
+        return np.array([known.get(label, -1) for label in classes.tolist()], np.int64)
+
+    def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> Folds:
+        """Return the fold of each row, drawn at random, since few rows may have a label."""
+        return Problem.draw_folds(self, source, folds, rng)
+
+    def measure_tile(self, scores: F64, truth: npt.NDArray[Any]) -> tuple[float, float]:
+        """Return twice the number of right labels, and the number of predicted plus true labels.
+
+        The ratio of their sums is F1 over all decisions (scikit-learn's "f1_micro").
+        """
+        given = choose_labels(scores)
+        return 2.0 * np.count_nonzero(given & truth), float(np.count_nonzero(given) + np.count_nonzero(truth))
+
+    def evaluate(self, parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:
+        """Return F1 (of all decisions, and as a mean over labels), Hamming loss, subset accuracy, and precision at k.
+
+        Precision at k is the share of true labels among a row's k labels with the highest scores, averaged over rows.
+        """
+        L = len(classes)
+        right, chosen, true = np.zeros((3, L), np.int64)
+        n_rows, whole, at = 0, 0, {k: 0 for k in PRECISION_AT if k <= L}
+        for part in parts:
+            assert part.truth is not None
+            truth, given = part.truth, choose_labels(part.scores)
+            right, chosen, true = right + (truth & given).sum(0), chosen + given.sum(0), true + truth.sum(0)
+            n_rows, whole = n_rows + len(truth), whole + int(np.count_nonzero((truth == given).all(axis=1)))
+            most = max(at)
+            best = np.argpartition(-part.scores, most - 1, axis=1)[:, :most] if most < L else np.argsort(-part.scores)
+            order = np.take_along_axis(best, np.argsort(-np.take_along_axis(part.scores, best, 1), 1, "stable"), 1)
+            hits = np.take_along_axis(truth, order, 1)
+            at = {k: n + int(hits[:, :k].sum()) for k, n in at.items()}
+        sizes, wrong = true + chosen, int((true + chosen - 2 * right).sum())
+        f1 = np.divide(2 * right, sizes, out=np.zeros(L), where=sizes > 0)
+        described = zip(classes.tolist(), true.tolist(), right.tolist(), chosen.tolist(), f1.tolist(), strict=True)
+        return {
+            "n_rows": n_rows,
+            "n_labels": L,
+            "f1_micro": float(2 * right.sum() / sizes.sum()) if sizes.sum() else 0.0,
+            "f1_macro": float(f1.mean()),
+            "hamming_loss": wrong / (n_rows * L),
+            "subset_accuracy": whole / n_rows,
+            "precision_at": {str(k): n / (k * n_rows) for k, n in at.items()},
+            "labels": {str(name): {**describe_class(*counts), "f1": own} for name, *counts, own in described},
+        }
+
+
+CLASSIFY, CRAMMER_SINGER, MULTI_LABEL = Classify(), CrammerSinger(), MultiLabel()

@@ -1,129 +1,58 @@
-"""Rankings: the sum of hinge losses of pairs of rows is minimised (Joachims 2006, Algorithm 2).
+"""Ranking: minimise the sum of the hinge losses of pairs of rows (Joachims 2006, Algorithm 2).
 
     P(w) = 1/2 |w|^2 + K sum over pairs v_i v_j max(0, 1 - (w.x_i - w.x_j)),      i of the higher rank
 
 K is the cost of a pair of weight 1, and v_i is a weight of row i. "rank" compares the rows of each query, or all rows
-where there are no queries; "roc-area" compares the rows of two classes. A row has one score, which is higher for
-higher ranks. There is no bias, because it cancels in every pair.
+if there are no queries; "roc-area" compares the rows of two classes. A row has one score, which is higher for higher
+ranks. There is no bias, because it cancels in every pair.
+
+Pairs are formed within queries, or between any two rows of different ranks. `find_pairs` holds the labels of all rows.
+Two other routes read labels one chunk at a time, and hold nothing for every row: `find_query_pairs` for pairs within
+small queries, and `find_few_ranks` for many rows of few ranks, whose pairs follow from the total weight of each rank. A
+pair within a query has the weight that all rows of the query share, so v_i is its square root (losses.pairs multiplies
+v_i v_j).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.source import RowSource
-from streamsvm.errors import InputError, say_count
-from streamsvm.numeric.pair_counts import Pairs
-from streamsvm.numeric.rank_measures import mean_ndcg, mean_tau, swapped_pairs
-from streamsvm.numeric.rows import F64, I64
+from streamsvm.data.rows.source import TILE_ITEMS, RowSource, count_tile_rows
+from streamsvm.losses.histograms import RankTotals
+from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs, count_pairs, mean_ndcg, mean_tau, swapped_pairs
+from streamsvm.numeric.rows import F64, I32, I64
 from streamsvm.options import require_classes
 from streamsvm.problems.classification import share_out
-from streamsvm.problems.labels import code_as_classes
-from streamsvm.problems.measures import roc_area
-from streamsvm.problems.problem import Labels, Problem, Scored, join_scored
-from streamsvm.problems.query_pairs import NO_PAIRS, require_ranks
+from streamsvm.problems.problem import Folds, Labels, Problem, Scored, code_as_classes, join_scored, roc_area
+from streamsvm.system.errors import InputError, say_count
 
-PLACES = (1, 5, 10)  # values of k in NDCG@k
+PLACES = (1, 5, 10)  # the values of k in NDCG@k
 
 
-def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
-    """Return the pairs and the sum of the rows' weights; labels, weights and query ids are read, but no features.
-
-    With queries, the task "rank" pairs the rows of each query. A pair has the weight that all rows of the query have,
-    so v_i is its square root (numeric.pair_counts multiplies v_i v_j). In all other cases any two rows may be a pair,
-    of weight v_i v_j with v_i the sample weight, so that a row of weight 2 counts as two rows.
-
-    InputError is raised for ranks that are not numbers, for "roc-area" without exactly two classes, for a query that
-    occurs in two places or has two weights, and if there are no pairs.
-    """
-    require_comparable(source, task)
-    ranks, weight = source.column("y"), source.column("sample_weight")
-    assert ranks is not None
-    weight = np.ones(source.n_rows) if weight is None else weight
-    qid = source.column("qid") if task == "rank" else None
-    starts, roots = np.array([0, source.n_rows]), weight
-    if qid is not None:
-        starts, roots = _find_queries(source.name, qid, weight), np.sqrt(weight)
-    pairs = Pairs(ranks, roots, starts)
-    if not pairs.total > 0.0:
-        raise InputError(f"{source.name}: {NO_PAIRS}")
-    return pairs, float(np.sum(weight))
-
-
-def require_comparable(source: RowSource, task: str) -> Labels:
-    """Return the classes of a source; raise InputError unless they are ranks, or two classes for "roc-area"."""
-    classes = require_classes(source)
-    if task == "roc-area" and len(classes) != 2:
-        raise InputError(f"{source.name}: {say_count(len(classes), 'class')}; the area under the ROC curve is for two")
-    if task == "rank":
-        require_ranks(source)
-    return classes
-
-
-def _find_queries(name: str, qid: I64, weight: F64) -> I64:
-    """Return the first row of each query, and the number of rows at the end."""
-    firsts = np.concatenate(([0], np.flatnonzero(np.diff(qid)) + 1))
-    _, counts = np.unique(qid[firsts], return_counts=True)
-    if np.any(counts > 1):
-        again = np.sort(np.unique(qid[firsts], return_index=True)[1])
-        row = int(firsts[np.setdiff1d(np.arange(len(firsts)), again)[0]])
-        raise InputError(
-            f"{name}: row {row + 1}: query {qid[row]} again, after others: its rows have to be together; sort the rows "
-            "by their query"
-        )
-    uneven = np.flatnonzero((np.diff(qid) == 0) & (np.diff(weight) != 0))
-    if len(uneven):
-        raise InputError(f"{name}: row {uneven[0] + 2}: another weight than the rest of query {qid[uneven[0]]}")
-    return np.append(firsts, len(qid))
-
-
-def count_one(_: Any) -> int:
-    """Return 1: there is one problem and one score for each row, however many ranks there are."""
-    return 1
-
-
-def code_labels(labels: Labels, classes: Labels) -> F64:
-    """Return the labels as numbers; if the classes are texts, places among the classes, and NaN for unknown labels.
-
-    InputError is raised if a label is a text where the classes are numbers.
-    """
-    if classes.dtype.kind in "biuf":
-        try:
-            return labels.astype(np.float64)
-        except ValueError:
-            raise InputError(f"a label is {str(labels[0])!r}, but ranks have to be numbers") from None
-    codes = code_as_classes(labels, classes)
-    return np.where(codes < 0, np.nan, codes)
-
-
-def evaluate(parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:  # noqa: ARG001
-    """Return the measures of `evaluate_ranking` for the scores of all parts together."""
-    scored = join_scored(parts)
-    assert scored.truth is not None
-    return evaluate_ranking(scored.scores, scored.truth, scored.qid)
+def find_starts(qid: I64) -> I64:
+    """Return the first row of each query, and the number of rows at the end; the rows of a query are consecutive."""
+    return np.concatenate(([0], np.flatnonzero(np.diff(qid)) + 1, [len(qid)]))
 
 
 def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any]:
-    """Return measures of the scores of rows with these ranks (NaN is an unknown rank) and query ids.
+    """Return measures of the scores of rows with these ranks (NaN if unknown) and query ids.
 
-    These are swapped pairs and Kendall's tau within queries, NDCG@k if there are queries (numeric.rank_measures), and
-    the area under the ROC curve if there are two ranks.
+    The measures are swapped pairs and Kendall's tau within queries, NDCG@k if there are queries (losses.pairs), and the
+    area under the ROC curve if there are two ranks.
     """
     known = np.isfinite(labels)
     scores, labels = scores[known], labels[known]
-    starts = [0, len(labels)]
+    starts = np.array([0, len(labels)])
     if qid is not None:
-        qid = qid[known]
-        order = np.argsort(qid, kind="stable")
-        scores, labels, qid = scores[order], labels[order], qid[order]
-        starts = [0, *(np.flatnonzero(np.diff(qid)) + 1).tolist(), len(labels)]
+        order = np.argsort(qid[known], kind="stable")
+        scores, labels, starts = scores[order], labels[order], find_starts(qid[known][order])
     ranks, codes = np.unique(labels, return_inverse=True)
-    pairs = Pairs(codes.astype(np.int32), np.ones(len(codes)), np.array(starts))
+    pairs = Pairs(codes.astype(np.int32), np.ones(len(codes)), starts)
     places = PLACES if qid is not None else ()
     ndcg = mean_ndcg(scores, labels - np.min(labels, initial=np.inf), starts, places)
     return {
@@ -137,42 +66,335 @@ def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any
     }
 
 
-def measure_scores(scores: F64, ranks: npt.NDArray[Any], qid: I64 | None) -> float:
-    """Return the share of pairs in the right order; a tie counts one half, and the share is 1 without any pair.
+class RocArea(Problem):
+    """Ranking of the rows of two classes, which maximises the area under the ROC curve."""
 
-    Pairs are within queries, and the rows of a query follow one another.
-    """
-    starts = [0, len(ranks)] if qid is None else [0, *(np.flatnonzero(np.diff(qid)) + 1).tolist(), len(ranks)]
-    swapped = swapped_pairs(scores, Pairs(ranks.astype(np.int32), np.ones(len(ranks)), np.array(starts)))
-    return 1.0 if swapped is None else 1.0 - swapped
+    name, models, predicts_labels = "roc-area", ("rank",), False
+
+    def code_labels(self, labels: Any, classes: Labels) -> npt.NDArray[Any]:
+        """Return the labels as numbers; if the classes are strings, their places among the classes (NaN if unknown).
+
+        Raises InputError if a label is a string although the classes are numbers.
+        """
+        if classes.dtype.kind in "biuf":
+            try:
+                return np.asarray(labels, np.float64)
+            except ValueError:
+                raise InputError(f"a label is {str(labels[0])!r}, but ranks have to be numbers") from None
+        codes = code_as_classes(labels, classes)
+        return np.where(codes < 0, np.nan, codes)
+
+    def evaluate(self, parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:  # noqa: ARG002
+        """Return the measures of `evaluate_ranking` for the scores of all parts together."""
+        scored = join_scored(parts)
+        assert scored.truth is not None
+        return evaluate_ranking(scored.scores, scored.truth, scored.qid)
+
+    def measure_scores(self, scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:
+        """Return the share of pairs in the right order; a tie counts half, and the share is 1 without pairs.
+
+        Pairs are formed within queries; the rows of a query are consecutive.
+        """
+        starts = np.array([0, len(truth)]) if qid is None else find_starts(qid)
+        swapped = swapped_pairs(scores, Pairs(truth.astype(np.int32), np.ones(len(truth)), starts))
+        return 1.0 if swapped is None else 1.0 - swapped
+
+    def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> Folds:
+        """Return the fold of each row; each rank is distributed evenly."""
+        y = source.column("y")
+        assert y is not None
+        return share_out(y, folds, rng)
 
 
-def draw_folds(source: RowSource, folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """Return the fold of each row: queries are drawn whole; without queries, each rank is spread evenly."""
-    qid = source.column("qid")
-    if qid is None:
-        return _draw_without_queries(source, folds, rng)
-    _, query = np.unique(qid, return_inverse=True)
-    return np.asarray(rng.permutation(int(query.max()) + 1)[query] % folds, np.uint8)
+class Rank(RocArea):
+    """Ranking of the rows of each query, or of all rows."""
+
+    name, reads_queries = "rank", True
+
+    def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> Folds:
+        """Return the fold of each row; queries are drawn whole. Without queries, each rank is distributed evenly."""
+        qid = source.column("qid")
+        if qid is None:
+            return super().draw_folds(source, folds, rng)
+        _, query = np.unique(qid, return_inverse=True)
+        return np.asarray(rng.permutation(int(query.max()) + 1)[query] % folds, np.uint8)
 
 
-def _draw_without_queries(source: RowSource, folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    y = source.column("y")
-    assert y is not None
-    return share_out(y, folds, rng)
+RANK, ROC_AREA = Rank(), RocArea()
 
 
-RANK = Problem(
-    name="rank",
-    models=("rank",),
-    predicts_labels=False,
-    has_class_costs=False,
-    reads_queries=True,
-    count_problems=count_one,
-    count_scores=count_one,
-    code_labels=code_labels,
-    evaluate=evaluate,
-    draw_folds=draw_folds,
-    measure_scores=measure_scores,
+NO_PAIRS = (
+    "no two rows to compare: one class only, in each query or at all, or sample weights so small that the weights of "
+    "all pairs, their products, are 0"
 )
-ROC_AREA = replace(RANK, name="roc-area", reads_queries=False, draw_folds=_draw_without_queries)
+QUERIES_AT_ONCE = 1 << 20  # queries that are compared at once, to find a query that occurs in two places
+SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 (golden ratio - 1); the high bits of its multiples are spread evenly
+
+
+@dataclass(frozen=True)
+class QueryPairs:
+    """Totals of all pairs within queries, and a sample of the pairs.
+
+    total: the sum of the weights of all pairs; weight: of all rows. largest: the number of rows in the largest query.
+    sample: the pairs of some queries. rows: the row numbers of the sample.
+    """
+
+    total: float
+    weight: float
+    largest: int
+    sample: Pairs
+    rows: I64
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Successive rows without their features. start: the number of the first row."""
+
+    start: int
+    qid: I64
+    ranks: I32
+    weight: F64
+
+    def copy_part(self, first: int, stop: int) -> Labelled:
+        """Return a copy of the rows first:stop, so that the memory of the others can be freed."""
+        own = slice(first, stop)
+        return Labelled(self.start + first, self.qid[own].copy(), self.ranks[own].copy(), self.weight[own].copy())
+
+
+def find_query_pairs(source: RowSource, sample_rows: int) -> QueryPairs:
+    """Return the pairs of a source with queries; only labels, weights and query ids are read.
+
+    The sample is every k-th of the queries that have pairs, with about `sample_rows` rows and one query more.
+
+    Raises InputError for ranks that are not numbers, for a query that occurs in two places or has two weights, and if
+    there are no pairs.
+    """
+    require_comparable(source, RANK.name)
+    stride, n_queries, n_paired, largest = -(-source.n_rows // sample_rows), 0, 0, 0
+    total, weight = 0.0, 0.0
+    chosen: list[Labelled] = []
+    for rows, starts in _read_queries(source):
+        _check_weights(source.name, rows)
+        up, _ = count_pairs(np.zeros(len(rows.qid)), Pairs(rows.ranks, np.sqrt(rows.weight), starts), 1.0)
+        of_query = np.add.reduceat(up, starts[:-1])
+        paired = np.flatnonzero(of_query > 0.0)
+        drawn = paired[(np.arange(len(paired)) + n_paired) % stride == 0]
+        chosen += [rows.copy_part(*starts[k : k + 2].tolist()) for k in drawn]
+        n_queries, n_paired = n_queries + len(of_query), n_paired + len(paired)
+        largest = max(largest, int(np.max(np.diff(starts))))
+        total, weight = total + float(np.sum(of_query)), weight + float(np.sum(rows.weight))
+    _check_places(source, n_queries)
+    if not total > 0.0:
+        raise InputError(f"{source.name}: {NO_PAIRS}")
+    return QueryPairs(total, weight, largest, *_join_sample(chosen))
+
+
+def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
+    """Return the pairs and the sum of the rows' weights; only labels, weights and query ids are read.
+
+    With queries, the task "rank" pairs the rows of each query. A pair has the weight that all rows of the query share,
+    so v_i is its square root (losses.pairs multiplies v_i v_j). In all other cases any two rows may be a pair, with
+    weight v_i v_j, where v_i is the sample weight; a row of weight 2 thus counts as two rows.
+
+    Raises InputError for ranks that are not numbers, for "roc-area" without exactly two classes, for a query that
+    occurs in two places or has two weights, and if there are no pairs.
+    """
+    require_comparable(source, task)
+    ranks, weight = source.column("y"), source.column("sample_weight")
+    assert ranks is not None
+    weight = np.ones(source.n_rows) if weight is None else weight
+    qid = source.column("qid") if task == "rank" else None
+    starts, roots = np.array([0, source.n_rows]), weight
+    if qid is not None:
+        starts, roots = find_starts(qid), np.sqrt(weight)
+        _check_places(source, len(starts) - 1)
+        _check_weights(source.name, Labelled(0, qid, ranks, weight))
+    pairs = Pairs(ranks, roots, starts)
+    if not pairs.total > 0.0:
+        raise InputError(f"{source.name}: {NO_PAIRS}")
+    return pairs, float(np.sum(weight))
+
+
+def require_comparable(source: RowSource, task: str) -> Labels:
+    """Return the classes of a source; InputError unless they are numbers for "rank", or two classes for "roc-area"."""
+    classes = require_classes(source)
+    if task == "roc-area" and len(classes) != 2:
+        raise InputError(f"{source.name}: {say_count(len(classes), 'class')}; the area under the ROC curve is for two")
+    if task == RANK.name and classes.dtype.kind not in "biuf":
+        raise InputError(f"{source.name}: labels are {str(classes[0])!r}, ..; ranks have to be numbers")
+    return classes
+
+
+def _join_sample(chosen: list[Labelled]) -> tuple[Pairs, I64]:
+    whole, starts = _join(chosen), np.cumsum([0, *(len(rows.qid) for rows in chosen)])
+    numbers = np.concatenate([np.arange(rows.start, rows.start + len(rows.qid)) for rows in chosen])
+    return Pairs(whole.ranks, np.sqrt(whole.weight), starts), numbers
+
+
+def _read_queries(source: RowSource) -> Iterator[tuple[Labelled, I64]]:
+    """Yield the whole queries that end in each chunk, as joined rows, and the start of each query among these rows."""
+    pieces: list[Labelled] = []
+    for index in range(source.n_chunks):
+        rows = _read_chunk(source, index)
+        limits = np.flatnonzero(np.diff(rows.qid, prepend=pieces[-1].qid[-1:] if pieces else rows.qid[:1]))
+        last = len(rows.qid) if index == source.n_chunks - 1 else int(limits[-1]) if len(limits) else 0
+        if last or (len(limits) and pieces):
+            whole = _join([*pieces, rows.copy_part(0, last)])
+            yield whole, find_starts(whole.qid)
+            pieces = []
+        pieces.append(rows.copy_part(last, len(rows.qid)))
+
+
+def _read_chunk(source: RowSource, index: int) -> Labelled:
+    qid, ranks, weight = (source.column(name, index) for name in ("qid", "y", "sample_weight"))
+    assert qid is not None
+    assert ranks is not None
+    return Labelled(int(source.chunk_starts[index]), qid, ranks, np.ones(len(qid)) if weight is None else weight)
+
+
+def _join(pieces: list[Labelled]) -> Labelled:
+    qid, ranks, weight = (np.concatenate([getattr(one, name) for one in pieces]) for name in ("qid", "ranks", "weight"))
+    return Labelled(pieces[0].start, qid, ranks, weight)
+
+
+def _check_weights(name: str, rows: Labelled) -> None:
+    uneven = np.flatnonzero((np.diff(rows.qid) == 0) & (np.diff(rows.weight) != 0))
+    if len(uneven):
+        row, query = rows.start + uneven[0] + 2, rows.qid[uneven[0]]
+        raise InputError(f"{name}: row {row}: another weight than the rest of query {query}")
+
+
+def _check_places(source: RowSource, n_queries: int) -> None:
+    """Raise InputError for the first query that occurs in two places; queries are compared one share at a time."""
+    shares = max(1, -(-n_queries // QUERIES_AT_ONCE))
+    again: list[tuple[int, int]] = []
+    for share in range(shares):
+        qid, row = _list_starts(source, share, shares)
+        order = np.lexsort((row, qid))
+        repeated = order[1:][np.diff(qid[order]) == 0]
+        if len(repeated):
+            first = repeated[np.argmin(row[repeated])]
+            again.append((int(row[first]), int(qid[first])))
+    if again:
+        number, query = min(again)
+        raise InputError(
+            f"{source.name}: row {number + 1}: query {query} again, after others: its rows have to be together; sort "
+            "the rows by their query"
+        )
+
+
+def _list_starts(source: RowSource, share: int, shares: int) -> tuple[I64, I64]:
+    """Return the query ids of one of several shares of all queries, and the first row of each of these queries."""
+    found: list[tuple[I64, I64]] = []
+    before: I64 = np.empty(0, np.int64)
+    for index in range(source.n_chunks):
+        qid = source.column("qid", index)
+        assert qid is not None
+        starts = np.flatnonzero(np.diff(qid, prepend=before) if len(before) else np.append(1, np.diff(qid)))
+        spread = (qid[starts].view(np.uint64) * SPREAD) >> np.uint64(32)
+        own = starts[spread % np.uint64(shares) == share]
+        found.append((qid[own], own + source.chunk_starts[index]))
+        before = qid[-1:]
+    queries, rows = (np.concatenate(part) for part in zip(*found, strict=True))
+    return queries, rows
+
+
+ROW_VECTORS = 28  # vectors of 8 bytes per row: scores, also in twice the precision, and pair counts
+LARGEST_QUERY_BYTES = 16 << 20  # With a larger query, the driver holds the scores of all rows.
+SAMPLE_BYTES = 16 << 20  # the most bytes of the sample, which has fewer rows if they are long
+# Copies of the largest query in a task: at both ends of its rows, where two ends meet, and while pieces are joined.
+EDGES = 4
+TASK_BYTES = 320  # per row of a tile: scores, also in twice the precision, their sort order, and pair counts
+
+
+def has_queries(source: RowSource, task: str) -> bool:
+    """Return whether pairs are formed within queries."""
+    return task == RANK.name and source.column("qid", 0) is not None
+
+
+def find_small_queries(source: RowSource, task: str) -> QueryPairs | None:
+    """Return the pairs within queries; None if pairs are not formed within queries, or if a query is too large.
+
+    Raises InputError if there are no pairs to compare, or if queries are invalid (`find_query_pairs`).
+    """
+    if not has_queries(source, task):
+        return None
+    found = find_query_pairs(source, count_sample_rows(source))
+    return found if query_bytes(source, found.largest) <= LARGEST_QUERY_BYTES else None
+
+
+def count_task_bytes(source: RowSource, found: QueryPairs) -> int:
+    """Return the bytes of the queries at both ends of a task, and of the work arrays for a tile or a query."""
+    tile_rows = min(source.n_rows, TILE_ITEMS if source.is_sparse else count_tile_rows(source.n_features))
+    return EDGES * query_bytes(source, found.largest) + TASK_BYTES * max(found.largest, tile_rows)
+
+
+def query_bytes(source: RowSource, n_rows: int) -> int:
+    """Return the bytes of n_rows rows with their ROW_VECTORS."""
+    return n_rows * (source.nbytes // source.n_rows + 8 * ROW_VECTORS)
+
+
+def count_sample_rows(source: RowSource) -> int:
+    """Return the number of rows in the sample of the line search; it is smaller if rows are long."""
+    return max(1, min(SAMPLE_ROWS, SAMPLE_BYTES * source.n_rows // max(1, source.nbytes)))
+
+
+HELD_ROWS = 1 << 20  # Up to this many rows, the driver holds the scores and counts pairs exactly.
+MOST_RANKS = 16  # With more ranks, the buckets of a histogram would be too wide.
+
+
+@dataclass(frozen=True)
+class FewRanks:
+    """The total weight of each rank, and a sample of the pairs.
+
+    sample: the pairs of some rows of each rank, with weights scaled to stand for all rows of the rank. rows: the
+    numbers of these rows in the source.
+    """
+
+    totals: RankTotals
+    sample: Pairs
+    rows: I64
+
+
+def has_few_ranks(source: RowSource, task: str) -> bool:
+    """Return whether any two rows may be a pair, and the source has many rows and few ranks."""
+    if has_queries(source, task):
+        return False
+    return source.n_rows > HELD_ROWS and len(require_classes(source)) <= MOST_RANKS
+
+
+def find_few_ranks(source: RowSource, task: str) -> FewRanks:
+    """Return the totals and a sample of the pairs of all rows; InputError if there are no pairs to compare."""
+    classes = require_comparable(source, task)
+    of_rank, n_rows = np.zeros(len(classes)), np.zeros(len(classes), np.int64)
+    for _, ranks, weight in _read_ranks(source):
+        of_rank += np.bincount(ranks, weight, len(classes))
+        n_rows += np.bincount(ranks[weight > 0.0], minlength=len(classes))
+    if np.count_nonzero(of_rank) < 2:
+        raise InputError(f"{source.name}: {NO_PAIRS}")
+    quota = max(1, count_sample_rows(source) // int(np.count_nonzero(n_rows)))
+    return FewRanks(RankTotals(of_rank), *_draw_sample(source, np.maximum(1, -(-n_rows // quota))))
+
+
+def _draw_sample(source: RowSource, strides: I64) -> tuple[Pairs, I64]:
+    """Return every k-th row of positive weight of each rank, with k times its weight. strides: the k of each rank."""
+    seen = np.zeros(len(strides), np.int64)
+    chosen: list[tuple[I64, I32, F64]] = []
+    for start, ranks, weight in _read_ranks(source):
+        weighed = np.flatnonzero(weight > 0.0)
+        order = weighed[np.argsort(ranks[weighed], kind="stable")]
+        counts = np.bincount(ranks[weighed], minlength=len(strides))
+        within = np.arange(len(weighed)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(seen, counts)
+        drawn = np.sort(order[within % np.repeat(strides, counts) == 0])
+        chosen.append((start + drawn, ranks[drawn], weight[drawn] * strides[ranks[drawn]]))
+        seen += counts
+    rows, ranks, weight = (np.concatenate(part) for part in zip(*chosen, strict=True))
+    return Pairs(ranks, weight, np.array([0, len(rows)])), rows
+
+
+def _read_ranks(source: RowSource) -> Iterator[tuple[int, I32, F64]]:
+    """Yield, for each chunk, the number of its first row, the ranks and the weights."""
+    for index in range(source.n_chunks):
+        ranks, weight = source.column("y", index), source.column("sample_weight", index)
+        assert ranks is not None
+        yield int(source.chunk_starts[index]), ranks, np.ones(len(ranks)) if weight is None else weight

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,14 +18,14 @@ import pytest
 
 from streamsvm.cli import demo
 from streamsvm.cli.demo import BUDGET_BYTES, begin_writing, run_demo, show_larger_than_memory
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.errors import InputError
+from streamsvm.data.open import open_dataset
+from streamsvm.system.errors import InputError
 from tests.conftest import ROOT
 
 DEMO = """
 import sys
 from streamsvm.cli import demo
-from streamsvm.cli.command import main
+from streamsvm.cli.main import main
 
 demo.MOST_SECONDS = 600  # it shall converge, also on a machine that is busy
 sys.exit(main())
@@ -57,7 +58,7 @@ def read_result(run: Path) -> dict[str, Any]:
     return json.loads((run / "result.json").read_text())  # type: ignore[no-any-return]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs the demo in processes of their own")
 def test_training_stays_within_a_quarter_of_the_data(kept: tuple[Path, str]) -> None:
     folder, printed = kept
     data, result = open_dataset(folder / "generated.zarr"), read_result(folder / "generated-run")
@@ -71,7 +72,7 @@ def test_training_stays_within_a_quarter_of_the_data(kept: tuple[Path, str]) -> 
     assert "converged" in (folder / "cancer-run" / "report.html").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs the demo in processes of their own")
 def test_real_data_are_learnt(kept: tuple[Path, str]) -> None:
     folder, printed = kept
     result = read_result(folder / "cancer-run")
@@ -81,7 +82,7 @@ def test_real_data_are_learnt(kept: tuple[Path, str]) -> None:
     assert shown > 95
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs the demo in processes of their own")
 def test_what_it_suggests_works(kept: tuple[Path, str]) -> None:
     """Each in a process of its own, as its memory is."""
     folder, printed = kept
@@ -126,16 +127,16 @@ def test_a_claim_that_does_not_hold_is_told(
     monkeypatch.setattr(demo, "_run_for_json", lambda folder, command: result)
     monkeypatch.setattr(demo, "write_generated", lambda *_: type("Data", (), {"nbytes": 1, "n_rows": 1}))
     monkeypatch.setattr(demo, "show_real_data", lambda folder: True)
-    assert run_demo(tmp_path / "out") == 1
+    assert run_demo(Namespace(out=tmp_path / "out")) == 1
     assert ("NOT KEPT" in capsys.readouterr().out) == ("peak_memory_bytes" in broken)
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="the folder is not empty; name a new one"):
-        run_demo(tmp_path)
+        run_demo(Namespace(out=tmp_path))
     with pytest.raises(InputError, match="cannot be used: File exists"):
-        run_demo(tmp_path / "file")
+        run_demo(Namespace(out=tmp_path / "file"))
 
 
 def test_a_command_that_fails_ends_the_demo_with_its_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,7 +146,7 @@ def test_a_command_that_fails_ends_the_demo_with_its_status(tmp_path: Path, caps
     assert capsys.readouterr().err == "streamsvm info: nothing.zarr: no such dataset\n"
 
 
-@pytest.mark.once
+@pytest.mark.slow("runs the demo in a process of its own")
 @pytest.mark.parametrize("keep", [True, False])
 def test_ctrl_c_leaves_nothing_behind_that_was_not_asked_for(keep: bool, tmp_path: Path) -> None:
     out = tmp_path / "out"

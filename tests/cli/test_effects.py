@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from streamsvm.methods.registry import METHODS
-from streamsvm.numeric.kernel_codes import PARAMETERS
+from streamsvm.kernels.names import PARAMETERS
 from streamsvm.problems.registry import PROBLEMS, SPARSE
+from streamsvm.solvers.registry import SOLVERS
 from tests.commands import Run, data, run, text, trained  # noqa: F401
 
 SMO, IPM, SGD = (("--solver", name) for name in ("smo", "interior-point", "budgeted-sgd"))
@@ -67,7 +67,6 @@ def test_training(run: Run, data: Path, tmp_path: Path, case: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("kernel", PARAMETERS)
 @pytest.mark.parametrize("name", ["gamma", "degree", "coef0"])
 @pytest.mark.parametrize("command", ["train", "tune", "features"])
@@ -82,9 +81,9 @@ def test_every_parameter_of_every_kernel(run: Run, tmp_path: Path, command: str,
 
 
 @pytest.mark.parametrize("name", ["tol", "resident_rows"])
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}, {method.losses[0]}")
+@pytest.mark.parametrize("method", SOLVERS, ids=lambda method: f"{method.name}, {method.losses[0]}")
 def test_every_setting_of_every_method(run: Run, tmp_path: Path, method: object, name: str) -> None:
-    assert isinstance(method, type(METHODS[0]))
+    assert isinstance(method, type(SOLVERS[0]))
     is_sparse = SPARSE in method.losses  # smooth losses with the penalty l1
     able = [
         (task, loss)
@@ -96,7 +95,7 @@ def test_every_setting_of_every_method(run: Run, tmp_path: Path, method: object,
     asked = ["--solver", method.name, "--task", task, "--loss", loss, f"--{name.replace('_', '-')}", VALUES[name]]
     asked += ["--penalty", "l1"] * is_sparse
     ran = run("train", tmp_path / "none.zarr", "--out", tmp_path / "run", *asked)
-    reads = METHODS[0].reads if (method.name, method.losses) == (METHODS[0].name, ("convex",)) else method.reads
+    reads = SOLVERS[0].reads if (method.name, method.losses) == (SOLVERS[0].name, ("convex",)) else method.reads
     assert (ran.code, "no such dataset" in ran.err, "has no effect" in ran.err) == (2, name in reads, name not in reads)
 
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from streamsvm import LinearSVC
-from streamsvm.data.dataset import Dataset
-from streamsvm.errors import InputError
+from streamsvm.data.store.dataset import Dataset
 from streamsvm.models.model import load
-from streamsvm.training.features import FeatureOptions, make_features
+from streamsvm.runs.features import make_features
+from streamsvm.solvers.options import FeatureOptions
+from streamsvm.system.errors import InputError
 from tests.commands import Run, data, run, text, trained  # noqa: F401
 from tests.conftest import make_problem
 from tests.kernel_problems import KINDS, ask_for
@@ -29,7 +30,7 @@ BAD = {
     "memory": (["--memory", "20MB"], "but the budget is 20.0 MB: raise --memory to at least"),
     "memory of polynomial": (
         ["--map", "polynomial", "--memory", "20MB"],
-        "use fewer --threads, a lower --rank or a sm",
+        "use fewer --threads (n_jobs=... in Python), a lower --rank or a sm",
     ),
     "size": (["--chunk-bytes", "much"], "'much' is no size in bytes"),
 }

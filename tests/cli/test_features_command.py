@@ -16,14 +16,15 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import streamsvm
 from streamsvm import LinearSVC
 from streamsvm.cli.progress import RowCounter
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.methods.feature_map import solver
+from streamsvm.data.open import open_dataset
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.kernels import feature_maps
+from streamsvm.kernels.feature_maps import PolynomialMap
 from streamsvm.models.model import LinearModel, load
-from streamsvm.models.scores import score
-from streamsvm.numeric.feature_maps import PolynomialMap
-from streamsvm.training import feature_dataset
-from streamsvm.training.features import FeatureOptions, make_features
+from streamsvm.models.score import score
+from streamsvm.runs import features
+from streamsvm.runs.features import make_features
+from streamsvm.solvers.options import FeatureOptions
 from tests.commands import Run, data, run, text, trained  # noqa: F401
 from tests.conftest import ROOT, Problem, make_problem
 from tests.kernel_problems import KINDS, ask_for, compute_matrix
@@ -43,7 +44,7 @@ def write_out(x: F64) -> F64:
 
 
 def test_the_page_s_three_commands(run: Run, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = (ROOT / "docs" / "methods" / "feature_maps.md").read_text().splitlines()
+    lines = (ROOT / "docs" / "solvers" / "feature_maps.md").read_text().splitlines()
     first = next(k for k, line in enumerate(lines) if line.startswith("$ streamsvm features "))
     commands = [line.split("#")[0].split()[2:] for line in lines[first : first + 3]]
     assert [command[0] for command in commands] == ["features", "train", "evaluate"]
@@ -85,7 +86,6 @@ def test_people_read_lines(run: Run, data: Path, tmp_path: Path) -> None:
     assert "trace error" not in run("features", data, tmp_path / "p.zarr", "--map", "polynomial").out
 
 
-@pytest.mark.covering(1)
 @pytest.mark.parametrize(("density", "scale"), [(1.0, "none"), (1.0, "standard"), (0.2, "maxabs")])
 @pytest.mark.parametrize("method", ["cutting-plane", "interior-point", "smo"])
 def test_models_take_raw_rows(run: Run, tmp_path: Path, method: str, density: float, scale: str) -> None:
@@ -209,7 +209,7 @@ def test_the_same_bits_again_and_on_more_threads(
 
         return check
 
-    for place, part in ((solver, "make_cholesky_map"), (solver, "truncate"), (feature_dataset, "_add_mapped")):
+    for place, part in ((feature_maps, "make_cholesky_map"), (feature_maps, "truncate"), (features, "_add_mapped")):
         monkeypatch.setattr(place, part, watch(getattr(place, part)))
     for threads in (1, 2):
         with threadpool_limits(threads):

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from streamsvm.errors import WriteError
-from streamsvm.files import sync_folder, write_atomically
+from streamsvm.system.errors import WriteError
+from streamsvm.system.files import sync_folder, write_atomically
 from tests.commands import Run, data, run, text, trained  # noqa: F401
 from tests.data.conftest import small_files
 

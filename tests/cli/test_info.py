@@ -13,10 +13,9 @@ import zarr
 from scipy.sparse import csr_array
 
 from streamsvm import ingest
-from streamsvm.cli.evaluation_text import format_evaluation
-from streamsvm.cli.info import describe, format_description, verify
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.errors import IntegrityError
+from streamsvm.cli.info import describe, format_description, format_evaluation, verify
+from streamsvm.data.open import open_dataset
+from streamsvm.system.errors import IntegrityError
 from tests.conftest import make_problem
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamsvm.cli.arguments import make_parser
-from streamsvm.data.open_dataset import open_dataset
+from streamsvm.data.open import open_dataset
 from tests.commands import Run, data, run, text, trained  # noqa: F401
 
 WITHOUT = {"demo"}  # whose output is a story
@@ -77,9 +77,9 @@ def test_what_trains(run: Run, data: Path, tmp_path: Path) -> None:
 
 def test_warm_up_without_compiling(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[object] = []
-    monkeypatch.setattr("streamsvm.methods.warm_up.compile_all", compiled.append)
-    monkeypatch.setattr("streamsvm.models.compilation.compile_all_scores", lambda: None)
-    monkeypatch.setattr("streamsvm.data.compilation.compile_parser", lambda _: None)
+    monkeypatch.setattr("streamsvm.solvers.set_up.compile_all", compiled.append)
+    monkeypatch.setattr("streamsvm.models.score.compile_all_scores", lambda: None)
+    monkeypatch.setattr("streamsvm.data.sources.parsing.compile_parser", lambda _: None)
     found = ask(run, "warm-up")
     assert found["groups"] > len(compiled) > 3
     assert Path(found["cache"]).name

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamsvm.errors import say_count
+from streamsvm.system.errors import say_count
 from tests.commands import Run, data, run, text  # noqa: F401
 
 EXACT = ("--option", "acceleration=none", "--tol", "1e-12")
@@ -43,7 +43,7 @@ def test_one_is_singular(run: Run, tmp_path: Path) -> None:
     [
         (("--max-passes", "1"), "pass_limit", "the limit of 1 pass was reached at a gap of "),
         (("--max-passes", "3"), "pass_limit", "the limit of 3 passes was reached at a gap of "),
-        (("--max-seconds", "1e-9"), "time_limit", "the seconds that were allowed were over after 1 pass at a gap of "),
+        (("--max-seconds", "1e-9"), "time_limit", "the time limit was reached after 1 pass at a gap of "),
     ],
 )
 def test_limits_have_a_reason(
@@ -57,7 +57,7 @@ def test_limits_have_a_reason(
 
 def test_epochs_that_are_made_have_a_reason(run: Run, data: Path, tmp_path: Path) -> None:
     ran = run("train", data, "--out", tmp_path / "run", "--solver", "budgeted-sgd", "--gamma", "0.1", "--json")
-    told = "the passes that were asked for are made; this solver proves no gap"
+    told = "the requested number of passes has been made; this solver proves no gap"
     assert (ran.code, ran.result["status"], ran.result["status_reason"]) == (0, "pass_limit", told)
 
 

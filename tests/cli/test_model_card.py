@@ -12,7 +12,7 @@ import pytest
 from sklearn.metrics import accuracy_score
 
 from streamsvm import SVC, LinearSVC, LinearSVR, OneClassSVM, ingest
-from streamsvm.cli.model_card import write_card
+from streamsvm.cli.info import write_card
 from streamsvm.models.model import LinearModel, load
 from tests.commands import Run, run
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm.data.readers import ingest
+from streamsvm.ingestion.readers import ingest
 from tests.commands import Run, run
-from tests.methods.test_one_against_rest import make_classes
+from tests.solvers.many.test_one_against_rest import make_classes
 
 __all__ = ["run"]
 
@@ -52,7 +52,6 @@ def test_unsuitable_ways_are_refused(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.once
 def test_a_kernel_matrix_from_a_file(run: Run, tmp_path: Path) -> None:
     K = ROWS.X @ ROWS.X.T
     ingest(K, tmp_path / "rows.zarr", ROWS.names[ROWS.y], shuffle=None)
@@ -62,4 +61,4 @@ def test_a_kernel_matrix_from_a_file(run: Run, tmp_path: Path) -> None:
     measured = run("evaluate", tmp_path / "run", tmp_path / "rows.zarr", "--json").result
     assert measured["accuracy"] > 0.5
     refused = run("verify", tmp_path / "run", tmp_path / "rows.zarr")
-    assert (refused.code, "cannot be computed anew" in refused.err) == (2, True)
+    assert (refused.code, "cannot be recomputed" in refused.err) == (2, True)

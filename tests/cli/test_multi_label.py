@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
-from streamsvm.training.statuses import STATUSES
+from streamsvm.runs.results import STATUSES
 from tests.commands import Run, run  # noqa: F401
 from tests.label_problems import make_labels
 
@@ -112,7 +112,7 @@ def test_the_plan(text: Path, tmp_path: Path, run: Run) -> None:  # noqa: F811
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("train", "--solver", "smo"), "methods for linear models"),
+        (("train", "--solver", "smo"), "solvers for linear models"),
         (("train", "--task", "rank"), "rows have sets of labels; the task rank is for one label a row"),
         (("train", "--task", "regress"), "rows have sets of labels"),
         (("train", "--probabilities", "temperature"), "probabilities by temperature are for one label a row"),

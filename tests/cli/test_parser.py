@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from streamsvm.cli.arguments import COMMANDS, make_parser
 from tests.commands import Run, run  # noqa: F401
 
 
@@ -30,3 +31,16 @@ def test_arguments_that_are_none(run: Run, arguments: list[str], message: str) -
     assert ran.err.startswith(f"streamsvm {message}")
     assert ran.err.endswith(f"; see `streamsvm {arguments[0]} --help`\n")
     assert ran.err.count("\n") == 1
+
+
+def test_every_option_of_every_command_has_a_help_text() -> None:
+    bare = {"--sparse", "--out", "--codec", "--loss"}  # whose choices, or neighbours, say it all
+    for name, parser in make_parser().commands.items():
+        lacking = {each.option_strings[0] for each in parser._actions if each.option_strings and not each.help}
+        assert lacking <= bare, name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_is_documented_is_declared(name: str) -> None:
+    declared = [each for each, _, _ in COMMANDS[name][1].list_arguments()]
+    assert len(declared) == len({*declared}) > 0

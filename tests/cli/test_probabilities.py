@@ -11,9 +11,9 @@ import pytest
 import zarr
 
 import streamsvm
-from streamsvm.cli.command import main
+from streamsvm.cli.main import main
+from streamsvm.models.evaluate import find_probabilities
 from streamsvm.models.model import load
-from streamsvm.models.probabilities import find_probabilities
 from tests.conftest import Problem
 
 RANDOM = np.random.default_rng(4)

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from streamsvm.cli.progress import Display, Line, RowCounter
-from streamsvm.engines.memory import MemoryPlan
-from streamsvm.training.train import Event
+from streamsvm.engines.open import MemoryPlan
+from streamsvm.runs.results import Event
 from tests.conftest import make_problem
 
 COLUMNS = 50
@@ -121,7 +121,7 @@ def test_rows_read(clock: Callable[[float], None]) -> None:
 EACH_TEXT = """
 import sys
 from streamsvm.cli import progress
-from streamsvm.cli.command import main
+from streamsvm.cli.main import main
 
 progress.LIVE_SECONDS = 0.0
 sys.exit(main())

@@ -57,3 +57,15 @@ def test_a_limit_counts_the_passes_before(run: Run, data: Path, tmp_path: Path) 
     assert more["passes"] > first["passes"]
     assert all(seconds >= first["task_seconds"][name] for name, seconds in more["task_seconds"].items())
     assert sum(more["task_seconds"].values()) > sum(first["task_seconds"].values())
+
+
+@pytest.mark.parametrize("arguments", ["--kernel sigmoid", "--multi-class crammer_singer --kernel poly --coef0 -1"])
+def test_a_run_without_a_lower_bound_goes_on_to_the_same_bits(
+    run: Run, data: Path, tmp_path: Path, arguments: str
+) -> None:
+    """The lower bound in its checkpoint is NaN."""
+    command = ["train", data, *arguments.split(), "--gamma", "0.05", "--resident-rows", "20%", "--json", "--out"]
+    whole, stopped = (run(*command, tmp_path / "run", *limit) for limit in ((), ("--overwrite", "--max-passes", "1")))
+    resumed = run(*command, tmp_path / "run", "--resume")
+    assert (whole.result["status"], stopped.result["status"]) == ("stationary", "pass_limit")
+    assert resumed.result["model_sha256"] == whole.result["model_sha256"]

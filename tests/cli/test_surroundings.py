@@ -16,7 +16,7 @@ import pytest
 from tests.commands import data, text, trained  # noqa: F401
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("runs each command in a process of its own")
 
 STREAMSVM = (sys.executable, "-W", "error", "-m", "streamsvm")
 

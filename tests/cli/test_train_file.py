@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from streamsvm.data.compilation import PARSERS
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.methods.registry import METHODS
-from streamsvm.methods.warm_up import FEATURE_MAPS
-from streamsvm.numeric import cache_folder
+from streamsvm.data.open import open_dataset
+from streamsvm.data.sources.parsing import PARSERS
+from streamsvm.numeric import compilation
+from streamsvm.solvers.registry import SOLVERS
+from streamsvm.solvers.set_up import FEATURE_MAPS
 from tests.commands import Run, data, run, text  # noqa: F401
 
 WRITTEN, KEPT = "its rows are written to", "from an earlier training"
@@ -78,7 +78,7 @@ def test_rows_that_were_appended_or_deleted_are_not_the_file(run: Run, rows: Pat
 
 def test_kernels_that_would_not_be_kept_are_not_compiled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     folder = tempfile.gettempdir() + "/streamsvm-kernels-abc/numeric"
-    monkeypatch.setattr(cache_folder, "CACHE_FOLDER", folder)
+    monkeypatch.setattr(compilation, "CACHE_FOLDER", folder)
     ran = run("warm-up")
     assert (ran.code, "NUMBA_CACHE_DIR" in ran.err, ran.out) == (2, True, "")
 
@@ -94,12 +94,12 @@ def test_a_dataset_of_the_user_is_left_alone(run: Run, rows: Path, tmp_path: Pat
 
 def test_warm_up_compiles_everything(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     compiled: list[str] = []
-    monkeypatch.setattr("streamsvm.data.compilation.compile_parser", compiled.append)
-    monkeypatch.setattr("streamsvm.methods.warm_up.compile_all", compiled.extend)
-    monkeypatch.setattr("streamsvm.models.compilation.compile_all_scores", lambda: compiled.append("scores"))
-    monkeypatch.setattr("streamsvm.numeric.narrow.load_widening", compiled.append)
+    monkeypatch.setattr("streamsvm.data.sources.parsing.compile_parser", compiled.append)
+    monkeypatch.setattr("streamsvm.solvers.set_up.compile_all", compiled.extend)
+    monkeypatch.setattr("streamsvm.models.score.compile_all_scores", lambda: compiled.append("scores"))
+    monkeypatch.setattr("streamsvm.numeric.stored_types.load_widening", compiled.append)
     ran = run("warm-up")
-    wanted = {group for method in METHODS for group in (*(method.compiled or (method.name,)),)}
+    wanted = {group for method in SOLVERS for group in method.groups}
     assert set(compiled) == {*wanted, *PARSERS, FEATURE_MAPS, "scores", "float16"}
     assert (ran.code, f"{len(compiled)} groups of kernels are compiled, and kept in" in ran.out) == (0, True)
 

@@ -22,8 +22,9 @@ from cryptography import x509
 from distributed import Client
 from distributed.security import Security
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
 from tests.conftest import ROOT, make_problem
 
 CLUSTER = ROOT / "cluster"
@@ -82,7 +83,7 @@ def model_sha256(data: Dataset) -> str:
     return train(data, TrainOptions(C=0.5, threads=1)).model_sha256
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts a cluster whose processes begin by themselves")
 def test_local_workers_train_on_loopback_only(data: Dataset, model_sha256: str, tmp_path: Path) -> None:
     with running(str(CLUSTER / "local.py"), "--workers", "2", "--memory", "1GB") as cluster:
         assert cluster.stdout is not None
@@ -191,7 +192,7 @@ def connect(configuration: str, address: str) -> Client:
     return Client(address, security=security, timeout=60)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts a cluster whose processes begin by themselves")
 def test_train_over_tls(
     tls_address: str, tls_configurations: dict[str, str], data: Dataset, model_sha256: str, tmp_path: Path
 ) -> None:
@@ -201,7 +202,7 @@ def test_train_over_tls(
     assert json.loads(done.stdout.splitlines()[-1])["model_sha256"] == model_sha256
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts a cluster whose processes begin by themselves")
 def test_the_configuration_switches_dasks_memory_rules_off(
     tls_address: str, tls_configurations: dict[str, str]
 ) -> None:
@@ -213,7 +214,7 @@ def test_the_configuration_switches_dasks_memory_rules_off(
         assert list(client.run(rules).values()) == [[False, False, False]] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts a cluster whose processes begin by themselves")
 @pytest.mark.parametrize("whose", ["nobody's", "another authority's"])
 def test_strangers_are_refused(whose: str, tls_address: str, data: Dataset, tmp_path: Path) -> None:
     more = {}
@@ -237,7 +238,7 @@ wait
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts a cluster whose processes begin by themselves")
 def test_slurm_script_trains_with_a_stand_in_for_srun(data: Dataset, model_sha256: str, tmp_path: Path) -> None:
     script = CLUSTER / "slurm.sh"
     subprocess.run(["bash", "-n", str(script)], check=True)

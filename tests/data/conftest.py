@@ -20,10 +20,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.ingest import write_dataset
-from streamsvm.data.ingest_options import IngestOptions
-from streamsvm.data.source_rows import SourceRows
+from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.ingestion.ingest import IngestOptions, write_dataset
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows
 
 Write = Callable[..., Dataset]

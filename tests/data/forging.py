@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import zarr
 
-from streamsvm.data.chunk_file import checksum_parts, read_checksum
-from streamsvm.data.manifest import ATTRIBUTE, PARTS, describe_array, make_fingerprint
-from streamsvm.data.store import StoredArray
+from streamsvm.data.store.array import StoredArray
+from streamsvm.data.store.chunks import checksum_parts, read_checksum
+from streamsvm.data.store.manifest import ATTRIBUTE, PARTS, describe_array, make_fingerprint
 
 Meta = dict[str, Any]
 

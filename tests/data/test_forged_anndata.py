@@ -13,10 +13,10 @@ import zarr
 from scipy.sparse import csr_array
 
 from streamsvm.cli.info import verify
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.errors import InputError
+from streamsvm.data.open import open_dataset
 from streamsvm.models.model import LinearModel
-from streamsvm.models.scores import score
+from streamsvm.models.score import score
+from streamsvm.system.errors import InputError
 from tests.data.conftest import make_rows
 
 FORMATS = (2, 3)
@@ -80,7 +80,6 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("zarr_format", FORMATS)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_named(name: str, zarr_format: int, tmp_path: Path) -> None:
@@ -109,7 +108,6 @@ def write_metadata(name: str, content: Any) -> Callable[[Path], Any]:
     return lambda path: path.joinpath(name).write_text(text)
 
 
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", ["X", "X/data", "X/indptr", "obs", "obs/cell", "obs/cell/codes"])
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", "[" * 100_000, '{"zarr_format": 3, "node_type": "array"}'])
 def test_damaged_metadata_are_named(name: str, content: str, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ PEAK = """
     import sys
     import numpy as np
     from scipy.sparse import csr_array
-    from streamsvm.data.ingest import write_dataset
-    from streamsvm.data.ingest_options import IngestOptions
-    from streamsvm.data.source_rows import SourceRows
-    from streamsvm.machine import peak_bytes, reset_peak, resident_bytes
+    from streamsvm.ingestion.ingest import write_dataset
+    from streamsvm.ingestion.ingest import IngestOptions
+    from streamsvm.data.rows.source_rows import SourceRows
+    from streamsvm.system.machine import peak_bytes, reset_peak, resident_bytes
 
     def dense():
         for block in range(50):
@@ -55,7 +55,7 @@ def measure_peak(run_python: RunPython, folder: Path, source: str, expected_byte
                 file.unlink()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures the memory of ingests of much data")
 @pytest.mark.parametrize("expected_bytes", [400_000_000, 0])
 def test_a_large_source_is_ingested_in_bounded_memory(
     expected_bytes: int, run_python: RunPython, tmp_path: Path

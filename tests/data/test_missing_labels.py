@@ -12,12 +12,12 @@ import pytest
 from pyarrow import feather, orc
 
 import streamsvm
-from streamsvm.cli.command import main
-from streamsvm.errors import InputError
+from streamsvm.cli.main import main
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import load
 from streamsvm.models.predict import predict
-from tests.data.test_csv_text import give_stdin
+from streamsvm.system.errors import InputError
+from tests.data.sources.test_csv_text import give_stdin
 
 MISSING = ["?", "NA", "N/A", "n/a", "#N/A", "<NA>", "#NA", "NULL", "null", "None", "NaN", "nan", "-nan", "-NaN"]
 WRITERS: dict[str, Callable[[pd.DataFrame, Path], object]] = {

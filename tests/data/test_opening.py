@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.errors import InputError, IntegrityError
+from streamsvm.data.open import open_dataset
+from streamsvm.system.errors import InputError, IntegrityError
 from tests.data.conftest import Collect, Write
 
 CODECS = ("crc32c", "lz4", "zstd")
@@ -20,7 +20,6 @@ CODECS = ("crc32c", "lz4", "zstd")
 # --- rows by number
 
 
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_take_gives_rows_in_any_order(
@@ -64,6 +63,18 @@ def test_a_dataset_pickles_to_its_name(write: Write, collect: Collect, sparse_ro
     reopened = pickle.loads(packed)
     assert reopened.fingerprint == dataset.fingerprint
     np.testing.assert_array_equal(collect(reopened.tiles(2))["X"], collect(dataset.tiles(2))["X"])
+
+
+def test_a_relative_path_is_found_from_other_folders(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of a cluster run in folders of their own. A line end in a path changes nothing."""
+    write(np.ones((6, 2), np.float32), to=tmp_path / "a\nb.zarr")
+    monkeypatch.chdir(tmp_path)
+    dataset = open_dataset("a\nb.zarr")
+    packed = pickle.dumps(dataset)
+    monkeypatch.chdir("/")
+    assert (dataset.path, pickle.loads(packed).n_rows) == ("a\nb.zarr", 6)
 
 
 def test_a_replaced_dataset_is_refused(write: Write, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import streamsvm.estimators  # noqa: F401  (forks begin with everything imported)
-from streamsvm.cli.command import main
+from streamsvm.cli.main import main
 from tests.conftest import ROOT
 
 FENCE = re.compile(

@@ -15,7 +15,7 @@ NEEDED = ("sphinx", "myst_parser", "numpydoc", "pydata_sphinx_theme")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("builds all pages")
 @pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (python -m pip install '.[docs]')")
 def test_the_pages_build_without_warnings(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "read"]

@@ -19,7 +19,7 @@ from sklearn.inspection import partial_dependence, permutation_importance
 from tests.conftest import ROOT
 from tests.docs.blocks import find_blocks
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("runs the commands of a page")
 
 BLOCKS = {block.caption: block.text for block in find_blocks(ROOT / "docs" / "clients.md")}
 THEIRS = sklearn.svm.LinearSVC(loss="hinge", C=0.01, max_iter=100_000, tol=1e-6, random_state=0)

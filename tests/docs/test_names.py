@@ -9,8 +9,6 @@ import pytest
 
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.once
-
 NAMED_BY_OTHERS = {"architecture.md"}  # tests/test_architecture_page.py: it shortens the names of one folder
 PLACES = [
     (page.relative_to(ROOT / "docs"), file, name)
@@ -26,7 +24,7 @@ def test_each_function_is_where_the_page_says(page: Path, file: str, name: str) 
     assert re.search(rf"^\s*(?:(?:def|class) {name}\b|{name}(?:: .*)? = )", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "methods").glob("*.md")), ids=lambda page: str(page.name))
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "solvers").glob("*.md")), ids=lambda page: str(page.name))
 def test_a_method_s_page_leads_to_its_functions(page: Path) -> None:
     named = {f"{file}:{name}" for where, file, name in PLACES if where.name == page.name}
     assert len(named) >= 6 or page.name == "index.md"

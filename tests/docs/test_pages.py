@@ -16,13 +16,16 @@ import pytest
 from tests.conftest import ROOT
 from tests.docs.blocks import ELSEWHERE, LANGUAGES, NOT_RUN, carry_out_page, find_blocks, is_alike
 
-pytestmark = pytest.mark.once
-
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-RUN = [page for page in PAGES if any(block.is_run for block in find_blocks(page))]
+SLOW = pytest.mark.slow("runs every command of a page")
+RUN = [
+    page if page.name == "README.md" else pytest.param(page, marks=SLOW)
+    for page in PAGES
+    if any(block.is_run for block in find_blocks(page))
+]
 MOST_NOT_RUN = 6
 TESTED_ELSEWHERE = (
-    "add_a_method.md",
+    "add_a_solver.md",
     "add_a_problem.md",
     "certificate.md",
     "clients.md",

@@ -1,4 +1,4 @@
-"""What docs/storage.md says of the data on disk is what `ingest` writes."""
+"""What docs/internals/storage_format.md says of the data on disk is what `ingest` writes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 import zarr
 from scipy.sparse import csr_array
 
-from streamsvm.data.readers import ingest
+from streamsvm.ingestion.readers import ingest
 from tests.conftest import ROOT
 
 
 def read_array_table() -> dict[str, tuple[str, str]]:
     """Shape and type of each array of the page's table."""
-    page = (ROOT / "docs" / "storage.md").read_text()
+    page = (ROOT / "docs" / "internals" / "storage_format.md").read_text()
     rows = re.findall(r"^\| (`[Xysq].*) \| (\(.*\)) \| ([a-z0-9, ]+) \|", page, re.M)
     found = {}
     for names, shapes, types in rows:

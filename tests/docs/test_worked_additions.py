@@ -1,4 +1,4 @@
-"""The pages that add a problem and a method: what they show is applied to the package, and run."""
+"""The pages that add a problem and a solver: what they show is applied to the package, and run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("runs the commands of a page")
 
 BLOCK = re.compile(r"^```\{code-block\} (\w+)\n:caption: ([^\n]+)\n\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -55,7 +55,7 @@ def apply_page(page: str, root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("page", "n_touched"), [("add_a_problem.md", 2), ("add_a_method.md", 4)], ids=["problem", "method"]
+    ("page", "n_touched"), [("add_a_problem.md", 2), ("add_a_solver.md", 2)], ids=["problem", "solver"]
 )
 def test_what_the_page_shows_works(page: str, n_touched: int, tmp_path: Path) -> None:
     """Types and style included. The number of files that an addition touches is part of the promise."""
@@ -69,7 +69,7 @@ def test_what_the_page_shows_works(page: str, n_touched: int, tmp_path: Path) ->
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.parametrize("page", ["add_a_problem.md", "add_a_method.md"])
+@pytest.mark.parametrize("page", ["add_a_problem.md", "add_a_solver.md"])
 def test_what_the_page_shows_keeps_the_rules(page: str, tmp_path: Path) -> None:
     """A stranger's addition passes the checks that ours have to pass; skipped where their tools are not installed."""
     pytest.importorskip("ruff")

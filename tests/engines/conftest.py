@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streamsvm.data import in_memory
-from streamsvm.data.source import RowSource
+from streamsvm.data.rows.source import RowSource
+from streamsvm.data.sources import in_memory
 from tests.conftest import Problem, make_problem
 
 DENSE = make_problem(1, n=1100, d=7, weighted=True)

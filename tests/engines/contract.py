@@ -5,25 +5,25 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import add
 from pathlib import Path
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.groups import plan_groups
-from streamsvm.data.source import RowSource
-from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.one_read import answer
-from streamsvm.engines.protocol import Engine
+from streamsvm.data.rows.source import RowSource, plan_groups
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.engine import Engine
+from streamsvm.engines.merge import answer
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.errors import IntegrityError
-from streamsvm.methods.cutting_plane.segments import SegmentTotals, add_to_totals, combine_totals, start_totals
-from streamsvm.methods.decomposition.row_sums import RowSums, add_sums, combine_sums
-from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
+from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.kernels.kernel import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.rows import F64, CsrRows, to_dense
-from streamsvm.requests import Change, RowState, Scan, Take, Walk
+from streamsvm.passes import Change, RowState, Scan, Take, Walk
+from streamsvm.solvers.cutting_plane.line_search import SegmentTotals, add_to_totals, start_totals
+from streamsvm.solvers.decomposition.state import add_sums, join_tiles, make_change
+from streamsvm.system.errors import IntegrityError
 from tests.conftest import make_problem
 from tests.engines.conftest import PROBLEMS
 from tests.engines.scans import (
@@ -38,8 +38,8 @@ from tests.engines.scans import (
     join_lists,
     list_numbers,
     neighbours_combined,
-    note_rows,
     note_unless_unlucky,
+    report_rows,
     square_numbers,
     start_flags,
     trace_scan,
@@ -53,7 +53,7 @@ def solver_scan(source: RowSource) -> Scan:
     ends = np.random.default_rng(0).normal(size=(2, source.n_features + 1)) / 4
     cut_steps = np.array([0.1, 0.3, 1.0])
     start = partial(start_totals, 3, source.n_features + 1)
-    return Scan(start, add_to_totals, combine_totals, (ends, np.array([0.5, 2.0]), cut_steps, 1.0))
+    return Scan(start, add_to_totals, add, (ends, np.array([0.5, 2.0]), cut_steps, 1.0))
 
 
 def assert_same_bits(left: SegmentTotals, right: SegmentTotals) -> None:
@@ -160,7 +160,6 @@ class Contract:
         found = trace_of(open_engine(source), trace_scan((shared,), (number, square)))
         assert found == neighbours_combined(parts)
 
-    @pytest.mark.covering(2)
     @pytest.mark.parametrize("kind", [np.float32, np.float64])
     def test_sums_of_kernels_have_the_bits_of_the_serial_engine(
         self, open_engine: Opener, source: RowSource, kind: type
@@ -169,9 +168,11 @@ class Contract:
         columns = source.take(np.arange(0, source.n_rows, 50)).X
         columns = to_float64(columns) if kind is np.float64 else columns
         coef = np.random.default_rng(0).normal(size=columns.shape[0])
-        scan = Scan(RowSums, add_sums, combine_sums, (Kernel("rbf", 0.1), columns, coef, np.empty(0), 0.0, True, 1))
+        change = make_change(Kernel("rbf", 0.1), columns, coef)
+        scan = Scan(list, add_sums, operator.add, (True, 1, *change))
         with threadpool_limits(1):  # as `train` has it, and workers
-            expected, found = SerialEngine(source).scan(scan), open_engine(source, source.nbytes // 2).scan(scan)
+            engines = SerialEngine(source), open_engine(source, source.nbytes // 2)
+            expected, found = (join_tiles(engine.scan(scan)) for engine in engines)
         assert found.f.tobytes() == expected.f.tobytes()
         assert found.errors.tobytes() == expected.errors.tobytes()
         assert found.y.tobytes() == expected.y.tobytes()
@@ -232,11 +233,11 @@ class Contract:
         expected = [[name, *(describe_chunks(source, group) for group in order)] for name, order in enumerate(orders)]
         engine = open_engine(source, source.nbytes // 2)
         for _ in range(2):
-            assert answer(engine, Walk(note_rows, [[name] for name in range(4)], orders)) == expected
+            assert answer(engine, Walk(report_rows, [[name] for name in range(4)], orders)) == expected
 
     def test_walk_counts_what_it_costs(self, open_engine: Opener, source: RowSource) -> None:
         engine, orders = open_engine(source), [[[0, 1], [2]], [[0]]]
-        engine.walk(Walk(note_rows, [[], []], orders))
+        engine.walk(Walk(report_rows, [[], []], orders))
         rows = np.diff(source.chunk_starts)
         read = [source.nbytes * int(rows[k]) // source.n_rows for k in (0, 1, 2, 0)]
         assert engine.costs.read_bytes == (sum(read) if source.on_disk else 0)
@@ -251,7 +252,7 @@ class Contract:
             step = partial(note_unless_unlucky, unlucky)
             with pytest.raises(ArithmeticError, match="unlucky"):
                 engine.walk(Walk(step, [[], []], orders))
-            found = engine.walk(Walk(note_rows, [[], []], orders))
+            found = engine.walk(Walk(report_rows, [[], []], orders))
             assert found == [[describe_chunks(source, group) for group in order] for order in orders]
 
     def test_an_exception_reaches_the_caller_and_the_engine_works_on(
@@ -293,7 +294,7 @@ class Contract:
         chunk = _chunk_file(dataset, 7)
         chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
         with pytest.raises(IntegrityError, match=r"c/7"):
-            open_engine(dataset).walk(Walk(note_rows, [[], []], [[[0, 1], [6, 7]], [[2]]]))
+            open_engine(dataset).walk(Walk(report_rows, [[], []], [[[0, 1], [6, 7]], [[2]]]))
 
     @pytest.mark.usefixtures("settled_groups")
     @pytest.mark.parametrize("codec", ["crc32c", "lz4"])

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from distributed import Scheduler
 
-from streamsvm.data.source import RowSource
-from streamsvm.engines import pass_on_workers
-from streamsvm.engines.kept import _kept
+from streamsvm.data.rows.source import RowSource
+from streamsvm.engines.cluster import engine as passes
+from streamsvm.engines.cluster.task import _kept
 from streamsvm.numeric.rows import F64, CsrRows, Rows, stack_rows
-from streamsvm.requests import Scan
+from streamsvm.passes import Scan
 
 
 @dataclass
@@ -63,7 +63,7 @@ def join_lists(left: list[Any], right: list[Any]) -> list[Any]:
     return [*left, *right]
 
 
-def note_rows(carry: list[Any], rows: Rows) -> Iterator[list[Any]]:
+def report_rows(carry: list[Any], rows: Rows) -> Iterator[list[Any]]:
     """A step of a sequential pass, in two parts."""
     yield carry
     yield [*carry, describe_rows(rows)]
@@ -72,7 +72,7 @@ def note_rows(carry: list[Any], rows: Rows) -> Iterator[list[Any]]:
 def note_unless_unlucky(unlucky: int, carry: list[Any], rows: Rows) -> Iterator[list[Any]]:
     if rows.start == unlucky:
         raise ArithmeticError(f"row {unlucky} is unlucky")
-    yield from note_rows(carry, rows)
+    yield from report_rows(carry, rows)
 
 
 def describe_chunks(source: RowSource, chunks: Sequence[int]) -> bytes:
@@ -92,7 +92,7 @@ def pinned_chunks(fingerprint: str) -> list[int]:
 def help_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave every group with the worker that has it, however slow that is."""
     for name in ("SHORTEST_PAUSE", "LONGEST_PAUSE"):
-        monkeypatch.setattr(pass_on_workers, name, 600.0)
+        monkeypatch.setattr(passes, name, 600.0)
 
 
 async def stop_stealing(dask_scheduler: Scheduler) -> None:

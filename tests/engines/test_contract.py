@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from streamsvm.data.source import RowSource
-from streamsvm.engines.cluster import DistributedEngine
-from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.protocol import Engine
+from streamsvm.data.rows.source import RowSource
+from streamsvm.engines.cluster.engine import DistributedEngine
+from streamsvm.engines.engine import Engine
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.requests import Scan
+from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.passes import Scan
 from tests.engines.contract import Contract, Opener
 from tests.engines.scans import (
     add_writable_flags,
@@ -42,7 +42,6 @@ class TestSerial(Contract):
         return SerialEngine
 
 
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("threads", [1, 2, 4])
 class TestThreaded(Contract):
     @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import add
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -15,19 +16,20 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.groups import LARGEST_GROUP_BYTES, SMALLEST_GROUP_BYTES, plan_groups
-from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.group import Pins, _read_tiles, tree_levels
+from streamsvm.data.rows.source import LARGEST_GROUP_BYTES, SMALLEST_GROUP_BYTES, plan_groups
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.group import ChunkCache, _read_tiles, tree_levels
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.methods.cutting_plane.segments import SegmentTotals, combine_totals
+from streamsvm.engines.threads import ThreadedEngine
 from streamsvm.numeric.rows import Rows
-from streamsvm.training.estimate import plan_training
-from streamsvm.training.features import FeatureOptions, find_feature_map, make_features
-from streamsvm.training.grid import tune
-from streamsvm.training.together import train_together
-from streamsvm.training.train import TrainOptions, train
-from streamsvm.training.verify import verify
+from streamsvm.options import TrainOptions
+from streamsvm.plan.predict import plan_training
+from streamsvm.runs.features import find_feature_map, make_features
+from streamsvm.runs.train import train
+from streamsvm.runs.tune import train_together, tune
+from streamsvm.solvers.cutting_plane.line_search import SegmentTotals
+from streamsvm.solvers.options import FeatureOptions
+from streamsvm.verify.verify import verify
 from tests.conftest import Problem, make_problem
 from tests.engines.scans import neighbours_combined, trace_scan
 
@@ -75,7 +77,7 @@ def test_combining_leaves_the_parts_alone() -> None:
     for part in parts:
         for array in vars(part).values():
             array.flags.writeable = False
-    total = combine_totals(*parts)
+    total = add(*parts)
     for array in vars(total).values():
         assert array.tolist() == [3.0, 3.0]
 
@@ -91,7 +93,6 @@ def skewed_rows() -> Problem:
 KEPT = {"dense": make_problem(1, n=2000, d=20, weighted=True), "sparse": skewed_rows()}
 
 
-@pytest.mark.covering(2)
 @pytest.mark.usefixtures("many_groups")
 @pytest.mark.parametrize("codec", ["crc32c", "lz4"])
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
@@ -143,7 +144,7 @@ def test_tiles_that_are_given_up_do_not_wait_for_the_chunk_that_is_read_ahead(
         return read(self, index)
 
     monkeypatch.setattr(Dataset, "read", read_late)
-    tiles: Any = _read_tiles(dataset, range(2), Pins(0), {})
+    tiles: Any = _read_tiles(dataset, range(2), ChunkCache(0), {})
     next(tiles)
     tiles.close()
     assert not ended

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.readers import ingest
-from streamsvm.engines.cluster import DistributedEngine
-from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.one_read import answer_all
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.cluster.engine import DistributedEngine
+from streamsvm.engines.merge import answer_all
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.requests import All, Take
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.ingestion.readers import ingest
+from streamsvm.options import TrainOptions
+from streamsvm.passes import All, Take
+from streamsvm.runs.train import train
 from tests.conftest import make_problem
 from tests.engines.scans import trace_scan
 

@@ -17,16 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streamsvm.data import anndata
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.data.readers import ingest
-from streamsvm.engines.memory import SLACK_BYTES, plan_memory
-from streamsvm.errors import MemoryBudgetError
-from streamsvm.machine import format_bytes, parse_bytes
-from streamsvm.methods.cutting_plane.segments import start_totals
-from streamsvm.methods.cutting_plane.solver import CuttingPlane
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.data.open import open_dataset
+from streamsvm.data.sources import anndata
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines import open as opening
+from streamsvm.engines.open import SLACK_BYTES, plan_memory
+from streamsvm.ingestion.readers import ingest
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
+from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, start_totals, totals_bytes
+from streamsvm.system.errors import MemoryBudgetError
+from streamsvm.system.machine import format_bytes, parse_bytes
 from tests.conftest import Problem, make_problem, run_python
 
 MIB = 1 << 20
@@ -64,12 +65,35 @@ def test_a_refusal_names_budget_and_need(base: int, threads: int, stream: int) -
     plan_memory(enough, base, threads, stream, 0, 0, 0)
 
 
+@pytest.mark.parametrize("process", ["this process", "worker tcp://10.0.0.1:1"])
+def test_a_refusal_names_the_process_and_what_it_holds(process: str) -> None:
+    with pytest.raises(MemoryBudgetError) as refusal:
+        plan_memory(600_000_000, 1_900_000_000, 1, 10_000_000, 0, 0, 0, process=process)
+    holds = f"{process} already holds 1.9 GB: interpreter, libraries and your own data; streaming on 1 thread "
+    assert f"2.0 GB of memory are needed ({holds}" in str(refusal.value)
+    ((option, parameter),) = re.findall(
+        r"raise --memory to at least (\S+) \(memory='(\S+)' in Python\)", str(refusal.value)
+    )
+    assert option == parameter
+
+
+def test_the_worker_that_holds_the_most_is_named(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may hold what its user has persisted; the driver has room enough."""
+    dataset = make_problem(1).store(tmp_path / "rows")
+    monkeypatch.setattr(opening, "resident_bytes", lambda: 0)
+    with pytest.raises(MemoryBudgetError, match=r"\(worker t\w+://127\.0\.0\.1:\d+ already holds [\d.]+ MB: "):
+        train(dataset, TrainOptions(memory_bytes=80 * MIB), client=client)
+
+
 def test_a_refusal_names_what_helps() -> None:
     """Fewer threads and smaller chunks are named where they can be enough."""
     for budget, helps in ((500 * MIB, True), (200 * MIB, False)):
         with pytest.raises(MemoryBudgetError, match="raise --memory to at least") as refusal:
             plan_memory(budget, 150 * MIB, 4, 100 * MIB, 10 * MIB, 20 * MIB, 0)
-        assert ("use fewer --threads, or ingest with a smaller --chunk-bytes" in str(refusal.value)) == helps
+        ways = "use fewer --threads (n_jobs=... in Python), or ingest with a smaller --chunk-bytes"
+        assert (ways in str(refusal.value)) == helps
 
 
 @pytest.mark.parametrize("where", ["threads", "workers"])
@@ -92,9 +116,10 @@ def test_refused_before_anything_is_read_or_written(
 @pytest.mark.parametrize("accelerated", [True, False])
 def test_totals_take_what_is_planned(n_features: int, accelerated: bool) -> None:
     settings = CuttingPlane((1.0, 1.0), accelerated=accelerated)
-    totals = start_totals(settings.cut_points(n_features), n_features + 1)
+    k = settings.cut_points(n_features + 1)
+    totals = start_totals(k, n_features + 1)
     taken = sum(array.nbytes for array in vars(totals).values())
-    assert taken <= settings.totals_bytes(n_features) <= 1.5 * taken + 20_000
+    assert taken <= totals_bytes(k, n_features + 1) <= 1.5 * taken + 20_000
 
 
 def write_anndata(problem: Problem, path: Path) -> Dataset:
@@ -111,7 +136,7 @@ def write_anndata(problem: Problem, path: Path) -> Dataset:
     return open_dataset(path, "label")
 
 
-@pytest.mark.once
+@pytest.mark.slow("measures memory")
 @pytest.mark.parametrize("kind", ["dense-crc32c", "dense-lz4", "sparse-crc32c", "sparse-lz4", "sparse-anndata"])
 def test_streaming_takes_no_more_than_is_planned(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Measured while each chunk is streamed, and while it is read whole, as a chunk that is kept is."""
@@ -148,15 +173,15 @@ ROOM = 8_000_000
 LARGER_THAN_MEMORY = """
 import json, re, sys
 from contextlib import nullcontext
-import streamsvm.engines.opening, streamsvm.training.train
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.engines.workers import start_workers
-from streamsvm.errors import MemoryBudgetError
-from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
+import streamsvm.engines.open, streamsvm.runs.train
+from streamsvm.data.open import open_dataset
+from streamsvm.engines.cluster.workers import start_workers
+from streamsvm.system.errors import MemoryBudgetError
+from streamsvm.system.machine import parse_bytes, peak_bytes, reset_peak
 
 def train(path, budget, client):
-    options = streamsvm.training.train.TrainOptions(tol=1e-9, max_passes=4, memory_bytes=budget, threads=2)
-    return streamsvm.training.train.train(open_dataset(path), options, client=client)
+    options = streamsvm.runs.train.TrainOptions(tol=1e-9, max_passes=4, memory_bytes=budget, threads=2)
+    return streamsvm.runs.train.train(open_dataset(path), options, client=client)
 
 def train_within_least(path, client, room):
     try:
@@ -171,13 +196,13 @@ def train_within_least(path, client, room):
 if __name__ == "__main__":
     where, room, *paths = sys.argv[1:]
     if where == "workers":
-        streamsvm.engines.opening.resident_bytes = lambda: 0  # the budget shall be the workers' concern alone
+        streamsvm.engines.open.resident_bytes = lambda: 0  # the budget shall be the workers' concern alone
     with start_workers(2, 1, 1 << 30) if where == "workers" else nullcontext() as client:
         print(json.dumps([train_within_least(path, client, int(room)) for path in paths]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures the memory of trainings in processes of their own")
 @pytest.mark.parametrize(("where", "processes"), [("here", 1), ("workers", 2)])
 def test_data_of_eight_times_the_room_stay_below_the_projection(where: str, processes: int, tmp_path: Path) -> None:
     """64 MB of rows, 8 MB more than the least budget: what does not fit is read again on every pass."""
@@ -202,9 +227,9 @@ FREED = """
 import sys, threading
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.machine import resident_bytes
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.data.open import open_dataset
+from streamsvm.system.machine import resident_bytes
+from streamsvm.options import TrainOptions; from streamsvm.runs.train import train
 
 def free_arrays(barrier):
     np.ones(24 << 20, np.uint8)  # glibc takes its size for that of arrays to come

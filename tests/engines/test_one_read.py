@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.data.source import RowSource
-from streamsvm.engines import one_read
-from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.one_read import answer, answer_all
-from streamsvm.engines.protocol import Engine
+from streamsvm.data.rows.source import RowSource
+from streamsvm.engines import merge
+from streamsvm.engines.engine import Engine
+from streamsvm.engines.merge import answer, answer_all
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.numeric.row_products import compute_scores
+from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rows import Rows
-from streamsvm.requests import All, Scan, Take, Walk
-from tests.engines.scans import Trace, note_rows, trace_scan
+from streamsvm.passes import All, Scan, Take, Walk
+from tests.engines.scans import Trace, report_rows, trace_scan
 
 
 @pytest.fixture(params=["serial", "threads"])
@@ -36,10 +36,10 @@ def make_requests(source: RowSource) -> list[Scan | Take | Walk]:
         trace_scan((np.ones(2),), (by_row, -by_row)),
         Take(np.array([7, 5, 900])),
         trace_scan(),
-        Walk(note_rows, [["a"], ["b"]], [order, [[5]]]),
+        Walk(report_rows, [["a"], ["b"]], [order, [[5]]]),
         trace_scan((np.zeros(3), np.arange(4)), (2.0 * by_row,)),
-        Walk(partial(note_rows), [["c"], ["d"]], [order, [[5]]]),
-        Walk(note_rows, [["e"]], [[[1], [3]]]),
+        Walk(partial(report_rows), [["c"], ["d"]], [order, [[5]]]),
+        Walk(report_rows, [["e"]], [[[1], [3]]]),
     ]
 
 
@@ -93,7 +93,7 @@ def note_scores(seen: list[Any], rows: Rows, weights: Any, name: str) -> None:
 
 def test_scores_of_several_passes_are_one_product(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks of passes; of a width of their own where they have another number of weight vectors."""
-    monkeypatch.setattr(one_read, "BLOCK_PASSES", 2)
+    monkeypatch.setattr(merge, "BLOCK_PASSES", 2)
     d, random = engine.source.n_features, np.random.default_rng(0)
     widths = {"a": 2, "b": 2, "none": 2, "c": 2, "d": 4, "e": 2}
     scans = [
@@ -118,10 +118,10 @@ def add_lists(left: list[float], right: list[float]) -> list[float]:
 
 def test_a_walk_carries_passes_along(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each chunk is read once; the passes see the rows in tiles, with their entries of arrays by row."""
-    monkeypatch.setattr(one_read, "TILE_ROWS", 7)
+    monkeypatch.setattr(merge, "TILE_ROWS", 7)
     source, chunks = engine.source, np.arange(engine.source.n_chunks)
     order = [group.tolist() for group in np.array_split(chunks, 3)]
-    walk, take = Walk(note_rows, [["a"]], [[order[2], order[0], order[1]]]), Take(np.array([7, 5]))
+    walk, take = Walk(report_rows, [["a"]], [[order[2], order[0], order[1]]]), Take(np.array([7, 5]))
     scans = [
         Scan(partial(list, [0.0, 0]), sum_labels, add_lists, (k,), (np.arange(source.n_rows),)) for k in (1.0, 3.0)
     ]

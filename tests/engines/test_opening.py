@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from distributed import Client
 
-from streamsvm.data.groups import plan_groups
-from streamsvm.engines import opening
-from streamsvm.engines.cluster import DistributedEngine
-from streamsvm.engines.memory import SLACK_BYTES
-from streamsvm.engines.opening import open_engine
-from streamsvm.errors import MemoryBudgetError
-from streamsvm.machine import resident_bytes
-from streamsvm.requests import MemoryNeed
+from streamsvm.data.rows.source import plan_groups
+from streamsvm.engines import open as opening
+from streamsvm.engines.cluster.engine import DistributedEngine
+from streamsvm.engines.cluster.task import load_nothing
+from streamsvm.engines.open import SLACK_BYTES, open_engine
+from streamsvm.options import TrainOptions
+from streamsvm.passes import MemoryNeed
+from streamsvm.system.errors import MemoryBudgetError
+from streamsvm.system.machine import resident_bytes
 from tests.conftest import make_problem
 
 TOTALS_BYTES = 100 << 20
@@ -33,18 +33,20 @@ def test_as_many_as_fit_into_memory(cores: int, fit: int, expected: int, monkeyp
     source = make_problem(1).in_memory()
     beside = 48 << 20  # slack
     budget = resident_bytes() + beside + fit * (3 * TOTALS_BYTES + source.stream_bytes()) + TOTALS_BYTES
-    arguments: dict[str, Any] = {"load": lambda: None, "memory": need_memory, "budget_bytes": budget}
-    with open_engine(source, **arguments) as (_, plan):
+    limits, given = TrainOptions(memory_bytes=budget), (need_memory, load_nothing)
+    with open_engine(source, limits, *given) as (_, plan):
         parts = [name for name in plan.parts if name.startswith("streaming")]
         assert parts == [f"streaming on {expected} thread{'s' * (expected > 1)}"]
         assert plan.projected_bytes <= budget
-    with pytest.raises(MemoryBudgetError, match="use fewer --threads"), open_engine(source, threads=16, **arguments):
+    more = replace(limits, threads=16)
+    with pytest.raises(MemoryBudgetError, match="use fewer --threads"), open_engine(source, more, *given):
         pass
 
 
 def test_one_thread_is_refused_if_it_does_not_fit() -> None:
-    arguments: dict[str, Any] = {"load": lambda: None, "memory": need_memory, "budget_bytes": 100 << 20}
-    with pytest.raises(MemoryBudgetError, match="on 1 thread "), open_engine(make_problem(1).in_memory(), **arguments):
+    limits, given = TrainOptions(memory_bytes=100 << 20), (need_memory, load_nothing)
+    source = make_problem(1).in_memory()
+    with pytest.raises(MemoryBudgetError, match="on 1 thread "), open_engine(source, limits, *given):
         pass
 
 
@@ -68,10 +70,8 @@ def test_what_is_sent_between_driver_and_workers(
     found = []
     for nbytes in (0, 50 << 20):
         need = replace(MemoryNeed(driver_bytes, 0, TOTALS_BYTES, 0), **{what: nbytes})
-        source, budget = make_problem(1).in_memory(), 4 << 30
-        with open_engine(
-            source, load=lambda: None, memory=lambda _, need=need: need, client=client, budget_bytes=budget
-        ) as (_, plan):
+        source, limits = make_problem(1).in_memory(), TrainOptions(memory_bytes=4 << 30)
+        with open_engine(source, limits, lambda _, need=need: need, load_nothing, client) as (_, plan):
             found.append(plan.parts["solver"])
     assert found[1] - found[0] == times * (50 << 20)
 
@@ -87,8 +87,8 @@ def test_totals_are_handed_over_where_the_driver_has_room(
     found = []
     for room_bytes in (0, 500 << 20):
         budget = need.driver_bytes + 3 * 2 * need.totals_bytes + SLACK_BYTES + room_bytes
-        arguments: dict[str, Any] = {"load": lambda: None, "memory": lambda _: need, "budget_bytes": budget}
-        with open_engine(source, client=client, **arguments) as (engine, plan):
+        limits, given = TrainOptions(memory_bytes=budget), (lambda _: need, load_nothing)
+        with open_engine(source, limits, *given, client) as (engine, plan):
             assert isinstance(engine, DistributedEngine)
             found.append((engine.most_handed, plan.parts["solver"]))
             assert plan.projected_bytes <= budget
@@ -103,11 +103,12 @@ def test_before_workers_start_the_larger_need_is_told(what: str, times: int, mon
     monkeypatch.setattr(opening, "resident_bytes", lambda: base)
     monkeypatch.setattr(opening, "start_workers", lambda *_: pytest.fail("workers were started"))
     need = replace(MemoryNeed(0, 0, TOTALS_BYTES, 0), **{what: 2 << 30})
-    arguments: dict[str, Any] = {"load": lambda: None, "memory": lambda _: need, "budget_bytes": 100 << 20}
+    limits, given = TrainOptions(memory_bytes=100 << 20), (lambda _: need, load_nothing)
     source = make_problem(1).in_memory()
-    with pytest.raises(MemoryBudgetError) as told, open_engine(source, workers=2, **arguments):
+    with pytest.raises(MemoryBudgetError) as told, open_engine(source, replace(limits, workers=2), *given):
         pass
     enough = told.value.needed_bytes
     assert times << 31 < enough < (times + 1) << 31
-    worker = opening._plan_worker(source, 2, enough, base + opening.UNKNOWN_BYTES, 1, need, "")
+    planner = opening.Planner(source, lambda _: need, enough, "")
+    worker = planner.plan_worker(2, base + opening.UNKNOWN_BYTES, 1, "a worker")
     assert worker.projected_bytes <= enough

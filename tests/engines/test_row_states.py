@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.data import row_tiles
-from streamsvm.data.view import Kept as HeldOut
-from streamsvm.engines.one_read import answer
-from streamsvm.engines.row_states import KeptStates
+from streamsvm.data.rows import source as sources
+from streamsvm.data.rows.views import HeldOut
+from streamsvm.engines.merge import answer
+from streamsvm.engines.row_states import TileStates
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.methods.altered_rows import alter_rows
 from streamsvm.numeric.rows import F64, Rows
-from streamsvm.requests import All, Change, RowState, Scan, Solver, Step
+from streamsvm.passes import All, Change, Requests, RowState, Scan, Step
+from streamsvm.solvers.many.transformed import transform_rows
 from tests.conftest import make_problem
 from tests.engines.contract import join_numbers, list_scan
 from tests.engines.interleaving import ToldLock
@@ -31,41 +31,41 @@ def make_state(name: str, *more: Change) -> RowState:
     return RowState(name, [Change(begin_numbers, (0.0,)), *more])
 
 
-def bring_up(kept: KeptStates, state: RowState) -> None:
+def catch_up(kept: TileStates, state: RowState) -> None:
     kept.begin([state])
     for rows in ROWS:
-        kept.bring_up(state, kept.find(state, rows.start), rows, ())
+        kept.catch_up(state, *kept.find([state], rows.start), rows, ())
 
 
 def test_what_was_used_last_is_kept() -> None:
     """Where all have no room, those in use now stay; what has none of it is not kept at all."""
-    kept = KeptStates(6 * BYTES)
+    kept = TileStates(6 * BYTES)
     for name in ("first", "second", "first", "third"):
-        bring_up(kept, make_state(name))
+        catch_up(kept, make_state(name))
     assert {name: sorted(tiles) for name, tiles in kept.tiles.items()} == {"first": [0, 10, 20], "third": [0, 10, 20]}
     assert kept.held_bytes == 6 * BYTES
-    few = KeptStates(2 * BYTES)
-    bring_up(few, make_state("first"))
+    few = TileStates(2 * BYTES)
+    catch_up(few, make_state("first"))
     assert (sorted(few.tiles["first"]), few.held_bytes) == ([0, 10], 2 * BYTES)
     assert few.find_tiles([make_state("first")], 0, 20) is not None
     assert few.find_tiles([make_state("first")], 0, 30) is None
 
 
 def test_rows_of_others_are_let_go_of() -> None:
-    kept = KeptStates()
-    bring_up(kept, make_state("first"))
-    kept.keep_only([(0, 10), (20, 30)])
+    kept = TileStates()
+    catch_up(kept, make_state("first"))
+    kept.retain([range(10), range(20, 30)])
     assert (sorted(kept.tiles["first"]), kept.held_bytes) == ([0, 20], 2 * BYTES)
 
 
 def test_features_are_needed_by_changes_of_them_only() -> None:
     """And by whoever is behind one of them, or ahead of what is asked for."""
-    kept, of_numbers, of_rows = KeptStates(), Change(square_numbers, (), False), Change(add_features, (np.ones(1),))
-    bring_up(kept, make_state("first", of_numbers))
+    kept, of_numbers, of_rows = TileStates(), Change(square_numbers, (), False), Change(add_features, (np.ones(1),))
+    catch_up(kept, make_state("first", of_numbers))
     assert kept.find_tiles([make_state("first", of_numbers, of_numbers)], 0, 30) is not None
     assert kept.find_tiles([make_state("first", of_numbers, of_rows)], 0, 30) is None
     assert kept.find_tiles([make_state("first")], 0, 30) is None
-    found = kept.bring_up(make_state("first"), kept.find(make_state("first"), 10), ROWS[1], ())
+    found = kept.catch_up(make_state("first"), *kept.find([make_state("first")], 10), ROWS[1], ())
     np.testing.assert_array_equal(found[0], np.arange(10.0, 20.0))
 
 
@@ -83,9 +83,9 @@ class SlowDict(dict[str, Any]):
 @pytest.mark.parametrize("of_tiles", [True, False])
 def test_a_thread_that_begins_hides_no_numbers_from_others(of_tiles: bool) -> None:
     """Each thread moves the state to the end, as the one that was used last, while the others read its numbers."""
-    kept, state, lock = KeptStates(), make_state("first"), ToldLock()
-    bring_up(kept, state)
-    read = (lambda: kept.find_tiles([state], 0, 30)) if of_tiles else (lambda: kept.find(state, 10))
+    kept, state, lock = TileStates(), make_state("first"), ToldLock()
+    catch_up(kept, state)
+    read = (lambda: kept.find_tiles([state], 0, 30)) if of_tiles else (lambda: kept.find([state], 10))
     expected, readers = read(), []
 
     def meanwhile() -> None:
@@ -104,12 +104,12 @@ def test_numbers_let_go_of_while_they_are_used_stay_right(monkeypatch: pytest.Mo
     """The task of another pass, which nobody waits for any more, takes the room of a state between two of its tiles."""
     source = make_problem(3, n=200, d=4).in_memory()
     engine, state, let_go = SerialEngine(source), make_state("first"), list[bool]()
-    monkeypatch.setattr(row_tiles, "TILE_BYTES", 1)
-    engine.row_states = kept = KeptStates(2 * 200 * 8)
+    monkeypatch.setattr(sources, "TILE_BYTES", 1)
+    engine.row_states = kept = TileStates(2 * 200 * 8)
     numbers = join_numbers(engine.scan(list_scan(state)))
 
     def take_room(before: F64, rows: Rows) -> F64:
-        bring_up(kept, make_state("second"))
+        catch_up(kept, make_state("second"))
         let_go.append("first" not in kept.tiles)
         return before
 
@@ -119,7 +119,7 @@ def test_numbers_let_go_of_while_they_are_used_stay_right(monkeypatch: pytest.Mo
     np.testing.assert_array_equal(found, numbers)
 
 
-def solve_with(state: RowState) -> Solver:
+def solve_with(state: RowState) -> Requests:
     """A solver that makes a pass over rows and one over their numbers."""
     more = RowState(state.name, [*state.changes, Change(square_numbers, of_features=False)])
     yield Step([(yield list_scan(state)), (yield list_scan(more, of_states=True))], None)  # type: ignore[arg-type]
@@ -131,11 +131,11 @@ def test_problems_share_a_read_and_each_has_its_own_numbers(limit_bytes: int | N
     """Of rows altered by arrays by row; also where nothing is kept, and everything made anew in every pass."""
     source = make_problem(3, n=200, d=4).in_memory()
     engine, random = SerialEngine(source), np.random.default_rng(0)
-    engine.row_states = KeptStates(limit_bytes)
+    engine.row_states = TileStates(limit_bytes)
     held_out = [random.random(200) < 0.5 for _ in range(2)]
     states = [RowState(f"{k}", [Change(weigh_numbers, (np.array([k + 1.0]),))]) for k in range(2)]
     pairs = list(zip(states, held_out, strict=True))
-    solvers = [alter_rows(solve_with(one), HeldOut(source, flags).alteration) for one, flags in pairs]
+    solvers = [transform_rows(solve_with(one), HeldOut(source, flags).transform) for one, flags in pairs]
     asked = [next(solver) for solver in solvers]
     for _ in range(2):
         found = answer(engine, All(asked))  # type: ignore[arg-type]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from streamsvm import ingest
-from streamsvm.data import chunk_file
-from streamsvm.engines import task_seconds
-from streamsvm.engines.task_seconds import TaskSeconds
+from streamsvm.data.store import chunks
+from streamsvm.engines import engine
+from streamsvm.engines.engine import TaskSeconds
 from streamsvm.numeric.rows import Rows
 from streamsvm.train import TrainOptions, train
 
@@ -28,12 +28,12 @@ class Clock:
 
 def test_each_second_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, rows = Clock(), Rows(0, np.ones((1, 1), np.float32))
-    monkeypatch.setattr(task_seconds, "time", clock)
+    monkeypatch.setattr(engine, "time", clock)
 
     def read() -> Iterator[Rows]:
         for _ in range(3):
             clock.now += 5.0
-            chunk_file.VERIFYING.seconds += 2.0
+            chunks.VERIFYING.seconds += 2.0
             yield rows
         clock.now += 1.0
 
@@ -47,7 +47,7 @@ def test_each_second_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_checksums_are_timed_in_the_thread_that_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).normal(size=(20_000, 20)).astype(np.float32)
     dataset = ingest(X, tmp_path / "rows.zarr", np.arange(20_000) % 2)
-    extend = chunk_file.google_crc32c.extend
+    extend = chunks.google_crc32c.extend
     spent = 0.0
 
     def watched(crc: int, content: bytes) -> int:
@@ -57,7 +57,7 @@ def test_checksums_are_timed_in_the_thread_that_reads(tmp_path: Path, monkeypatc
         spent += time.perf_counter() - began
         return found
 
-    monkeypatch.setattr(chunk_file.google_crc32c, "extend", watched)
+    monkeypatch.setattr(chunks.google_crc32c, "extend", watched)
     options = TrainOptions(C=1e-3, tol=1e-2, threads=1, options={"acceleration": "line-search"})
     result = train(dataset, options)
     told = result.task_seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,12 +18,13 @@ from streamsvm import (
     LinearOneClassSVM,
     LinearSVC,
     LinearSVR,
+    LogisticRegression,
     NuSVC,
     NuSVR,
     OneClassSVM,
     RankSVM,
 )
-from streamsvm.errors import InputError
+from streamsvm.system.errors import InputError
 from tests.estimators.test_linear import X, Y
 
 BAD_NUMBERS = X.copy()
@@ -47,8 +49,9 @@ INFINITE[3, 2] = np.inf
         ((X, np.ones(len(Y))), r"one class only \(1\.0\)"),
         ((X, Y[:-1]), "inconsistent numbers of samples"),
         ((X, X[:, 0]), "continuous"),
-        ((X, Y, -np.ones(len(Y))), "Negative values"),
-        ((X, Y, np.zeros(len(Y))), "at least one non-zero"),
+        ((X, Y, -np.ones(len(Y))), r"sample_weight: row 1 \(counted from 1\): sample weight is negative: -1.0"),
+        ((X, Y, np.full(len(Y), 1j)), "sample_weight: numbers are expected"),
+        ((X, Y, np.zeros(len(Y))), "sample_weight: the weights of all rows are zero; give"),
         (("no such dataset", None), "no such dataset: no such dataset"),
         (("no such dataset", Y), "a dataset has its own labels and weights"),
     ],
@@ -56,6 +59,20 @@ INFINITE[3, 2] = np.inf
 def test_bad_data(fit: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LinearSVC().fit(*fit)
+
+
+@pytest.mark.parametrize(
+    "estimator", [LinearSVC, LinearSVR, LogisticRegression, LinearOneClassSVM, RankSVM, BudgetedSVC, NuSVC, OneClassSVM]
+)
+def test_weights_that_are_all_zero_are_refused_alike_wherever_the_rows_are(estimator: Any, tmp_path: Path) -> None:
+    zeros, message = np.zeros(len(Y)), "^sample_weight: the weights of all rows are zero; give at least one row a"
+    streamsvm.ingest(X, tmp_path / "rows.zarr", Y, sample_weight=zeros)
+    rows, labels, weights = (da.from_array(of_all, chunks=(100, *of_all.shape[1:])) for of_all in (X, Y, zeros))
+    with pytest.raises(InputError, match=message):
+        estimator().fit(rows, labels, sample_weight=weights)
+    if estimator is not LinearSVR:  # whose targets are no classes
+        with pytest.raises(InputError, match=message):
+            estimator().fit(tmp_path / "rows.zarr")
 
 
 @pytest.mark.parametrize(

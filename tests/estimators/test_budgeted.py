@@ -15,12 +15,13 @@ from sklearn.base import clone
 
 import streamsvm
 from streamsvm import BudgetedSVC
-from streamsvm.data import in_memory
-from streamsvm.errors import InputError
-from streamsvm.methods.budgeted_sgd.budget import learn_rows, make_rules
-from streamsvm.methods.budgeted_sgd.state import make_state, read_model
-from streamsvm.numeric.kernels import Kernel
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.data.sources import in_memory
+from streamsvm.kernels.kernel import Kernel
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
+from streamsvm.solvers.budgeted_sgd.maintenance import make_state, read_model
+from streamsvm.solvers.budgeted_sgd.solver import learn_rows, make_rules
+from streamsvm.system.errors import InputError
 from tests.conftest import make_problem
 
 PROBLEM = make_problem(1, n=400, d=5)
@@ -163,7 +164,7 @@ def test_labels_and_names_of_a_stream() -> None:
         ({"C": -1.0}, {"classes": [-1, 1]}, "C is -1.0; it must be positive"),
         ({"kernel": "poly"}, {"classes": [-1, 1]}, "only vectors of the rbf kernel can be merged"),
         ({"merge": 1}, {"classes": [-1, 1]}, "option merge=1"),
-        ({}, {"classes": [-1, 1], "sample_weight": -np.ones(400)}, "Negative values in data passed to `sample_weight`"),
+        ({}, {"classes": [-1, 1], "sample_weight": -np.ones(400)}, "sample weight is negative"),
     ],
 )
 def test_bad_streams(parameters: dict[str, Any], given: dict[str, Any], message: str) -> None:

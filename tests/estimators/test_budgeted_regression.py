@@ -16,12 +16,13 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 import streamsvm
 from streamsvm import BudgetedSVR
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.ingestion.readers import ingest
 from streamsvm.models.evaluate import evaluate
-from streamsvm.training.train import TrainOptions, train
-from streamsvm.training.verify import verify
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
+from streamsvm.system.errors import InputError
+from streamsvm.verify.verify import verify
 from tests.conftest import F64
 
 RANDOM = np.random.default_rng(0)
@@ -155,7 +156,7 @@ def test_a_stream(weighted: bool, tmp_path: Path) -> None:
     loaded = streamsvm.load(tmp_path / "model.npz")
     assert isinstance(loaded, BudgetedSVR)
     np.testing.assert_array_equal(loaded.predict(NEW), model.predict(NEW))
-    with pytest.raises(InputError, match="cannot be computed anew"):
+    with pytest.raises(InputError, match="cannot be recomputed"):
         verify(model.model_, ingest(X, tmp_path / "rows.zarr", Y, regression=True))
 
 

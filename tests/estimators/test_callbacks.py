@@ -21,8 +21,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from streamsvm import SVC, BudgetedSVC, LinearSVC, LinearSVR, LogisticRegression, OneClassSVM, RankSVM
-from streamsvm.errors import InputError
-from streamsvm.shown import draw_gaps
+from streamsvm.system.display import draw_gaps
+from streamsvm.system.errors import InputError
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(150, 3))
@@ -125,7 +125,7 @@ def test_a_callback_of_scikit_learn_ends_a_fit() -> None:
     many = LinearSVC(C=10, tol=1e-8, solver="cutting-plane", acceleration="none")
     model = clone(many).set_callbacks(recorder).fit(X, Y)
     assert (model.status_, len(model.history_)) == ("early_stop", 2)
-    assert "told to end after 2 passes" in model.result_.status_reason
+    assert "stopped early, after 2 passes" in model.result_.status_reason
     assert recorder.told == list_tasks(2)
     two = clone(many).set_params(max_passes=2)
     with pytest.warns(ConvergenceWarning):
@@ -153,9 +153,9 @@ def test_the_end_that_a_callback_asked_for_stays(probability: bool, tmp_path: Pa
 @callbacks_of_scikit_learn
 def test_a_checkpoint_tells_of_the_end_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint of the step whose end the callback asked for has the status, before the run is finished."""
-    monkeypatch.setattr("streamsvm.training.run_folder.CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr("streamsvm.training.run_folder.MOST_CHECKPOINT_SHARE", np.inf)
-    monkeypatch.setattr("streamsvm.training.loop.save_all", lambda group: (_ for _ in ()).throw(MemoryError("killed")))
+    monkeypatch.setattr("streamsvm.runs.folder.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("streamsvm.runs.folder.MOST_CHECKPOINT_SHARE", np.inf)
+    monkeypatch.setattr("streamsvm.runs.train.save_all", lambda group: (_ for _ in ()).throw(MemoryError("killed")))
     own = {"C": 10.0, "tol": 1e-8, "solver": "cutting-plane", "acceleration": "none", "checkpoint": tmp_path}
     with pytest.raises(MemoryError, match="killed"):
         LinearSVC(**own).set_callbacks(Recorder(stop=1)).fit(X, Y)
@@ -180,7 +180,7 @@ def test_callbacks_are_torn_down_after_an_error() -> None:
 
 
 @callbacks_of_scikit_learn
-@pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.slow("starts processes of joblib"))])
 def test_searches_of_scikit_learn_hand_their_callbacks_on(n_jobs: int | None) -> None:
     """The monitor is told of each step of each fit, and a function of the inner estimator stays with it."""
 

@@ -11,8 +11,8 @@ from sklearn.base import clone
 
 import streamsvm
 from streamsvm import LinearSVC, LinearSVR, LogisticRegression
-from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
+from streamsvm.ingestion.readers import ingest
+from streamsvm.system.errors import InputError
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(500, 4)).astype(np.float32)

@@ -40,6 +40,10 @@ def fit_on_client(_: Path) -> Any:
     return LinearSVC(client=get_client()).fit(X, Y).coef_
 
 
+def fit_with_a_limit(_: Path) -> Any:
+    return LinearSVC(client=get_client(), max_seconds=WAIT_SECONDS).fit(X, Y).coef_
+
+
 def fit_dask_rows_on_client(_: Path) -> Any:
     return LinearSVC(client=get_client()).fit(*cut()).coef_
 
@@ -79,6 +83,7 @@ def predict_dask_rows(_: Path) -> Any:
 WORK: list[Callable[[Path], Any]] = [
     fit_dask_rows,
     fit_on_client,
+    fit_with_a_limit,
     fit_dask_rows_on_client,
     fit_persisted_rows,
     fit_by_address,

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 from sklearn.datasets import load_iris
 
 import streamsvm
-from streamsvm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
-from streamsvm.errors import InputError
-from streamsvm.methods.decomposition.options import SMALL_ROWS
-from streamsvm.methods.decomposition.solver import solve_by_interior_point
+from streamsvm import SVC, SVR, BudgetedSVC, LinearOneClassSVM, LinearSVC, LinearSVR, NuSVC, NuSVR, OneClassSVM, RankSVM
+from streamsvm.solvers.decomposition.all_active import solve_by_interior_point
+from streamsvm.solvers.options import SMALL_ROWS
+from streamsvm.system.errors import InputError
 
 X, Y = load_iris(return_X_y=True)
 BOTH = Y < 2
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Record warnings also after tests of the command line, which raise the level of the logger."""
+    with caplog.at_level("WARNING", "streamsvm"):
+        yield
 
 
 @pytest.mark.parametrize("layout", [np.asarray, csr_array])
@@ -46,6 +55,33 @@ def test_known_values_agree_with_the_named_kernel(n_classes: int) -> None:
         np.testing.assert_allclose(model.decision_function(values), named.decision_function(rows), atol=1e-9)
 
 
+TIMES = np.column_stack((np.arange(100) % 2, 1_700_000_000 + np.arange(100))).astype(float)  # seconds since 1970
+LABELS = np.arange(100) % 2
+HALVES = slice(0, 50), slice(50, 100)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("layout", [np.asarray, csr_array, lambda rows: pd.DataFrame(rows, columns=["x", "time"])])
+@pytest.mark.parametrize("estimator", [LinearSVC(), SVC(resident_rows=50), LinearSVR(), LinearOneClassSVM(), RankSVM()])
+def test_fit_warns_of_values_that_float32_merges(estimator: Any, layout: Any, caplog: pytest.LogCaptureFixture) -> None:
+    rows = layout(TIMES)
+    estimator.fit(rows, LABELS).predict(rows)
+    (told,) = [each.getMessage() for each in caplog.records if "float32 cannot tell" in each.getMessage()]
+    column, merged = "'time'" if isinstance(rows, pd.DataFrame) else "2", len(np.unique(TIMES[:, 1].astype(np.float32)))
+    assert f"X: float32 cannot tell the values of column {column} apart: 100 different values" in told
+    assert f"become {merged}; " in told
+
+
+def test_a_stream_warns_once_and_float64_rows_never(caplog: pytest.LogCaptureFixture) -> None:
+    SVC().fit(TIMES, LABELS)
+    LinearSVC().fit(TIMES - TIMES[0], LABELS)
+    assert "float32 cannot tell" not in caplog.text
+    model = BudgetedSVC()
+    for half in HALVES:
+        model.partial_fit(TIMES[half], LABELS[half], classes=[0, 1])
+    assert caplog.text.count("float32 cannot tell") == 1
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_interior_point_method_forms_sums_of_float64_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes over where pair steps get stuck; the products of float64 rows are no float64 numbers."""
@@ -55,7 +91,7 @@ def test_the_interior_point_method_forms_sums_of_float64_rows(monkeypatch: pytes
         taken.append(active.X.dtype)
         return solve_by_interior_point(active, *given)
 
-    monkeypatch.setattr("streamsvm.methods.decomposition.solver.solve_by_interior_point", note)
+    monkeypatch.setattr("streamsvm.solvers.decomposition.all_active.solve_by_interior_point", note)
     rows = X[BOTH] * np.array([1.0, 1e4, 1e-3, 1.0])
     y = (np.arange(len(rows)) % 2).astype(int)
     model = SVC(kernel="linear", C=1e4, tol=1e-9).fit(rows, y)

@@ -19,8 +19,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import streamsvm
 from streamsvm import SVC, BudgetedSVC, LinearSVC, LinearSVR, OneClassSVM, RankSVM
-from streamsvm.data import dask_pieces
-from streamsvm.errors import InputError
+from streamsvm.data.sources import dask_collections
+from streamsvm.system.errors import InputError
 from tests.conftest import make_problem
 
 PROBLEM = make_problem(1, n=300, d=6, density=0.5)
@@ -209,7 +209,7 @@ class Watch:
 
 
 def test_fit_never_holds_dask_rows_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_pieces, "find_client", lambda _: None)  # other tests have one
+    monkeypatch.setattr(dask_collections, "find_client", lambda _: None)  # other tests have one
     watch = Watch()
     model = LinearSVC().fit(watch.rows(20), np.tile(Y, 20))
     assert watch.computed == 20  # and each is computed once only
@@ -226,6 +226,48 @@ def test_predictions_of_dask_rows_wait_until_they_are_asked_for(reference: Linea
     assert (lazy.shape, lazy.dtype, lazy.chunks) == ((1200,), expected.dtype, ((300,) * 4,))
     np.testing.assert_array_equal(lazy[300:600].compute(), expected)
     assert watch.computed == 1
+
+
+class Labelled:
+    """An array with names for its axes, which wraps a Dask array as xarray's DataArray does."""
+
+    def __init__(self, data: Any) -> None:
+        self.data, self.chunks, self.shape, self.ndim, self.dtype = data, data.chunks, data.shape, data.ndim, data.dtype
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        pytest.fail("all of the array was computed")
+
+
+@pytest.mark.parametrize("kind", ["stand-in", "xarray"])
+@pytest.mark.parametrize("estimator", [LinearSVC, SVC])
+def test_wrapped_dask_arrays_are_streamed(kind: str, estimator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, labels and weights; and their predictions wait until they are asked for."""
+    monkeypatch.setattr(dask_collections, "find_client", lambda _: None)  # other tests have one
+    wrap: Any = Labelled if kind == "stand-in" else pytest.importorskip("xarray").DataArray
+    watch = Watch()
+    rows = watch.rows(4)
+    labels, weight = (da.from_array(np.tile(values, 4), chunks=300) for values in (Y, 1.0 + np.arange(300) % 3))
+    model = estimator().fit(wrap(rows), wrap(labels), wrap(weight))
+    assert (watch.computed, watch.most <= 2) == (4, True)
+    expected = estimator().fit(rows, labels, weight)
+    assert model.result_.model_sha256 == expected.result_.model_sha256
+    watch.computed = 0
+    for method in ("predict", "decision_function"):
+        lazy = getattr(model, method)(wrap(rows))
+        assert isinstance(lazy, da.Array)
+        assert watch.computed == 0
+        assert lazy.chunks == ((300,) * 4,)
+    np.testing.assert_array_equal(lazy[300:600].compute(), expected.decision_function(X))
+
+
+def test_wrapped_arrays_in_memory_are_rows_and_no_table(tmp_path: Path) -> None:
+    """Newer xarray also gives Arrow's columns, of which each value is a row."""
+    xarray = pytest.importorskip("xarray")
+    dataset = streamsvm.ingest(xarray.DataArray(X), tmp_path / "rows.zarr", xarray.DataArray(Y), shuffle=None)
+    np.testing.assert_array_equal(dataset.take(np.arange(300)).X, X)
 
 
 LAYOUTS: dict[str, Callable[[], Any]] = {
@@ -370,12 +412,15 @@ def test_masked_values_and_times_are_refused_by_every_method(estimator: Any) -> 
     np.testing.assert_array_equal(model.predict(np.ma.array(X)), model.predict(X))
     labels, weight = np.ma.array(Y, mask=Y[0] == Y), np.ma.array(np.ones(len(Y)), mask=Y[0] == Y)
     calls = [lambda: model.fit(MASKED, Y), lambda: model.fit(X, Y, sample_weight=weight), lambda: model.predict(MASKED)]
+    calls += [lambda: model.fit(list(MASKED), Y), lambda: model.predict(list(MASKED))]
     calls += [lambda: model.decision_function(MASKED)] if hasattr(model, "decision_function") else []
     calls += [lambda: model.predict(da.from_array(MASKED, (100, 6))).compute()]
     if not isinstance(model, OneClassSVM):
         calls += [lambda: model.fit(X, labels), lambda: model.score(X, labels), lambda: model.score(MASKED, Y)]
+        calls += [lambda: model.score(da.from_array(X), da.from_array(labels, asarray=False))]
     if not isinstance(model, OneClassSVM | RankSVM):
         calls += [lambda: model.score(X, Y, sample_weight=weight)]
+        calls += [lambda: model.score(X, Y, sample_weight=da.from_array(weight, asarray=False))]
     for call in calls:
         with pytest.raises(InputError, match=r"(X|y|sample_weight): has masked \(missing\) values"):
             call()
@@ -396,6 +441,7 @@ def test_masked_values_of_other_arguments() -> None:
         lambda: streamsvm.tune(X, Y, groups=query),
         lambda: LinearSVC().fit(X, np.ma.array(X > 0.0, mask=X > 1.0)),
         lambda: BudgetedSVC().partial_fit(MASKED, Y, classes=[-1, 1]),
+        lambda: BudgetedSVC().partial_fit(X, Y, classes=np.ma.array([-1, 1, 2], mask=[0, 0, 1])),
         lambda: SVC(kernel=lambda A, B: A @ B.T).fit(MASKED, Y),
         lambda: SVC(kernel=lambda A, B: A @ B.T).fit(X, Y).predict(MASKED),
     ]

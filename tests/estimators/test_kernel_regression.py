@@ -13,9 +13,9 @@ from sklearn.preprocessing import StandardScaler
 
 import streamsvm
 from streamsvm import SVR
-from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
-from streamsvm.training.verify import verify
+from streamsvm.ingestion.readers import ingest
+from streamsvm.system.errors import InputError
+from streamsvm.verify.verify import verify
 from tests.conftest import F64
 
 X, Y = load_diabetes(return_X_y=True)
@@ -43,7 +43,6 @@ def form_kernel(kernel: str, gamma: float) -> F64:
     return np.exp(-gamma * (squares[:, None] + squares - 2 * products))
 
 
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("solver", ["smo", "irwls"])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_same_minimum_as_libsvm(kernel: str, solver: str) -> None:

@@ -19,10 +19,10 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import streamsvm
 from streamsvm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
-from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError, MemoryBudgetError
+from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions
-from streamsvm.training.train import train
+from streamsvm.runs.train import train
+from streamsvm.system.errors import InputError, MemoryBudgetError
 
 RANDOM = np.random.default_rng(5)
 CODES = RANDOM.integers(0, 4, 240)
@@ -85,7 +85,6 @@ def test_a_run_goes_on_with_a_higher_limit_of_pair_steps(tmp_path: Path) -> None
         train(rows, replace(options, solver="irwls"))
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("shape", ["ovr", "ovo"])
 @pytest.mark.parametrize("break_ties", [False, None, True])
 def test_scores_and_votes_are_theirs(shape: str, break_ties: Any, tmp_path: Path) -> None:
@@ -133,7 +132,6 @@ def test_one_against_the_rest_is_still_there() -> None:
         model.set_params(decision_function_shape="ovo").decision_function(X)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("kind", "y"), [(SVC, CLASSES), (SVC, Y), (SVR, TARGET)])
 @pytest.mark.parametrize("resident_rows", [None, 60])
 def test_a_kernel_of_ones_own(kind: Any, y: Any, resident_rows: int | None) -> None:

@@ -10,8 +10,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm import SVC, BudgetedSVC, LinearOneClassSVM, LinearSVC, OneClassSVM, RankSVM
-from streamsvm.methods.option_fields import Choice, name_options
-from streamsvm.methods.registry import METHODS
+from streamsvm.solvers.options import name_options
+from streamsvm.solvers.registry import SOLVERS
 from tests.conftest import make_problem
 
 PROBLEM = make_problem(1, n=400, d=5)
@@ -30,7 +30,7 @@ ENDLESS: dict[str, Any] = {
 def test_seconds_are_limited(name: str) -> None:
     """The step that has begun is finished, and its model is there."""
     model = ENDLESS[name].set_params(max_seconds=1e-9)
-    with pytest.warns(ConvergenceWarning, match=f"{type(model).__name__}: the seconds that were allowed were over aft"):
+    with pytest.warns(ConvergenceWarning, match=f"{type(model).__name__}: the time limit was reached aft"):
         model.fit(X, Y)
     assert (model.status_, len(model.history_)) == ("time_limit", 1)
     assert np.isfinite(model.decision_function(X)).all()
@@ -56,13 +56,13 @@ def test_a_run_that_stalls_is_warned_of_with_its_reason(estimator: Any) -> None:
 @pytest.mark.parametrize("kind", [LinearSVC, SVC, BudgetedSVC, RankSVM])
 def test_options_of_the_methods_are_passed_on(kind: Any) -> None:
     """Those that differ from the estimator's default, whatever the methods call theirs; their records check them."""
-    kinds = {name: each for method in METHODS for name, each in name_options(method.options).items()}
-    names = [name for name in signature(kind).parameters if name in kinds]
+    known_options = {name: each for method in SOLVERS for name, each in name_options(method.options).items()}
+    names = [name for name in signature(kind).parameters if name in known_options]
     assert names
     default = kind()
     assert set(default._options().options) <= {"bias"}
     for name in names:
-        option = kinds[name]
+        option = known_options[name]
         known = default.get_params()[name]
-        value = next(word for word in option.words if word != known) if isinstance(option, Choice) else 7
+        value = next(word for word in option.words if word != known) if option.words else 7
         assert kind(**{name: value})._options().options[name] == str(value)

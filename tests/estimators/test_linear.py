@@ -36,9 +36,9 @@ from streamsvm import (
     OneClassSVM,
     RankSVM,
 )
-from streamsvm.engines.one_read import answer_all
-from streamsvm.errors import InputError, MemoryBudgetError
+from streamsvm.engines.merge import answer_all
 from streamsvm.models.model import LinearModel
+from streamsvm.system.errors import InputError, MemoryBudgetError
 from tests.conftest import Problem, compute_objective, make_problem
 
 PROBLEM = make_problem(1, n=200, d=5)
@@ -59,6 +59,11 @@ def name_what_cannot_be(estimator: Any) -> dict[str, str]:
     return dict.fromkeys(
         checks if isinstance(estimator, BudgetedSVC | BudgetedSVR) else [], "steps depend on the order of rows"
     )
+
+
+def name_check(check: Any) -> str:
+    """Return the name and the options of a check, of any estimator."""
+    return f"{check.func.__name__}{check.keywords}"
 
 
 CHECKED = [
@@ -84,7 +89,7 @@ def test_every_estimator_is_checked() -> None:
     assert {type(estimator).__name__ for estimator in CHECKED} == public
 
 
-@pytest.mark.once
+@pytest.mark.same(check=name_check)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # rows drawn around 0 have no margin
 @parametrize_with_checks(CHECKED, expected_failed_checks=name_what_cannot_be)  # type: ignore[untyped-decorator]
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
@@ -257,7 +262,6 @@ def test_search_and_pipeline() -> None:
     assert grid.score(X * 100 + 7, np.where(Y > 0, "yes", "no")) > 0.7
 
 
-@pytest.mark.once
 def test_a_client_trains_on_its_workers_and_is_cloned_with_the_rest(client: Client) -> None:
     model = LinearSVC(client=client)
     assert clone(model).client is client
@@ -298,7 +302,7 @@ def test_ctrl_c_passes_through_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     settings = {"acceleration": "line-search"}
     model = LinearSVC(checkpoint=tmp_path / "run" if with_checkpoint else None, **settings)
     with monkeypatch.context() as patch:
-        patch.setattr("streamsvm.training.drive.answer_all", answer_twice)
+        patch.setattr("streamsvm.runs.train.answer_all", answer_twice)
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, Y)
     assert not hasattr(model, "coef_")

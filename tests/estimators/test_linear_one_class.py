@@ -14,10 +14,10 @@ from sklearn.svm import OneClassSVM as Libsvm
 
 import streamsvm
 from streamsvm import LinearOneClassSVM, OneClassSVM
-from streamsvm.cli.command import main
-from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
-from streamsvm.training.verify import verify
+from streamsvm.cli.main import main
+from streamsvm.ingestion.readers import ingest
+from streamsvm.system.errors import InputError
+from streamsvm.verify.verify import verify
 
 RANDOM = np.random.default_rng(11)
 X = RANDOM.normal([2.0, 1.0, 0.5], size=(1500, 3)).astype(np.float32)

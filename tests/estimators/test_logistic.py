@@ -15,7 +15,7 @@ from sklearn.svm import LinearSVC as Liblinear
 
 import streamsvm
 from streamsvm import LinearSVC, LogisticRegression
-from streamsvm.errors import InputError
+from streamsvm.system.errors import InputError
 
 X, Y = load_breast_cancer(return_X_y=True)
 X = StandardScaler().fit_transform(X).astype(np.float32)

@@ -14,18 +14,17 @@ from sklearn.datasets import load_svmlight_file
 
 import streamsvm
 from streamsvm import SVC
-from streamsvm.data.dataset import Dataset
-from streamsvm.engines import opening
-from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.errors import InputError, MemoryBudgetError
-from streamsvm.estimators import low_rank
-from streamsvm.methods.feature_map import setup
-from streamsvm.methods.feature_map.options import APPROXIMATIONS
-from streamsvm.training import features
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines import open as opening
+from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.estimators import kernel as low_rank
+from streamsvm.runs import features
+from streamsvm.solvers.feature_map.setup import FeatureMapSolver
+from streamsvm.solvers.options import APPROXIMATIONS
+from streamsvm.system.errors import InputError, MemoryBudgetError
 from tests.conftest import Problem, make_problem, run_python
 
 
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("density", [1.0, 0.3])
 @pytest.mark.parametrize("approximation", ["cholesky", "eigen"])
 def test_a_high_rank_is_the_kernel_svm(approximation: str, density: float, tmp_path: Path) -> None:
@@ -45,7 +44,6 @@ def test_a_high_rank_is_the_kernel_svm(approximation: str, density: float, tmp_p
     np.testing.assert_array_equal(loaded.decision_function(new.X), low.decision_function(new.X))
 
 
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("approximation", APPROXIMATIONS)
 @pytest.mark.parametrize("kernel", ["rbf", "poly", "linear"])
 def test_low_ranks(kernel: str, approximation: str) -> None:
@@ -115,7 +113,7 @@ def test_passes_and_bytes_are_those_of_both_parts(
     assert list(temporary.iterdir()) == []
 
 
-LEFT = {"_find": [], "write_mapped": [".features.zarr.passes.npz"], "train": ["features.zarr"]}
+LEFT = {"drive": [], "write_mapped": [".features.zarr.passes.npz"], "train": ["features.zarr"]}
 
 
 @pytest.mark.parametrize("where", LEFT)
@@ -144,10 +142,10 @@ def test_ctrl_c_leaves_no_features(
 KILLED = """
 import os, signal, sys
 import numpy as np
-from streamsvm.training import run_folder
+from streamsvm.runs import folder as run_folder
 from streamsvm import SVC
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.engines.dask import ThreadedEngine
+from streamsvm.data.open import open_dataset
+from streamsvm.engines.threads import ThreadedEngine
 
 run_folder.CHECKPOINT_SECONDS, run_folder.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
 path, checkpoint, place, number = sys.argv[1:]
@@ -164,7 +162,7 @@ SVC(gamma=0.2, solver="interior-point", rank=30, tol=1e-6, checkpoint=checkpoint
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("trains several times")
 def test_killed_and_fitted_again_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the fourth pass that makes features, in the last one, and after some steps; the map is made once."""
     dataset = make_problem(8, n=500).store(tmp_path / "rows", chunk_bytes=3000)
@@ -178,7 +176,7 @@ def test_killed_and_fitted_again_is_the_same(tmp_path: Path, monkeypatch: pytest
         with monkeypatch.context() as patch:
             if place == "step":
                 assert len((run / "history.jsonl").read_text().splitlines()) >= 3
-                patch.setattr(features, "_find", lambda *_: pytest.fail("the map was made again"))
+                patch.setattr(features, "_finding", lambda *_, **__: pytest.fail("the map was made again"))
             resumed = SVC(**settings, checkpoint=run).fit(dataset)  # type: ignore[arg-type]
         assert resumed.result_.model_sha256 == whole.result_.model_sha256
         assert (resumed.n_passes_, resumed.n_iter_) == (whole.n_passes_, whole.n_iter_)
@@ -200,7 +198,7 @@ def test_memory_of_making_features_counts(monkeypatch: pytest.MonkeyPatch) -> No
     problem = make_problem(11, n=3000)
     with pytest.raises(MemoryBudgetError, match=r"but the budget is 50\.0 MB: raise .* a lower --rank"):
         SVC(solver="interior-point", memory="50MB").fit(problem.X, problem.y)
-    monkeypatch.setattr(setup, "count_driver_bytes", lambda *_: 1 << 33)
+    monkeypatch.setattr(FeatureMapSolver, "count_driver_bytes", lambda *_: 1 << 33)
     model = SVC(solver="interior-point", memory="12GB", rank=10).fit(problem.X, problem.y)
     assert 1 << 33 < model.result_.projected_memory_bytes < 12 * 10**9
 

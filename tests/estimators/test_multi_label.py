@@ -16,12 +16,12 @@ from sklearn.svm import LinearSVC as Liblinear
 
 import streamsvm
 from streamsvm import SVC, LinearSVC, LogisticRegression
-from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
 from streamsvm.options import TrainOptions
-from streamsvm.training import fold_fits
-from streamsvm.training.fold_fits import FOLDS
-from streamsvm.training.folds import draw_folds
+from streamsvm.runs import calibrate
+from streamsvm.runs.calibrate import FOLDS
+from streamsvm.runs.folds import draw_folds
+from streamsvm.system.errors import InputError
 from tests.label_problems import make_labels
 
 PROBLEM = make_labels(1, n=600, empty=False)
@@ -126,9 +126,9 @@ def test_probabilities_of_labels_from_disk_and_in_files(tmp_path: Path, monkeypa
     np.testing.assert_array_equal(loaded.predict_proba(PROBLEM.X), model.predict_proba(PROBLEM.X))  # type: ignore[union-attr]
     lazy = model.predict_proba(da.from_array(PROBLEM.X, chunks=(250, PROBLEM.X.shape[1])))
     np.testing.assert_array_equal(lazy.compute(scheduler="sync"), model.predict_proba(PROBLEM.X))
-    monkeypatch.setattr(fold_fits, "MOST_SCORES", 1500)
+    monkeypatch.setattr(calibrate, "MOST_SCORES", 1500)
     for least, step in ((10_000, 1), (10, 2)):
-        monkeypatch.setattr(fold_fits, "LEAST_SCORED", least)
+        monkeypatch.setattr(calibrate, "LEAST_SCORED", least)
         part = LinearSVC(**given).fit(dataset).result_.calibration
         assert sum(each["rows"] for each in part["reliability"]) == 600 // step * 5
 

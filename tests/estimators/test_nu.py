@@ -13,10 +13,10 @@ from sklearn.preprocessing import StandardScaler
 
 import streamsvm
 from streamsvm import NuSVC, NuSVR
-from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
+from streamsvm.ingestion.readers import ingest
 from streamsvm.models.evaluate import evaluate
-from streamsvm.training.verify import verify
+from streamsvm.system.errors import InputError
+from streamsvm.verify.verify import verify
 from tests.commands import Run, run  # noqa: F401
 from tests.conftest import F64
 
@@ -153,9 +153,9 @@ def test_the_commands(run: Run, tmp_path: Path) -> None:  # noqa: F811
     assert (tmp_path / "model.txt").read_text().startswith("svm_type nu_svc\n")
     assert run("tune", data, *about[:-2], "--nu", "0.1,0.4", "--folds", "3", "--out", tmp_path / "grid").code == 0
     ran = run("train", data, *about, "--nu", "1.0", "--C", "2", "--out", tmp_path / "none")
-    assert (ran.code, "nu in its place" in ran.err, (tmp_path / "none").exists()) == (2, True, False)
+    assert (ran.code, "nu replaces it" in ran.err, (tmp_path / "none").exists()) == (2, True, False)
     ran = run("tune", data, "--folds", "3", "--out", tmp_path / "none")
-    assert (ran.code, "no C is given" in ran.err) == (2, True)
+    assert (ran.code, "no values of C" in ran.err) == (2, True)
     numbers = ingest(ROWS, tmp_path / "numbers.zarr", TARGETS, regression=True)
     given = ("--task", "nu-regress", "--kernel", "rbf", "--C", "1", "--nu", "0.4")
     assert run("train", numbers.path, *given, "--out", tmp_path / "tube").code == 0

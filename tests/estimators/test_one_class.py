@@ -14,14 +14,14 @@ from sklearn.exceptions import NotFittedError
 
 import streamsvm
 from streamsvm import OneClassSVM
-from streamsvm.cli.command import main
-from streamsvm.cli.evaluation_text import format_evaluation
-from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
+from streamsvm.cli.info import format_evaluation
+from streamsvm.cli.main import main
+from streamsvm.ingestion.readers import ingest
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import KernelModel
 from streamsvm.models.model import load as load_model
-from streamsvm.training.verify import verify
+from streamsvm.system.errors import InputError
+from streamsvm.verify.verify import verify
 
 RNG = np.random.default_rng(11)
 X = (RNG.normal(size=(400, 3)) + np.array([1.0, 2.0, 0.5])).astype(np.float32)
@@ -135,7 +135,7 @@ def test_a_model_that_is_no_point_of_the_problem_is_not_verified(tmp_path: Path)
     changed[[0, 1]] += 1.5, -1.5
     with pytest.raises(InputError, match="not between 0 and the weight"):
         verify(replace(model, dual_coef=changed), dataset)
-    with pytest.raises(InputError, match="do not sum to nu"):
+    with pytest.raises(InputError, match="their sum is not nu times"):
         verify(replace(model, dual_coef=0.999 * model.dual_coef), dataset)
     fewer = ingest(X[:50], tmp_path / "fewer.zarr", shuffle=None)
     with pytest.raises(InputError, match="not among these rows"):
@@ -209,7 +209,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     ("given", "told"),
     [
         (["--nu", "2"], "nu is 2.0"),
-        (["--C", "3"], "nu in its place"),
+        (["--C", "3"], "nu replaces it"),
         (["--solver", "newton"], "use --solver smo or irwls"),
         (["--epsilon", "0.1"], "has no tube"),
         (["--loss", "hinge"], "one_class"),
@@ -240,7 +240,7 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="leave y and sample_weight out"):
         OneClassSVM().fit(ingest(X, tmp_path / "rows.zarr"), sample_weight=WEIGHT)
     y = np.where(X[:, 0] > 1, 1, -1)
-    with pytest.raises(InputError, match="no labels by which"):
+    with pytest.raises(InputError, match="no labels with which"):
         streamsvm.tune(X, y, C=[1.0], task="one-class", solver="smo", kernel="rbf")
 
 

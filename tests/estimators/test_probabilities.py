@@ -18,14 +18,14 @@ from sklearn.utils.fixes import parse_version
 
 import streamsvm
 from streamsvm import SVC, BudgetedSVC, LinearSVC
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError, MemoryBudgetError
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.ingestion.readers import ingest
 from streamsvm.models.model import from_arrays
 from streamsvm.options import TrainOptions
-from streamsvm.training import fold_fits
-from streamsvm.training.fold_fits import FOLDS
-from streamsvm.training.folds import draw_folds
+from streamsvm.runs import calibrate
+from streamsvm.runs.calibrate import FOLDS
+from streamsvm.runs.folds import draw_folds
+from streamsvm.system.errors import InputError, MemoryBudgetError
 
 RANDOM = np.random.default_rng(8)
 X = RANDOM.normal(size=(400, 3)).astype(np.float32)
@@ -148,11 +148,11 @@ def test_what_has_no_probabilities_is_refused() -> None:
 
 def test_a_part_of_the_scores_is_enough_and_memory_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     all_scores = LinearSVC(probability=True, n_jobs=1).fit(X, Y)
-    monkeypatch.setattr(fold_fits, "MOST_SCORES", 150)
+    monkeypatch.setattr(calibrate, "MOST_SCORES", 150)
     some = LinearSVC(probability=True, n_jobs=1).fit(X, Y)
     sigmoids = [model.model_.info["sigmoids"] for model in (all_scores, some)]
     assert sigmoids[0] != sigmoids[1]
     np.testing.assert_allclose(some.predict_proba(X), all_scores.predict_proba(X), atol=0.1)
-    monkeypatch.setattr(fold_fits, "SCORE_BYTES", 10**9)
+    monkeypatch.setattr(calibrate, "SCORE_BYTES", 10**9)
     with pytest.raises(MemoryBudgetError, match="--memory"):
         LinearSVC(probability=True, memory="2GB").fit(X, Y)

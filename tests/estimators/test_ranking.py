@@ -16,18 +16,19 @@ from sklearn.metrics import roc_auc_score
 
 import streamsvm
 from streamsvm import LinearSVC, RankSVM
-from streamsvm.cli.command import main
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.groups import plan_groups
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
+from streamsvm.cli.main import main
+from streamsvm.data.rows.source import plan_groups
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.ingestion.readers import ingest
+from streamsvm.losses.pairs import Pairs
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import RankModel
-from streamsvm.numeric.pair_counts import Pairs
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
+from streamsvm.system.errors import InputError
 from tests.faults.instants import describe
-from tests.methods.ranking.test_solver import make_problem, measure, minimise
+from tests.solvers.ranking.test_solver import make_problem, measure, minimise
 
 SIZES = (30, 25, 40, 5)
 X, PAIRS = make_problem(1, SIZES, 4)
@@ -75,7 +76,6 @@ def test_a_query_weighs_as_much_as_it_says() -> None:
     assert weighted.objective_ == pytest.approx(repeated.objective_, rel=3e-7)
 
 
-@pytest.mark.once
 def test_rows_in_any_form_give_the_same_ranking(tmp_path: Path, client: Client) -> None:
     """NumPy, CSR, Dask, a dataset of sparse or dense chunks, and workers; scores of all forms, too."""
     first = RankSVM(C=0.2, tol=1e-6).fit(X, RANKS, qid=QID)
@@ -125,6 +125,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return ingest(X, tmp_path_factory.mktemp("rows") / "rows.zarr", RANKS, qid=QID, chunk_bytes=300)
 
 
+@pytest.mark.slow("trains on every engine")
 @pytest.mark.usefixtures("many_groups")
 def test_the_same_bits_on_any_engine(dataset: Dataset, client: Client) -> None:
     assert len(plan_groups(dataset)) >= 5
@@ -140,6 +141,7 @@ def test_the_same_bits_on_any_engine(dataset: Dataset, client: Client) -> None:
         )
 
 
+@pytest.mark.slow("stops and resumes at every step")
 @pytest.mark.usefixtures("many_groups")
 def test_resumed_after_each_step(dataset: Dataset, tmp_path: Path) -> None:
     train(dataset, OPTIONS, out=tmp_path / "whole")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ CASES: list[tuple[Any, Any]] = [
     (LinearSVC(feature_map="nystrom", rank=7, gamma=0.5), TWO),
     (LogisticRegression(C=2.0, class_weight=WEIGHTS), THREE),
     (LinearSVR(intercept_scaling=2.0, epsilon=0.2), SCORES),
+    (LinearSVR(solver="cutting-plane"), SCORES),
     (SVC(gamma=0.5, class_weight={"yes": 2.0, "no": 1.0}), TWO),
     (SVC(gamma=0.5, C=0.3, class_weight=WEIGHTS), THREE),
     (SVC(gamma=0.5, multi_class="ovr", class_weight=WEIGHTS), THREE),
@@ -55,6 +57,7 @@ CASES: list[tuple[Any, Any]] = [
     (OneClassSVM(gamma=0.5, nu=0.3), None),
     (LinearOneClassSVM(nu=0.3), None),
     (BudgetedSVC(gamma=0.5, class_weight=WEIGHTS), THREE),
+    (BudgetedSVC(gamma=0.5, fit_intercept=True), TWO),
     (BudgetedSVR(gamma=0.5), SCORES),
     (RankSVM(C=2.0), THREE),
 ]
@@ -84,6 +87,35 @@ def test_a_loaded_estimator_is_the_fitted_one(tmp_path: Path, estimator: Any, y:
         np.testing.assert_array_equal(to_array(getattr(same, name)), to_array(getattr(model, name)), err_msg=name)
     given, found = model.get_params(), same.get_params()
     assert {name for name in given if given[name] != found[name]} <= FORGOTTEN
+
+
+def train_one_against_rest(rows: Any, labels: Any = None) -> Any:
+    """Return a model with a support vector of the rest alone, which has no positive coefficient."""
+    model = SVC(gamma=0.5, multi_class="ovr", C=10.0).fit(rows, labels)
+    assert not (model.dual_coef_.max(axis=0) > 0).all()
+    return model
+
+
+def test_each_class_has_its_count_wherever_the_rows_lie(tmp_path: Path) -> None:
+    stored = streamsvm.ingest(X, tmp_path / "rows.zarr", y=THREE)
+    for model, codes in (
+        (train_one_against_rest(X, THREE), THREE),
+        (train_one_against_rest(stored), stored.column("y")),
+    ):
+        expected = np.bincount(codes[model.support_]).tolist()
+        assert model.n_support_.tolist() == expected
+        model.save(tmp_path / "model.npz")
+        saved = streamsvm.load(tmp_path / "model.npz")
+        assert saved.n_support_.tolist() == expected
+        assert saved.model_.info == model.model_.info == model.result_.model.info
+
+
+@pytest.mark.parametrize("y", [TWO, THREE], ids=["two", "three"])
+@pytest.mark.parametrize("model", [SVC(gamma=0.5), SVC(multi_class="crammer_singer"), NuSVC(nu=0.4)])
+def test_files_without_counts_tell_them_by_the_coefficients(model: Any, y: Any) -> None:
+    fitted = model.fit(X, y).model_
+    older = replace(fitted, info={name: told for name, told in fitted.info.items() if name != "n_support"})
+    assert make_estimator(older).n_support_.tolist() == model.n_support_.tolist()
 
 
 def test_balanced_classes_are_recalled_by_their_factors() -> None:

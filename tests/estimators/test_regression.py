@@ -13,8 +13,8 @@ from sklearn.svm import LinearSVR as Liblinear
 
 import streamsvm
 from streamsvm import LinearSVR
-from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
+from streamsvm.ingestion.readers import ingest
+from streamsvm.system.errors import InputError
 from tests.regression_problems import LOSSES
 
 X, Y = load_diabetes(return_X_y=True)

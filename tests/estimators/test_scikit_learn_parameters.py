@@ -24,9 +24,9 @@ from streamsvm import (
     OneClassSVM,
     RankSVM,
 )
-from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
-from streamsvm.training.verify import verify
+from streamsvm.ingestion.readers import ingest
+from streamsvm.system.errors import InputError
+from streamsvm.verify.verify import verify
 
 RANDOM = np.random.default_rng(3)
 X = (RANDOM.normal(size=(300, 4)) + 0.7).astype(np.float32)

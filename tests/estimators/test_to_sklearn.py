@@ -13,8 +13,8 @@ from sklearn.base import BaseEstimator, is_classifier, is_outlier_detector, is_r
 
 import streamsvm
 from streamsvm import SVC, LinearSVC, LogisticRegression, OneClassSVM, to_sklearn
-from streamsvm.errors import InputError
 from streamsvm.models.model import load
+from streamsvm.system.errors import InputError
 from tests.models.exports.trained import Task, as_others_take, compare, score, train
 
 SMO = ["--solver", "smo"]

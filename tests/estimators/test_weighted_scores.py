@@ -10,8 +10,8 @@ import pytest
 from sklearn.metrics import accuracy_score, r2_score
 
 from streamsvm import SVC, SVR, LinearSVC, LinearSVR, LogisticRegression, ingest
-from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
+from streamsvm.system.errors import InputError
 
 RANDOM = np.random.default_rng(3)
 X = RANDOM.normal(size=(150, 3)).astype(np.float32)

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import random_array
 
-from streamsvm.data.readers import ingest
-from streamsvm.methods.registry import METHODS
-from streamsvm.methods.warm_up import compile_all
+from streamsvm.ingestion.readers import ingest
+from streamsvm.solvers.registry import SOLVERS
+from streamsvm.solvers.set_up import compile_all
 from tests.conftest import make_problem
 
 
@@ -54,7 +54,7 @@ def load_kernels(cases: Iterable[Case]) -> None:
 def name_kernels(case: Case) -> set[str]:
     """Return the names by which the kernels of a case are compiled."""
     solver = dict(pairwise(case.arguments)).get("--solver", "cutting-plane")
-    return {group for method in METHODS if method.name == solver for group in method.compiled or (solver,)}
+    return {group for method in SOLVERS if method.name == solver for group in method.groups}
 
 
 def _write_long(path: Path, part: int) -> None:

@@ -38,8 +38,8 @@ import dask
 import distributed.cli.dask_scheduler
 import distributed.cli.dask_worker
 
-from streamsvm.data import groups
-from streamsvm.engines import worker_start
+from streamsvm.data.rows import source
+from streamsvm.engines.cluster import workers
 from streamsvm.estimators import LinearSVC  # noqa: F401  (forks begin with everything imported)
 from tests.faults.cases import CASES, Case, load_kernels, make_data
 from tests.faults.forks import Forked, describe_run, fork, run
@@ -87,7 +87,7 @@ class Cluster:
     def join(self) -> None:
         """Begin another worker."""
         where = ("--scheduler-file", str(self.file), "--local-directory", str(self.file.parent / "workers"))
-        size = ("--no-nanny", "--nthreads", "1", "--memory-limit", "1GB", "--preload", worker_start.__name__)
+        size = ("--no-nanny", "--nthreads", "1", "--memory-limit", "1GB", "--preload", workers.__name__)
         main = distributed.cli.dask_worker.main
         self.workers.append(fork_command(main, (*LISTEN, *where, *size, *self.more), self.log))
 
@@ -239,7 +239,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[case.name for case in CASES])
     options = parser.parse_args()
     cases = [case for case in CASES if case.name in options.only]
-    groups.SMALLEST_GROUP_BYTES, groups.GROUPS = 1, 16  # small data, too, have a group for each worker
+    source.SMALLEST_GROUP_BYTES, source.GROUPS = 1, 16  # small data, too, have a group for each worker
     dask.config.set({"distributed.scheduler.worker-ttl": WORKER_TTL})
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)

@@ -50,7 +50,7 @@ def fork(arguments: Sequence[object], told: Path) -> Forked:
         try:
             for number, path in ((1, os.devnull), (2, told)):
                 os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
-            from streamsvm.cli.command import main
+            from streamsvm.cli.main import main
 
             code = main([str(argument) for argument in arguments])
         except SystemExit as error:

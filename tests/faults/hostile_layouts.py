@@ -12,11 +12,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 import streamsvm
-from streamsvm.data.readers import ingest
 from streamsvm.estimators.loading import make_estimator
+from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions
-from streamsvm.problems import few_ranks
-from streamsvm.training.update import train_from
+from streamsvm.problems import ranking as problem_pairs
+from streamsvm.runs.update import train_from
 from tests.faults.hostile_problems import Hostile
 
 CHUNK_BYTES = 2000
@@ -30,7 +30,7 @@ Attempt = tuple[str, Any, Callable[[], tuple[Hostile, Any]]]
 
 def list_attempts(case: Hostile, folder: Path) -> Iterator[Attempt]:
     """Ways to fit a problem."""
-    few_ranks.HELD_ROWS = HELD_ROWS if case.loss == "histograms" else ROW_LIMIT
+    problem_pairs.HELD_ROWS = HELD_ROWS if case.loss == "histograms" else ROW_LIMIT
     if case.loss == "edits":
         yield from _edit(case, folder)
         return

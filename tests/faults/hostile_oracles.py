@@ -15,13 +15,13 @@ import numpy as np
 import sklearn.linear_model
 import sklearn.svm
 
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.mapped import Mapped
+from streamsvm.data.rows.views import Mapped
+from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.estimators import SVC, SVR, LogisticRegression, NuSVC, NuSVR, RankSVM
 from tests.faults.hostile_problems import Hostile
-from tests.methods.decomposition.test_kernel_certificates import compute_long
 from tests.nu_problems import NuProblem
 from tests.one_class_problems import Long, OneClass
+from tests.solvers.test_kernel_certificates import compute_long
 
 LONG = np.longdouble
 NOTHING = LONG(0.0)
@@ -185,9 +185,11 @@ def _measure_kernel(case: Hostile, model: Any) -> tuple[Any, list[Any]]:
     kernel, Z = model.model_.kernel, model.support_vectors_
     Z = Z.toarray() if hasattr(Z, "toarray") else Z
     across, within, K = (compute_long(kernel, *both) for both in ((case.X, Z), (Z, Z), (case.X, case.X)))
-    if case.parameters.get("multi_class") == "crammer_singer" and len(model.classes_) > 2:
-        A, costs = model.model_.dual_coef.astype(LONG), _cost_classes(case)
-        biases = np.asarray(model.model_.intercept, LONG)
+    if case.parameters.get("multi_class") == "crammer_singer":
+        A, costs = np.atleast_2d(model.model_.dual_coef).astype(LONG), _cost_classes(case)
+        biases = np.atleast_1d(np.asarray(model.model_.intercept, LONG))
+        if len(A) == 1:  # two classes, whose weights are opposite
+            A, biases = np.concatenate([-A, A]) / 2, np.concatenate([-biases, biases]) / 2
         half = (np.sum((A @ within) * A) + biases @ biases) / 2
         scores = across @ A.T + biases
         return half + _lose_jointly(model.classes_, case.y, costs, scores), [np.sum(costs)]

@@ -18,14 +18,13 @@ import numpy as np
 import pyarrow.parquet as pq
 from scipy import sparse
 
-from streamsvm.data.csv_text import read_csv
-from streamsvm.data.npy import read_npy
-from streamsvm.data.parquet import read_parquet
-from streamsvm.data.tables import Columns
-from streamsvm.data.text import read_svmlight
-from streamsvm.errors import InputError
+from streamsvm.data.sources.files_of_arrays import read_npy
+from streamsvm.data.sources.svmlight import read_svmlight
+from streamsvm.data.tables.columns import Columns
 from streamsvm.models.model import KernelModel, load
 from streamsvm.numeric.rows import CsrRows
+from streamsvm.system.errors import InputError
+from tests.data.pieces import read_csv, read_parquet
 
 WIDE = 10**5  # columns that are not written out
 CSR = ("data", "indices", "indptr")

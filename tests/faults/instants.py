@@ -19,26 +19,23 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import streamsvm.files
-import streamsvm.locks
-import streamsvm.training.drive
-import streamsvm.training.loop
-import streamsvm.training.train
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.methods.warm_up import compile_kernels
-from streamsvm.training import run_folder
-from streamsvm.training.run_folder import RunFolder
-from streamsvm.training.train import TrainOptions, train
+import streamsvm.runs.train
+import streamsvm.system.files
+import streamsvm.system.locks
+from streamsvm.data.open import open_dataset
+from streamsvm.options import TrainOptions
+from streamsvm.runs import folder as run_folder
+from streamsvm.runs.folder import RunFolder
+from streamsvm.runs.train import train
+from streamsvm.solvers.set_up import ALL_MODELS, compile_all
 
 WATCHED = {
     str(module.__file__)
     for module in (
         run_folder,
-        streamsvm.locks,
-        streamsvm.files,
-        streamsvm.training.train,
-        streamsvm.training.loop,
-        streamsvm.training.drive,
+        streamsvm.system.locks,
+        streamsvm.system.files,
+        streamsvm.runs.train,
     )
 }
 ANY_COST = ("seconds", "pass_seconds", "solver_seconds", "memory_bytes", "read_bytes")
@@ -122,7 +119,7 @@ def describe(out: Path) -> dict[str, Any]:
 def main(dataset: str, folder: str, *studies: str) -> None:
     """studies: each a mode, the steps between checkpoints, and the number of instants, as "kill 3 15"."""
     os.fsync = lambda fd: None  # a process that dies takes nothing along that it has written
-    compile_kernels()
+    compile_all(ALL_MODELS)
     for k, words in enumerate(studies):
         mode, checkpoint_steps, n_instants = words.split()
         (Path(folder) / str(k)).mkdir()

@@ -29,7 +29,7 @@ from typing import Any
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads do not survive a fork
 
-from streamsvm import __main__ as _  # noqa: F401  (forks begin with everything imported)
+from streamsvm import __main__  # noqa: F401  (forks begin with everything imported)
 from streamsvm.estimators import LinearSVC  # noqa: F401
 from tests.faults.cases import CASES, Case, load_kernels, make_data
 from tests.faults.forks import Forked, describe_folder, describe_run, fork, run

@@ -13,9 +13,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.training import run_folder
-from streamsvm.training.train import Event, TrainOptions, train
+from streamsvm.data.open import open_dataset
+from streamsvm.options import TrainOptions
+from streamsvm.runs import folder
+from streamsvm.runs.results import Event
+from streamsvm.runs.train import train
 
 
 def kill_after(step: int, data: str, options: TrainOptions, out: Path, changed: dict[tuple[str, str], Any]) -> None:
@@ -35,7 +37,7 @@ def _train_and_wait(
     step: int, data: str, options: TrainOptions, out: str, changed: dict[tuple[str, str], Any], told: Connection
 ) -> None:
     """Write a checkpoint and tell of each step; wait after the last one."""
-    run_folder.CHECKPOINT_SECONDS, run_folder.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
+    folder.CHECKPOINT_SECONDS, folder.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
     for (module, name), value in changed.items():
         setattr(import_module(module), name, value)
 

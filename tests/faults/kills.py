@@ -27,10 +27,11 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads do not survive a fork
 
 from distributed import Client
 
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.engines.workers import start_workers
+from streamsvm.data.open import open_dataset
+from streamsvm.engines.cluster.workers import start_workers
 from streamsvm.estimators import LinearSVC  # noqa: F401  (forks begin with everything imported)
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
 from tests.faults.cases import CASES, Case, load_kernels, make_data
 from tests.faults.forks import describe_run, fork, run
 from tests.faults.instants import keep_every

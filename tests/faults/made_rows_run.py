@@ -3,7 +3,7 @@
     python -m tests.faults.made_rows_run [--gigabytes 50] [--workers 8] [--seconds-between 60] [--features 200]
         [--resident 8000] [--tol 1e-3] [--seed 0]
 
-The rows are those of tests/benchmarks/made_rows.py: nothing is stored, so that the data may be larger than any disk.
+The rows are those of benchmarks/made_rows.py: nothing is stored, so that the data may be larger than any disk.
 They are trained on workers with one thread each, which are killed one after the other, and another worker joins for
 each that was killed. Every fifth time all of them are killed, and none is there for a second. Then the rows are trained
 on as many threads, undisturbed. Prints a Markdown table of both: joined are the workers that the scheduler has come to
@@ -32,12 +32,12 @@ from typing import Any
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads do not survive a fork
 
+from benchmarks.law import COST
+from benchmarks.made_rows import MadeRows
 from streamsvm.models.model import LinearModel
 from streamsvm.options import TrainOptions
-from streamsvm.training.result import Event
-from streamsvm.training.train import train
-from tests.benchmarks.law import COST
-from tests.benchmarks.made_rows import MadeRows
+from streamsvm.runs.results import Event
+from streamsvm.runs.train import train
 from tests.faults.chaos import EMPTY_SECONDS, Cluster
 
 MEMORY_BYTES = 1_000_000_000  # of a process: more of the rows cannot be kept for a second read

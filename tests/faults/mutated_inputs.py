@@ -115,11 +115,11 @@ def _write_all(child: subprocess.Popen[bytes], text: str) -> None:
 
 def read_all(folder: Path) -> None:
     """Be the child: read the inputs that are listed on standard input, and print a line for each."""
-    from streamsvm.methods.warm_up import compile_kernels
+    from streamsvm.solvers.set_up import ALL_MODELS, compile_all
     from tests.faults.mutations import make_input
 
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
-    compile_kernels()
+    compile_all(ALL_MODELS)
     seed, todo = json.load(sys.stdin)
     for kind in sorted({kind for kind, _ in todo}):  # load and compile all that is needed, before time is measured
         judge(kind, write_valid(kind, folder), 8 << 20)
@@ -151,7 +151,7 @@ def write_valid(kind: str, folder: Path) -> Path:
 
 def judge(kind: str, path: Path, block_bytes: int) -> tuple[str, str]:
     """Read a file -> its outcome, and what was said."""
-    from streamsvm.errors import InputError
+    from streamsvm.system.errors import InputError
     from tests.faults.independent_readers import JUDGES
 
     try:

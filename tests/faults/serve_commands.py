@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from streamsvm.cli.command import main
+from streamsvm.cli.main import main
 
 
 def run(command: list[str]) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamsvm.cli.command import main
-from streamsvm.data import array_writer, writer
-from streamsvm.data.readers import ingest
+from streamsvm.cli.main import main
+from streamsvm.ingestion import write
+from streamsvm.ingestion.readers import ingest
 from tests.data.forging import FORGERIES, edit_manifest
 
 SUBJECTS = ("dense", "sparse", "features", "run", "model")
@@ -39,8 +39,8 @@ def make_rows() -> csr_array:
 def make_subjects(folder: Path, names: list[str]) -> dict[str, Subject]:
     """Write the subjects; datasets in small chunks and smaller parts."""
     folder.mkdir()
-    kept = writer.PART_BYTES, writer.VECTOR_PART_BYTES, array_writer.TABLE_BYTES
-    writer.PART_BYTES = writer.VECTOR_PART_BYTES = array_writer.TABLE_BYTES = 96
+    kept = write.PART_BYTES, write.VECTOR_PART_BYTES, write.TABLE_BYTES
+    write.PART_BYTES = write.VECTOR_PART_BYTES = write.TABLE_BYTES = 96
     try:
         number = np.arange(200)
         for layout in ("dense", "sparse"):
@@ -57,7 +57,7 @@ def make_subjects(folder: Path, names: list[str]) -> dict[str, Subject]:
             )
         _run("features", folder / "dense.zarr", folder / "features.zarr", "--rank", 5, "--chunk-bytes", 960)
     finally:
-        writer.PART_BYTES, writer.VECTOR_PART_BYTES, array_writer.TABLE_BYTES = kept
+        write.PART_BYTES, write.VECTOR_PART_BYTES, write.TABLE_BYTES = kept
     for name in ("dense", "features"):
         _run("train", folder / f"{name}.zarr", "--out", folder / f"of {name}", "--threads", 1)
     limits = "--threads", 1, "--tol", 1e-6, "--max-passes"

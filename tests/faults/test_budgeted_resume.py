@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.engines.workers import start_workers
-from streamsvm.methods.budgeted_sgd import setup as budgeted
-from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
-from streamsvm.training.train import Event, TrainOptions, train
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.cluster.workers import start_workers
+from streamsvm.options import TrainOptions
+from streamsvm.runs.results import Event
+from streamsvm.runs.train import train
+from streamsvm.solvers.budgeted_sgd import setup, solver
 from tests.conftest import WORKER_BYTES, make_problem
 from tests.faults.instants import describe
 from tests.faults.killed import kill_after
@@ -28,16 +29,16 @@ OPTIONS = TrainOptions(
     options={"budget": "25", "epochs": "2", "replicas": "2"},
 )
 SMALL_BUFFERS = {
-    ("streamsvm.methods.budgeted_sgd.setup", "MOST_CHUNKS"): 3,
-    ("streamsvm.methods.budgeted_sgd.solver", "SEGMENT_BUFFERS"): 1,
+    ("streamsvm.solvers.budgeted_sgd.setup", "MOST_CHUNKS"): 3,
+    ("streamsvm.solvers.budgeted_sgd.solver", "SEGMENT_BUFFERS"): 1,
 }
 
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
     """16 chunks; a step is a buffer of three for each of two replicas, three steps an epoch."""
-    monkeypatch.setattr(budgeted, "MOST_CHUNKS", 3)
-    monkeypatch.setattr(budgeted_sgd, "SEGMENT_BUFFERS", 1)
+    monkeypatch.setattr(setup, "MOST_CHUNKS", 3)
+    monkeypatch.setattr(solver, "SEGMENT_BUFFERS", 1)
     dataset = make_problem(5, n=480, weighted=True).store(tmp_path / "rows", layout="dense", chunk_bytes=720)
     assert dataset.n_chunks == 16
     return dataset

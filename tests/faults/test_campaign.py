@@ -19,7 +19,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, subjects.Subj
     return subjects.make_subjects(tmp_path_factory.mktemp("campaign") / "subjects", list(subjects.SUBJECTS))
 
 
-@pytest.mark.once
+@pytest.mark.slow("damages files in a hundred ways and runs a command on each")
 def test_a_part_of_the_campaign(damaged: dict[str, subjects.Subject], tmp_path: Path) -> None:
     whole = list(campaign.list_cases(damaged, 1, SEED))
     assert len(whole) > 1000

@@ -26,7 +26,7 @@ def read_rows(written: str) -> dict[str, list[str]]:
     return {name: cells for name, *cells in rows}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("kills many processes, one after another")
 def test_interrupts_of_four_solvers() -> None:
     """Two of each: one at a random moment, one while the main thread is within compiled code, if it is seen there.
 
@@ -44,7 +44,7 @@ def test_interrupts_of_four_solvers() -> None:
     raise AssertionError(f"{inside} of 48 interrupts were within compiled code")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("kills many processes, one after another")
 def test_kills_of_drivers_and_workers() -> None:
     ended = run_campaign("kills.py", "--drivers", "4", "--workers", "1", "--seed", "1", "--part", "10")
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -52,7 +52,7 @@ def test_kills_of_drivers_and_workers() -> None:
     assert int(rows["all"][0]) >= 4
 
 
-@pytest.mark.slow
+@pytest.mark.slow("kills many processes, one after another")
 @pytest.mark.parametrize("case", ["line search", "interior-point"])
 def test_clusters_whose_workers_come_and_go(case: str) -> None:
     """Killed, told to leave, joining, all lost; and the scheduler."""

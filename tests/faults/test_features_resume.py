@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.errors import InputError
+from streamsvm.data.open import open_dataset
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.threads import ThreadedEngine
 from streamsvm.estimators import SVC
 from streamsvm.options import TrainOptions
-from streamsvm.training.feature_checkpoint import name_checkpoint
-from streamsvm.training.features import FeatureOptions, make_features
+from streamsvm.runs.features import make_features
+from streamsvm.runs.records import name_checkpoint
+from streamsvm.solvers.options import FeatureOptions
+from streamsvm.system.errors import InputError
 from tests.commands import Run, run  # noqa: F401
 from tests.conftest import make_problem
 from tests.faults.instants import in_fork
@@ -47,7 +48,7 @@ class Stop:
             raise KeyboardInterrupt
 
 
-@pytest.mark.covering(1)
+@pytest.mark.slow("stops and resumes in every pass")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the children begin with what they need
 @pytest.mark.parametrize("how", ["ctrl-c", "kill"])
 @pytest.mark.parametrize("name", PASSES)

@@ -18,25 +18,21 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from streamsvm.data import spill
-from streamsvm.data.ingest_options import IngestOptions
-from streamsvm.data.placed_array import PlacedArray
-from streamsvm.data.placed_rows import RangeWritten
-from streamsvm.data.readers import ingest
-from streamsvm.data.set_aside import SetAside
-from streamsvm.data.shared_ingest import Source, set_stretch_aside, write_range
-from streamsvm.data.stretches import Stretch
-from streamsvm.data.tables import Columns
-from streamsvm.engines import patience
-from streamsvm.engines.workers import start_workers
-from streamsvm.training import ingest_on_workers as module
-from streamsvm.training import write_on_workers
-from streamsvm.training.ingest_on_workers import ingest_on_workers
+from streamsvm.data.tables.columns import Columns
+from streamsvm.engines.cluster import watch
+from streamsvm.engines.cluster.workers import start_workers
+from streamsvm.ingestion import on_workers, segments
+from streamsvm.ingestion.ingest import IngestOptions
+from streamsvm.ingestion.on_workers import ingest_on_workers
+from streamsvm.ingestion.readers import ingest
+from streamsvm.ingestion.tasks import Source, SpooledStretch, Stretch, spool_stretch, write_range
+from streamsvm.ingestion.write import PlacedArray, RangeWritten
 from tests.conftest import WORKER_BYTES
 from tests.object_server import ObjectServer
-from tests.training.ingested_files import make_svmlight, read_bytes
+from tests.runs.ingested_files import make_svmlight, read_bytes
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("kills workers and drivers")
+
 SECONDS = 120.0
 
 
@@ -55,8 +51,8 @@ def die_once(folder: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def set_aside_or_die(folder: Path, *arguments: Any) -> SetAside:
-    found = set_stretch_aside(*arguments)
+def spool_or_die(folder: Path, *arguments: Any) -> SpooledStretch:
+    found = spool_stretch(*arguments)
     die_once(folder)
     return found
 
@@ -82,7 +78,7 @@ def ingest_beside_a_death(
     for k, path in enumerate(paths):
         path.write_text(make_svmlight(k, 100))
     ingest(paths, folder / "alone.zarr", options=options)
-    monkeypatch.setattr(module, "open_workers", open_two)
+    monkeypatch.setattr(on_workers, "open_workers", open_two)
     monkeypatch.setattr(of, name, partial(dying, folder / "marks"))
     ingest_on_workers(paths, folder / "shared.zarr", Columns(), options)
     assert (folder / "marks" / "dead").exists()
@@ -91,7 +87,7 @@ def ingest_beside_a_death(
 
 @pytest.mark.parametrize(
     ("of", "name", "dying"),
-    [(module, "set_stretch_aside", set_aside_or_die), (write_on_workers, "write_range", write_or_die)],
+    [(on_workers, "spool_stretch", spool_or_die), (on_workers, "write_range", write_or_die)],
 )
 def test_a_worker_is_killed(
     of: Any, name: str, dying: Any, workers_import_tests: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -123,10 +119,9 @@ def test_a_worker_is_killed_within_a_chunk(
 ) -> None:
     """The chunk is written once more, and nothing is left of what was written of it."""
     options = IngestOptions(chunk_bytes=2000, codec=codec)
-    ingest_beside_a_death(write_on_workers, "write_range", write_or_die_within, options, tmp_path, monkeypatch)
+    ingest_beside_a_death(on_workers, "write_range", write_or_die_within, options, tmp_path, monkeypatch)
 
 
-@pytest.mark.slow
 def test_the_driver_is_killed(tmp_path: Path) -> None:
     """Nothing is at the destination, and the next ingest finds nothing in its way and leaves nothing beside it."""
     path = tmp_path / "a.svm"
@@ -150,21 +145,20 @@ def test_the_driver_is_killed(tmp_path: Path) -> None:
 
 DRIVER = """
 import os, signal, sys
-from streamsvm.cli.command import main
-from streamsvm.training import ingest_on_workers, write_on_workers
+from streamsvm.cli.main import main
+from streamsvm.ingestion import on_workers
 
 name, at, *words = sys.argv[1:]
-carry_out = ingest_on_workers.carry_out
+map_on_workers = on_workers.map_on_workers
 
 def carry_out_or_die(client, what, function, arguments):
-    for k, found in enumerate(carry_out(client, what, function, arguments)):
+    for k, found in enumerate(map_on_workers(client, what, function, arguments)):
         if (function.__name__, str(k)) == (name, at):
             os.kill(os.getpid(), signal.SIGKILL)
         yield found
 
-for each in (ingest_on_workers, write_on_workers):
-    each.carry_out = carry_out_or_die
-ingest_on_workers.RUN_BYTES, write_on_workers.CHUNKS_TOGETHER = 12000, 1
+on_workers.map_on_workers = carry_out_or_die
+on_workers.RUN_BYTES, on_workers.CHUNKS_TOGETHER = 12000, 1
 sys.exit(main(["ingest", *words, "--chunk-bytes", "2000", "--memory", "2GB"]))
 """
 
@@ -178,7 +172,7 @@ def ingest_or_die(place: tuple[str, int], words: list[str], workers: int, enviro
 @pytest.fixture
 def five_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict[str, bytes]]:
     """Files, and those of the dataset that one process makes of them, in several runs."""
-    monkeypatch.setattr(spill, "RUN_BYTES", 12000)
+    monkeypatch.setattr(segments, "RUN_BYTES", 12000)
     paths = [tmp_path / f"{k}.svm" for k in range(5)]
     for k, path in enumerate(paths):
         path.write_text(make_svmlight(k, 200))
@@ -189,12 +183,12 @@ def five_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[st
 @pytest.mark.parametrize(
     ("into", "place", "workers"),
     [
-        ("folder", ("set_stretch_aside", 2), (2, 1)),
-        pytest.param("folder", ("write_range", 1), (1, 2), marks=pytest.mark.slow),
-        pytest.param("folder", ("seal", 2), (2, 2), marks=pytest.mark.slow),
-        pytest.param("store", ("set_stretch_aside", 2), (1, 1), marks=pytest.mark.slow),
+        ("folder", ("spool_stretch", 2), (2, 1)),
+        ("folder", ("write_range", 1), (1, 2)),
+        ("folder", ("seal", 2), (2, 2)),
+        ("store", ("spool_stretch", 2), (1, 1)),
         ("store", ("write_range", 1), (2, 2)),
-        pytest.param("store", ("seal", 2), (1, 2), marks=pytest.mark.slow),
+        ("store", ("seal", 2), (1, 2)),
     ],
 )
 def test_a_killed_driver_is_resumed(
@@ -215,26 +209,25 @@ def test_a_killed_driver_is_resumed(
     )
 
 
-def die_at_the_third(source: Source, stretch: Stretch, number: int, n_before: int) -> SetAside:
+def die_at_the_third(source: Source, stretch: Stretch, number: int, n_before: int) -> SpooledStretch:
     """Set a stretch aside, but for the third one, which kills each process that tries."""
     if number == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    return set_stretch_aside(source, stretch, number, n_before)
+    return spool_stretch(source, stretch, number, n_before)
 
 
-@pytest.mark.slow
 def test_all_workers_are_killed(
     five_files: Any, workers_import_tests: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What they have finished is kept, and other workers go on with it."""
     paths, alone = five_files
     options = IngestOptions(chunk_bytes=2000)
-    monkeypatch.setattr(module, "RUN_BYTES", 12000)
-    monkeypatch.setattr(patience, "MOST_TRIES", 1)
-    monkeypatch.setattr(module, "set_stretch_aside", die_at_the_third)
+    monkeypatch.setattr(on_workers, "RUN_BYTES", 12000)
+    monkeypatch.setattr(watch, "MOST_TRIES", 1)
+    monkeypatch.setattr(on_workers, "spool_stretch", die_at_the_third)
     with pytest.raises(ConnectionError, match="was lost with 4 workers"):
         ingest_on_workers(paths, tmp_path / "d.zarr", Columns(), options, workers=2, memory_bytes=WORKER_BYTES)
-    monkeypatch.setattr(module, "set_stretch_aside", set_stretch_aside)
+    monkeypatch.setattr(on_workers, "spool_stretch", spool_stretch)
     (left,) = tmp_path.glob(".d.zarr.*.partial")
     assert {"set-aside-0-0", "set-aside-1-1"} <= set(os.listdir(left / "spill"))
     ingest_on_workers(paths, tmp_path / "d.zarr", Columns(), options, workers=1, memory_bytes=WORKER_BYTES, resume=True)

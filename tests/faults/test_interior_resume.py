@@ -8,16 +8,20 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.groups import plan_groups
+from streamsvm.data.rows.source import plan_groups
+from streamsvm.data.store.dataset import Dataset
 from streamsvm.models.model import LinearModel
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
 from tests.conftest import make_problem
 from tests.faults.instants import describe
 from tests.faults.killed import kill_after
 from tests.faults.test_kernel_resume import FIVE_GROUPS
 
-pytestmark = [pytest.mark.once, pytest.mark.usefixtures("many_groups")]
+pytestmark = [
+    pytest.mark.slow("stops and resumes a solver at every step, on every engine"),
+    pytest.mark.usefixtures("many_groups"),
+]
 
 OPTIONS = TrainOptions(solver="interior-point", C=2.0, tol=1e-8, threads=1)
 SETTINGS = {

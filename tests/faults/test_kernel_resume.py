@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.groups import plan_groups
-from streamsvm.errors import InputError
+from streamsvm.data.rows.source import plan_groups
+from streamsvm.data.store.dataset import Dataset
 from streamsvm.models.model import KernelModel
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
+from streamsvm.system.errors import InputError
 from tests.conftest import make_problem
 from tests.faults.instants import describe
 from tests.faults.killed import kill_after
@@ -30,7 +31,7 @@ SETTINGS = {
     "small": replace(OPTIONS, resident_rows=None, tol=1e-9, options={}),
     "poly": replace(OPTIONS, kernel="poly", coef0=1.0, options={"selection": "chunking", "working_rows": "20"}),
 }
-FIVE_GROUPS = {("streamsvm.data.groups", "SMALLEST_GROUP_BYTES"): 1, ("streamsvm.data.groups", "GROUPS"): 5}
+FIVE_GROUPS = {("streamsvm.data.rows.source", "SMALLEST_GROUP_BYTES"): 1, ("streamsvm.data.rows.source", "GROUPS"): 5}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
     }
 
 
-@pytest.mark.covering(1)
+@pytest.mark.slow("trains on every engine")
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_same_bits_on_any_engine(
@@ -62,7 +63,7 @@ def test_the_same_bits_on_any_engine(
         assert (other.objective, other.lower_bound, other.passes) == (first.objective, first.lower_bound, first.passes)
 
 
-@pytest.mark.covering(1)
+@pytest.mark.slow("stops and resumes at every step")
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_resumed_after_each_step(name: str, layout: str, datasets: dict[str, Dataset], tmp_path: Path) -> None:

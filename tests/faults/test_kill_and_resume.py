@@ -16,11 +16,13 @@ import numpy as np
 import psutil
 import pytest
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.readers import ingest
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.ingestion.readers import ingest
 from streamsvm.models.model import load
-from streamsvm.training.run_folder import RunFolder
-from streamsvm.training.train import Event, Result, TrainOptions, train
+from streamsvm.options import TrainOptions
+from streamsvm.runs.folder import RunFolder
+from streamsvm.runs.results import Event, Result
+from streamsvm.runs.train import train
 from tests.conftest import ROOT, choose_examples, make_problem, run_python
 from tests.faults.instants import ANY_COST, describe
 
@@ -28,9 +30,9 @@ OPTIONS = TrainOptions(tol=1e-3, threads=1, options={"acceleration": "line-searc
 INSTANTS = "import sys; from tests.faults.instants import main; main(*sys.argv[1:])"
 LISTENING = """
 import json, sys
-from streamsvm.training import run_folder
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.runs import folder as run_folder
+from streamsvm.data.open import open_dataset
+from streamsvm.options import TrainOptions; from streamsvm.runs.train import train
 
 def tell(event):
     print(event.line["step"], flush=True)
@@ -83,7 +85,6 @@ def stopped(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[
     return stop_and_resume(dataset, tmp_path_factory.mktemp("stopped"), *(one[:3] for one in STUDIES))
 
 
-@pytest.mark.usefixtures("thorough")
 @pytest.mark.parametrize("place", range(len(STUDIES)), ids=[f"{mode}-{steps}" for mode, steps, *_ in STUDIES])
 def test_stopped_at_any_line_and_resumed(place: int, stopped: list[dict[str, Any]], whole: dict[str, Any]) -> None:
     """Lines of the code that writes history, checkpoint and model, chosen at random: half-written files included.
@@ -99,7 +100,7 @@ def test_stopped_at_any_line_and_resumed(place: int, stopped: list[dict[str, Any
     assert len(set(found["ends"])) == len(ends)
 
 
-@pytest.mark.usefixtures("thorough")
+@pytest.mark.slow("kills processes at many lines")
 def test_many_classes_killed_at_any_line_and_resumed(tmp_path: Path) -> None:
     """The states of all problems are in the checkpoint, of every step or every third: some are done, others are not."""
     rows, random = make_problem(5, n=400), np.random.default_rng(0)
@@ -115,7 +116,6 @@ def test_many_classes_killed_at_any_line_and_resumed(tmp_path: Path) -> None:
         assert found["ends"] == [-9] * n_instants
 
 
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("step", [1, 2, 5])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_signal_from_outside(
@@ -139,7 +139,7 @@ def test_a_signal_from_outside(
     assert describe(out) == whole
 
 
-@pytest.mark.once
+@pytest.mark.slow("starts workers and kills them")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_signal_while_workers_compute(
     number: signal.Signals, dataset: Dataset, whole: dict[str, Any], tmp_path: Path

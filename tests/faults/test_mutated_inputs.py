@@ -11,8 +11,9 @@ import pytest
 from tests.faults import mutated_inputs
 from tests.faults.mutated_inputs import KINDS, run_campaign
 
+pytestmark = pytest.mark.slow("reads many mutated files, each with several programs")
 
-@pytest.mark.once
+
 def test_mutated_inputs_are_refused_or_read_as_others_read_them() -> None:
     counts = run_campaign(300, 0, KINDS)
     assert not counts.faults, "\n\n".join(counts.faults)

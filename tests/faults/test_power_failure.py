@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from streamsvm.cli.info import verify
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.open_dataset import open_dataset
-from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
+from streamsvm.data.open import open_dataset
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.ingestion.readers import ingest
 from streamsvm.models.model import load
-from streamsvm.training import run_folder
-from streamsvm.training.run_folder import RunFolder
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.options import TrainOptions
+from streamsvm.runs import folder
+from streamsvm.runs.folder import RunFolder
+from streamsvm.runs.train import train
+from streamsvm.system.errors import InputError
 from tests.conftest import make_problem
 from tests.faults.instants import describe
 from tests.faults.power_failures import WatchedDisk, distinct, lay_out
@@ -35,8 +36,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture(autouse=True)
 def _checkpoints_after_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(run_folder, "MOST_CHECKPOINT_SHARE", float("inf"))
+    monkeypatch.setattr(folder, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(folder, "MOST_CHECKPOINT_SHARE", float("inf"))
 
 
 def record(dataset: Dataset, tmp_path: Path, options: TrainOptions, **named: Any) -> WatchedDisk:
@@ -63,6 +64,7 @@ def go_on(dataset: Dataset, out: Path, options: TrainOptions = OPTIONS) -> int:
     return len(taken)
 
 
+@pytest.mark.slow("simulates a power failure at many writes")
 def test_a_training_goes_on_to_the_same_bits(dataset: Dataset, thorough: bool, tmp_path: Path) -> None:
     """And no step is made again that a checkpoint has saved."""
     train(dataset, OPTIONS, out=tmp_path / "whole")
@@ -79,12 +81,11 @@ def test_a_training_goes_on_to_the_same_bits(dataset: Dataset, thorough: bool, t
         shutil.rmtree(place)
 
 
-@pytest.mark.once
 def test_the_simulation_sees_what_is_not_synced(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the fsync of the history before the checkpoint, a checkpoint may be left that counts lost lines."""
-    monkeypatch.setattr(run_folder, "os", SimpleNamespace(fsync=lambda _: None))
+    monkeypatch.setattr(folder, "os", SimpleNamespace(fsync=lambda _: None))
     (tmp_path / "disk").mkdir()
     messages = []
     for number, (tree, _) in enumerate(distinct(record(dataset, tmp_path, OPTIONS).pictures)):
@@ -97,6 +98,7 @@ def test_the_simulation_sees_what_is_not_synced(
     assert all("history.jsonl" in message for message in messages)
 
 
+@pytest.mark.slow("simulates a power failure at many writes")
 def test_a_run_that_is_replaced_is_the_old_one_or_the_new_one(dataset: Dataset, thorough: bool, tmp_path: Path) -> None:
     """It goes on with the settings of one of them, or is refused by name; a model is never beside other settings."""
     (tmp_path / "disk").mkdir()
@@ -142,7 +144,7 @@ def test_a_dataset_is_whole_or_absent(tmp_path: Path) -> None:
     assert found
 
 
-@pytest.mark.once
+@pytest.mark.slow("simulates a power failure at every write")
 def test_a_dataset_that_is_replaced_is_never_lost(tmp_path: Path) -> None:
     """Where neither has its name, the next ingest finds the old one and puts it back."""
     first, second = make_problem(2, n=60), make_problem(3, n=60)

@@ -15,12 +15,13 @@ from typing import Any
 import psutil
 import pytest
 
-from streamsvm.data.dataset import Dataset
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
 from tests.cluster.test_cluster import CLUSTER, environment, running
 from tests.conftest import ROOT, make_problem
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("waits until processes that say nothing are given up")
 ENDLESS = ("--C", "1000", "--tol", "1e-12", "--option", "acceleration=none", "--memory", "1GB")
 SAME = TrainOptions(C=1000, tol=1e-12, options={"acceleration": "none"})
 
@@ -28,8 +29,8 @@ SAME = TrainOptions(C=1000, tol=1e-12, options={"acceleration": "none"})
 IMPATIENT = """
 import sys
 from streamsvm.cli import progress
-from streamsvm.cli.command import main
-from streamsvm.engines import patience, workers
+from streamsvm.cli.main import main
+from streamsvm.engines.cluster import watch as patience, workers
 patience.SILENT_SECONDS, patience.LOST_SECONDS, workers.GIVEN_UP_SECONDS = map(float, sys.argv[1:4])
 patience.LOOK_SECONDS, progress.PLAIN_SECONDS = 0.5, 0.0
 del sys.argv[1:4]

@@ -14,15 +14,14 @@ import numpy as np
 import pytest
 
 import streamsvm
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.ingestion.readers import ingest
 from streamsvm.models.model import KernelModel
-from streamsvm.training import run_folder
-from streamsvm.training.grid import tune
-from streamsvm.training.run_folder import RunFolder
-from streamsvm.training.train import TrainOptions
-from streamsvm.training.trials import Tuning
+from streamsvm.options import TrainOptions
+from streamsvm.runs import folder
+from streamsvm.runs.folder import RunFolder
+from streamsvm.runs.tune import Tuning, tune
+from streamsvm.system.errors import InputError
 from tests.commands import Run, run  # noqa: F401
 from tests.faults.instants import in_fork
 
@@ -66,7 +65,7 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.covering(1)
+@pytest.mark.slow("stops and resumes at many places")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the children begin with what they need
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("stopped_by", ["ctrl-c", "kill"])
@@ -77,8 +76,8 @@ def test_stopped_anywhere_it_goes_on_to_the_same_bits(
     options = SETTINGS[name]
     whole, n_events = events_of(dataset, options)
     if stopped_by == "kill":  # with a checkpoint after each step
-        monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0)
-        monkeypatch.setattr(run_folder, "MOST_CHECKPOINT_SHARE", float("inf"))
+        monkeypatch.setattr(folder, "CHECKPOINT_SECONDS", 0.0)
+        monkeypatch.setattr(folder, "MOST_CHECKPOINT_SHARE", float("inf"))
     instants = (1, n_events // 4, n_events // 2, 3 * n_events // 4, n_events - 1, n_events)
     for at in instants if thorough else instants[1::2]:
         out, stop = tmp_path / f"{at}", interrupt if stopped_by == "ctrl-c" else lambda: os._exit(9)
@@ -160,9 +159,9 @@ def test_from_the_command_line(run: Run, dataset: Dataset, tmp_path: Path, monke
     assert (ran.code, ran.err) == (1, "streamsvm tune: interrupted; go on with the same command and --resume\n")
     assert [path.name for path in out.iterdir()] == ["grid"]
     refused = run(*command, out)
-    assert (refused.code, "a run is there already, of a grid; go on with --resume" in refused.err) == (2, True)
+    assert (refused.code, "holds a run of a grid already; resume it by --resume" in refused.err) == (2, True)
     refused = run("train", dataset.path, "--out", out)
-    assert (refused.code, "what is there is no run (grid)" in refused.err) == (2, True)
+    assert (refused.code, "holds no run (grid)" in refused.err) == (2, True)
     resumed = run(*command, out, "--resume")
     assert resumed.code == 0
     assert (resumed.result["model_sha256"], resumed.result["trials"]) == (whole["model_sha256"], whole["trials"])
@@ -186,4 +185,4 @@ def test_what_is_no_grid(run: Run, dataset: Dataset, tmp_path: Path) -> None:
     assert [path.name for path in out.rglob("*")] == ["grid", "mine.txt"]
     assert run("train", dataset.path, "--out", tmp_path / "trained").code == 0
     ran = run(*command[:-1], tmp_path / "trained", "--resume")
-    assert (ran.code, "a run is there already, and not of `tune`" in ran.err) == (2, True)
+    assert (ran.code, "holds a run already, which is not of `tune`" in ran.err) == (2, True)

@@ -16,21 +16,30 @@ import pytest
 from distributed import Client, Worker
 
 from streamsvm.cli.progress import log_to_stderr
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.source import RowSource
-from streamsvm.engines import cluster, pass_on_workers, workers
-from streamsvm.engines.pass_on_workers import PassOnWorkers
-from streamsvm.engines.workers import Load, ReadyWorker, prepare_worker, prepare_workers, start_workers
-from streamsvm.methods.cutting_plane import segments
-from streamsvm.methods.cutting_plane.segments import add_to_totals
-from streamsvm.methods.warm_up import compile_kernels
+from streamsvm.data.rows.source import RowSource
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.cluster import engine, workers
+from streamsvm.engines.cluster import engine as passes
+from streamsvm.engines.cluster.engine import PassOnWorkers
+from streamsvm.engines.cluster.task import Load
+from streamsvm.engines.cluster.workers import ReadyWorker, prepare_worker, prepare_workers, start_workers
 from streamsvm.numeric.rows import Rows
-from streamsvm.training.train import Event, Result, TrainOptions, train
+from streamsvm.options import TrainOptions
+from streamsvm.runs.results import Event, Result
+from streamsvm.runs.train import train
+from streamsvm.solvers.cutting_plane import line_search
+from streamsvm.solvers.cutting_plane.line_search import add_to_totals
+from streamsvm.solvers.set_up import ALL_MODELS, compile_all
 from tests.conftest import WORKER_BYTES, make_problem
 from tests.engines.scans import help_nobody
 from tests.faults.instants import describe
 
-pytestmark = pytest.mark.usefixtures("spawned_workers", "many_groups")
+LOAD = partial(compile_all, ALL_MODELS)
+
+pytestmark = [
+    pytest.mark.slow("starts workers and kills them"),
+    pytest.mark.usefixtures("spawned_workers", "many_groups"),
+]
 OPTIONS = TrainOptions(tol=1e-4, threads=2, options={"acceleration": "line-search"})
 
 
@@ -76,8 +85,7 @@ def die_at_first(markers: list[str], totals: Any, rows: Rows, *shared: Any) -> N
     add_to_totals(totals, rows, *shared)
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("n_deaths", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_deaths", [1, 3])
 def test_workers_killed_during_a_pass(
     n_deaths: int,
     both_alive: Client,
@@ -93,7 +101,7 @@ def test_workers_killed_during_a_pass(
     """
     first = set(both_alive.scheduler_info()["workers"])
     markers = [str(tmp_path / f"death-{k}") for k in range(n_deaths)]
-    monkeypatch.setattr(segments, "add_to_totals", partial(die_at_first, markers))
+    monkeypatch.setattr(line_search, "add_to_totals", partial(die_at_first, markers))
     with log_to_stderr():
         result = train(dataset, OPTIONS, client=both_alive)
     assert all(Path(marker).exists() for marker in markers)
@@ -112,13 +120,12 @@ def one_death_is_too_many(both_alive: Client, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(both_alive.cluster.scheduler, "allowed_failures", 0)
 
 
-@pytest.mark.once
 @pytest.mark.usefixtures("one_death_is_too_many")
 def test_a_task_that_was_lost_too_often_is_cut_in_two(
     both_alive: Client, dataset: Dataset, undisturbed: Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Its halves take half as long, and so they may end before the next worker dies."""
-    monkeypatch.setattr(segments, "add_to_totals", partial(die_at_first, [str(tmp_path / "death")]))
+    monkeypatch.setattr(line_search, "add_to_totals", partial(die_at_first, [str(tmp_path / "death")]))
     result = train(dataset, OPTIONS, client=both_alive)
     assert (tmp_path / "death").exists()
     assert (result.model_sha256, result.passes) == (undisturbed.model_sha256, undisturbed.passes)
@@ -129,7 +136,6 @@ def die_in_the_first_group(markers: list[str], totals: Any, rows: Rows, *shared:
     die_at_first(markers if rows.start == 0 else [], totals, rows, *shared)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("one_death_is_too_many")
 def test_a_single_group_that_was_lost_too_often_is_tried_again(
     both_alive: Client, dataset: Dataset, undisturbed: Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -137,20 +143,19 @@ def test_a_single_group_that_was_lost_too_often_is_tried_again(
     """Workers may die of something else. The task of two groups is cut in two; then the first group is lost once."""
     markers = [str(tmp_path / f"death-{k}") for k in range(2)]
     monkeypatch.setattr(PassOnWorkers, "_steal", lambda *_: [])
-    monkeypatch.setattr(segments, "add_to_totals", partial(die_in_the_first_group, markers))
+    monkeypatch.setattr(line_search, "add_to_totals", partial(die_in_the_first_group, markers))
     result = train(dataset, OPTIONS, client=both_alive)
     assert all(Path(marker).exists() for marker in markers)
     assert (result.model_sha256, result.passes) == (undisturbed.model_sha256, undisturbed.passes)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("one_death_is_too_many")
 def test_a_task_that_kills_every_worker_ends_the_run(
     both_alive: Client, dataset: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As one does that needs more memory than the workers have."""
     markers = [str(tmp_path / f"death-{k}") for k in range(100)]
-    monkeypatch.setattr(segments, "add_to_totals", partial(die_at_first, markers))
+    monkeypatch.setattr(line_search, "add_to_totals", partial(die_at_first, markers))
     with pytest.raises(ConnectionError, match=r"lost with 1 worker, one after another; .*--resume"):
         train(dataset, OPTIONS, client=both_alive)
     assert not Path(markers[20]).exists()
@@ -165,9 +170,8 @@ def call_or_die(marker: str, function: Callable[..., Any], *arguments: Any) -> A
     return os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.once
 @pytest.mark.usefixtures("one_death_is_too_many")
-@pytest.mark.parametrize(("module", "name"), [(cluster, "_hold"), (pass_on_workers, "join_parts")])
+@pytest.mark.parametrize(("module", "name"), [(engine, "_hold"), (passes, "join_tasks")])
 def test_what_holds_the_source_and_what_joins_totals_is_tried_again(
     module: Any,
     name: str,
@@ -184,7 +188,7 @@ def test_what_holds_the_source_and_what_joins_totals_is_tried_again(
 
 
 async def die_as_it_is_prepared(
-    markers: list[str], dask_worker: Worker, load: Load, source: RowSource | None
+    markers: list[str], dask_worker: Worker, load: Load, source: RowSource | None, name: str
 ) -> ReadyWorker:
     """Prepare a worker; but for each marker file, the first process that comes to make it is killed."""
     for marker in markers:
@@ -193,10 +197,10 @@ async def die_as_it_is_prepared(
         except FileExistsError:
             continue
         os.kill(os.getpid(), signal.SIGKILL)
-    return await prepare_worker(dask_worker, load, source)
+    return await prepare_worker(dask_worker, load, source, name)
 
 
-@pytest.mark.parametrize("n_deaths", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.once)])
+@pytest.mark.parametrize("n_deaths", [1, 2])
 def test_workers_killed_while_they_are_prepared(
     n_deaths: int,
     both_alive: Client,
@@ -220,10 +224,10 @@ def test_what_fails_in_a_worker_that_is_alive_is_raised(both_alive: Client, monk
     """Even an error of the kind that a lost connection gives."""
     monkeypatch.setattr(workers, "prepare_worker", refuse_to_open)
     with pytest.raises(FileNotFoundError):
-        prepare_workers(both_alive, compile_kernels)
+        prepare_workers(both_alive, LOAD)
 
 
-def refuse_to_open(dask_worker: Worker, load: Load, source: RowSource | None) -> ReadyWorker:
+def refuse_to_open(dask_worker: Worker, load: Load, source: RowSource | None, name: str) -> ReadyWorker:
     raise FileNotFoundError
 
 
@@ -243,7 +247,6 @@ def kill_one(client: Client, killed: list[str], step: int, event: Event) -> None
             pass
 
 
-@pytest.mark.once
 def test_a_worker_killed_between_passes(
     both_alive: Client,
     dataset: Dataset,
@@ -267,7 +270,6 @@ def test_a_worker_killed_between_passes(
     assert [lost.count(address) for address in killed] == [1]
 
 
-@pytest.mark.once
 def test_numbers_of_rows_that_a_worker_takes_along_are_made_anew(
     both_alive: Client, dataset: Dataset, tmp_path: Path
 ) -> None:

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import sparse
 
-from streamsvm.data.spill import as_matrix
+from streamsvm.ingestion.segments import as_matrix
+from streamsvm.kernels.feature_maps import Features, KernelMap, PolynomialMap
+from streamsvm.kernels.kernel import Kernel
 from streamsvm.models.model import KernelModel, LinearModel, RankModel
-from streamsvm.numeric.feature_maps import Features, KernelMap, PolynomialMap
-from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.scaling import Scaling
+from streamsvm.numeric.stored_types import Scaling
 
 Random = random.Random
 

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.models import compilation
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.kernels.feature_maps import Features, PolynomialMap, make_cholesky_map
+from streamsvm.kernels.kernel import Kernel
+from streamsvm.models import score
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import KernelModel, LinearModel, Model, RankModel
-from streamsvm.numeric.feature_maps import Features, PolynomialMap, make_cholesky_map
-from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import Matrix
 from tests.compiled_kernels import list_kernels
 from tests.conftest import ROOT, make_problem, run_python
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("compiles in processes of their own")
 
 KINDS = ("linear", "many classes", "rank", "rbf", "linear kernel", "map", "polynomial map")
 CASES = list(product(KINDS, ("dense", "sparse")))
@@ -64,13 +64,13 @@ def list_late(case: tuple[str, str]) -> list[str]:
     source = make_source(layout == "sparse")
     model = make_model(kind, source.take(np.arange(4)).X)
     loaded: list[str] = []
-    load = compilation.load_or_compile
+    load = score.load_or_compile
 
     def load_and_list(*arguments: Any) -> None:
         load(*arguments)
         loaded.extend(list_kernels())
 
-    compilation.load_or_compile = load_and_list
+    score.load_or_compile = load_and_list
     evaluate(model, source)
     return sorted(set(list_kernels()) - set(loaded))
 

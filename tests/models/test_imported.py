@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm.errors import InputError
 from streamsvm.models.exports.export import export
-from streamsvm.models.imported import read_liblinear
+from streamsvm.models.imports import read_model_file
 from streamsvm.models.model import LinearModel, load
+from streamsvm.system.errors import InputError
 from tests.commands import Run, run  # noqa: F401
 from tests.models.exports.trained import Task, as_others_take, compare, score
 
@@ -27,7 +27,7 @@ def test_scores_are_those_of_liblinear(task: Task, solver: str, bias: str, tmp_p
     X, y, _ = task.make()
     other = liblinear.train(y.tolist(), X.astype(np.float64), f"-s {solver} -B {bias} -q")
     liblinear.save_model(str(tmp_path / "model.txt"), other)
-    model = read_liblinear(tmp_path / "model.txt")
+    model = read_model_file(tmp_path / "model.txt")
     assert model.classes.tolist() == sorted(other.get_labels())
     _, _, values = liblinear.predict([], as_others_take(task), other, "-q")
     if task.n_classes > 2:
@@ -42,7 +42,7 @@ def test_scores_are_those_of_liblinear(task: Task, solver: str, bias: str, tmp_p
 def test_a_file_by_hand(labels: tuple[str, float], tmp_path: Path) -> None:
     """The bias is the last weight times the value of its feature, and the larger label has the scores above 0."""
     (tmp_path / "m").write_text(FILE.replace("3 -1", labels[0]))
-    model = read_liblinear(tmp_path / "m")
+    model = read_model_file(tmp_path / "m")
     assert (model.classes.tolist(), model.intercept, model.info["loss"]) == ([-1, 3], labels[1] * 2.5, "squared_hinge")
     np.testing.assert_array_equal(model.coef, labels[1] * np.array([0.5, -2.0]))
 
@@ -54,7 +54,7 @@ def test_what_is_exported_is_imported(n_classes: int, tmp_path: Path) -> None:
     coef, b = random.normal(size=(*shape, 5)), random.normal(size=shape)
     model = LinearModel(coef, b if shape else float(b), np.arange(n_classes), info={"loss": "logistic"})
     export(model, tmp_path / "m", "liblinear")
-    again = read_liblinear(tmp_path / "m")
+    again = read_model_file(tmp_path / "m")
     np.testing.assert_array_equal(again.coef, coef)
     np.testing.assert_array_equal(again.intercept, b)
 
@@ -97,7 +97,7 @@ def test_a_training_starts_from_it(run: Run, tmp_path: Path) -> None:
         ("0.5", "half", "half"),
         ("\nw\n", "\n", "where one of"),
         ("solver_type", "svm_type c_svc\nsolver_type", "svm_type"),
-        ("solver_type", "é", "which is text"),
+        ("solver_type", "é", "not text"),
         (FILE, "", "where one of"),
     ],
 )
@@ -120,4 +120,4 @@ def test_nothing_is_replaced_unasked(run: Run, tmp_path: Path) -> None:
     assert run("import", source, "--out", out, "--overwrite").code == 0
     assert run("import", tmp_path / "none", "--out", tmp_path / "new").code == 2
     with pytest.raises(InputError, match="cannot be read"):
-        read_liblinear(tmp_path)
+        read_model_file(tmp_path)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm.errors import InputError
-from streamsvm.models.imported_libsvm import is_libsvm, read_libsvm
+from streamsvm.models.imports import read_model_file
+from streamsvm.system.errors import InputError
 from tests.commands import Run, run
 from tests.models.exports.trained import Task, as_others_take, compare, score, train
 
@@ -30,7 +30,7 @@ def test_scores_are_those_of_libsvm(kind: str, sparse: bool, tmp_path: Path) -> 
     other = libsvm.svm_train(y.tolist(), X.astype(np.float64), f"-s {kind} -t 0 -q")
     libsvm.svm_save_model(str(tmp_path / "model.txt"), other)
     other = libsvm.svm_load_model(str(tmp_path / "model.txt"))  # the file has rounded numbers
-    model = read_libsvm(tmp_path / "model.txt")
+    model = read_model_file(tmp_path / "model.txt")
     _, _, values = libsvm.svm_predict([], as_others_take(task), other, "-q")
     sign = 1 if other.get_labels()[0] == max(other.get_labels()) else -1
     compare(sign * np.array(values), score(model, task), task)
@@ -39,9 +39,9 @@ def test_scores_are_those_of_libsvm(kind: str, sparse: bool, tmp_path: Path) -> 
 @pytest.mark.parametrize(("labels", "sign"), [("3 -1", 1.0), ("-1 3", -1.0)])
 def test_a_file_by_hand(labels: str, sign: float, tmp_path: Path) -> None:
     (tmp_path / "m").write_text(FILE.replace("3 -1", labels, 1))
-    assert is_libsvm(tmp_path / "m")
-    model = read_libsvm(tmp_path / "m")
+    model = read_model_file(tmp_path / "m")
     assert (model.classes.tolist(), model.intercept, model.info["loss"]) == ([-1, 3], sign * -0.5, "hinge")
+    assert model.info["solver"] == "libsvm c_svc"
     np.testing.assert_array_equal(model.coef, sign * np.array([0.0, -4.0, -2.0]))
 
 
@@ -79,7 +79,7 @@ def test_a_training_starts_from_it(run: Run, tmp_path: Path) -> None:
 def test_damaged_files_are_refused(run: Run, old: str, new: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "m").write_text(FILE.replace(old, new, 1))
     with pytest.raises(InputError, match=message):
-        read_libsvm(tmp_path / "m")
+        read_model_file(tmp_path / "m")
     ran = run("import", tmp_path / "m", "--out", tmp_path / "start.npz")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert {path.name for path in tmp_path.iterdir()} == {"m"}

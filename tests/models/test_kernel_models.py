@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import KernelModel, from_arrays, load
 from streamsvm.models.predict import predict
 from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix
-from streamsvm.numeric.scaling import Scaling
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.numeric.stored_types import Scaling
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
+from streamsvm.system.errors import InputError
 from tests.conftest import make_problem
 from tests.kernel_problems import KINDS, compute_matrix, to_csr
 
@@ -185,7 +186,7 @@ def test_a_damaged_file_is_refused_or_says_the_same(data: st.DataObject) -> None
         del content[at:]
     opened = zipfile.ZipFile
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamsvm.files.ZipFile", lambda _: opened(io.BytesIO(bytes(content))))
+        patch.setattr("streamsvm.system.npz.ZipFile", lambda _: opened(io.BytesIO(bytes(content))))
         with suppress(InputError):
             assert load("m.npz").to_bytes() == model.to_bytes()  # the damage was in what no one reads
 

@@ -20,18 +20,18 @@ from sklearn.preprocessing import StandardScaler
 
 import streamsvm
 from streamsvm import SVC, BudgetedSVC, LinearSVC
-from streamsvm.cli.evaluation_text import format_evaluation
-from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
+from streamsvm.cli.info import format_evaluation
+from streamsvm.ingestion.readers import ingest
+from streamsvm.kernels.kernel import Kernel
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import KernelModel, LinearModel, load
 from streamsvm.models.predict import predict
-from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import CsrRows
 from streamsvm.problems.classification import choose
+from streamsvm.system.errors import InputError
 from tests.commands import Run, run
 from tests.kernel_problems import compute_matrix
-from tests.methods.test_one_against_rest import make_classes
+from tests.solvers.many.test_one_against_rest import make_classes
 
 __all__ = ["run"]
 
@@ -68,7 +68,7 @@ def test_scores_are_sums_of_kernels(name: str, sparse: bool, monkeypatch: pytest
     dense = VECTORS * (np.abs(VECTORS) > 0.5) if sparse else VECTORS
     expected = compute_matrix(model.kernel, X.astype(float), dense.astype(float)) @ model.dual_coef.T + model.intercept
     np.testing.assert_allclose(model.decide(X), expected, rtol=1e-9)
-    monkeypatch.setattr("streamsvm.numeric.kernels.SUMMED_ROWS", 4)
+    monkeypatch.setattr("streamsvm.kernels.kernel.SUMMED_ROWS", 4)
     np.testing.assert_allclose(model.decide(X), expected, rtol=1e-9)
 
 
@@ -178,7 +178,6 @@ def test_the_commands(run: Run, solver: str, tmp_path: Path) -> None:
     assert run("train", data, "--out", tmp_path / "human", "--solver", solver).code == 0
 
 
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("labels", [np.array(["red", "green", "blue", "white"]), np.array([7, -3, 0, 100])])
 def test_estimators(name: str, labels: Any, tmp_path: Path) -> None:
@@ -262,7 +261,7 @@ def test_iterations_are_steps_of_the_class_that_took_the_most(
     options |= {} if solver != "auto" else {"acceleration": "line-search"}
     alone = [LinearSVC(**options).fit(X, y == k).n_iter_ for k in range(3)]
     if in_rounds:
-        monkeypatch.setattr("streamsvm.methods.one_against_rest._count_side_by_side", lambda *_: 1)
+        monkeypatch.setattr("streamsvm.solvers.many.classes._count_side_by_side", lambda *_: 1)
     model = LinearSVC(**options).fit(X, y)
     assert len(set(alone)) > 1
     assert model.n_iter_ == max(alone)

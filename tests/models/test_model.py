@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streamsvm.data.spill import as_matrix
-from streamsvm.errors import InputError
+from streamsvm.ingestion.segments import as_matrix
 from streamsvm.models.model import LinearModel, from_arrays, load
 from streamsvm.numeric.rows import CsrRows
-from streamsvm.numeric.scaling import Scaling
+from streamsvm.numeric.stored_types import Scaling
+from streamsvm.system.errors import InputError
 
 D = 4
 NAMES = ("a", "b", "c", "d")
@@ -107,7 +107,7 @@ def test_saving_leaves_the_old_file_whole_if_it_fails(tmp_path: Path, monkeypatc
     def fail(_: int) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("streamsvm.files.os.fsync", fail)
+    monkeypatch.setattr("streamsvm.system.files.os.fsync", fail)
     with pytest.raises(OSError, match="disk full"):
         RAW.save(tmp_path / "model.npz")
     assert_same(load(tmp_path / "model.npz"), MODEL)
@@ -156,6 +156,6 @@ def test_a_damaged_file_is_refused_or_says_the_same(data: st.DataObject) -> None
         del content[at:]
     opened = zipfile.ZipFile
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamsvm.files.ZipFile", lambda _: opened(io.BytesIO(bytes(content))))
+        patch.setattr("streamsvm.system.npz.ZipFile", lambda _: opened(io.BytesIO(bytes(content))))
         with suppress(InputError):
             assert_same(load("m.npz"), MODEL)  # the damage was in what no one reads: a time, an attribute

@@ -16,12 +16,12 @@ import pytest
 from scipy.sparse import csr_array
 
 import streamsvm
-from streamsvm.data.spill import as_matrix
-from streamsvm.errors import InputError
+from streamsvm.ingestion.segments import as_matrix
+from streamsvm.kernels.feature_maps import Features, KernelMap, PolynomialMap
+from streamsvm.kernels.kernel import Kernel
 from streamsvm.models.model import KernelModel, LinearModel, from_arrays, load
-from streamsvm.numeric.feature_maps import Features, KernelMap, PolynomialMap
-from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.scaling import Scaling
+from streamsvm.numeric.stored_types import Scaling
+from streamsvm.system.errors import InputError
 from tests.conftest import run_python
 
 D, M = 4, 6
@@ -305,21 +305,21 @@ import json, resource, sys
 import numpy as np
 from scipy.sparse import csr_array
 import streamsvm
-from streamsvm.methods.warm_up import compile_kernels
-compile_kernels()
+from streamsvm.solvers.set_up import ALL_MODELS, compile_all
+compile_all(ALL_MODELS)
 before, said = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
 for path in sys.argv[1:]:
     try:
         model = streamsvm.load(path)
         row = csr_array((np.ones(1, np.float32), [3], [0, 1]), shape=(1, model.n_features_in_))
         said.append(model.decision_function(row).tolist())
-    except streamsvm.errors.InputError as error:
+    except streamsvm.system.errors.InputError as error:
         said.append(str(error))
 print(json.dumps([(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, *said]))
 """
 
 
-@pytest.mark.once
+@pytest.mark.slow("measures memory in a process of its own")
 def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
     """Half a GB of zeros in half a MB; and a claim of 2^31 - 1 features by support vectors that have four."""
     archive = zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED)

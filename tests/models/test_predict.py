@@ -28,15 +28,14 @@ from sklearn.metrics import (
 )
 
 from streamsvm import LinearSVC, ingest
-from streamsvm.data.dataset import Dataset
-from streamsvm.errors import InputError, IntegrityError
+from streamsvm.data.store.dataset import Dataset
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import LinearModel, load
 from streamsvm.models.predict import predict
-from streamsvm.models.scores import score, score_chunks
-from streamsvm.numeric.scaling import Scaling
-from streamsvm.problems.measures import CURVE_POINTS, roc_area, trace_curves
-from streamsvm.problems.problem import Scored
+from streamsvm.models.score import score, score_chunks
+from streamsvm.numeric.stored_types import Scaling
+from streamsvm.problems.problem import CURVE_POINTS, Scored, roc_area, trace_curves
+from streamsvm.system.errors import InputError, IntegrityError
 from tests.conftest import Problem, make_problem
 
 D = 6
@@ -118,7 +117,7 @@ def test_every_kind_of_rows_in_their_order(tmp_path: Path, source: str) -> None:
 
 @pytest.mark.parametrize("out", READERS)
 def test_every_kind_of_output(tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.models.prediction_files.ZARR_CHUNK_VALUES", 64)
+    monkeypatch.setattr("streamsvm.models.predict.ZARR_CHUNK_VALUES", 64)
     write_dataset(tmp_path / "rows.zarr", PROBLEM)
     assert predict(MODEL, str(tmp_path / "rows.zarr"), str(tmp_path / out)) == len(SCORES)
     labels, scores = READERS[out](tmp_path / out)
@@ -192,7 +191,7 @@ def test_features_go_by_their_names(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no column 'a', which is a feature"):
         evaluate(named, tmp_path / "fewer.csv")
     stored = ingest(pd.DataFrame({name: columns[name] for name in "bacdef"}), tmp_path / "rows.zarr", PROBLEM.y)
-    with pytest.raises(InputError, match=r"rows\.zarr: its features are not those that the model was trained on"):
+    with pytest.raises(InputError, match=r"rows\.zarr: its features differ from those of the training"):
         evaluate(named, stored)
 
 

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from streamsvm.data.readers import open_files
-from streamsvm.errors import InputError
+from streamsvm.ingestion.readers import open_files
 from streamsvm.models.model import LinearModel
 from streamsvm.models.predict import predict
-from streamsvm.models.scores import score
+from streamsvm.models.score import score
+from streamsvm.system.errors import InputError
 from tests.commands import Run, run
 
 __all__ = ["run"]
@@ -79,7 +79,7 @@ def test_parquet_of_numbers_as_labels_and_of_sets(table: Path, tmp_path: Path) -
 
 
 def test_groups_of_rows_of_parquet_are_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.models.prediction_files.PARQUET_ROWS", 20)
+    monkeypatch.setattr("streamsvm.models.predict.PARQUET_ROWS", 20)
     np.save(tmp_path / "rows.npy", X)
     parts = [part.scores for part in score(TWO, tmp_path / "rows.npy")]
     cut = [type(part)(row) for part in score(TWO, tmp_path / "rows.npy") for row in np.split(part.scores, 25)]
@@ -125,7 +125,7 @@ def test_chosen_columns_in_their_order(table: Path, tmp_path: Path) -> None:
         (TWO, "p.csv", {"top": 2}, "--top 2 chooses among the scores of several classes"),
         (MODEL, "p.csv", {"top": 5}, "--top 5: the model has 4 classes"),
         (MODEL, "p.csv", {"columns": ["nix"]}, "no predictions are called 'nix'; there are name, label, score =sum"),
-        (MODEL, "p.csv", {"columns": ["label", "label"]}, "'label' is asked for twice"),
+        (MODEL, "p.csv", {"columns": ["label", "label"]}, "'label' is named twice"),
         (MODEL, "p.csv", {"columns": ["name"]}, "nothing names the rows; --id COLUMN does"),
         (MODEL, "p.zarr", {"columns": ["score b"]}, "no predictions are called 'score b'"),
         (MODEL, "p.npy", {"row_numbers": True}, "its rows are in their order, without numbers"),
@@ -164,15 +164,15 @@ def test_a_few_pieces_of_a_file_are_in_flight(table: Path, monkeypatch: pytest.M
                 read_pieces += 1
             yield type(whole)(whole.X[k : k + 1])
 
-    monkeypatch.setattr("streamsvm.models.scores.open_files", open_pieces)
-    monkeypatch.setattr("streamsvm.models.scores.default_threads", lambda: 2)
+    monkeypatch.setattr("streamsvm.models.score.open_files", open_pieces)
+    monkeypatch.setattr("streamsvm.models.score.default_threads", lambda: 2)
     for k, part in enumerate(score(MODEL, table)):
         np.testing.assert_allclose(part.scores[0], SCORES[k], rtol=1e-12)
         assert read_pieces <= k + 3
 
 
 def _columns() -> Any:
-    from streamsvm.data.tables import Columns
+    from streamsvm.data.tables.columns import Columns
 
     return Columns(features=("u", "v", "w"), require_label=False)
 

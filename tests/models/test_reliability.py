@@ -10,8 +10,8 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss
 
 from streamsvm import LinearSVC, LogisticRegression
-from streamsvm.cli.evaluation_text import format_evaluation
-from streamsvm.data.readers import ingest
+from streamsvm.cli.info import format_evaluation
+from streamsvm.ingestion.readers import ingest
 from streamsvm.models.evaluate import evaluate
 
 RANDOM = np.random.default_rng(6)

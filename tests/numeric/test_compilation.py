@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from streamsvm.data.dataset import Dataset
+from streamsvm.data.store.dataset import Dataset
 from tests.conftest import ROOT, make_problem, run_python
 
 # Compiling takes half a minute of an idle machine, for each solver.
-pytestmark = [pytest.mark.once, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow("compiles in processes of their own"), pytest.mark.timeout(900)]
 FEW_BYTES = 8 << 20  # by which two runs of the same command differ
 SOLVERS = {
     "cutting-plane": (),
@@ -27,7 +27,7 @@ SOLVERS = {
 TRAIN = """
 import sys
 from numba.core import event
-from streamsvm.cli.command import main
+from streamsvm.cli.main import main
 with event.install_recorder("numba:run_pass") as seen:
     status = main(sys.argv[1:])
 print(sum(one.is_start for _, one in seen.buffer))
@@ -66,7 +66,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("compiled") / "cache"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_the_first_run_is_as_the_second(solver: str, data: Dataset, folder: Path, tmp_path: Path) -> None:
     """With a cache without a solver's kernels: the same projection and model, and nothing is compiled in the process.
@@ -102,10 +101,10 @@ def list_kernels(cache: Path) -> dict[str, int]:
 LOAD = """
 import logging
 from numba.core import event
-from streamsvm.methods.warm_up import compile_kernels
+from streamsvm.solvers.set_up import compile_all
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 with event.install_recorder("numba:run_pass") as seen:
-    compile_kernels("rows")
+    compile_all(["rows"])
 print(sum(one.is_start for _, one in seen.buffer))
 """
 

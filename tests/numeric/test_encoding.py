@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from sklearn.utils import murmurhash3_32
 
-from streamsvm.data import formats
+from streamsvm.data.sources import formats
 from streamsvm.numeric import encoding
-from streamsvm.numeric.encoding import Column, Encoding, read_encoding
-from streamsvm.numeric.murmur_hash import hash_texts
+from streamsvm.numeric.encoding import Column, Encoding, hash_texts, read_encoding
 from streamsvm.numeric.rows import CsrRows, to_dense
 
 WHOLE = Encoding(

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.methods.interior_point.normal_equations import factor
 from streamsvm.numeric import gram
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rows import CsrRows
+from streamsvm.solvers.interior_point.equations import factor
 from tests.kernel_problems import to_csr
 
 

@@ -13,17 +13,18 @@ def count():
     return sorted({each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"})
 """
 WHEREVER_IT_COMES_FROM = """
-from streamsvm.numeric.one_blas_thread import one_blas_thread
+from streamsvm.numeric.compilation import one_blas_thread
 with one_blas_thread():
-    import importlib, streamsvm.training.train
-    from streamsvm.methods.registry import METHODS
-    for method in METHODS:
-        importlib.import_module(method.module)
+    import pkgutil
+    import streamsvm.runs.train
+    from streamsvm.solvers.registry import SOLVERS
+    for record in SOLVERS:
+        pkgutil.resolve_name(record.solver)
     print(count())
 print(count())
 """
 WHOEVER_SET_IT_BEFORE = """
-from streamsvm.numeric.one_blas_thread import one_blas_thread
+from streamsvm.numeric.compilation import one_blas_thread
 threadpool_limits(2)
 def hold():
     with one_blas_thread():
@@ -37,7 +38,7 @@ print(count())
 """
 IN_A_FORKED_PROCESS = """
 import numpy as np
-from streamsvm.numeric.one_blas_thread import one_blas_thread
+from streamsvm.numeric.compilation import one_blas_thread
 began, ended = threading.Event(), threading.Event()
 def hold():
     with one_blas_thread():

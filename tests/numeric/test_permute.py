@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streamsvm.data.spill import as_matrix
-from streamsvm.numeric.nonzeros import count_nonzeros
-from streamsvm.numeric.permute import permute_rows, permute_to_dense
-from streamsvm.numeric.rows import CsrRows
+from streamsvm.ingestion.segments import as_matrix
+from streamsvm.numeric.rows import CsrRows, count_nonzeros, permute_rows, permute_to_dense
 
 
 @given(st.integers(0, 50), st.integers(1, 40), st.integers(0, 60), st.integers(0, 99))

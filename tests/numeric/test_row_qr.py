@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from streamsvm.numeric.row_qr import RowQR
+from streamsvm.numeric.products import RowQR
 from streamsvm.numeric.rows import F64
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
-from streamsvm.numeric.row_products import add_rows, compute_scores, compute_scores_of_parts
+from streamsvm.numeric.products import add_rows, compute_scores, compute_scores_of_parts
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows
 
 F32 = npt.NDArray[np.float32]

@@ -18,7 +18,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from tests.conftest import make_problem, run_python
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("is about pipelines/, not about the package")
 
 TRAINERS = """
 import numpy as np
@@ -123,7 +123,6 @@ def test_rows_on_the_disk_are_the_same_as_text(load: Callable[[str], Any]) -> No
         np.testing.assert_array_equal(np.array([float(value) for _, value in pairs], np.float32), [*x, 1])
 
 
-@pytest.mark.slow
 def test_how_a_training_ends_is_told(bench: Callable[..., Any], load: Callable[[str], Any]) -> None:
     """Each in a process of its own; the one that takes all memory only where a limit is set."""
     runs = load("runs")

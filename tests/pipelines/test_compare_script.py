@@ -14,7 +14,7 @@ import pytest
 
 from tests.pipelines.test_compare import load  # noqa: F401
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("is about pipelines/, not about the package")
 
 FEW = ("streamsvm", "scikit-learn LinearSVC", "scikit-learn SGDClassifier", "LIBLINEAR")
 
@@ -35,7 +35,6 @@ def run(load: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Callable
     return run
 
 
-@pytest.mark.slow
 def test_tables_and_pictures_are_kept_and_added_to(
     run: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.errors import InputError
+from streamsvm.system.errors import InputError
 from tests.pipelines.tables import read_tables
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("is about pipelines/, not about the package")
 
 STORY = "pipelines.papers.joachims_2006"
 PICTURES = ("figure_1", "figure_2", "figures_4_to_6", "figure_7", "figure_8", "figure_9")
@@ -35,7 +35,7 @@ def pipeline(load: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.delenv("STREAMSVM_DATA", raising=False)
     module, problems = load("__main__"), load("problems")
     kept = [one for one in problems.PROBLEMS if one.name in ("Reuters C11", "Adult", "Web")]
-    truth = problems.Truth(300, 10, noise=0.01, seed=2)
+    truth = problems.SparseTruth(300, row_items=10, noise=0.01, seed=2)
     kept[0] = replace(kept[0], read=problems.generate(truth, share=0.3), n_rows=400)
     monkeypatch.setattr(module, "PROBLEMS", [replace(one, C=min(one.C, 200.0)) for one in kept])
     monkeypatch.setattr(load("runs"), "SHORT", 0.0)  # nothing is done three times
@@ -75,7 +75,6 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_every_table_and_picture_is_there(
     run: Callable[..., int], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,12 +106,7 @@ def test_every_table_and_picture_is_there(
     ("method", "change", "told"),
     [
         ("ALGORITHM_1", 1.2, "Adult, classify, 60 rows; Adult, classify, 150 rows; Adult, LIBLINEAR; Adult, epsilon"),
-        pytest.param(
-            "ALGORITHM_1",
-            0.5,
-            "Adult, classify, 60 rows; Adult, classify, 150 rows; Adult, epsilon",
-            marks=pytest.mark.slow,
-        ),
+        ("ALGORITHM_1", 0.5, "Adult, classify, 60 rows; Adult, classify, 150 rows; Adult, epsilon"),
         ("ALGORITHM_2", 1.2, "Adult, roc-area, 60 rows; Adult, roc-area, 150 rows; Adult, pairs of 40 rows"),
     ],
 )

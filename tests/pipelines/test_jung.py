@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from sklearn.svm import SVC as LIBSVM
 
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.methods.interior_point.constraint_reduction import Reduction
-from streamsvm.methods.interior_point.solver import InteriorPoint
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.solvers.interior_point.equations import Reduction
+from streamsvm.solvers.interior_point.solver import InteriorPoint
 from tests.conftest import make_problem
 from tests.pipelines.tables import read_tables
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("is about pipelines/, not about the package")
 
 STORY = "pipelines.papers.jung_oleary_tits_2008"
 PICTURES = ("figure_5_1", "figures_5_2_to_5_4", "figure_5_5", "figure_5_6", "figure_5_7", "figure_5_8", "figure_5_9")
@@ -72,7 +72,6 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_every_table_and_picture_is_there(
     run: Callable[..., int], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

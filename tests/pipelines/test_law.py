@@ -1,4 +1,4 @@
-"""tests/benchmarks/law.py: made rows are the same whenever they are read, and the search finds the smallest number."""
+"""benchmarks/law.py: made rows are the same whenever they are read, and the search finds the smallest number."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm.data.in_memory import ArrayDataset
+from benchmarks import law
+from benchmarks.made_rows import CHUNK_ROWS, LABELS, MadeRows
+from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.numeric.rows import stack_rows
-from streamsvm.training.train import TrainOptions, train
-from tests.benchmarks import law
-from tests.benchmarks.made_rows import CHUNK_ROWS, LABELS, MadeRows
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
 from tests.conftest import ROOT
 from tests.pipelines.tables import read_tables
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("is about benchmarks/, not about the package")
 
 N = 2 * CHUNK_ROWS + 1001
 
@@ -90,10 +91,9 @@ def test_the_law_is_fitted_and_drawn(
     assert (tmp_path / "law.png").stat().st_size > 10_000
 
 
-@pytest.mark.slow
 def test_one_read_is_enough_with_the_rows_that_are_found() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks.law", "--largest", "1e5"],
+        [sys.executable, "-m", "benchmarks.law", "--largest", "1e5"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -12,15 +12,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from streamsvm.methods.decomposition import active_set
-from streamsvm.methods.decomposition.active_set import ActiveSet, Rounds, improve
-from streamsvm.methods.decomposition.kernel_columns import ColumnCache
-from streamsvm.methods.decomposition.selection import find_conditions
-from streamsvm.numeric.kernels import Kernel
+from streamsvm.kernels.kernel import Kernel
+from streamsvm.solvers.decomposition import inner_solvers
+from streamsvm.solvers.decomposition.active_set import ActiveSet, ColumnCache, Rounds, improve
+from streamsvm.solvers.decomposition.working_set import find_conditions
 from tests.conftest import ROOT
 from tests.pipelines.tables import read_tables
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("is about pipelines/, not about the package")
 
 STORY = "pipelines.papers.perez_cruz_2000.__main__"
 FILES = ["a1a", "a4a", "a7a", "a9a", "w1a", "w7a", "banana.all.txt", "diabetes", "splice.txt"]
@@ -70,7 +69,6 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-@pytest.mark.slow
 def test_every_row_of_the_tables_is_there(tmp_path: Path) -> None:
     for seed, name in enumerate(FILES):
         write_text(tmp_path / f"sets{seed % 2}" / name, seed)
@@ -140,12 +138,12 @@ def test_a_run_that_its_limit_ends_is_a_bound(script: ModuleType) -> None:
 
 
 def test_inner_solvers_are_timed_and_put_back(script: ModuleType) -> None:
-    before = dict(active_set.INNER_SOLVERS)
+    before = dict(inner_solvers.INNER_SOLVERS)
     one = script.solve(script.draw_gaussians(200), 1, 2, "irwls", "random", 20, None)
     assert one.converged
     assert one.n_rounds > 5
     assert 0 < one.inner_seconds < one.seconds
-    assert before == active_set.INNER_SOLVERS
+    assert before == inner_solvers.INNER_SOLVERS
 
 
 @pytest.mark.parametrize("rule", ["random", "smallest", "largest"])
@@ -160,7 +158,6 @@ def test_selection_never_stands_still(rule: str, script: ModuleType) -> None:
         assert find_conditions(active.y, active.costs, active.alpha, active.f).violation <= tol
 
 
-@pytest.mark.slow
 @pytest.mark.data
 def test_support_vectors_are_as_many_as_published(data_folder: Path) -> None:
     """Adult1 with C = 1000 and Diabetes: 630 and 409 published, on the very rows."""

@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.pipelines.tables import read_tables
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("is about pipelines/, not about the package")
 
 ADULT = ["AdultLin", "AdultLinD", "AdultGaussK", "AdultGauss", "AdultGaussKD", "AdultGaussD"]
 WEB = [name.replace("Adult", "Web") for name in ADULT]
@@ -54,7 +54,6 @@ def write_mnist(folder: Path, n: int = 100) -> None:
     (folder / "train-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, n) + digits.tobytes())
 
 
-@pytest.mark.slow
 def test_every_row_of_the_tables_is_there(tmp_path: Path) -> None:
     write_text(tmp_path / "adult" / "a7a.xz", 0)
     write_text(tmp_path / "w8a", 1)
@@ -95,7 +94,6 @@ def test_experiments_without_data_are_left_out(tmp_path: Path) -> None:
     assert [row[0] for row in read_tables(done.stdout)[0]] == ADULT
 
 
-@pytest.mark.slow
 @pytest.mark.data
 def test_support_vectors_are_as_many_as_published(data_folder: Path) -> None:
     """Adult, 11,221 rows out of a7a, linear: 4,158 published; the choice of rows alone is worth one per cent."""

@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from tests.pipelines.tables import read_tables
 from tests.pipelines.test_platt import write_text
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("is about pipelines/, not about the package")
 
 MERGES = 4  # M = 2, 3, 5, 10
 SHARES = 6
@@ -39,7 +39,6 @@ def write_colours(file: Path, n: int = 300) -> None:
     file.write_text("r,g,b,skin\n" + "\n".join(lines) + "\n")
 
 
-@pytest.mark.slow
 def test_every_table_and_picture_is_there(tmp_path: Path) -> None:
     write_text(tmp_path / "phishing", 0)
     write_text(tmp_path / "adult" / "a9a.xz", 1)

@@ -13,7 +13,7 @@ from pipelines.compare import curves, reads
 from pipelines.compare.problems import Part, Problem, draw_block
 from tests.pipelines.tables import read_tables
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("is about pipelines/, not about the package")
 
 PROBLEM = Problem("generated", "some rows", 0.01)
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.pipelines.test_scripts import run
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("is about pipelines/, not about the package")
 
 NO_WAIT = {"bandwidth": 1e30, "latency": 0.0}
 
@@ -98,7 +98,6 @@ def test_the_end_is_where_twice_the_workers_save_little(scale: ModuleType) -> No
     assert (end, there) == (4, 20.0)
 
 
-@pytest.mark.slow
 def test_the_script_in_small(tmp_path: Path) -> None:
     done = run("scale.py", "--small", "--picture", str(tmp_path / "scale.png"))
     assert done.returncode == 0, done.stderr

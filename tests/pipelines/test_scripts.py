@@ -18,7 +18,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("is about pipelines/, not about the package")
 
 PIPELINES = ROOT / "pipelines"
 RunAdult = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -109,7 +109,6 @@ def test_adult_without_data_says_where_they_are(folder: str | None, run_adult: R
     assert "LIBSVM Data: Classification (Binary Class)" in done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "budget"), [([], "400.0 MB"), (["--sparse"], "450.0 MB")], ids=["dense", "sparse"])
 def test_larger_than_memory_prints_what_it_measured(kind: list[str], budget: str, tmp_path: Path) -> None:
     """On little data, which makes no difference to the code."""

@@ -16,10 +16,10 @@ from pipelines import story
 from pipelines.data import DataFolder, read_covertype, read_numbers, read_svmlight
 from pipelines.exponents import fit_exponent
 from pipelines.report import Report, format_head, format_row
-from streamsvm.errors import InputError
+from streamsvm.system.errors import InputError
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("is about pipelines/, not about the package")
 
 PIPELINES = ROOT / "pipelines"
 STORIES = sorted(file.parent.relative_to(PIPELINES) for file in PIPELINES.rglob("__main__.py"))

@@ -20,7 +20,7 @@ from pipelines.peptides.matches import find_q_values, make_matches
 from pipelines.peptides.percolator import count_accepted, rescore
 from tests.pipelines.test_scripts import read_table
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow("is about pipelines/, not about the package")
 
 
 def tell(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -99,7 +99,6 @@ def test_clicks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert 0.05 < np.mean([float(row["clicked"]) for row in rows]) < 0.5
 
 
-@pytest.mark.slow
 def test_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     anndata = pytest.importorskip("anndata", reason="the story writes .h5ad")
     assert tell("cells", monkeypatch, "--cells", "200", "--work", str(tmp_path)) == 0
@@ -189,7 +188,6 @@ def test_land_cover_needs_its_file(
 
 
 @pytest.mark.data
-@pytest.mark.slow
 def test_land_cover(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The story's exit status says that gaps are certified and that areas are harder than rows, of each model."""
     assert tell("land_cover", monkeypatch, "--rows", "4000") == 0

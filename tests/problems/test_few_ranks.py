@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.errors import InputError
-from streamsvm.numeric.histogram_sums import RankTotals
-from streamsvm.numeric.pair_counts import SAMPLE_ROWS
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.losses.histograms import RankTotals
+from streamsvm.losses.pairs import SAMPLE_ROWS
 from streamsvm.numeric.rows import F64, I32, I64
-from streamsvm.problems import few_ranks
-from streamsvm.problems.few_ranks import HELD_ROWS, MOST_RANKS, find_few_ranks, has_few_ranks
-from streamsvm.problems.ranking import find_pairs
+from streamsvm.problems import ranking as problem_pairs
+from streamsvm.problems.ranking import HELD_ROWS, MOST_RANKS, find_few_ranks, find_pairs, has_few_ranks
+from streamsvm.system.errors import InputError
 
 
 def make_source(ranks: I32, weight: F64 | None = None, n_ranks: int = 3, chunk_rows: int = 7) -> ArrayDataset:
@@ -95,7 +94,7 @@ def test_when_there_are_many_rows_of_few_ranks(n_rows: int, n_ranks: int, qid: b
 @pytest.mark.parametrize("task", ["rank", "roc-area"])
 def test_labels_that_are_refused(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the words that are used where there are fewer rows."""
-    monkeypatch.setattr(few_ranks, "HELD_ROWS", 0)
+    monkeypatch.setattr(problem_pairs, "HELD_ROWS", 0)
     classes = np.array(["a", "b", "c"]) if task == "rank" else np.arange(3)
     source = ArrayDataset(np.zeros((3, 1), np.float32), np.arange(3, dtype=np.int32), classes)
     with pytest.raises(InputError) as refused:

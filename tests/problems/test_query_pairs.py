@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.errors import InputError
+from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.numeric.rows import F64, I64
-from streamsvm.problems import query_pairs
-from streamsvm.problems.query_pairs import find_query_pairs
-from streamsvm.problems.ranking import find_pairs
-from streamsvm.problems.small_queries import LARGEST_QUERY_BYTES, find_small_queries
+from streamsvm.problems import ranking as problem_pairs
+from streamsvm.problems.ranking import LARGEST_QUERY_BYTES, find_pairs, find_query_pairs, find_small_queries
+from streamsvm.system.errors import InputError
 
 
 def make_source(
@@ -55,7 +53,7 @@ def test_pairs_are_those_of_all_labels_together(
     _check_sample(found, pairs, sample_rows, max(sizes))
 
 
-def _check_sample(found: query_pairs.QueryPairs, pairs: query_pairs.Pairs, sample_rows: int, largest: int) -> None:
+def _check_sample(found: problem_pairs.QueryPairs, pairs: problem_pairs.Pairs, sample_rows: int, largest: int) -> None:
     """It holds whole queries that have pairs, and not many more rows than were asked for."""
     assert found.sample.total > 0.0
     np.testing.assert_array_equal(found.sample.ranks, pairs.ranks[found.rows])
@@ -72,7 +70,7 @@ def _check_sample(found: query_pairs.QueryPairs, pairs: query_pairs.Pairs, sampl
 @pytest.mark.parametrize("compared", [3, 1 << 20])
 def test_a_query_in_two_places_is_named(compared: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its first row after others, also where not all queries are compared at once."""
-    monkeypatch.setattr(query_pairs, "QUERIES_AT_ONCE", compared)
+    monkeypatch.setattr(problem_pairs, "QUERIES_AT_ONCE", compared)
     qid = np.repeat([4, 9, 2, 7, 9, 5, 4], 3)
     source = make_source(qid, np.arange(21) % 2)
     with pytest.raises(InputError, match=r"row 13: query 9 again, after others"):

@@ -6,18 +6,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
-from streamsvm.errors import InputError
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.problems.problem import Scored
-from streamsvm.problems.regression import (
-    EpsilonInsensitive,
-    SquaredEpsilonInsensitive,
-    draw_folds,
-    evaluate,
-    make_loss,
-    measure_scores,
-)
+from streamsvm.problems.regression import REGRESS, EpsilonInsensitive, SquaredEpsilonInsensitive
+from streamsvm.system.errors import InputError
 from tests.conftest import make_problem
 from tests.regression_problems import make_regression
 
@@ -89,36 +82,36 @@ def test_the_squared_loss_bends_all_over_only_without_a_tube() -> None:
 def test_classes_that_are_numbers_are_targets() -> None:
     source = make_problem(1, n=50, d=3).in_memory()
     source.classes = np.array([-2.5, 4.0])
-    loss, rows = make_loss(source, TrainOptions(task="regress", epsilon=0.0)), source.read(0)
+    loss, rows = REGRESS.make_loss(source, TrainOptions(task="regress", epsilon=0.0)), source.read(0)
     assert rows.y is not None
     np.testing.assert_array_equal(loss.measure(rows, np.zeros(50))[0], np.where(rows.y == 1, 4.0, 2.5))
     source.classes = np.array(["a", "b"])
     with pytest.raises(InputError, match="a regression needs numbers"):
-        make_loss(source, TrainOptions(task="regress"))
+        REGRESS.make_loss(source, TrainOptions(task="regress"))
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, np.inf, np.nan])
 def test_a_tube_without_a_width_is_refused(epsilon: float) -> None:
     with pytest.raises(InputError, match="the half-width of a tube is finite and not negative"):
-        make_loss(make_regression(0).in_memory(), TrainOptions(task="regress", epsilon=epsilon))
+        REGRESS.make_loss(make_regression(0).in_memory(), TrainOptions(task="regress", epsilon=epsilon))
 
 
 def test_measures_of_parts_are_those_of_scikit_learn() -> None:
     truth = 1e6 + RANDOM.standard_normal(1000)  # far from 0, where sums of squares cancel
     scores = truth + 0.3 * RANDOM.standard_normal(1000)
     parts = [Scored(scores[part], truth[part]) for part in np.split(np.arange(1000), [0, 1, 300, 300, 977])]
-    found = evaluate(parts, NONE)
+    found = REGRESS.evaluate(parts, NONE)
     assert found["n_rows"] == 1000
     assert found["mean_absolute_error"] == pytest.approx(mean_absolute_error(truth, scores), rel=1e-12)
     assert found["root_mean_squared_error"] == pytest.approx(mean_squared_error(truth, scores) ** 0.5, rel=1e-12)
     assert found["r2"] == pytest.approx(r2_score(truth, scores), rel=1e-9)
-    assert measure_scores(scores, truth, None) == pytest.approx(-mean_absolute_error(truth, scores), rel=1e-12)
-    assert evaluate([Scored(np.ones(3), np.full(3, 2.0))], NONE)["r2"] is None
+    assert REGRESS.measure_scores(scores, truth, None) == pytest.approx(-mean_absolute_error(truth, scores), rel=1e-12)
+    assert REGRESS.evaluate([Scored(np.ones(3), np.full(3, 2.0))], NONE)["r2"] is None
 
 
 def test_folds_are_as_large_as_each_other() -> None:
     source = make_regression(0, n=100).in_memory()
-    fold = draw_folds(source, 3, np.random.default_rng(0))
+    fold = REGRESS.draw_folds(source, 3, np.random.default_rng(0))
     assert sorted(np.bincount(fold).tolist()) == [33, 33, 34]
     with pytest.raises(InputError, match="100 rows cannot be split into 101 folds: add rows, or take fewer --folds"):
-        draw_folds(source, 101, np.random.default_rng(0))
+        REGRESS.draw_folds(source, 101, np.random.default_rng(0))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.numeric.rows import F64, Rows
-from streamsvm.problems.smooth_losses import Logistic, SquaredHinge
+from streamsvm.problems.classification import Logistic, SquaredHinge
 
 COSTS = (0.5, 3.0)
 KINDS = {"squared_hinge": SquaredHinge(COSTS), "logistic": Logistic(COSTS)}
@@ -92,7 +92,6 @@ def test_bend_is_the_least_second_derivative_within_the_reach(name: str, reach: 
     assert np.any(bend > 0) or reach >= 1e3
 
 
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("reach", [0.0, 1e-12, 0.01, 0.7, 3.0, np.inf])
 def test_no_second_derivative_within_the_reach_is_larger(name: str, reach: float) -> None:
     """And a sampled one is nearly as large; without a limit it is the sharpest."""

@@ -1,9 +1,9 @@
 """The problems of Joachims 2006: what his Table 1 and section 4 say of them, and their rows.
 
 Covertype (class 1 against the rest, columns divided by their largest values), Adult and Web are the real data sets.
-Generated rows (streamsvm.data.generated) with the paper's features and density stand for Reuters, Arxiv and KDD04: text
-of norm 1, with 3% positive rows for C11, and dense rows of norm about 1 for KDD04, where 38% of the paper's values are
-not 0. All rows are shuffled.
+Generated rows (streamsvm.ingestion.generated) with the paper's features and density stand for Reuters, Arxiv and KDD04:
+text of norm 1, with 3% positive rows for C11, and dense rows of norm about 1 for KDD04, where 38% of the paper's values
+are not 0. All rows are shuffled.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
 from pipelines.data import DataFolder, narrow_indices, read_covertype, read_svmlight, to_scipy
-from streamsvm.data.generated import Truth
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.errors import InputError
+from pipelines.sparse_rows import SparseTruth
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.ingestion.generated import Truth
 from streamsvm.numeric.rows import F32, CsrRows
+from streamsvm.system.errors import InputError
 
 Codes = npt.NDArray[np.int32]
 Matrix: TypeAlias = F32 | csr_array
@@ -158,7 +159,7 @@ PROBLEMS = (
         "Reuters CCAT",
         1e4,
         Published(804_414, 149.7, 20_075.5, 304.1),
-        generate(Truth(47_236, 76, noise=0.05, seed=1)),
+        generate(SparseTruth(47_236, row_items=76, noise=0.05, seed=1)),
         n_rows=200_000,
         by_break_even=True,
     ),
@@ -166,7 +167,7 @@ PROBLEMS = (
         "Reuters C11",
         5e4,
         Published(804_414, 178.9, 5_187.4, 499.1),
-        generate(Truth(47_236, 76, noise=0.005, seed=2), share=RARE),
+        generate(SparseTruth(47_236, row_items=76, noise=0.005, seed=2), share=RARE),
         n_rows=100_000,
         by_break_even=True,
     ),
@@ -174,7 +175,7 @@ PROBLEMS = (
         "Arxiv astro-ph",
         2e4,
         Published(62_369, 16.9, 80.1, 26.1),
-        generate(Truth(99_757, 80, noise=0.03, seed=3)),
+        generate(SparseTruth(99_757, row_items=80, noise=0.03, seed=3)),
         n_rows=62_369,
         by_break_even=True,
     ),

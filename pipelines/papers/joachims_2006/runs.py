@@ -18,7 +18,8 @@ from sklearn.svm import SVC, LinearSVC
 from pipelines.papers.joachims_2006.problems import Codes, Matrix, Problem, Split
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.rows import F64
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
 
 EPSILON = 1e-3
 MOST_ITERATIONS = 2000

@@ -29,12 +29,14 @@ from pipelines.papers.jung_oleary_tits_2008.results import UNREDUCED, Results, R
 from pipelines.papers.jung_oleary_tits_2008.steps import follow_steps, tell_support
 from pipelines.papers.jung_oleary_tits_2008.toy import Toy, solve_toy
 from pipelines.story import make_out, make_paper_parser, run_story
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.methods.interior_point.constraint_reduction import RULES, Flags
-from streamsvm.methods.interior_point.row_numbers import Y
-from streamsvm.methods.interior_point.solver import InteriorPoint
+from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.numeric.rows import F64
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
+from streamsvm.solvers.interior_point.passes import Flags
+from streamsvm.solvers.interior_point.solver import InteriorPoint
+from streamsvm.solvers.interior_point.steps import Y
+from streamsvm.solvers.options import InteriorPointOptions, name_options
 
 NAME = "jung_oleary_tits_2008"
 SMALL_ROWS, SMALL_TEST_ROWS, SMALL_ADULT = 500, 5000, ("a1a", "a4a")
@@ -99,7 +101,8 @@ def compare_variants(found: Found, results: Results) -> None:
     """Fill in Figure 5.1."""
     for variant in (UNREDUCED, ("adaptive-balanced", "omega", 1.0)):
         solve(found[0][1], variant)  # The first call compiles.
-    rules = RULES[:1] if results.small else RULES
+    rules = name_options(InteriorPointOptions)["rule"].words
+    rules = rules[:1] if results.small else rules
     variants = [(name, rule, FIXED_SHARE if name == "fixed" else 1.0) for name in REDUCTIONS for rule in rules]
     variants += [("adaptive-balanced", "distance", 1.0)] if results.small else []
     results.compared = [UNREDUCED, *variants]

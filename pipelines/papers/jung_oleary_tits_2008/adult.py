@@ -19,15 +19,18 @@ from threadpoolctl import threadpool_limits
 
 from pipelines.papers.jung_oleary_tits_2008.problems import ADULT_FEATURES, Adult
 from pipelines.papers.jung_oleary_tits_2008.results import Ranked, Results, Trained
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.source import RowSource
+from streamsvm.data.rows.source import RowSource
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.kernels.feature_maps import KernelMap, compute_block
+from streamsvm.kernels.kernel import Kernel
 from streamsvm.models.model import LinearModel
-from streamsvm.numeric.feature_maps import KernelMap, compute_block
-from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
-from streamsvm.training.features import FeatureOptions, find_feature_map, make_features
-from streamsvm.training.train import Result, TrainOptions, train
+from streamsvm.options import TrainOptions
+from streamsvm.runs.features import find_feature_map, make_features
+from streamsvm.runs.results import Result
+from streamsvm.runs.train import train
+from streamsvm.solvers.options import FeatureOptions
 
 T = TypeVar("T")
 GAMMA = 1 / ADULT_FEATURES

@@ -18,11 +18,12 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from pipelines.data import DataFolder, read_numbers, read_svmlight
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.errors import InputError
+from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.numeric.rows import F32, F64
 from streamsvm.options import TrainOptions
-from streamsvm.training.features import FeatureOptions, find_feature_map
+from streamsvm.runs.features import find_feature_map
+from streamsvm.solvers.options import FeatureOptions
+from streamsvm.system.errors import InputError
 
 Rows = tuple[F64, F64]
 LABELS = np.array([-1, 1])

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.engines.one_read import answer
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.engines.merge import answer
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.methods.interior_point.constraint_reduction import Flags, find_keys
-from streamsvm.methods.interior_point.row_numbers import N_NUMBERS, Y, point_of
-from streamsvm.methods.interior_point.row_passes import gather, is_drawn, join_gathered
-from streamsvm.methods.interior_point.solver import InteriorPoint, solve
-from streamsvm.methods.interior_point.state import State, start_state
 from streamsvm.numeric.rows import F64
-from streamsvm.requests import Scan, Step
+from streamsvm.passes import Scan, Step
+from streamsvm.solvers.interior_point.equations import find_keys
+from streamsvm.solvers.interior_point.passes import Flags, gather, is_drawn, join_gathered
+from streamsvm.solvers.interior_point.solver import InteriorPoint, solve
+from streamsvm.solvers.interior_point.state import State, start_state
+from streamsvm.solvers.interior_point.steps import N_NUMBERS, Y, point_of
 
 LIMITS, DRAWN = 1, 3  # Where the pass `assemble` has them among its shared values.
 

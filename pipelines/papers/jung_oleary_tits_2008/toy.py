@@ -8,10 +8,10 @@ import numpy as np
 
 from pipelines.papers.jung_oleary_tits_2008.problems import LABELS
 from pipelines.papers.jung_oleary_tits_2008.steps import follow_steps, tell_support
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.methods.interior_point.constraint_reduction import Flags
-from streamsvm.methods.interior_point.solver import InteriorPoint
+from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.numeric.rows import F64
+from streamsvm.solvers.interior_point.passes import Flags
+from streamsvm.solvers.interior_point.solver import InteriorPoint
 
 DRAWN_ROWS, LEFT_ROWS = 2000, 1727
 ELLIPSE = np.array([[2.9, -1.2], [-1.2, 2.6]])  # x'Ax = 1; the paper does not publish its ellipse.

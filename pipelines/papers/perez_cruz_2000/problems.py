@@ -13,7 +13,7 @@ import numpy as np
 
 import streamsvm
 from pipelines.data import LIBSVM_PAGE, DataFolder, to_scipy
-from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.sources.in_memory import ArrayDataset
 
 FILES = {
     "Adult1": ("a1a",),

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.methods.decomposition import active_set
-from streamsvm.methods.decomposition.working_set import WorkingSet
+from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.numeric.rows import F64
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
+from streamsvm.solvers.decomposition import inner_solvers
+from streamsvm.solvers.decomposition.working_set import WorkingSet
 
 CACHE_BYTES = 64 << 20
 TOL = 1e-4
@@ -35,7 +36,7 @@ class Measured:
 @contextmanager
 def time_inner(name: str, watch: list[float]) -> Iterator[None]:
     """Append the CPU seconds of each call of an inner solver to `watch`."""
-    solver = active_set.INNER_SOLVERS[name]
+    solver = inner_solvers.INNER_SOLVERS[name]
 
     def timed(problem: WorkingSet, tol: float, most_pairs: int) -> tuple[F64, int]:
         start = time.process_time()
@@ -43,11 +44,11 @@ def time_inner(name: str, watch: list[float]) -> Iterator[None]:
         watch.append(time.process_time() - start)
         return found
 
-    active_set.INNER_SOLVERS[name] = timed
+    inner_solvers.INNER_SOLVERS[name] = timed
     try:
         yield
     finally:
-        active_set.INNER_SOLVERS[name] = solver
+        inner_solvers.INNER_SOLVERS[name] = solver
 
 
 def solve(rows: ArrayDataset, C: float, width: float, solver: str, rule: str, q: int, limit: float | None) -> Measured:

@@ -36,8 +36,8 @@ from pipelines.story import (
     run_story,
     save_pictures,
 )
-from streamsvm.methods.decomposition.platt import PlattResult, solve_by_platt
-from streamsvm.numeric.kernels import Kernel
+from streamsvm.kernels.kernel import Kernel
+from streamsvm.solvers.decomposition.platt import PlattResult, solve_by_platt
 
 NAME = "platt_1998"
 SMALL_ROWS = 2000

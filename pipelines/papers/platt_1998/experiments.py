@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 import streamsvm
 from pipelines.data import LIBSVM_PAGE, DataFolder, open_packed
-from streamsvm.data.dataset import Dataset
-from streamsvm.errors import InputError
-from streamsvm.numeric.kernels import Kernel
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.kernels.kernel import Kernel
 from streamsvm.numeric.rows import Rows
+from streamsvm.system.errors import InputError
 
 LINEAR = Kernel("linear")
 QUINTIC = Kernel("poly", gamma=0.05, degree=5)  # With no multiplier at C, as in the paper, gamma plays no part.

@@ -14,9 +14,9 @@ import numpy as np
 
 import streamsvm
 from pipelines.data import DataFolder
-from streamsvm.errors import InputError
-from streamsvm.numeric.kernels import Kernel
+from streamsvm.kernels.kernel import Kernel
 from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix, Rows
+from streamsvm.system.errors import InputError
 
 
 @dataclass(frozen=True)

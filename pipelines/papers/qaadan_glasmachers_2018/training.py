@@ -19,12 +19,19 @@ from pipelines.data import to_scipy
 from pipelines.papers.qaadan_glasmachers_2018.problems import PROBLEMS, Problem, Split
 from pipelines.papers.qaadan_glasmachers_2018.results import Measured, Run
 from streamsvm import SVC
-from streamsvm.methods.budgeted_sgd.budget import Maintenance, learn_rows, make_rules
-from streamsvm.methods.budgeted_sgd.maintenance import keep_budget
-from streamsvm.methods.budgeted_sgd.merging import build_table
-from streamsvm.methods.budgeted_sgd.state import MAINTAINED, VECTORS, BudgetRules, BudgetState, make_state, read_model
-from streamsvm.numeric.kernels import add_kernel_sums
+from streamsvm.kernels.kernel import add_kernel_sums
 from streamsvm.numeric.rows import F32, CsrRows
+from streamsvm.solvers.budgeted_sgd.maintenance import (
+    MAINTAINED,
+    VECTORS,
+    BudgetRules,
+    BudgetState,
+    build_table,
+    keep_budget,
+    make_state,
+    read_model,
+)
+from streamsvm.solvers.budgeted_sgd.solver import Maintenance, learn_rows, make_rules
 
 REPEATS = 200
 

@@ -1,1 +1,1 @@
-"""Models as files of other programs: a file for each format, and the formats by name in `export.py`."""
+"""The export of models to files of other programs; `formats.py` lists the formats."""

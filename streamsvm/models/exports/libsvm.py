@@ -1,8 +1,11 @@
-"""Models as model files of LIBSVM.
+"""Model files of LIBLINEAR and of LIBSVM.
+
+Each line of a LIBLINEAR file has the weights of one feature, one for each class if there are more than two. The last
+line has the bias, which is the weight of a feature that is 1 in all rows. A score above 0 is for the first label.
 
 LIBSVM decides between pairs of classes: a score above 0 is for the first class of a pair, and row r of the coefficients
-of a support vector belongs to the r-th of the other classes (numeric.pairs_of_classes). Models of all pairs are laid
-out so already. For K scores f_k = sum_j c_kj k(x, z_j) + b_k, one for each class, the pair (k, l) gets the score
+of a support vector belongs to the r-th of the other classes (numeric.labels). Models of all pairs already have this
+layout. For K scores f_k = sum_j c_kj k(x, z_j) + b_k, one for each class, the pair (k, l) gets the score
 
     f_k - f_l
 
@@ -11,41 +14,28 @@ coefficients are c_kj in the pairs where k comes first, and -c_kj in the others.
 weights: z_k = w_k, c_kk = 1, with the linear kernel.
 
 Source: `svm_save_model` and `svm_predict_values` in LIBSVM's svm.cpp; Chang & Lin 2011, "LIBSVM: a library for support
-vector machines", ACM Transactions on Intelligent Systems and Technology 2.
+vector machines", ACM Transactions on Intelligent Systems and Technology 2. `save_model` in LIBLINEAR's linear.cpp; Fan,
+Chang, Hsieh, Wang & Lin 2008, "LIBLINEAR: a library for large linear classification", Journal of Machine Learning
+Research 9.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from streamsvm.models.exports.exported import (
-    ONLY_SCORES,
-    Exported,
-    number_classes,
-    require_finite,
-    require_one_class_a_row,
-)
-from streamsvm.models.exports.raw_rows import to_raw
+from streamsvm.kernels.kernel import Kernel
+from streamsvm.models.calibration import CALIBRATIONS, find_calibration
+from streamsvm.models.exports import export
+from streamsvm.models.exports.export import ONLY_SCORES, Exported, number_classes, require_finite, to_raw
 from streamsvm.models.model import KernelModel, LinearModel, Model
-from streamsvm.numeric import known_values
-from streamsvm.numeric.calibration import CALIBRATIONS, find_calibration
-from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.pairs_of_classes import list_pairs
+from streamsvm.numeric.labels import list_pairs
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix
 
-KERNELS = {
-    "linear": "linear",
-    "poly": "polynomial",
-    "rbf": "rbf",
-    "sigmoid": "sigmoid",
-    known_values.NAME: "precomputed",
-}
-NO_FUNCTION = (
-    "the probabilities are left out: LIBSVM has those of two classes by a sigmoid, and of more by sigmoids of pairs"
-)
+NO_FUNCTION = "the probabilities are left out: LIBSVM has a sigmoid for two classes, and sigmoids of pairs for more"
 TIES = (
     "LIBSVM gives a row for which several classes have most votes to the first of them, streamsvm by the sums of scores"
 )
@@ -53,10 +43,10 @@ TIES = (
 
 @dataclass(frozen=True)
 class Machine:
-    """A model as LIBSVM has it.
+    """A model in LIBSVM's layout.
 
-    vectors: rows, of which `order` (m,) names the support vectors. coefs: (K - 1, m). bias: of each pair. n_support:
-    how many support vectors are of each class, None if there are no classes.
+    vectors: rows; `order` (m,) has the row numbers of the support vectors. coefs: (K - 1, m). bias: one for each pair.
+    n_support: the number of support vectors of each class, None if there are no classes.
     """
 
     kernel: Kernel
@@ -68,12 +58,12 @@ class Machine:
 
 
 def write_libsvm(model: Model) -> Exported:
-    """Return a model as LIBSVM's text; InputError if it is of a kernel of scaled rows."""
-    require_one_class_a_row(model)
+    """Return a model in LIBSVM's format; InputError for a nonlinear kernel of scaled rows."""
     raw = to_raw(model)
     svm_type, labels, notes = _describe(raw)
     machine = _lay_out(raw, bool(labels))
-    require_finite(machine.coefs, machine.bias, *_list_values(machine.vectors))
+    values = machine.vectors.data if isinstance(machine.vectors, CsrRows) else machine.vectors
+    require_finite(machine.coefs, machine.bias, values)
     sigmoid = _read_sigmoid(raw)
     if sigmoid is None and (find_calibration(raw.info) is not None or raw.info.get("loss") == "logistic"):
         notes = (*notes, NO_FUNCTION)
@@ -81,12 +71,12 @@ def write_libsvm(model: Model) -> Exported:
 
 
 def _describe(model: Model) -> tuple[str, list[int], tuple[str, ...]]:
-    """Return LIBSVM's type of the model, its labels in the order of LIBSVM, and notes."""
+    """Return LIBSVM's name for the type of the model, the labels in LIBSVM's order, and notes."""
     if not model.problem.predicts_labels:
         return "nu_svr" if model.problem.has_nu else "epsilon_svr", [], (ONLY_SCORES,) if model.kind == "rank" else ()
     if model.problem.own_classes is not None:
         return "one_class", [], ()
-    labels, notes = number_classes(model.classes)
+    labels, notes = number_classes(model)
     kind = "nu_svc" if model.problem.has_nu else "c_svc"
     if len(labels) == 2:
         return kind, labels[::-1], notes  # a score above 0 is for the second class
@@ -95,29 +85,25 @@ def _describe(model: Model) -> tuple[str, list[int], tuple[str, ...]]:
 
 
 def _lay_out(model: Model, has_labels: bool) -> Machine:
-    """Return the support vectors of each class, and what they count in each pair."""
+    """Return the model in LIBSVM's layout: support vectors by class, and their coefficients in each pair."""
     if isinstance(model, KernelModel) and model.n_support is not None:
         order, sizes = np.arange(model.dual_coef.shape[1]), model.n_support.tolist()
         return Machine(model.kernel, model.support_vectors, order, model.dual_coef, np.asarray(model.intercept), sizes)
-    kernel, vectors, coefs = _as_sums(model)
+    if isinstance(model, LinearModel):
+        weights: Any = np.atleast_2d(model.coef)
+        kernel, vectors, coefs = Kernel("linear"), weights, np.eye(len(weights))
+    else:
+        kernel, vectors, coefs = model.kernel, model.support_vectors, np.atleast_2d(model.dual_coef)
     bias = np.atleast_1d(np.asarray(model.intercept, np.float64))
     if len(coefs) > 1:
         return _pair_up(kernel, vectors, coefs, bias)
-    order = np.argsort(coefs[0] < 0, kind="stable")  # those of the first label come first
+    order = np.argsort(coefs[0] < 0, kind="stable")  # support vectors of the first label come first
     sizes = [int(np.sum(coefs >= 0)), int(np.sum(coefs < 0))] if has_labels else None
     return Machine(kernel, vectors, order, coefs[:, order], bias, sizes)
 
 
-def _as_sums(model: Model) -> tuple[Kernel, Matrix, F64]:
-    """Return kernel, vectors and coefficients of the scores, (1, m) or (K, m)."""
-    if isinstance(model, LinearModel):
-        weights: Matrix = np.atleast_2d(model.coef)  # type: ignore[assignment]
-        return Kernel("linear"), weights, np.eye(weights.shape[0])
-    return model.kernel, model.support_vectors, np.atleast_2d(model.dual_coef)
-
-
 def _pair_up(kernel: Kernel, vectors: Matrix, coefs: F64, bias: F64) -> Machine:
-    """Return the machine whose score of a pair is the score of its first class less that of its second."""
+    """Return the machine whose score of a pair is the score of the first class minus that of the second."""
     K = len(coefs)
     kept = [np.flatnonzero(own) for own in coefs]
     blocks = [np.where(np.arange(K - 1) >= k, 1.0, -1.0)[:, None] * coefs[k, kept[k]] for k in range(K)]
@@ -126,7 +112,7 @@ def _pair_up(kernel: Kernel, vectors: Matrix, coefs: F64, bias: F64) -> Machine:
 
 
 def _read_sigmoid(model: Model) -> tuple[float, float] | None:
-    """Return A and B of P(first label | f) = 1 / (1 + exp(A f + B)); None if the probabilities are of another form.
+    """Return A and B of P(first label | f) = 1 / (1 + exp(A f + B)); None if the probabilities have another form.
 
     The logistic loss has A = -1, and a temperature of two classes, whose scores are -f and f, has A = -2 beta.
     """
@@ -143,12 +129,8 @@ def _read_sigmoid(model: Model) -> tuple[float, float] | None:
     return None
 
 
-def _list_values(vectors: Matrix) -> list[F64]:
-    return [vectors.data if isinstance(vectors, CsrRows) else vectors]  # type: ignore[list-item]
-
-
 def _name_vectors(model: Model, machine: Machine) -> Iterator[str]:
-    """Yield the items of each support vector; of a kernel matrix that was given, its number in it."""
+    """Yield the items of each support vector; for a precomputed kernel, its row number in the kernel matrix."""
     for i in machine.order.tolist():
         if isinstance(model, KernelModel) and model.is_of_known_values:
             assert model.support is not None
@@ -159,7 +141,7 @@ def _name_vectors(model: Model, machine: Machine) -> Iterator[str]:
 
 
 def _list_items(X: Matrix, i: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of a row that are not 0, in float64, and their features."""
+    """Return the nonzero values of a row, in float64, and their feature indices."""
     if isinstance(X, CsrRows):
         items = slice(X.indptr[i], X.indptr[i + 1])
         return X.data[items].astype(np.float64), X.indices[items]
@@ -171,7 +153,7 @@ def _write(
     machine: Machine, svm_type: str, labels: list[int], sigmoid: tuple[float, float] | None, vectors: Iterator[str]
 ) -> Iterator[str]:
     kernel = machine.kernel
-    yield f"svm_type {svm_type}\nkernel_type {KERNELS[kernel.name]}\n"
+    yield f"svm_type {svm_type}\nkernel_type {'polynomial' if kernel.name == 'poly' else kernel.name}\n"
     if kernel.name == "poly":
         yield f"degree {kernel.degree}\n"
     if kernel.name in ("poly", "rbf", "sigmoid"):
@@ -193,3 +175,51 @@ def _write(
 
 def _join(numbers: F64) -> str:
     return " ".join(map(repr, numbers.tolist()))
+
+
+SOLVERS = {
+    "hinge": "L2R_L1LOSS_SVC_DUAL",
+    "squared_hinge": "L2R_L2LOSS_SVC",
+    "logistic": "L2R_LR",
+    "crammer_singer": "MCSVM_CS",
+    "epsilon_insensitive": "L2R_L1LOSS_SVR_DUAL",
+    "squared_epsilon_insensitive": "L2R_L2LOSS_SVR",
+    "one_class": "ONECLASS_SVM",
+}
+SPARSE_SOLVERS = {"squared_hinge": "L1R_L2LOSS_SVC", "logistic": "L1R_LR"}  # the solvers with the penalty l1
+NUMBERS = "L2R_L1LOSS_SVR_DUAL"  # a model of this solver predicts its score
+ONLY_LOGISTIC = "the probabilities are left out: LIBLINEAR has them for the logistic loss alone"
+
+
+def write_liblinear(model: Model) -> Exported:
+    """Return a model in LIBLINEAR's format; InputError if it has no weights of raw rows."""
+    linear = export.to_weights(model)
+    require_finite(linear.coef, linear.intercept)
+    has_labels = linear.problem.predicts_labels and linear.problem.own_classes is None  # which the file then names
+    labels, notes = number_classes(linear) if has_labels else ([], ())
+    if linear.kind == "rank":
+        notes = (ONLY_SCORES, *notes)
+    if find_calibration(model.info) is not None:
+        notes = (*notes, ONLY_LOGISTIC)
+    return Exported(_write_weights(linear, labels), notes)
+
+
+def _write_weights(model: LinearModel, labels: list[int]) -> Iterator[str]:
+    loss, several = export.name_loss(model), bool(model.score_shape)
+    has_l1 = model.info.get("problem", {}).get("penalty") == "l1"
+    solver = SPARSE_SOLVERS.get(loss, SOLVERS[loss]) if has_l1 else SOLVERS[loss]
+    if model.kind == "rank":
+        solver = NUMBERS
+    if solver == "MCSVM_CS" and not several:
+        solver = SOLVERS["hinge"]  # two classes have one score, where LIBLINEAR's own joint problem has two
+    yield f"solver_type {solver}\nnr_class {len(labels) or 2}\n"
+    if labels:
+        yield f"label {' '.join(map(str, labels if several else labels[::-1]))}\n"
+    yield f"nr_feature {model.n_trained}\n"
+    if solver == SOLVERS["one_class"]:
+        yield f"bias -1\nrho {-float(model.intercept)!r}\nw\n"
+        yield from export.write_lines(model.coef[:, None])
+        return
+    yield "bias 1\nw\n"
+    yield from export.write_lines(np.atleast_2d(model.coef).T)
+    yield from export.write_lines(np.atleast_2d(model.intercept))

@@ -1,4 +1,4 @@
-"""Models as graphs of ONNX, which onnxruntime and others carry out.
+"""Models as ONNX graphs, which onnxruntime and other runtimes execute.
 
 The graph takes rows, (n, d) float32, and returns scores (n, 1) or (n, K), float64, and for classifiers the labels. All
 sums are in float64. The scaling is a part of the graph:
@@ -7,55 +7,56 @@ sums are in float64. The scaling is a part of the graph:
     linear    F = x' W' + b
     kernel    F = k(x', Z) A' + b,    |x' - z|^2 = |x'|^2 + |z|^2 - 2 x'.z
 
-The scores of all pairs of classes are turned into votes as numeric.pairs_of_classes does it, and are an output as well.
-Probabilities of sigmoids, of a temperature and of the logistic loss are another output.
+The scores of all pairs of classes are turned into votes as in numeric.labels, and are also an output. Probabilities by
+sigmoids, by a temperature or by the logistic loss are another output.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from streamsvm.errors import InputError
-from streamsvm.models.exports.exported import Exported
+from streamsvm.kernels.kernel import Kernel
+from streamsvm.models.calibration import CALIBRATIONS, find_calibration
+from streamsvm.models.exports.export import Exported
 from streamsvm.models.model import KernelModel, LinearModel, Model
-from streamsvm.numeric.calibration import CALIBRATIONS, find_calibration
-from streamsvm.numeric.pairs_of_classes import LARGEST_CONFIDENCE, count_pairs, expand, list_pairs
+from streamsvm.numeric.labels import LARGEST_CONFIDENCE, count_pairs, list_pairs
 from streamsvm.numeric.rows import F64, CsrRows, to_dense
+from streamsvm.system.errors import InputError
 
-OPSET, IR_VERSION = 17, 8  # of 2022, which runtimes of today know
-MOST_BYTES = 1 << 31  # of a file of ONNX
-NO_FUNCTION = "the probabilities are left out: those of isotonic functions have no operator of ONNX"
+OPSET, IR_VERSION = 17, 8  # from 2022; current runtimes support them
+MOST_BYTES = 1 << 31  # of an ONNX file
+NO_FUNCTION = "the probabilities are left out: ONNX has no operator for isotonic functions"
 
 
 @dataclass
 class Graph:
-    """A graph that is being made: its nodes, and its constants by name."""
+    """A graph under construction: its nodes, and its constants by name."""
 
     nodes: list[Any] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
 
     def hold(self, values: Any) -> str:
-        """Return the name of a new constant."""
+        """Add a constant, and return its name."""
         name = f"constant_{len(self.constants)}"
         self.constants[name] = np.asarray(values)
         return name
 
-    def add(self, operator: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
-        """Return the name of what an operator makes of its inputs."""
+    def add(self, operator: str, *inputs: Any, output: str | None = None, **attributes: Any) -> str:
+        """Add an operator, and return the name of its output. inputs: names, or the values of new constants."""
         from onnx import helper
 
+        names = [each if isinstance(each, str) else self.hold(each) for each in inputs]
         name = output or f"value_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
+        self.nodes.append(helper.make_node(operator, names, [name], **attributes))
         return name
 
 
 def write_onnx(model: Model) -> Exported:
-    """Return a model as the bytes of an ONNX file; InputError if its kernel is not known, or if it is too large."""
+    """Return a model as the bytes of an ONNX file; InputError for precomputed kernels and models that are too large."""
     try:
         import onnx
     except ModuleNotFoundError:
@@ -80,72 +81,49 @@ def write_onnx(model: Model) -> Exported:
 
 
 def _count_bytes(model: Model) -> int:
-    """Return the bytes of the constants: rows that are sparse are written out."""
+    """Return the size of the constants in bytes; sparse support vectors are stored densely."""
     return 8 * (model.coef.size if isinstance(model, LinearModel) else model.support_vectors.shape[0] * model.n_trained)
 
 
 def _add_scores(graph: Graph, model: Model) -> None:
     rows = graph.add("Cast", "rows", to=11)  # to float64
     if model.scaling is not None:
-        moved = graph.add("Sub", rows, graph.hold(model.scaling.offset))
-        rows = graph.add("Mul", moved, graph.hold(model.scaling.factor))
+        rows = graph.add("Mul", graph.add("Sub", rows, model.scaling.offset), model.scaling.factor)
     intercept = graph.hold(np.atleast_1d(np.asarray(model.intercept, np.float64)))
     if isinstance(model, LinearModel):
-        sums = graph.add("MatMul", rows, graph.hold(np.atleast_2d(model.coef).T))
+        sums = graph.add("MatMul", rows, np.atleast_2d(model.coef).T)
         graph.add("Add", sums, intercept, output="scores")
         return
     vectors = model.support_vectors
     Z = (to_dense(vectors) if isinstance(vectors, CsrRows) else vectors).astype(np.float64)
-    kernel = KERNELS[model.kernel.name](graph, model, rows, Z)
     of_pairs = model.n_support is not None
-    coefs = np.stack(list(expand(model.dual_coef, model.n_support))) if of_pairs else np.atleast_2d(model.dual_coef)  # type: ignore[arg-type]
-    sums = graph.add("MatMul", kernel, graph.hold(coefs.T))
+    coefs = np.atleast_2d(model.list_pairs().dual_coef)
+    sums = graph.add("MatMul", _add_kernel(graph, model.kernel, rows, Z), coefs.T)
     graph.add("Add", sums, intercept, output="pairs" if of_pairs else "scores")
     if of_pairs:
         _add_votes(graph, len(model.classes))
 
 
-def _add_linear(graph: Graph, model: KernelModel, rows: str, Z: F64) -> str:  # noqa: ARG001
-    return graph.add("MatMul", rows, graph.hold(Z.T))
-
-
-def _add_inner(graph: Graph, model: KernelModel, rows: str, Z: F64) -> str:
-    """Add gamma x.z + coef0."""
-    products = graph.add("MatMul", rows, graph.hold(model.kernel.gamma * Z.T))
-    return graph.add("Add", products, graph.hold(np.float64(model.kernel.coef0)))
-
-
-def _add_poly(graph: Graph, model: KernelModel, rows: str, Z: F64) -> str:
-    return graph.add("Pow", _add_inner(graph, model, rows, Z), graph.hold(np.float64(model.kernel.degree)))
-
-
-def _add_sigmoid(graph: Graph, model: KernelModel, rows: str, Z: F64) -> str:
-    return graph.add("Tanh", _add_inner(graph, model, rows, Z))
-
-
-def _add_rbf(graph: Graph, model: KernelModel, rows: str, Z: F64) -> str:
-    squares = graph.add("ReduceSumSquare", rows, axes=[1], keepdims=1)
-    products = graph.add("MatMul", rows, graph.hold(-2.0 * Z.T))
-    distances = graph.add("Add", graph.add("Add", products, squares), graph.hold(np.sum(Z**2, axis=1)))
-    return graph.add("Exp", graph.add("Mul", distances, graph.hold(np.float64(-model.kernel.gamma))))
-
-
-KERNELS: dict[str, Callable[[Graph, KernelModel, str, F64], str]] = {
-    "linear": _add_linear,
-    "poly": _add_poly,
-    "rbf": _add_rbf,
-    "sigmoid": _add_sigmoid,
-}
+def _add_kernel(graph: Graph, kernel: Kernel, rows: str, Z: F64) -> str:
+    """Add the kernel values of the rows with the rows of Z; return their name."""
+    if kernel.name == "linear":
+        return graph.add("MatMul", rows, Z.T)
+    if kernel.name == "rbf":
+        squares = graph.add("ReduceSumSquare", rows, axes=[1], keepdims=1)
+        sums = graph.add("Add", graph.add("MatMul", rows, -2.0 * Z.T), squares)
+        return graph.add("Exp", graph.add("Mul", graph.add("Add", sums, np.sum(Z**2, axis=1)), -float(kernel.gamma)))
+    inner = graph.add("Add", graph.add("MatMul", rows, kernel.gamma * Z.T), float(kernel.coef0))
+    return graph.add("Tanh", inner) if kernel.name == "sigmoid" else graph.add("Pow", inner, float(kernel.degree))
 
 
 def _add_votes(graph: Graph, n_classes: int) -> None:
-    """Add the votes for each class and, to decide among equal ones, s / (3 (|s| + 1)) for the sums s of its scores."""
+    """Add the votes for each class plus, to break ties, s / (3 (|s| + 1)) for the sum s of its scores."""
     first, second = (np.eye(n_classes)[[pair[side] for pair in list_pairs(n_classes)]] for side in (0, 1))
-    is_first = graph.add("Cast", graph.add("GreaterOrEqual", "pairs", graph.hold(np.float64(0.0))), to=11)
-    votes = graph.add("Add", graph.add("MatMul", is_first, graph.hold(first - second)), graph.hold(second.sum(axis=0)))
-    sums = graph.add("MatMul", "pairs", graph.hold(first - second))
-    most = graph.add("Add", graph.add("Abs", sums), graph.hold(np.float64(1.0)))
-    share = graph.add("Div", sums, graph.add("Mul", most, graph.hold(np.float64(LARGEST_CONFIDENCE))))
+    is_first = graph.add("Cast", graph.add("GreaterOrEqual", "pairs", 0.0), to=11)
+    votes = graph.add("Add", graph.add("MatMul", is_first, first - second), second.sum(axis=0))
+    sums = graph.add("MatMul", "pairs", first - second)
+    most = graph.add("Add", graph.add("Abs", sums), 1.0)
+    share = graph.add("Div", sums, graph.add("Mul", most, float(LARGEST_CONFIDENCE)))
     graph.add("Add", votes, share, output="scores")
 
 
@@ -156,40 +134,34 @@ def _add_labels(graph: Graph, classes: np.ndarray, several: bool) -> int:
     if several:
         codes = graph.add("ArgMax", "scores", axis=1, keepdims=0)
     else:
-        is_second = graph.add("Greater", "scores", graph.hold(np.float64(0.0)))
-        codes = graph.add("Reshape", graph.add("Cast", is_second, to=7), graph.hold(np.array([-1])))
+        codes = graph.add("Reshape", graph.add("Cast", graph.add("Greater", "scores", 0.0), to=7), np.array([-1]))
     kind, dtype = {"U": (TensorProto.STRING, object), "f": (TensorProto.DOUBLE, np.float64)}.get(
         classes.dtype.kind, (TensorProto.INT64, np.int64)
     )
-    graph.add("Gather", graph.hold(classes.astype(dtype)), codes, output="label")
+    graph.add("Gather", classes.astype(dtype), codes, output="label")
     return int(kind)
 
 
 def _add_probabilities(graph: Graph, model: Model) -> None:
-    """Add the probability of each class as models.probabilities does it, by sigmoids or by a temperature."""
+    """Add the probability of each class, by sigmoids or by a temperature, as in models.evaluate."""
+    several = bool(model.score_shape)
     if find_calibration(model.info) == "temperature":
         beta = float(model.info[CALIBRATIONS["temperature"].key]["beta"])
-        sides = (
-            graph.hold(np.array([[-beta, beta]]))
-            if not model.score_shape
-            else graph.hold(beta * np.eye(len(model.classes)))
-        )
+        sides = beta * np.eye(len(model.classes)) if several else np.array([[-beta, beta]])
         graph.add("Softmax", graph.add("MatMul", "scores", sides), axis=1, output="probabilities")
         return
     found = model.info.get(CALIBRATIONS["sigmoid"].key, {"A": [-1.0], "B": [0.0]})
-    A, B = (graph.hold(-np.array(found[name])) for name in ("A", "B"))
+    A, B = (-np.array(found[name]) for name in ("A", "B"))
     each = graph.add("Sigmoid", graph.add("Add", graph.add("Mul", "scores", A), B))
     if model.problem.has_label_sets:
         graph.add("Identity", each, output="probabilities")
-        return
-    if not model.score_shape:
-        rest = graph.add("Sub", graph.hold(np.float64(1.0)), each)
-        graph.add("Concat", rest, each, axis=1, output="probabilities")
-        return
-    sums = graph.add("MatMul", each, graph.hold(np.ones((len(model.classes), 1))))
-    is_known = graph.add("Greater", sums, graph.hold(np.float64(0.0)))
-    shares = graph.add("Div", each, graph.add("Where", is_known, sums, graph.hold(np.float64(1.0))))
-    graph.add("Where", is_known, shares, graph.hold(np.float64(1.0 / len(model.classes))), output="probabilities")
+    elif several:
+        sums = graph.add("MatMul", each, np.ones((len(model.classes), 1)))
+        is_known = graph.add("Greater", sums, 0.0)
+        shares = graph.add("Div", each, graph.add("Where", is_known, sums, 1.0))
+        graph.add("Where", is_known, shares, 1.0 / len(model.classes), output="probabilities")
+    else:
+        graph.add("Concat", graph.add("Sub", 1.0, each), each, axis=1, output="probabilities")
 
 
 def _make_file(graph: Graph, n_features: int, outputs: dict[str, tuple[int, list[Any]]]) -> bytes:

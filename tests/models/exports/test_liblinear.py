@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamsvm.models.evaluate import find_probabilities
 from streamsvm.models.model import load
-from streamsvm.models.probabilities import find_probabilities
 from streamsvm.problems.classification import choose
 from tests.models.exports.trained import Task, as_others_take, compare, export, score, train
 

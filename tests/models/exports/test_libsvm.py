@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from streamsvm import ingest
-from streamsvm.cli.command import main
+from streamsvm.cli.main import main
+from streamsvm.kernels.kernel import Kernel
+from streamsvm.models.evaluate import find_probabilities
 from streamsvm.models.exports.export import export as export_model
 from streamsvm.models.model import KernelModel, load
-from streamsvm.models.probabilities import find_probabilities
-from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.pairs_of_classes import list_pairs
+from streamsvm.numeric.labels import list_pairs
 from tests.models.exports.trained import F64, Task, as_others_take, compare, export, score, train
 
 svmutil = pytest.importorskip("libsvm.svmutil")

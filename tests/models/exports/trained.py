@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
 from streamsvm import ingest
-from streamsvm.cli.command import main
+from streamsvm.cli.main import main
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.numeric.rows import CsrRows, Matrix
 

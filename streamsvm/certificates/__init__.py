@@ -1,0 +1,1 @@
+"""Proofs of P and D: sums over all rows, with bounds of their rounding."""

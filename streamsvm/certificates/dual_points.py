@@ -1,0 +1,291 @@
+"""Points of the dual of a linear SVM, which prove a lower bound of the optimum without trusting the solver.
+
+    D(alpha) = sum_i alpha_i - 1/2 |v|^2,   v = sum_i alpha_i y_i x_i,   0 <= alpha_i <= C_i          (weak duality)
+
+Any such alpha bounds the optimum from below (with a free bias, if y'alpha = 0 too). A point comes in one of two forms.
+The first is a share c_i in [0, 1] for every row, with alpha_i = C_i c_i. The second is a few cuts and where they were
+made: cut t at the step s_t on the segment from the weight vector u_t to v_t, with the multiplier lambda_t,
+
+    c_i = sum_t lambda_t [the margin of row i at that point is below 1],   lambda_t >= 0,   sum_t lambda_t <= 1
+
+where a row that changes sides on the segment is on the side assigned by losses.hinge. In some cuts, some rows have a
+share of their own, from 0 to 1, instead of the 1 or 0 of their side (OwnShares). The resulting shares are rounded but
+feasible: they never exceed 1, and the rounded C_i c_i cannot exceed C_i.
+
+A point given by shares may have corrections for some rows, alpha_i = C_i c_i + delta_i. A correction is a pair of
+numbers, added in twice the precision and limited so that alpha stays feasible (limit_corrections).
+
+The sums over the rows are computed in twice the precision (certificates.double_double), and the remaining error is
+subtracted from the bound. The bound uses the best multiple t alpha, with 0 <= t <= 1, or with 0 <= t <= 1 / m if no
+share is above m < 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.certificates.double_double import ExactSums, add_exact_sums, combine_exact_sums, start_exact_sums
+from streamsvm.kernels.kernel import absolute
+from streamsvm.numeric.products import add_rows
+from streamsvm.numeric.rounding import SMALLEST, UNIT, add_pairs
+from streamsvm.numeric.rows import F64, I64, Rows
+
+
+class OwnShares(NamedTuple):
+    """The rows with a share of their own in several cuts, concatenated cut by cut.
+
+    own_cuts (c,): ascending indices of the cuts that have such rows; own_stops (c,): the end of each cut's rows;
+    own_rows, own_shares (e,): the numbers of the rows, ascending within each cut, and their shares, from 0 to 1.
+    """
+
+    own_cuts: I64
+    own_stops: I64
+    own_rows: I64
+    own_shares: F64
+
+
+class OfCut(NamedTuple):
+    """The rows with a share of their own in one cut: ascending numbers, and shares, (e,) each."""
+
+    rows: I64
+    shares: F64
+
+
+NONE = OfCut(np.empty(0, np.int64), np.empty(0))
+
+
+class Origin(NamedTuple):
+    """A cut as the solver adds it to its master problem, and the point at which it was made. Vectors are (width,).
+
+    cut, offset: a_c and b_c; start, end, step: the cut was made at (1 - step) start + step end; own: the rows with a
+    share of their own in the cut.
+    """
+
+    cut: F64
+    offset: float
+    start: F64
+    end: F64
+    step: float
+    own: OfCut = NONE
+
+
+def join(parts: Sequence[OfCut]) -> OwnShares:
+    """Concatenate the rows of the cuts."""
+    own = [k for k, part in enumerate(parts) if len(part.rows)]
+    return OwnShares(
+        np.array(own, np.int64),
+        np.cumsum([len(parts[k].rows) for k in own], dtype=np.int64),
+        np.concatenate([NONE.rows, *(parts[k].rows for k in own)]),
+        np.concatenate([NONE.shares, *(parts[k].shares for k in own)]),
+    )
+
+
+def split(own: OwnShares) -> dict[int, OfCut]:
+    """Return the rows of each cut that has any, as views, keyed by the index of the cut."""
+    bounds = pairwise([0, *own.own_stops.tolist()])
+    parts = [OfCut(own.own_rows[a:b], own.own_shares[a:b]) for a, b in bounds]
+    return dict(zip(own.own_cuts.tolist(), parts, strict=True))
+
+
+def check(own: OwnShares, n_cuts: int, n_rows: int | None = None) -> None:
+    """Raise ValueError unless the arrays are consistent; n_rows: the number of all rows, if known."""
+    cuts, stops = own.own_cuts, np.concatenate(([0], own.own_stops))
+    if len(cuts) != len(own.own_stops) or len(own.own_rows) != len(own.own_shares) or stops[-1] != len(own.own_rows):
+        raise ValueError("own_cuts, own_stops, own_rows and own_shares do not fit together")
+    if (cuts[1:] <= cuts[:-1]).any() or (len(cuts) and not 0 <= int(cuts[0]) <= int(cuts[-1]) < n_cuts):
+        raise ValueError(f"own_cuts are not places of the {n_cuts} cuts in ascending order")
+    if (stops[1:] <= stops[:-1]).any():
+        raise ValueError("own_stops are not in ascending order")
+    for rows, _ in split(own).values():
+        if (rows[1:] <= rows[:-1]).any():
+            raise ValueError("own_rows of a cut are not in ascending order")
+        if int(rows[0]) < 0 or (n_rows is not None and int(rows[-1]) >= n_rows):
+            raise ValueError("own_rows are not among the rows of the data")
+    if not ((own.own_shares >= 0.0) & (own.own_shares <= 1.0)).all():
+        raise ValueError("own_shares are not from 0 to 1: a multiplier is beyond its bounds")
+
+
+def put_own_shares(active: npt.NDArray[np.bool_], first: int, own: OwnShares) -> F64:
+    """Return the share of each row in each cut, (n, m): its own share, or else 1 for an active row and 0 for others.
+
+    first: the number of the first of these consecutive rows.
+    """
+    shares = active.astype(np.float64)
+    for cut, (rows, values) in split(own).items():
+        start, stop = np.searchsorted(rows, [first, first + len(shares)])
+        shares[rows[start:stop] - first, cut] = values[start:stop]
+    return shares
+
+
+@dataclass(frozen=True)
+class DualPoint:
+    """A dual point, given either by shares of rows or by cuts.
+
+    share (n,): c_i of every row; empty if the point is given by cuts. most: an upper limit of the shares, from 1/2 to
+    1. rows (k,): ascending numbers of the corrected rows; corrections (k, 2): the pairs that make up delta_i. vectors
+    (p, width): weight vectors, with the weight of the constant feature last, if there is one; ends (m, 2): the indices
+    of u_t and v_t in `vectors` for each cut; steps and multipliers (m,). own_cuts, own_stops (c,), own_rows and
+    own_shares (e,): as in certificates.dual_points.OwnShares.
+    """
+
+    share: F64 = field(default_factory=lambda: np.empty(0))
+    most: float = 1.0
+    rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    corrections: F64 = field(default_factory=lambda: np.empty((0, 2)))
+    vectors: F64 = field(default_factory=lambda: np.empty((0, 0)))
+    ends: I64 = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    steps: F64 = field(default_factory=lambda: np.empty(0))
+    multipliers: F64 = field(default_factory=lambda: np.empty(0))
+    own_cuts: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    own_stops: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    own_rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    own_shares: F64 = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def own(self) -> OwnShares:
+        """The rows with a share of their own in a cut."""
+        return OwnShares(self.own_cuts, self.own_stops, self.own_rows, self.own_shares)
+
+    @property
+    def nbytes(self) -> int:
+        """Total size of the arrays in bytes."""
+        return sum(np.asarray(part).nbytes for part in vars(self).values())
+
+    @property
+    def most_multiple(self) -> float:
+        """The largest feasible multiple of all multipliers, allowing for rounding."""
+        return 1.0 if self.most == 1.0 and not len(self.rows) else (1.0 - 16 * UNIT) / self.most
+
+
+def find_active(scores: F64, biases: F64, y: F64, ends: I64, steps: F64) -> npt.NDArray[np.bool_]:
+    """Return whether each row is active in each cut, (n, m). scores (n, p): without the biases (p,); y (n,): -1 or +1.
+
+    The decisions match losses.hinge and cutting_plane.line_search to the last bit.
+    """
+    margins = y[:, None] * (scores + biases)
+    a, b = margins[:, ends[:, 0]], margins[:, ends[:, 1]]
+    starts, switches = a < 1.0, (a < 1.0) != (b < 1.0)
+    step = np.divide(1.0 - a, b - a, out=np.zeros(a.shape), where=switches)
+    active: npt.NDArray[np.bool_] = starts != (switches & (~(step > steps) | (steps >= 1.0)))
+    return active
+
+
+def limit_sum(multipliers: F64, most: float) -> F64:
+    """Return multipliers whose exact sum is at most `most`, scaled by a few units in the last place if necessary."""
+    total = math.fsum(multipliers.tolist())
+    return multipliers * ((1.0 - 4 * UNIT) * most / total) if total > (1.0 - 2 * UNIT) * most else multipliers
+
+
+def limit_corrections(alpha: F64, highest: F64, corrections: F64) -> list[F64]:
+    """Return the corrections (k, 2) as two vectors to be added to alpha (k,) in turn, limited where necessary.
+
+    The exact sums are never below 0, and exceed `highest` (k,) by at most 4 units in the last place.
+    """
+    limited, at = [], alpha
+    for change in corrections.T:
+        limited.append(np.clip(change, (4 * UNIT - 1.0) * at, np.maximum(highest - at, 0.0)))
+        at = at + limited[-1]
+    return limited
+
+
+@dataclass
+class DualSums:
+    """Sums of alpha_i x_i and of alpha_i by class; sum_i |alpha_i| |x_ij|, (d,); and sum_i |alpha_i| by class, (2,).
+
+    A correction counts as a separate term: its magnitude is added, whatever its sign.
+    """
+
+    exact: ExactSums
+    magnitudes: F64
+    sizes: F64
+
+    @property
+    def cancellation(self) -> float:
+        """The largest ratio of the summed magnitudes to the sum, over the classes that have multipliers."""
+        totals = self.exact.totals[:, -1]
+        used = (totals > 0.0) & np.isfinite(self.sizes)
+        return float(np.max(np.divide(self.sizes, totals, out=np.ones(2), where=used), initial=1.0))
+
+
+def start_dual_sums(n_features: int) -> DualSums:
+    """Return zero sums."""
+    return DualSums(start_exact_sums(n_features), np.zeros(n_features), np.zeros(2))
+
+
+def add_dual_sums(sums: DualSums, rows: Rows, alpha: F64, sizes: F64) -> None:
+    """Add rows; alpha, sizes (n,): their multipliers, and the magnitudes of the multipliers."""
+    add_exact_sums(sums.exact, rows, alpha)
+    used = np.flatnonzero(sizes)
+    add_rows(sums.magnitudes[None, :], absolute(rows.X), used, np.zeros_like(used), sizes[used])
+    assert rows.y is not None
+    sums.sizes += np.bincount(rows.y, weights=sizes, minlength=2)
+
+
+def combine_dual_sums(left: DualSums, right: DualSums) -> DualSums:
+    """Return the sum over two groups of rows."""
+    magnitudes, sizes = left.magnitudes + right.magnitudes, left.sizes + right.sizes
+    return DualSums(combine_exact_sums(left.exact, right.exact), magnitudes, sizes)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A proved lower bound, and the amount subtracted from D for rounding."""
+
+    value: float
+    rounding: float
+
+
+def bound_by_shares(sums: DualSums, bias_feature: float | None, most_multiple: float = 1.0) -> Bound:
+    """Return the bound proved by the shares. bias_feature: the constant feature, or None for an unpenalised bias.
+
+    most_multiple: the largest feasible multiple of the multipliers. With an unpenalised bias, the multipliers of the
+    class with the larger sum shrink in proportion until y'alpha = 0.
+    """
+    exact = sums.exact
+    lacking, lost = 4 * exact.share * sums.magnitudes, 4 * exact.share * sum(sums.sizes.tolist())
+    if bias_feature is None:
+        lighter, v = exact.balance()
+        return _maximise(2 * lighter, v, sums.cancellation * lacking + 2 * UNIT * np.abs(v), lost, most_multiple)
+    difference, rest = add_pairs(exact.totals[1], exact.rests[1], -exact.totals[0], -exact.rests[0])
+    v, total = difference + rest, float(np.sum(exact.totals[:, -1]) + np.sum(exact.rests[:, -1]))
+    v[-1] *= bias_feature
+    missed = np.append(lacking, lost * bias_feature) + 4 * UNIT * np.abs(v)
+    return _maximise(total, v, missed, lost, most_multiple)
+
+
+def bound_by_coefs(sums: DualSums, total: float, total_error: float, coef_error: float, bias: float = 0.0) -> Bound:
+    """Return the bound proved by sum_i coef_i x_i, with all rows in class 0. total: the sum of all pairs' multipliers.
+
+    coef_error: the error bound of the coefs, as a share of the sizes used in the magnitudes. bias: the constant
+    feature, or 0 for none.
+    """
+    v = sums.exact.totals[0] + sums.exact.rests[0]
+    v[-1] *= bias
+    lacking = (4 * sums.exact.share + 1.01 * coef_error) * np.append(sums.magnitudes, bias * sums.sizes[0])
+    return _maximise(total, v, lacking + 2 * UNIT * np.abs(v), total_error)
+
+
+def _maximise(total: float, v: F64, lacking: F64, total_error: float = 0.0, most_multiple: float = 1.0) -> Bound:
+    """Return the maximum of t total - t^2 / 2 |v|^2 over 0 <= t <= most_multiple, less its rounding.
+
+    lacking: the error bound of v. most_multiple: at most 2.
+    """
+    total, longest = float(total), np.abs(v) + lacking
+    square, computed = math.fsum((longest * longest).tolist()) * (1.0 + 8 * UNIT), math.fsum((v * v).tolist())
+    multiple = _choose_multiple(total, square, most_multiple)
+    own = multiple * (total_error + 16 * UNIT * total) + (len(v) + 8) * SMALLEST
+    value = multiple * (total - multiple * square / 2) - own
+    other = _choose_multiple(total, computed, most_multiple)
+    return Bound(value, max(0.0, other * (total - other * computed / 2) - value))
+
+
+def _choose_multiple(total: float, square: float, most_multiple: float) -> float:
+    """Return the t that gives the best bound."""
+    return min(most_multiple, total / square) if square > 0.0 else most_multiple

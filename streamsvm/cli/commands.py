@@ -1,0 +1,224 @@
+"""All commands except `demo`, `train` and `tune`. Each function returns the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.cli import info, settings
+from streamsvm.cli.output import RUN_FILES, fill_text, report_missing_checkpoint, show, show_text
+from streamsvm.cli.progress import Line, RowCounter
+from streamsvm.data.open import open_dataset
+from streamsvm.models.evaluate import evaluate
+from streamsvm.models.model import load
+from streamsvm.numeric.rows import I64
+from streamsvm.options import TrainOptions
+from streamsvm.solvers.options import FeatureOptions
+from streamsvm.system.errors import InputError, say_count
+from streamsvm.system.files import hide_secrets, is_remote, refuse_inputs
+
+ROWS = re.compile(r"\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*")  # row numbers and ranges of them
+
+
+def run_ingest(options: argparse.Namespace) -> int:
+    """Ingest files into a dataset, on this machine's threads or on workers."""
+    settings.refuse_for_ingest(options)
+    began = time.monotonic()
+    how: dict[str, Any] = {"file_format": options.format, "columns": settings.read_columns(options)}
+    how["options"] = settings.read_ingest_options(options)
+    with Line() as line:
+        how["report"] = RowCounter(line).show
+        if options.workers is None and options.scheduler is None:
+            from streamsvm.ingestion.readers import ingest
+
+            dataset = ingest(options.sources, options.destination, like=options.like, **how)
+        else:
+            from streamsvm.ingestion.on_workers import ingest_on_workers
+
+            how |= {"scheduler": options.scheduler, "resume": options.resume, **settings.read_limits(options)}
+            dataset = ingest_on_workers(options.sources, options.destination, **how)
+    facts = {**info.describe(dataset), "seconds": time.monotonic() - began}
+    return show(options, facts, info.format_ingested(options.destination, facts))
+
+
+def run_delete(options: argparse.Namespace) -> int:
+    """Delete rows, and report how many are left."""
+    from streamsvm.ingestion.edit import delete_rows
+
+    before = open_dataset(options.data).n_rows
+    rows = None if options.rows is None else np.concatenate([parse_rows(text, before) for text in options.rows])
+    left = delete_rows(options.data, rows, groups=options.group).n_rows
+    facts = {"path": str(options.data), "deleted_rows": before - left, "n_rows": left}
+    counts = f"{say_count(before - left, 'row')} deleted, {say_count(left, 'row')} left"
+    return show(options, facts, f"{options.data}: {counts}")
+
+
+def parse_rows(text: str, n_rows: int) -> I64:
+    """Return the row numbers, below n_rows, in a text such as "0-99,250" or in a file of such lines."""
+    lines = [text]
+    if not ROWS.fullmatch(text):
+        try:
+            lines = [line.strip() for line in Path(text).read_text().splitlines() if line.strip()]
+        except (OSError, ValueError) as error:
+            raise InputError(f"--rows {text}: neither numbers like 0-99,250 nor a file of them ({error})") from None
+    found = [np.zeros(0, np.int64)]
+    for line in lines:
+        if not ROWS.fullmatch(line):
+            raise InputError(f"{text}: numbers of rows are expected, such as 0-99,250, and not {line[:40]!r}")
+        for part in line.split(","):
+            first, _, last = part.partition("-")
+            if int(first) > int(last or first) or int(last or first) >= n_rows:
+                raise InputError(f"--rows {text}: {part} is no row, or no range, of {say_count(n_rows, 'row')}")
+            found.append(np.arange(int(first), int(last or first) + 1))
+    return np.concatenate(found)
+
+
+def run_info(options: argparse.Namespace) -> int:
+    """Describe a dataset or a model."""
+    if info.is_model(options.data):
+        return info.describe_model(options)
+    if options.card or options.eval is not None:
+        raise InputError(f"{options.data}: --card and --eval are for models: a run's folder, or a model file")
+    dataset = open_dataset(options.data, options.label)
+    about = info.describe(dataset)
+    if options.verify:
+        about |= info.verify(dataset)
+    return show(options, about, info.format_description(about))
+
+
+def run_features(options: argparse.Namespace) -> int:
+    """Map the rows of a dataset, and write the features as a new dataset."""
+    from streamsvm.runs.features import make_features
+
+    began, kernel = time.monotonic(), options.kernel or settings.MAPPED_KERNEL
+    settings.refuse_for_features(options, kernel)
+    limits, chunk_bytes = settings.read_limits(options), settings.read_bytes(options.chunk_bytes)
+    computed = settings.make_record(TrainOptions, options, kernel=kernel, seed=TrainOptions.seed, **limits)
+    made_by = settings.make_record(FeatureOptions, options, chunk_bytes=chunk_bytes)
+    source = open_dataset(options.data, options.label, cache=options.cache)
+    report_missing_checkpoint(options)
+    with Line() as line:
+        add = RowCounter(line).add
+        made = make_features(source, options.destination, made_by, computed, add, resume=options.resume)
+    about = info.describe_features(made, time.monotonic() - began)
+    return show(options, about, fill_text("features.txt", **about))
+
+
+def run_predict(options: argparse.Namespace) -> int:
+    """Write the predictions of a model."""
+    from streamsvm.models.predict import predict
+
+    model, model_file = load(options.model), Path(options.model)
+    is_printed = str(options.out) == "-"
+    if is_printed and options.json:
+        raise InputError("--json has no effect with --out -, which prints the predictions as CSV")
+    if not is_remote(options.model) and not is_printed:
+        refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
+    asked = {name: getattr(options, name) for name in ("overwrite", "probabilities", "row_numbers", "top")}
+    asked |= {"index": options.id, "columns": settings.split_names(options.columns)}
+    asked |= settings.read_file_options(options)
+    n_rows = predict(model, options.data, options.out, **asked)
+    if is_printed:
+        return 0
+    facts = {"out": str(options.out), "n_rows": n_rows}
+    return show(options, facts, f"{options.out}: {say_count(n_rows, 'prediction')}")
+
+
+def run_evaluate(options: argparse.Namespace) -> int:
+    """Measure a model on labelled rows."""
+    if options.curves and not options.json:
+        raise InputError("--curves has no effect without --json; `report RUN --eval DATA` draws the curves")
+    scores = evaluate(load(options.model), options.data, **settings.read_file_options(options), qid=options.qid)
+    if not options.curves:
+        scores.pop("curves", None)
+    return show(options, scores, info.format_evaluation(scores))
+
+
+def run_verify(options: argparse.Namespace) -> int:
+    """Recompute the objective of a model, and with --dual its lower bound."""
+    from streamsvm.verify.dual_file import find_dual_file
+    from streamsvm.verify.verify import verify
+
+    memory = settings.read_bytes(options.memory)
+    model, source = load(options.model), open_dataset(options.data, options.label)
+    if options.dual and is_remote(options.model):
+        raise InputError(
+            f"{hide_secrets(options.model)}: --dual reads the dual point of a run on a local disk; copy the run there"
+        )
+    found = verify(model, source, options.dual, memory, options.threads, find_dual_file(Path(options.model)))
+    show(options, found.as_json(), fill_text("verification.txt", **found.as_json()))
+    return 0 if found.agrees else 1
+
+
+def run_report(options: argparse.Namespace) -> int:
+    """Write the page about runs."""
+    from streamsvm.cli.reports.report import write_report
+
+    reading = settings.read_file_options(options)
+    given = [name for name, value in reading.items() if value not in (None, "auto")]
+    if given and options.eval is None:
+        raise InputError(f"--{given[0].replace('file_', '')} has no effect without --eval, which names rows to read")
+    page = write_report(options.runs, options.out, options.eval, reading)
+    return show(options, {"out": str(page)}, str(page))
+
+
+def run_export(options: argparse.Namespace) -> int:
+    """Export a model, and report what its file leaves out."""
+    from streamsvm.models.exports.export import export
+    from streamsvm.models.exports.formats import FORMATS
+
+    model, source = load(options.model), Path(options.model)
+    if not is_remote(options.model):
+        refuse_inputs(options.out, [source / name for name in RUN_FILES] if source.is_dir() else [source])
+    notes = export(model, options.out, options.to, options.overwrite)
+    facts = {"out": str(options.out), "to": options.to, "notes": list(notes)}
+    return show(options, facts, "\n  ".join((f"{options.out}: {FORMATS[options.to].help}", *map(show_text, notes))))
+
+
+def run_import(options: argparse.Namespace) -> int:
+    """Import a model of another program, and report its classes and features."""
+    from streamsvm.data.store.destination import check_file, new_file
+    from streamsvm.models.imports import read_model_file
+
+    refuse_inputs(options.out, [options.file])
+    check_file(options.out, options.overwrite)
+    model = read_model_file(options.file)
+    with new_file(options.out, options.overwrite) as file:
+        file.write(model.to_bytes())
+    facts = {"out": str(options.out), "n_classes": len(model.classes), "n_features": model.n_features}
+    counts = f"{say_count(len(model.classes), 'class')} and {say_count(model.n_features, 'feature')}"
+    return show(options, facts, f"{options.out}: a linear model of {counts}, without a certificate")
+
+
+def run_warm_up(options: argparse.Namespace) -> int:
+    """Compile the functions of trainings, predictions and readers, and report where they are cached."""
+    from streamsvm.data.sources.parsing import PARSERS, compile_parser
+    from streamsvm.models.score import compile_all_scores
+    from streamsvm.numeric.compilation import CACHE_FOLDER, TEMPORARY
+    from streamsvm.numeric.stored_types import load_widening
+    from streamsvm.solvers.registry import SOLVERS
+    from streamsvm.solvers.set_up import FEATURE_MAPS, compile_all
+
+    if TEMPORARY in CACHE_FOLDER:
+        raise InputError(
+            "no folder for compiled kernels can be written to, so none would be kept; name one by the variable "
+            "NUMBA_CACHE_DIR"
+        )
+    began = time.monotonic()
+    for parser in PARSERS:
+        compile_parser(parser)
+    load_widening("float16")
+    of_methods = [group for method in SOLVERS for group in method.groups]
+    groups = list(dict.fromkeys((*of_methods, FEATURE_MAPS)))
+    for group in groups:
+        compile_all((group,))
+    compile_all_scores()
+    n_groups, seconds = len(PARSERS) + len(groups) + 2, time.monotonic() - began
+    facts = {"groups": n_groups, "cache": str(CACHE_FOLDER), "seconds": seconds}
+    kept = f"{say_count(n_groups, 'group')} of kernels are compiled, and kept in {CACHE_FOLDER}"
+    return show(options, facts, f"{kept} ({seconds:.0f} s)")

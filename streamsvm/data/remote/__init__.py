@@ -1,0 +1,1 @@
+"""Object stores: ranges of objects, uploads, and the cache on disk."""

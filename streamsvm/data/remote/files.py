@@ -1,0 +1,358 @@
+"""Objects in a store: byte ranges of them, sources (streamed or copied first), and folders of files.
+
+The ranges of an object are requested ahead of their use. A background thread carries the requests out, so that several
+are in flight while other threads compute. Small objects are written by one request, large ones in parts.
+
+A source has no checksums. If the store identifies versions by an e_tag, all bytes come from one version of the object,
+or reading fails. Without e_tags, a change is detected only if it changes the size. Files of a folder are fetched and
+written whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.remote.store import (
+    RemoteStore,
+    begin,
+    connect,
+    open_store,
+    reading,
+    refuse_secrets,
+    wait_for,
+    writing,
+)
+from streamsvm.system import deadline
+from streamsvm.system.errors import InputError, IntegrityError, ReadError
+from streamsvm.system.files import hide_secrets, is_remote
+
+RANGE_BYTES = 2 << 20  # of one request
+RANGES_AHEAD = 8  # requests of one object that are in flight or whose answers are not used yet
+AHEAD_BYTES = (RANGES_AHEAD + 1) * RANGE_BYTES  # including the range in use
+
+Bytes = npt.NDArray[np.uint8]
+Range = tuple[int, int]
+
+
+class ObjectFile:
+    """An object of known size, opened for reading ascending byte ranges: a data.store.chunks.StoredFile.
+
+    The first ranges are requested at once, and the others as the first ones are used.
+    kind: the word for the object in messages. e_tag: the version of the object to read, if it matters.
+    begin: the byte of the object at which byte 0 of the ranges lies.
+    """
+
+    def __init__(
+        self,
+        store: RemoteStore,
+        key: str,
+        n_bytes: int,
+        ranges: Iterable[Range],
+        kind: str = "chunk",
+        e_tag: str | None = None,
+        begin: int = 0,
+    ) -> None:
+        self.name = self._url = f"{store.url}/{key}"
+        self.n_bytes, self.kind, self._begin = n_bytes, kind, begin
+        self._store, self._key, self._e_tag = store, key, e_tag
+        self._wanted = _cut((begin + start, begin + stop) for start, stop in ranges)
+        self._requested: deque[tuple[Range, Future[Any]]] = deque()
+        self._held: tuple[Range, Bytes] = ((0, 0), np.empty(0, np.uint8))
+        self._request()
+
+    def fill(self, buffer: Bytes, begin: int) -> None:
+        """Fill the buffer from byte `begin` on. Raises IntegrityError if the object is missing or has another size."""
+        done, begin = 0, begin + self._begin
+        while done < len(buffer):
+            at = begin + done
+            (start, stop), content = self._held
+            if not start <= at < stop:
+                self._take_next(at, begin + len(buffer))
+                continue
+            part = content[at - start : at - start + len(buffer) - done]
+            buffer[done : done + len(part)] = part
+            done += len(part)
+
+    def keep(self) -> None:
+        """Do nothing: this class makes no local copies (data.store.places does)."""
+
+    def close(self) -> None:
+        """Cancel the requests that have not been answered."""
+        for _, future in self._requested:
+            future.cancel()
+        self._requested.clear()
+
+    def _request(self) -> None:
+        """Request the next ranges, up to RANGES_AHEAD requests in flight."""
+        while len(self._requested) < RANGES_AHEAD and (following := next(self._wanted, None)) is not None:
+            self._requested.append((following, self._ask(following)))
+
+    def _ask(self, wanted: Range) -> Future[Any]:
+        return begin(self._store.get_range(self._key, *wanted, self._e_tag))
+
+    def _take_next(self, at: int, end: int) -> None:
+        """Hold the next announced range that ends after byte `at`, or the bytes at:end if none does."""
+        self._held = ((0, 0), np.empty(0, np.uint8))
+        while self._requested and self._requested[0][0][1] <= at:
+            self._requested.popleft()[1].cancel()
+            self._request()
+        if self._requested and self._requested[0][0][0] <= at:
+            wanted, future = self._requested.popleft()
+        else:
+            wanted = (at, min(end, at + RANGE_BYTES))
+            future = self._ask(wanted)
+        content = self._wait(future, wanted)
+        self._request()
+        self._held = (wanted, content)
+
+    def _wait(self, future: Future[Any], wanted: Range) -> Bytes:
+        """Return the bytes of an answer. Raises IntegrityError if the object does not have the expected size."""
+        try:
+            with reading(self._url):
+                content, size = wait_for(future)
+        except FileNotFoundError:
+            raise IntegrityError(f"{self._url}: {self.kind} is missing") from None
+        if size != self.n_bytes:
+            raise IntegrityError(f"{self._url}: {self.kind} has {size} bytes instead of {self.n_bytes}")
+        if len(content) != wanted[1] - wanted[0]:
+            raise IntegrityError(f"{self._url}: {self.kind} was cut short while it was read")
+        return np.frombuffer(content, np.uint8)
+
+
+def _cut(ranges: Iterable[Range]) -> Iterator[Range]:
+    """Yield the ranges in pieces of at most RANGE_BYTES."""
+    for start, stop in ranges:
+        for at in range(start, stop, RANGE_BYTES):
+            yield at, min(stop, at + RANGE_BYTES)
+
+
+PART_BYTES = 8 << 20  # of an object that is sent in parts
+PARTS_IN_FLIGHT = 4
+PUT_BYTES = (PARTS_IN_FLIGHT + 3) * PART_BYTES  # of memory for sending an object, with the blocks being assembled
+
+
+async def put_object(store: Any, url: str, key: str, parts: Iterable[Any], n_bytes: int, mode: Any = None) -> None:
+    """Write an object of n_bytes, whose content comes in parts of any size. Raises WriteError, which names its URL.
+
+    mode: "create" writes only if no such object exists, "overwrite" always, and {"e_tag": known} only in place of the
+    known version; each takes a single request.
+    """
+    import obstore
+
+    several = n_bytes > PART_BYTES and mode is None
+    with writing(f"{url}/{key}"):
+        await obstore.put_async(
+            store,
+            key,
+            _make_blocks(parts) if several else b"".join(parts),
+            mode=mode,
+            use_multipart=several,
+            chunk_size=PART_BYTES,
+            max_concurrency=PARTS_IN_FLIGHT,
+        )
+
+
+def _make_blocks(parts: Iterable[Any]) -> Iterator[bytes]:
+    """Yield the bytes of the parts in blocks of at least PART_BYTES, but less than twice that."""
+    block = bytearray()
+    for part in parts:
+        content = memoryview(part)
+        for at in range(0, len(content), PART_BYTES):
+            block += content[at : at + PART_BYTES]
+            if len(block) >= PART_BYTES:
+                yield bytes(block)
+                block = bytearray()
+    if block:
+        yield bytes(block)
+
+
+class RemoteFile(io.RawIOBase):
+    """An object, opened as a file. Raises OSError, as files on a disk do.
+
+    ahead: whether it is read from start to end, so that its bytes are requested ahead.
+    """
+
+    def __init__(self, url: str, ahead: bool = True) -> None:
+        self._object: ObjectFile | None = None  # if the store refuses, `close` has nothing to close
+        self.url, self._position = url, 0
+        self.n_bytes, self.e_tag = find_state(url)
+        folder, _, name = url.rpartition("/")
+        wanted = [(0, self.n_bytes)] * ahead
+        self._object = ObjectFile(open_store(quote_folder(folder)), name, self.n_bytes, wanted, "file", self.e_tag)
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer with the next bytes, and return how many were read."""
+        n_bytes = min(len(buffer), self.n_bytes - self._position)
+        assert self._object is not None
+        try:
+            self._object.fill(np.frombuffer(buffer, np.uint8)[:n_bytes], self._position)
+        except (IntegrityError, ReadError) as error:
+            raise _as_os_error(error, self.url) from None
+        self._position += n_bytes
+        return n_bytes
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to a byte, counted from the start, the current position or the end, and return its number."""
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.n_bytes}[whence]
+        return self._position
+
+    def close(self) -> None:
+        """Cancel the pending requests, and close the file."""
+        if self._object is not None and not self.closed:
+            self._object.close()
+        super().close()
+
+
+def open_binary(path: str | Path, ahead: bool = True) -> IO[bytes]:
+    """Open a file, or an object in a store, for reading. Raises OSError on failure.
+
+    ahead: whether it is read from start to end.
+    """
+    return io.BufferedReader(RemoteFile(str(path), ahead), RANGE_BYTES) if is_remote(path) else open(path, "rb")
+
+
+@contextmanager
+def copied(path: str | Path) -> Iterator[Path]:
+    """Yield a local file with the content of a path: the file itself, or a temporary copy of an object.
+
+    Raises OSError if the object cannot be read.
+    """
+    if not is_remote(path):
+        yield Path(path)
+        return
+    with TemporaryDirectory(prefix="streamsvm-source") as folder:
+        copy = Path(folder) / str(path).rpartition("/")[2]
+        copy_to(str(path), copy)
+        yield copy
+
+
+def copy_to(url: str, path: Path) -> str | None:
+    """Copy an object to a local file, and return its e_tag. Raises OSError if the object cannot be read."""
+    with RemoteFile(url) as source, path.open("wb") as file:
+        while part := source.read(RANGE_BYTES):
+            file.write(part)
+        return source.e_tag
+
+
+def find_size(path: str | Path) -> int:
+    """Return the size of a file, or of an object in a store, in bytes. Raises OSError if it does not exist."""
+    return find_state(str(path))[0] if is_remote(path) else os.stat(path).st_size
+
+
+def is_object(url: str) -> bool:
+    """Return whether an object with this URL exists. Raises ReadError if the store does not answer."""
+    try:
+        _ask_store(url)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def quote_folder(url: str) -> str:
+    """Escape the URL of a folder for obstore, which decodes it; except for http, keys of a store are not encoded."""
+    return url if url.startswith("http") else url.replace("%", "%25")
+
+
+def find_state(url: str) -> tuple[int, str | None]:
+    """Return the size and the version of an object. Raises OSError if the store does not report them."""
+    try:
+        about = _ask_store(url)
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from None
+    except ReadError as error:
+        raise _as_os_error(error, url) from None
+    return int(about["size"]), about["e_tag"]
+
+
+def _ask_store(url: str) -> Any:
+    """Return the metadata of an object. Raises FileNotFoundError or ReadError."""
+    refuse_secrets(url)  # checks the whole URL, since a query would count as a part of the object's name
+    folder, _, name = url.rpartition("/")
+    return open_store(quote_folder(folder)).ask_about(name)
+
+
+def _as_os_error(error: InputError, url: str) -> OSError:
+    """Return an OSError with the reason alone, because callers put the name of the file before it."""
+    return OSError(errno.EIO, str(error).removeprefix(f"{url}: "))
+
+
+MOST_WHOLE_BYTES = 256 << 20  # larger files are sent in parts, for which stores support no conditions
+
+
+class RemoteFolder(RemoteStore):
+    """The objects of a writable folder in a store, with the versions that this process last fetched or put."""
+
+    def __init__(self, url: str) -> None:
+        if url.startswith("http"):
+            raise InputError(f"{hide_secrets(url)}: an http URL can be read only; write to s3://, gs:// or az://")
+        super().__init__(url, connect(url))
+        self._e_tags: dict[str, str | None] = {}
+
+    def list_names(self) -> list[str]:
+        """Return the names of the objects."""
+
+        async def gather() -> list[str]:
+            return [key async for key in self.list()]
+
+        with reading(self.url):
+            return wait_for(begin(gather()))
+
+    def fetch(self, name: str, to: Path) -> None:
+        """Copy an object to a local file."""
+        try:
+            self._e_tags[name] = copy_to(f"{self.url}/{name}", to)
+        except OSError as error:
+            raise ReadError(f"{self.url}/{name}: cannot be read: {error.strerror or error}") from error
+
+    def put(self, name: str, file: Path, only_if_known: bool = False) -> None:
+        """Replace an object by the content of a local file, in one step.
+
+        only_if_known: replace it only if its version is the one that this process fetched or put last, or create it
+        only if it does not exist and this process has not seen it before. Otherwise raise InputError.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        size, known = os.stat(file).st_size, self._e_tags.get(name)
+        mode: Any = None
+        if only_if_known and size <= MOST_WHOLE_BYTES:
+            mode = "create" if known is None else {"e_tag": known}
+
+        async def send() -> Any:
+            return await obstore.put_async(self.store, name, file, mode=mode, max_concurrency=4)
+
+        try:
+            with writing(f"{self.url}/{name}"), deadline.held(None):  # so that no time limit cuts off the upload
+                self._e_tags[name] = wait_for(begin(send()))["e_tag"]
+        except (AlreadyExistsError, PreconditionError, FileExistsError):
+            raise InputError(
+                f"{self.url}/{name}: another process has written it meanwhile; one at a time writes there"
+            ) from None
+
+
+def find_folder(url: str) -> tuple[RemoteFolder, str]:
+    """Return the folder and the name of an object to be written. Raises InputError if the URL cannot be written."""
+    folder, _, name = url.rpartition("/")
+    if not name:
+        raise InputError(f"{hide_secrets(url)}: a file is to be written, and this URL names a folder; add a name")
+    return RemoteFolder(quote_folder(folder)), name

@@ -1,0 +1,207 @@
+"""RowSource, the interface through which engines and solvers read rows, and the grouping of its chunks.
+
+A group is the work of one task. The sums of a pass are added up in a tree, in which each group is a leaf.
+
+Chunks are streamed and processed in tiles of about half a MiB. A tile is therefore still in the L2 cache when a kernel
+processes it, and streaming needs about one MiB, whatever the size of the chunks. The boundaries of the tiles depend on
+the rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.kernels.feature_maps import Features
+from streamsvm.numeric.encoding import Encoding
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows
+from streamsvm.numeric.stored_types import Scaling
+
+
+class RowSource(Protocol):
+    """Rows, in chunks, with their labels. Dataset holds them on disk, ArrayDataset in memory."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+
+    @property
+    def chunk_starts(self) -> I64:
+        """Boundaries of the chunks, (n_chunks + 1,): chunk k has the rows chunk_starts[k]:chunk_starts[k + 1]."""
+
+    @property
+    def classes(self) -> npt.NDArray[Any] | None:
+        """The labels that occur, sorted; None if the rows have no labels."""
+
+    @property
+    def class_counts(self) -> I64 | None:
+        """Number of rows of each class; None if the rows have no labels."""
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether each row has a regression target (a number) instead of a class."""
+
+    @property
+    def has_label_sets(self) -> bool:
+        """Whether each row has a set of labels, possibly empty; `classes` are then these labels."""
+
+    def sum_weights(self) -> F64 | None:
+        """Return the sum of the sample weights of each class or label, or of all rows if they have targets.
+
+        Rows without sample weights count 1 each. Return None if the rows have no labels.
+        """
+
+    def column(self, name: str, index: int | None = None) -> npt.NDArray[Any] | None:
+        """Return a vector by its name (data.store.layouts.VECTORS), or None if the source does not have it.
+
+        index: the chunk whose part is returned; None: the entries of all rows.
+        """
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that identifies the source: different sources have different fingerprints."""
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """The scaling of the features, or None if they are not scaled."""
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the features, or None if they have no names."""
+
+    @property
+    def label_column(self) -> str | None:
+        """The table column that held the labels, if the user named it."""
+
+    @property
+    def qid_column(self) -> str | None:
+        """The table column that held the query ids, or None if the rows have no query ids."""
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """The encoding of table columns as features, before any feature map; None if all columns were numbers."""
+
+    @property
+    def features(self) -> Features | None:
+        """The feature map that produced these rows, or None for raw rows."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all decoded rows."""
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether to cache chunks in memory, because every pass would otherwise read them from storage or map them."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that a pass reads from storage; 0 for rows in memory."""
+
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether the rows are known to be in random order, so that the first rows are a random sample."""
+
+    @property
+    def name(self) -> str:
+        """The name of the source in messages."""
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunks."""
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the rows are sparse."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether `tiles` holds one tile in memory at a time, rather than a whole chunk."""
+
+    def tiles(self, index: int) -> Iterator[Rows]:
+        """Yield chunk `index`, verified, in tiles that fit into the L2 cache."""
+
+    def read(self, index: int) -> Rows:
+        """Return chunk `index`, verified, in memory that the caller owns."""
+
+    def take(self, rows: I64) -> Rows:
+        """Return the rows with the given numbers, in the given order."""
+
+    def take_bytes(self, rows: I64) -> int:
+        """Return the bytes that `take` reads from storage for these rows: the parts of chunks that hold them."""
+
+    def advise(self, index: int) -> None:
+        """Announce that chunk `index` will soon be read."""
+
+    def chunk_bytes(self, index: int) -> int:
+        """Return an upper bound on the bytes of chunk `index` in memory."""
+
+    def stream_bytes(self) -> int:
+        """Return the bytes that one reader needs to stream the largest chunk."""
+
+
+LARGEST_GROUP_BYTES = 256 << 20
+SMALLEST_GROUP_BYTES = 4 << 20
+GROUPS = 16
+
+
+def plan_groups(source: RowSource) -> list[range]:
+    """Divide the chunks into about 16 groups of whole chunks, of 4 to 256 MiB each.
+
+    The groups depend on the shape of the dataset alone. Therefore sums have the same bits in every engine.
+    """
+    chunk_bytes = max(1, source.nbytes // source.n_chunks)
+    wanted_bytes = min(LARGEST_GROUP_BYTES, max(SMALLEST_GROUP_BYTES, source.nbytes // GROUPS))
+    size = max(1, wanted_bytes // chunk_bytes)
+    return [range(at, min(at + size, source.n_chunks)) for at in range(0, source.n_chunks, size)]
+
+
+TILE_BYTES = 1 << 19
+TILE_ITEMS = TILE_BYTES // 8  # a sparse item is a float32 and an int32
+
+
+def split(X: Matrix) -> Iterator[Matrix]:
+    """Cut rows in memory into the same tiles in which they would be streamed from disk."""
+    if isinstance(X, CsrRows):
+        for a, b in cut_items(X.indptr):
+            p, q = X.indptr[a], X.indptr[b]
+            yield CsrRows(X.data[p:q], X.indices[p:q], X.indptr[a : b + 1] - p, X.n_features)
+    else:
+        tile_rows = count_tile_rows(X.shape[1])
+        for a in range(0, len(X), tile_rows):
+            yield X[a : a + tile_rows]
+
+
+def count_tile_rows(n_features: int) -> int:
+    """Return the number of dense rows in a tile."""
+    return max(1, TILE_BYTES // (4 * n_features))
+
+
+def cut_items(indptr: I64) -> Iterator[tuple[int, int]]:
+    """Yield pairs (a, b) such that rows a:b have at most TILE_ITEMS items, or are a single longer row."""
+    a, n = 0, len(indptr) - 1
+    while a < n:
+        b = int(np.searchsorted(indptr, indptr[a] + TILE_ITEMS, side="right")) - 1
+        b = min(max(b, a + 1), a + TILE_ITEMS, n)
+        yield a, b
+        a = b
+
+
+def join_vectors(tiles: Iterator[Matrix], start: int, vectors: dict[str, Any]) -> Iterator[Rows]:
+    """Combine tiles of consecutive rows, from row `start` on, with the matching parts of the vectors."""
+    at = 0
+    for X in tiles:
+        end = at + X.shape[0]
+        yield Rows(start + at, X, **{name: values[at:end] for name, values in vectors.items()})
+        at = end
+
+
+def split_rows(rows: Rows) -> Iterator[Rows]:
+    """Cut rows in memory, with their vectors, into the tiles in which they would be streamed from disk."""
+    return join_vectors(split(rows.X), rows.start, rows.vectors)

@@ -1,0 +1,543 @@
+"""The readers of Parquet, Arrow and Feather, ORC and JSON lines, based on pyarrow.
+
+The page headers of a Parquet file are checked before pyarrow allocates the memory that they claim: a file of a thousand
+bytes may claim pages of 2 GB, which pyarrow allocates and reads into for seconds. The footer is parsed here, too,
+because pyarrow's own column objects crash the process if a statistic in it is damaged. Both are structs of Thrift's
+compact protocol (https://github.com/apache/parquet-format).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, repeat
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from streamsvm.data.remote.files import copied
+from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.sources.table_stream import Features, OpenTable, TableStream
+from streamsvm.data.sources.text import MARK_BYTES, find_mark, open_text
+from streamsvm.data.store.layouts import are_finite
+from streamsvm.data.tables import checks
+from streamsvm.data.tables.checks import Place, Vector, round_features
+from streamsvm.data.tables.columns import Columns, TableLayout, fill_features, lay_out, pyarrow
+from streamsvm.data.tables.encoder import (
+    DATES,
+    is_any,
+    is_number,
+    is_text,
+    read_column,
+    read_labels,
+    refuse_type,
+    repeat_folder,
+)
+from streamsvm.system.errors import InputError, NeedsOptionError, say_count
+
+PIECE_ROWS = 65536
+PIECE_BYTES = 32 << 20  # of a piece as float64, however many columns it has
+LINES_BYTES = 8 << 20  # of JSON lines, parsed together
+MOST_LINE_BYTES = 1 << 28
+# Types that convert to the same float32 directly and through float64; int64 does for values that float64 holds exactly.
+_ROUNDED_ONCE = ("float", "double", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+_MOST_EXACT = 1 << 53
+_MOST_PACKED = 64  # the largest ratio of a file's rows to its size that is believed
+# By default pyarrow holds a whole row group in memory, which may be a whole file.
+_READ_OPTIONS = {"pre_buffer": False, "buffer_size": 1 << 16, "page_checksum_verification": True}
+
+
+@dataclass(frozen=True)
+class ArrowPiece:
+    """Rows of a table as a part of an Arrow batch.
+
+    name_row: returns the place of a row, given its number in the batch. start: the number of the first row in it.
+    """
+
+    layout: TableLayout
+    batch: Any
+    name_row: Callable[[int], str]
+    start: int
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return int(self.batch.num_rows)
+
+    def place(self, j: int) -> Place:
+        """Return a function that gives the places of the values of column j."""
+        return lambda i: f"{self.layout.where}: {self.name_row(self.start + i)}, column {self.layout.names[j]}"
+
+    def has_text_labels(self) -> bool:
+        """Return False, since Arrow stores the type of the labels."""
+        return False
+
+    def _take(self, j: int) -> Any:
+        """Return a column of the file, or a column named by a folder."""
+        if j in self.layout.folders:
+            return repeat_folder(*self.layout.folders[j], self.batch.num_rows, "")
+        return self.batch.column(self.layout.names[j])
+
+    def read_columns(self) -> list[Any]:
+        """Return the feature columns. Raises InputError for an unsupported type."""
+        names, where = self.layout.names, self.layout.where
+        return [read_column(self._take(j), names[j], where) for j in self.layout.features]
+
+    def read_numbers(self) -> Features:
+        """Return the features of a table of numbers. Raises InputError for other values."""
+        layout, names = self.layout, self.layout.feature_names
+        columns = {name: self.batch.column(name) for name in names}
+        for name, column in columns.items():
+            if not is_number(column.type):
+                if not is_text(getattr(column, "dictionary", column)):
+                    raise refuse_type(column.type, name, layout.where)
+                texts = [other for other, each in columns.items() if is_text(getattr(each, "dictionary", each))]
+                gaps = [other for other, each in columns.items() if each.null_count]
+                fault = f"{column.type} is not a number; {checks.advise_on_table(texts, gaps)}"
+                raise NeedsOptionError(f"{layout.where}: column {name}: {fault}")
+        X = fill_features([_read_numbers(column) for column in columns.values()])
+        if not are_finite(rounded := np.asarray(round_features(X, None))):
+            i, k = divmod(int(np.argmin(np.isfinite(rounded))), X.shape[1])
+            fault = checks.find_feature_fault(self.batch.column(names[k])[i].as_py())
+            remedy = checks.find_remedy(fault)
+            kind = NeedsOptionError if remedy else InputError
+            raise kind(f"{self.place(layout.features[k])(i)}: {fault}{remedy and '; '}{remedy}")
+        return X
+
+    def make_rows(self, X: Features, is_plain: bool, numbers: bool | None) -> Iterator[SourceRows]:
+        """Yield the rows; see `Piece`."""
+        vectors = dict[str, tuple[Vector, Place]]()
+        for role, j in self.layout.vectors.items():
+            column, place = self._take(j), self.place(j)
+            if role == "index" and is_any(column.type, "floating"):
+                checks.refuse_merged(column.to_numpy(zero_copy_only=False), place, "the name of a row")
+            if role == "label":
+                vectors[role] = read_labels(column, place, self.layout.label_kind), place
+                continue
+            if role == "index" or (not is_plain and is_any(column.type, "dictionary")):
+                column = column.cast("string")
+            vectors[role] = np.asarray(column.to_numpy(zero_copy_only=False)), place
+        yield checks.to_source_rows(X, vectors, self.layout.feature_names if is_plain else None, numbers)
+
+
+def _read_numbers(column: Any) -> Vector:
+    """Return a column with NaN for missing values: as float64, or unconverted if float32 rounds it in the same way."""
+    if str(column.type) in _ROUNDED_ONCE and not column.null_count:
+        values = np.asarray(column.to_numpy(zero_copy_only=False))
+        if values.dtype != np.int64 or -_MOST_EXACT <= values.min(initial=0) <= values.max(initial=0) <= _MOST_EXACT:
+            return values
+    return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False))
+
+
+NamedBatches = Iterator[tuple[Any, Callable[[int], str]]]  # a batch, and a function that returns the places of its rows
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An open file or frame. names: its column names. read: yields batches of the wanted columns, in that order.
+
+    deciding_rows: the number of first rows that decide the kinds of the columns. has_numbers: see TableStream.
+    """
+
+    names: tuple[str, ...]
+    read: Callable[[list[str]], NamedBatches]
+    deciding_rows: int = PIECE_ROWS
+    has_numbers: Callable[[Columns], bool] = lambda _: False
+
+
+def as_table(open_file: Callable[[str], Iterator[Opened]]) -> OpenTable:
+    """Return the opener of a table. open_file: a generator function that yields the file once, and closes it."""
+
+    @contextmanager
+    def open_table(path: str, columns: Columns, before: tuple[str, ...] | None) -> Iterator[TableStream]:
+        with name_file(path), contextmanager(open_file)(path) as file:
+            layout = lay_out(file.names, path, columns, before)
+            most_rows = count_piece_rows(len(layout.wanted))
+            yield TableStream(
+                layout,
+                lambda _: _cut(file.read(_list_wanted(layout)), layout, most_rows),
+                lambda encoded: min(most_rows, file.deciding_rows) if encoded else 0,
+                lambda: file.has_numbers(columns),
+            )
+
+    return open_table
+
+
+def count_piece_rows(n_columns: int) -> int:
+    """Return the maximum number of rows in a piece of `n_columns` columns."""
+    return max(1, min(PIECE_ROWS, PIECE_BYTES // (8 * n_columns)))
+
+
+def _list_wanted(layout: TableLayout) -> list[str]:
+    return [layout.names[j] for j in layout.own_wanted]
+
+
+def _cut(batches: NamedBatches, layout: TableLayout, most_rows: int) -> Generator[ArrowPiece, None, None]:
+    for batch, name_row in batches:
+        for start in range(0, batch.num_rows, most_rows):
+            yield ArrowPiece(layout, batch.slice(start, most_rows), name_row, start)
+        del batch
+
+
+def number_rows(batches: Iterator[Any], n_before: int = 0) -> NamedBatches:
+    """Yield batches with functions that name their rows. n_before: the rows of the file before the first batch."""
+    for batch in batches:
+        yield batch, partial(_number_row, n_before)
+        n_before += batch.num_rows
+        del batch
+
+
+def _number_row(n_before: int, i: int) -> str:
+    return f"row {n_before + i + 1}"
+
+
+@contextmanager
+def name_file(path: str) -> Iterator[None]:
+    """Convert errors in the block to InputError with the file and the reason, if it is unreadable or damaged."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError, pyarrow.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise InputError(f"{path}: {reason}") from error
+
+
+@as_table
+def open_parquet(path: str) -> Iterator[Opened]:
+    """Open a Parquet file. Index columns that pandas wrote are left out."""
+    with _open_twice(path) as (file, pages):
+
+        def read(wanted: list[str]) -> NamedBatches:
+            check_pages(pages, set(wanted))
+            most_rows = count_piece_rows(len(wanted))
+            batches = _cut_batches(file.iter_batches(most_rows, columns=wanted), repeat(most_rows))
+            return number_rows(_count(batches, path, file.metadata.num_rows))
+
+        schema = file.schema_arrow
+        dated = any(is_any(kind, *DATES) for kind in schema.types)
+        yield Opened(tuple(schema.names), read, has_numbers=lambda columns: columns.features is not None or not dated)
+
+
+@contextmanager
+def _open_twice(path: str) -> Iterator[tuple[Any, IO[bytes]]]:
+    """Open a file twice: yield the pyarrow object, and the file for reading its bytes."""
+    with (
+        copied(path) as copy,
+        copy.open("rb") as pages,
+        copy.open("rb") as opened,
+        pyarrow.parquet.ParquetFile(opened, **_READ_OPTIONS) as file,
+    ):
+        yield file, pages
+
+
+def _count(batches: Iterator[Any], path: str, n_rows: int) -> Iterator[Any]:
+    """Yield batches. Raises InputError unless their rows match the number in the footer."""
+    found = 0
+    for batch in batches:
+        found += batch.num_rows
+        yield batch
+        del batch
+    if found != n_rows:
+        raise InputError(f"{path}: it holds {say_count(found, 'row')}, but its footer says {n_rows:,}")
+
+
+def _cut_batches(batches: Iterator[Any], sizes: Iterator[int], skip: int = 0) -> Iterator[Any]:
+    """Skip some rows, and yield the others in batches of the given sizes; the last one may be shorter.
+
+    pyarrow starts a new batch where the dictionary of a column changes, and so at row groups. The batches here depend
+    on the sizes alone.
+    """
+    waiting, left = list[Any](), next(sizes, 0)
+    for each in batches:
+        batch, skip = each.slice(min(skip, each.num_rows)), max(0, skip - each.num_rows)
+        while batch.num_rows and left:
+            waiting.append(batch.slice(0, left))
+            left, batch = left - waiting[-1].num_rows, batch.slice(waiting[-1].num_rows)
+            if not left:
+                yield _join(waiting)
+                waiting, left = [], next(sizes, 0)
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(batches: list[Any]) -> Any:
+    """Return the batches combined into one."""
+    if len(batches) == 1:
+        return batches[0]
+    return pyarrow.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def cut_parquet(path: str, columns: Columns) -> tuple[TableLayout, list[int]]:
+    """Return the layout of a file, the rows at which its pieces begin, and its number of rows."""
+    with name_file(path), _open_twice(path) as (file, pages):
+        layout = lay_out(tuple(file.schema_arrow.names), path, columns, None)
+        check_pages(pages, set(_list_wanted(layout)))
+        n_rows = int(file.metadata.num_rows)
+        if n_rows == 0:
+            raise InputError(f"{path}: no rows")
+        return layout, [*range(0, n_rows, count_piece_rows(len(layout.wanted))), n_rows]
+
+
+@contextmanager
+def open_range(path: str, layout: TableLayout, starts: Sequence[int]) -> Iterator[Iterator[ArrowPiece]]:
+    """Open consecutive pieces of a Parquet file, given the first row of each and the end of the last."""
+    with name_file(path), _open_twice(path) as (file, _):
+        limits = np.cumsum([0, *(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))])
+        first, last = np.searchsorted(limits, (starts[0], starts[-1] - 1), side="right") - 1
+        sizes = np.diff(starts).tolist()
+        found = file.iter_batches(sizes[0], row_groups=range(first, last + 1), columns=_list_wanted(layout))
+        batches = _cut_batches(found, iter(sizes), starts[0] - int(limits[first]))
+        numbered = number_rows(_count(batches, path, starts[-1] - starts[0]), starts[0])
+        yield _cut(numbered, layout, max(sizes))
+
+
+def guess_row_bytes(path: str | Path) -> int:
+    """Return the approximate bytes of a file's rows as float32, or 0 if its footer cannot be read."""
+    with suppress(InputError), name_file(str(path)):
+        footer = pyarrow.parquet.read_metadata(path)
+        return min(4 * int(footer.num_rows * footer.num_columns), _MOST_PACKED * Path(path).stat().st_size)
+    return 0
+
+
+@as_table
+def open_ipc(path: str) -> Iterator[Opened]:
+    """Open a file or a stream in Arrow's own format (also called Feather)."""
+    with copied(path) as copy, pyarrow.memory_map(str(copy)) as opened:
+        try:
+            file = pyarrow.ipc.open_file(opened)
+            batches = (file.get_batch(k) for k in range(file.num_record_batches))
+        except pyarrow.ArrowInvalid:
+            opened.seek(0)
+            file = batches = pyarrow.ipc.open_stream(opened)
+
+        def read(wanted: list[str]) -> Iterator[Any]:
+            for batch in batches:
+                batch.validate(full=True)  # offsets in a damaged file may point outside its arrays
+                yield batch.select(wanted)
+
+        yield Opened(tuple(file.schema.names), lambda wanted: number_rows(read(wanted)))
+
+
+@as_table
+def open_orc(path: str) -> Iterator[Opened]:
+    """Open an ORC file, and read one stripe at a time."""
+    with copied(path) as copy, copy.open("rb") as opened:
+        file = pyarrow.orc.ORCFile(opened)
+
+        def read(wanted: list[str]) -> NamedBatches:
+            return number_rows(file.read_stripe(k, columns=wanted) for k in range(file.nstripes))
+
+        yield Opened(tuple(file.schema.names), read)
+
+
+@as_table
+def open_json_lines(path: str) -> Iterator[Opened]:
+    """Open text with a JSON object on each line, plain or compressed; "-" is standard input.
+
+    The first block of lines determines the columns and their kinds; later lines may lack some of the columns.
+    """
+    with open_text(path) as file:
+        blocks = _read_lines(file)
+        first = next(blocks, None)
+
+        def read(wanted: list[str]) -> NamedBatches:
+            line = 1
+            for text in () if first is None else chain((first,), blocks):
+                yield _fill_up(_parse_lines(text, line), wanted), partial(_name_line, text, line)
+                line += text.count(b"\n")
+
+        names = () if first is None else tuple(_parse_lines(first, 1).schema.names)
+        yield Opened(names, read, 1)
+
+
+def _name_line(text: bytes, first: int, i: int) -> str:
+    """Return the line of a row of a text that begins at line `first`."""
+    full = [k for k, line in enumerate(text.split(b"\n")) if line.strip()]
+    return f"line {first + full[i]}"
+
+
+def _read_lines(file: io.BufferedIOBase) -> Iterator[bytes]:
+    """Yield whole lines of a text, about LINES_BYTES at a time."""
+    rest, mark = b"", -1  # the length of the byte order mark is determined by the first read
+    while part := file.read(LINES_BYTES):
+        mark = find_mark(part[:MARK_BYTES]) if mark < 0 else 0
+        text = rest + part[mark:]
+        cut = text.rfind(b"\n") + 1
+        rest = text[cut:]
+        if text[:cut].strip():
+            yield text[:cut]
+        elif len(rest) > MOST_LINE_BYTES:
+            raise ValueError(f"a line of more than {MOST_LINE_BYTES:,} bytes")
+    if rest.strip():
+        yield rest
+
+
+def _parse_lines(text: bytes, first: int) -> Any:
+    """Parse lines to a record batch. Raises ValueError, which names the line, unless each is a JSON object."""
+    options = pyarrow.json.ReadOptions(block_size=len(text) + 1)
+    try:
+        table = pyarrow.json.read_json(pyarrow.BufferReader(text), options)
+    except pyarrow.ArrowInvalid as error:
+        found = re.search(r"(.*) in row (\d+)$", str(error))
+        where = f"{_name_line(text, first, int(found[2]))}: {found[1]}" if found else f"from line {first} on: {error}"
+        raise ValueError(where) from error
+    return table.combine_chunks().to_batches()[0]
+
+
+def _fill_up(batch: Any, wanted: list[str]) -> Any:
+    """Return the wanted columns; a column that these lines lack is filled with missing values."""
+    names = batch.schema.names
+    none = pyarrow.nulls(batch.num_rows)
+    columns = [batch.column(name) if name in names else none for name in wanted]
+    return pyarrow.RecordBatch.from_arrays(columns, names=wanted)
+
+
+MOST_PAGE_BYTES = 1 << 28  # usual pages have about 1 MiB
+MOST_HEADER_BYTES = 1 << 20  # a header may hold the minimum and the maximum of its page
+MOST_DEPTH = 16
+
+_ROW_GROUPS = 4  # of FileMetaData
+_COLUMNS, _NUM_ROWS = 1, 3  # of RowGroup
+_META_DATA = 3  # of ColumnChunk
+_TOTAL_COMPRESSED, _DATA_OFFSET, _DICTIONARY_OFFSET = 7, 9, 11  # of ColumnMetaData; 3 is the path
+_UNCOMPRESSED, _COMPRESSED, _DATA, _DICTIONARY, _DATA_2 = 2, 3, 5, 7, 8  # of PageHeader; 1 is the number of values
+_BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 12
+
+
+def check_pages(file: IO[bytes], columns: set[str]) -> None:
+    """Raise ValueError if the pages of a wanted column do not fit into the bytes of their chunk, or are too large."""
+    size = os.fstat(file.fileno()).st_size
+    file.seek(max(0, size - 8))
+    footer_bytes = int.from_bytes(file.read(4), "little")
+    if footer_bytes > size - 8:
+        raise ValueError("the footer is truncated")
+    file.seek(size - 8 - footer_bytes)
+    try:
+        footer, _ = _read_struct(file.read(footer_bytes), 0, 0)
+    except IndexError:
+        raise ValueError("the footer is damaged") from None
+    for group in _get_structs(footer, _ROW_GROUPS):
+        n_rows = _get_int(group, _NUM_ROWS)
+        for chunk in _get_structs(group, _COLUMNS) if n_rows else ():
+            match chunk.get(_META_DATA):
+                case {3: [bytes(path)]} if (name := path.decode(errors="replace")) in columns:
+                    _check_column(file, chunk[_META_DATA], n_rows, name, size)
+
+
+def _check_column(file: IO[bytes], about: dict[int, Any], n_rows: int, name: str, size: int) -> None:
+    """Check the header of every page of one column in a row group."""
+    offsets = [about[field] for field in (_DATA_OFFSET, _DICTIONARY_OFFSET) if isinstance(about.get(field), int)]
+    start = min((offset for offset in offsets if offset > 0), default=0)
+    end = start + _get_int(about, _TOTAL_COMPRESSED)
+    if not 0 < start <= end <= size:
+        raise ValueError(f"column {name} lies outside of the file")
+    while start < end:
+        header, length = _read_header(file, start, end, name)
+        unpacked, compressed = _get_int(header, _UNCOMPRESSED), _get_int(header, _COMPRESSED)
+        n_values = _count_values(header)
+        if not 0 <= compressed <= end - start - length or not 0 <= unpacked <= MOST_PAGE_BYTES:
+            raise ValueError(f"column {name} has a page of {compressed:,} bytes, {unpacked:,} unpacked")
+        most = unpacked if _DICTIONARY in header else n_rows
+        if not 0 <= n_values <= most:
+            raise ValueError(f"column {name} has a page of {n_values:,} values, where there are at most {most:,}")
+        start += length + compressed
+
+
+def _read_header(file: IO[bytes], start: int, end: int, name: str) -> tuple[dict[int, Any], int]:
+    """Return the header of the page that begins at `start`, and its length."""
+    header_bytes = 256
+    while True:
+        file.seek(start)
+        head = file.read(min(header_bytes, end - start))
+        try:
+            return _read_struct(head, 0, 0)
+        except IndexError:
+            if header_bytes >= min(MOST_HEADER_BYTES, end - start):
+                raise ValueError(f"column {name} has a damaged page header") from None
+        header_bytes *= 16
+
+
+def _count_values(header: dict[int, Any]) -> int:
+    """Return the number of values of a data or dictionary page; 0 for other pages."""
+    parts = (header.get(part) for part in (_DATA, _DICTIONARY, _DATA_2))
+    return next((_get_int(part, 1) for part in parts if isinstance(part, dict)), 0)
+
+
+def _get_int(found: dict[int, Any], field: int) -> int:
+    """Return the integer in a field; -1 if it holds no integer."""
+    value = found.get(field)
+    return value if isinstance(value, int) else -1
+
+
+def _get_structs(found: dict[int, Any], field: int) -> list[dict[int, Any]]:
+    """Return the structs in the list of a field; none if it holds no list."""
+    values = found.get(field)
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
+
+
+def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+    """Return the values of a struct by field number, and its end. Raises IndexError if the data are incomplete."""
+    found: dict[int, Any] = {}
+    field = 0
+    while kind := data[at]:
+        field, at = (field + (kind >> 4), at + 1) if kind >> 4 else _read_integer(data, at + 1)
+        found[field], at = _read_value(data, at, kind & 15, depth)
+    return found, at + 1
+
+
+def _read_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    """Return a number, bytes, a list or a struct (None for values that are not needed), and the end of the value."""
+    if depth > MOST_DEPTH:
+        raise ValueError("the file is damaged: structs are nested without end")
+    if kind in _INTEGERS:
+        return _read_integer(data, at)
+    if kind in _BOOLEANS:
+        return None, at
+    if kind in (_BYTE, _DOUBLE):
+        return None, at + (1 if kind == _BYTE else 8)
+    if kind == _BINARY:
+        length, at = _read_varint(data, at)
+        return data[at : at + length], at + length
+    if kind == _STRUCT:
+        return _read_struct(data, at, depth + 1)
+    if kind in _LISTS:
+        return _read_list(data, at, depth)
+    raise ValueError("the file is damaged: a struct holds a value of no known kind")
+
+
+def _read_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
+    count, kind, at = data[at] >> 4, data[at] & 15, at + 1
+    if count == 15:
+        count, at = _read_varint(data, at)
+    values = []
+    for _ in range(count):
+        value, at = _read_value(data, at + (kind in _BOOLEANS), kind, depth + 1)
+        if at > len(data):
+            raise IndexError
+        values.append(value)
+    return values, at
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number encoded with seven bits per byte, lowest first, and its end."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise ValueError("the file is damaged: a number has no end")
+
+
+def _read_integer(data: bytes, at: int) -> tuple[int, int]:
+    """Return an integer in zigzag encoding (the sign in the lowest bit), and its end."""
+    value, at = _read_varint(data, at)
+    return (value >> 1) ^ -(value & 1), at

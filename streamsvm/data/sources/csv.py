@@ -1,0 +1,334 @@
+"""The reader of CSV and TSV text.
+
+The text is cut into blocks of whole rows, which compiled code parses on all cores (see parsing). It reads numbers
+directly, or the texts of cells, which Arrow turns into numbers, dates and categories. If a block is irregular, or one
+of its values is bad, Python parses the block again: it accepts the same tables, and finds the exact place of a fault.
+The rows are in the order of the file, and the cuts depend on its bytes alone.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.sources import csv_rows
+from streamsvm.data.sources.parsing import MOST_CELL_BYTES, count_line_ends, parse_table
+from streamsvm.data.sources.table_stream import Features, TableStream
+from streamsvm.data.sources.text import READING_ERRORS, explain_reading, fill, find_mark, open_text
+from streamsvm.data.tables import checks
+from streamsvm.data.tables.checks import Place, Vector
+from streamsvm.data.tables.columns import Columns, TableLayout, lay_out, pyarrow, show_name
+from streamsvm.data.tables.encoder import find_kind, read_column, repeat_folder
+from streamsvm.system.errors import InputError
+from streamsvm.system.machine import default_threads
+
+MAX_LINE_BYTES = 1 << 28
+HEAD_BYTES = 1 << 16  # of the text, used to guess the delimiter and the header
+BLOCK_BYTES = 8 << 20
+CODED_BLOCK_BYTES = 2 << 20  # of a block if all its cells are held as texts
+DECIDING_BYTES = 2 << 20  # of the first rows, which decide the kinds of the columns and of the labels
+MOST_QUOTED_BYTES = 4 * MOST_CELL_BYTES  # of a quoted value: a UTF-8 character has up to four bytes
+MOST_LABEL_BYTES = 1 << 26  # of the labels that are parsed together
+SPREAD_ROWS = 4096
+LOOKED_AT_ROWS = 10_000  # rows of a block that are searched for missing values before a fault is reported
+_DATE = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+class Block:
+    """Whole rows of a table, followed by an extra newline. line: the line of the text where they begin, from 1."""
+
+    def __init__(self, layout: TableLayout, text: bytearray, line: int) -> None:
+        self.layout, self.text, self.line, self.n_lines = layout, text, line, count_line_ends(text)
+        # By role: the distinct cells of each column that is not a feature, and the index of each row's cell.
+        self._words: dict[str, tuple[Any, npt.NDArray[Any]]] = {}
+
+    @property
+    def size(self) -> int:
+        """The length of the text in bytes; 0 if it is blank."""
+        return len(self.text) * bool(self.text.strip())
+
+    def place(self, j: int) -> Place:
+        """Return a function that gives the places of the cells of column j."""
+        return lambda i: self.layout.place(next(islice(self._read_rows(), i, None))[0], j)
+
+    def read_numbers(self) -> Features:
+        """Return the features of a table of numbers. Raises InputError for other cells and malformed rows."""
+        layout = self.layout
+        X, columns = self._parse(layout.features, [*layout.vectors.values()]) or self._parse_slowly()
+        self._hold(columns)
+        return X
+
+    def read_columns(self) -> list[Any]:
+        """Return the feature columns as arrays of text. Raises InputError for malformed rows."""
+        columns, n_features = self._read_texts(self.layout.wanted), len(self.layout.features)
+        self._hold(columns[n_features:])
+        return columns[:n_features]
+
+    def has_text_labels(self) -> bool:
+        """Return whether some labels are texts. Raises InputError for malformed rows."""
+        j = self.layout.vectors.get("label")
+        words = [] if j is None else self._read_texts([j])[0].unique().to_pylist()
+        return any(checks.is_text(word, self.layout.decimal) for word in words)
+
+    def make_rows(self, X: Features, is_plain: bool, numbers: bool | None) -> Iterator[SourceRows]:
+        """Yield the rows; see `Piece`. In a table of numbers, rows with long labels come in parts, to save memory."""
+        layout, decimal, vectors = self.layout, self.layout.decimal, dict[str, tuple[Vector, Place]]()
+        numbers = False if layout.label_kind == checks.TEXT else numbers
+        for role, (words, codes) in self._words.items():
+            place = _place_words(self.place(layout.vectors[role]), codes)
+            # Larger classes may lose digits, which is detected only if they are read word by word.
+            most = checks.FIRST_MERGED if role == "label" and layout.label_kind != checks.TARGET else np.inf
+            values = None if decimal == "," else _cast_words(role, words, numbers, most)
+            if values is None:
+                tokens, each = words.to_pylist(), np.arange(len(words))
+                if decimal == "," and role in ("label", "sample_weight"):
+                    checks.refuse_words(tokens, each, place, checks.find_point)
+                if role == "label":
+                    checks.refuse_words(
+                        tokens, each, place, partial(checks.find_label_fault, kind=layout.label_kind, decimal=decimal)
+                    )
+                    # In a NumPy array of texts, each takes as much memory as the longest.
+                    if is_plain and len(X) > 1 and 4 * len(X) * max(map(len, tokens)) > MOST_LABEL_BYTES:
+                        yield from self._make_halves()
+                        return
+                values = csv_rows.read_tokens(role, tokens, numbers, decimal)
+            vectors[role] = values, place
+        rows = checks.to_source_rows(X, vectors, layout.feature_names if is_plain else None, numbers)
+        self.text.clear()  # it was needed only to find the place of a fault
+        fields = {role: {"label": "labels", "index": "row_names"}.get(role, role) for role in vectors}
+        spread: dict[str, Any] = {
+            name: _spread(getattr(rows, name), self._words[role][1]) for role, name in fields.items()
+        }
+        yield replace(rows, **spread)
+
+    def _make_halves(self) -> Iterator[SourceRows]:
+        """Yield about the first half of the rows, then the others; their labels are texts."""
+        text, delimiter = self.text[:-1], self.layout.delimiter
+        end = csv_rows.find_last_end(text[: len(text) // 2], delimiter, False)[0]
+        end = end or csv_rows.find_first_end(text, 0, delimiter)
+        first, rest = _cut(self.layout, text, end, self.line)
+        for half in (first, _cut(self.layout, rest, len(rest), self.line + first.n_lines)[0]):
+            X = half.read_numbers()
+            yield from half.make_rows(X, True, False) if len(X) else ()
+
+    def _hold(self, columns: Sequence[Any]) -> None:
+        """Keep the cells of the columns that are not features."""
+        for role, column in zip(self.layout.vectors, columns, strict=True):
+            coded = column.dictionary_encode()
+            codes = coded.indices.to_numpy().astype(np.min_scalar_type(len(coded.dictionary)))
+            self._words[role] = read_column(coded.dictionary, "", self.layout.where), codes
+
+    def _read_rows(self) -> Iterator[tuple[int, list[str]]]:
+        return csv_rows.read_rows(bytes(self.text[:-1]), self.line, self.layout)
+
+    def _read_texts(self, wanted: Sequence[int]) -> list[Any]:
+        """Return columns as arrays of text, stripped of blanks. Raises InputError for malformed rows."""
+        folders = self.layout.folders
+        own = [j for j in wanted if j not in folders] or [0]
+        parsed = self._parse((), own)
+        if parsed is None:
+            rows = [row for _, row in self._read_rows()]
+            texts = [_to_texts([row[j] for row in rows]) for j in own]
+        else:
+            texts = parsed[1]
+        found = {j: read_column(column, "", self.layout.where) for j, column in zip(own, texts, strict=True)}
+        found |= {j: repeat_folder(*folder, len(texts[0]), "text") for j, folder in folders.items()}
+        return [found[j] for j in wanted]
+
+    def _parse(self, features: Sequence[int], words: Sequence[int]) -> tuple[Features, list[Any]] | None:
+        """Parse the block by compiled code: features as numbers, and other columns as texts.
+
+        Return None if the block has no rows or is irregular in any way.
+        """
+        layout = self.layout
+        parsed = parse_table(self.text, self.n_lines, layout.delimiter, features, words, len(layout.own_names))
+        if parsed is None:
+            return None
+        X, found = parsed
+        columns = [
+            pyarrow.StringArray.from_buffers(len(X), *map(pyarrow.py_buffer, (limits, cells)))
+            for cells, limits in found
+        ]
+        try:
+            for column in columns:
+                column.validate(full=True)
+        except pyarrow.ArrowInvalid:  # not UTF-8
+            return None
+        return X, columns
+
+    def _parse_slowly(self) -> tuple[Features, list[Any]]:
+        """Do the same as `_parse`, but in Python. Raises InputError for the first bad cell."""
+        layout, X, tokens = self.layout, [], []
+        rows = self._read_rows()
+        for at, row in rows:
+            features = np.array([checks.parse_number(row[j]) for j in layout.features], np.float64)
+            if not (is_held := np.abs(features) < checks.FLOAT32_OVERFLOW).all():
+                j = layout.features[int(np.argmin(is_held))]
+                raise csv_rows.refuse_token(layout.place(at, j), row[j], *_find_odd_columns(row, rows, layout))
+            if "label" in layout.vectors:
+                j = layout.vectors["label"]
+                if fault := checks.find_label_fault(row[j], layout.label_kind):
+                    raise InputError(f"{layout.place(at, j)}: {fault}")
+            X.append(features)
+            tokens.append([row[j] for j in layout.vectors.values()])
+        columns = zip(*tokens, strict=True) if tokens else [()] * len(layout.vectors)
+        return np.array(X).reshape(-1, len(layout.features)), [_to_texts(column) for column in columns]
+
+
+Blocks = Generator[Block, None, None]
+
+
+def _to_texts(cells: Sequence[str]) -> Any:
+    return pyarrow.array(cells, pyarrow.string())
+
+
+def _place_words(place: Place, codes: npt.NDArray[Any]) -> Place:
+    """Return a function that gives the place of the first row with the k-th word."""
+    return lambda k: place(int(np.argmax(codes == k)))
+
+
+def _spread(values: Vector, codes: npt.NDArray[Any]) -> Vector:
+    """Return values[codes], a part at a time, since NumPy copies the codes to 64 bits."""
+    found = np.empty(len(codes), values.dtype)
+    for at in range(0, len(codes), SPREAD_ROWS):
+        found[at : at + SPREAD_ROWS] = values[codes[at : at + SPREAD_ROWS]]
+    return found
+
+
+def _cast_words(role: str, words: Any, numbers: bool | None, most: float) -> Vector | None:
+    """Return labels or weights below `most` as pyarrow reads numbers; None if they must be read word by word.
+
+    A number that pyarrow accepts has the value that Python reads. Casting is faster for regression targets,
+    which all differ.
+    """
+    if role in ("qid", "groups", "index") or (role == "label" and numbers is False):
+        return None
+    try:
+        values = np.asarray(words.cast("float64").to_numpy())
+    except pyarrow.ArrowInvalid:
+        return None
+    return values if (np.abs(values) < most).all() else None
+
+
+def _find_odd_columns(
+    row: list[str], others: Iterator[tuple[int, list[str]]], layout: TableLayout
+) -> tuple[list[str], ...]:
+    """Return the features with text in this row, and those with missing values in it or later rows of the block."""
+    texts, gaps = {k for k in layout.features if checks.is_text(row[k])}, set[int]()
+    with suppress(InputError):  # a later row may be malformed, but the fault to report precedes it
+        for each in chain([row], (other for _, other in islice(others, LOOKED_AT_ROWS))):
+            gaps |= {k for k in layout.features if checks.is_gap(each[k], k in texts)}
+    return tuple([layout.names[k] for k in layout.features if k in found] for found in (texts, gaps))
+
+
+@contextmanager
+def open_csv(
+    path: str, columns: Columns, before: tuple[str, ...] | None, block_bytes: int | None = None
+) -> Iterator[TableStream]:
+    """Open CSV or TSV text, plain or compressed (.gz, .bz2, .xz); "-" is standard input. before: see `OpenTable`.
+
+    Lines end at LF, CR LF or CR. The first row names the columns if it is a header (see csv_rows); otherwise the
+    columns are "1", "2", ... Columns are separated by commas in .csv files and by tabs in .tsv files. For other names,
+    and if this gives only one column, the first row decides between comma, tab, semicolon and bar. Labels are numbers
+    if all labels in the first 2 MiB are. Raises InputError with FILE:LINE:COLUMN (from 1) and reason, or FILE and
+    reason.
+    """
+    if columns.header not in csv_rows.HEADERS:
+        raise InputError(f"header {columns.header!r}: choose from {', '.join(csv_rows.HEADERS)}")
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(open_text(path))
+            head, ended = read_head(file)
+        except READING_ERRORS as error:
+            raise InputError(f"{show_name(path)}: {explain_reading(error)}") from error
+        if not head.strip():
+            raise InputError(f"{show_name(path)}: no rows")
+        delimiter = csv_rows.choose_delimiter(head, path, columns.sep)
+        names, start = csv_rows.read_header(head, ended, path, columns, delimiter)
+        layout = lay_out(names, path, columns, before, delimiter)
+        rows, line = head[start:], 1 + csv_rows.count_lines(head[:start])
+
+        def choose_bytes(encoded: bool) -> int:
+            return block_bytes or (CODED_BLOCK_BYTES if encoded else BLOCK_BYTES)
+
+        yield TableStream(
+            layout,
+            lambda encoded: _cut_text([io.BytesIO(rows), file], layout, line, choose_bytes(encoded)),
+            # Half of the bytes suffice, because a block is cut after its last whole row. The head is below a block.
+            lambda encoded: max(1, min(choose_bytes(encoded), DECIDING_BYTES) // 2),
+            lambda: columns.features is not None or not _has_dates(rows, layout, line),
+            default_threads(),
+        )
+
+
+def _has_dates(rows: bytes, layout: TableLayout, line: int) -> bool:
+    """Return whether a feature is a date in the head of a text; an incomplete last row is ignored."""
+    if _DATE.search(rows):
+        end = csv_rows.find_last_end(rows, layout.delimiter, False)[0]
+        with suppress(InputError):  # the error will be raised when the table is read
+            block = _cut(layout, bytearray(rows), end or len(rows), line)[0]
+            return "date" in map(find_kind, block.read_columns())
+    return False
+
+
+def _cut_text(parts: Sequence[io.BufferedIOBase], layout: TableLayout, line: int, block_bytes: int) -> Blocks:
+    """Yield whole rows, about `block_bytes` at a time. parts: the files with the text, which begins at `line`."""
+    text = bytearray()
+    try:
+        for part in parts:
+            while len(text) < len(text := _read_on(part, text, block_bytes)):
+                end, opened = csv_rows.find_last_end(text, layout.delimiter, False)
+                if end:
+                    block, text = _cut(layout, text, end, line)
+                    line += block.n_lines
+                    yield block
+                    del block
+                if opened is not None and len(text) + end - opened > MOST_QUOTED_BYTES:
+                    raise InputError(f"{layout.where}:{line}:1: {csv_rows.LONG_CELL}")
+                if len(text) > MAX_LINE_BYTES:
+                    raise InputError(f"{layout.where}:{line}:1: line of more than {MAX_LINE_BYTES:,} bytes")
+    except READING_ERRORS as error:
+        raise InputError(f"{layout.where}: {explain_reading(error)}") from error
+    if csv_rows.find_last_end(text, layout.delimiter, True)[1] is not None:
+        raise InputError(f"{layout.where}:{line}:1: {csv_rows.OPEN_CELL}")
+    if text:
+        yield _cut(layout, text, len(text), line)[0]
+
+
+def _cut(layout: TableLayout, text: bytearray, end: int, line: int) -> tuple[Block, bytearray]:
+    """Return the block that ends at `end`, which reuses the memory of the text, and the rest of the text."""
+    rest = text[end:]
+    del text[end:]
+    text += b"\n"
+    return Block(layout, text, line), rest
+
+
+def read_head(file: io.BufferedIOBase) -> tuple[bytes, bool]:
+    """Return the first rows of a text, at least two, without a byte order mark, and whether they are all of it."""
+    head, wanted = b"", HEAD_BYTES
+    while True:
+        head = bytes(_read_on(file, bytearray(head), wanted - len(head)))
+        text, ended = head[find_mark(head) :], len(head) < wanted
+        if ended or wanted > MAX_LINE_BYTES or csv_rows.count_lines(text[csv_rows.skip_comments(text)[0] :]) > 2:
+            return text, ended
+        wanted *= 2
+
+
+def _read_on(file: io.BufferedIOBase, text: bytearray, n_bytes: int) -> bytearray:
+    """Return the text extended by up to `n_bytes` from the file, fewer only at its end."""
+    longer = bytearray(len(text) + n_bytes)
+    longer[: len(text)] = text
+    with memoryview(longer)[len(text) :] as space:
+        n_read = fill(file, space)
+    del longer[len(text) + n_read :]
+    return longer

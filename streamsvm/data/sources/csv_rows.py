@@ -1,0 +1,293 @@
+"""Rows, headers and cells of CSV, parsed in Python to find the exact place of a fault.
+
+Rows end at LF, CR LF or CR outside quoted values, exactly as in Python's csv module. A quote opens a value only at the
+start of the value. Within a quoted value, two quotes stand for one, and a single quote ends the value.
+
+A first row is a header if none of its cells is a number, if a word stands above a column of numbers, if it has the
+requested names, or if it counts from 0 or 1 over six columns or more. It is a row of data if one of its words, or its
+label, occurs again below. Any other first row with words is ambiguous, as is a shorter count: the user has to decide.
+
+Lines above the first row that begin with # are comments, unless they have as many cells as the first row.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from streamsvm.data.sources.formats import explain_beginning
+from streamsvm.data.sources.parsing import find_row_end
+from streamsvm.data.sources.text import OPENERS
+from streamsvm.data.tables import checks
+from streamsvm.data.tables.checks import Vector
+from streamsvm.data.tables.columns import LABEL_NAMES, Columns, TableLayout, show_name
+from streamsvm.system.errors import InputError, NeedsOptionError, say_count
+
+
+def count_lines(text: bytes) -> int:
+    """Return the number of line ends (LF, CR LF or CR)."""
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+
+
+def find_last_end(text: bytes | bytearray, delimiter: str, ended: bool) -> tuple[int, int | None]:
+    """Return the end of the last whole row, and the start of a quoted value that the text does not close, or None.
+
+    ended: whether no text follows. If text may follow, a CR at the end may be the first half of CR LF.
+    """
+    if b'"' not in text:
+        return max(text.rfind(b"\n"), text.rfind(b"\r", 0, len(text) - (not ended))) + 1, None
+    end, opened = _find_end(text, 0, delimiter, ended, False)
+    return end, None if opened < 0 else opened
+
+
+def find_first_end(text: bytes | bytearray, start: int, delimiter: str) -> int:
+    """Return the end of the row that begins at `start`: after its line end, or at the end of the text."""
+    end, _ = _find_end(text, start, delimiter, True, True)
+    return start + end if end else len(text)
+
+
+def _find_end(text: bytes | bytearray, start: int, delimiter: str, ended: bool, is_first: bool) -> tuple[int, int]:
+    codes = np.frombuffer(text, np.uint8)
+    end, opened = find_row_end(codes.ctypes.data + start, len(codes) - start, ord(delimiter), ended, is_first)
+    return end, opened
+
+
+OPEN_CELL = "a quoted value does not end: is a quote missing?"
+MORE_TEXT = (
+    "text follows the quote that ends a value: leave the quotes out, or enclose the whole value in quotes and double "
+    'those within it, as in """so"" they say"'
+)
+LONG_CELL = "a value of more than 131,072 characters, which is the limit of Python's csv module: is a quote missing?"
+
+
+def read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[int, list[str]]]:
+    """Yield each row that is not blank: the line where it begins, and its cells.
+
+    Columns that are not read may contain arbitrary bytes between the delimiters.
+    """
+    at, n_columns, wanted = line, len(layout.own_names), sorted(layout.own_wanted)
+    try:
+        decoded = io.StringIO(text.decode(errors="surrogateescape"), newline="")
+        reader = csv.reader(decoded, delimiter=layout.delimiter, strict=True)
+        for row in reader:
+            if len(row) > 1 or (row and row[0].strip()):
+                if len(row) != n_columns:
+                    column = min(len(row), n_columns) + 1
+                    fault = f"{say_count(len(row), 'column')}, the first line has {n_columns:,}"
+                    raise InputError(f"{layout.where}:{at}:{column}: {fault}")
+                if (j := find_foreign(row, wanted)) is not None:
+                    raise InputError(f"{layout.place(at, j)}: {checks.NOT_UTF8}")
+                yield at, row
+            at = line + reader.line_num
+    except csv.Error as error:
+        decoded.seek(0)
+        row_on = "".join(islice(decoded, at - line, None))
+        raise refuse_row(error, f"{layout.where}:{at}", row_on, layout.delimiter) from error
+
+
+def find_foreign(row: Sequence[str], columns: Iterable[int]) -> int | None:
+    """Return the first of the columns whose cell was not UTF-8 (it then contains surrogates); None if there is none."""
+    odd = (j for j in columns if not row[j].isascii())
+    return next((j for j in odd if row[j].encode(errors="ignore").decode() != row[j]), None)
+
+
+def refuse_row(error: csv.Error, place: str, text: str, delimiter: str) -> InputError:
+    """Return the error for a row that the csv module rejects; the text begins with this row."""
+    said, mark, quoted = str(error), re.escape(delimiter), r'"(?:[^"]|"")*+"'
+    if said.startswith("field larger"):
+        return InputError(f"{place}:1: {LONG_CELL}")
+    before = re.match(rf'((?:(?:{quoted}|[^"{mark}\r\n][^{mark}\r\n]*+)?{mark})*+){quoted}[^{mark}\r\n]', text)
+    if before is None:
+        return InputError(f"{place}:1: {OPEN_CELL if said == 'unexpected end of data' else said}")
+    column = len(next(csv.reader(io.StringIO(before[1] + ".", newline=""), delimiter=delimiter)))
+    return InputError(f"{place}:{column}: {MORE_TEXT}")
+
+
+def read_tokens(role: str, tokens: list[str], numbers: bool | None, decimal: str | None = None) -> Vector:
+    """Return the values of a column that is not a feature; cells that are not numbers stay texts.
+
+    decimal: see Columns.
+    """
+    if role == "index":
+        return np.array(tokens, object)
+    words = [token.strip() for token in tokens]
+    if role == "qid":
+        ids = [int(word) if checks.WHOLE_NUMBER.fullmatch(word) else word for word in words]
+        fitting = all(isinstance(number, int) and -(2**63) <= number < 2**63 for number in ids)
+        return np.array(ids, dtype=np.int64 if fitting else object)
+    if role == "groups":  # tables of text have no types, so that 007 is the number 7, as pandas and pyarrow read it
+        return np.array([int(word) if checks.WHOLE_NUMBER.fullmatch(word) else word for word in words], dtype=object)
+    values = [checks.parse_number(word, decimal) for word in words]
+    if None not in values and (role != "label" or numbers is not False):
+        wholes = [role == "label" and checks.WHOLE_NUMBER.fullmatch(word) for word in words]
+        exact = [int(w) if is_whole else v for w, is_whole, v in zip(words, wholes, values, strict=True)]
+        return np.array(exact, dtype=None if any(wholes) else np.float64)
+    if role == "label" and not numbers:
+        return np.array(words, dtype=np.str_)
+    return np.array([w if v is None else v for w, v in zip(words, values, strict=True)], dtype=object)
+
+
+def refuse_token(place: str, token: str, texts: Sequence[str], gaps: Sequence[str]) -> InputError:
+    """Return the error for a cell that is not a finite float32.
+
+    texts: names of the columns with text in this row. gaps: names of the columns with missing values, here or below.
+    """
+    number = checks.parse_number(token)
+    if not token.strip():
+        return NeedsOptionError(f"{place}: empty (missing value); {checks.advise_on_table(texts, gaps)}")
+    if number is None or np.isnan(number):
+        fault = "nan" if number is not None else f"not a number: {token[:40]!r}"
+        odd = checks.explain_text([token.strip()])
+        remedy = f"these seem to be {odd}" if odd else checks.advise_on_table(texts, gaps)
+        return NeedsOptionError(f"{place}: {fault}; {remedy}")
+    if abs(number) == np.inf and "inf" not in token.lower():
+        return InputError(f"{place}: overflows float32: {token.strip()}")
+    return InputError(f"{place}: {checks.find_feature_fault(number)}")
+
+
+HEADERS = ("auto", "yes", "no")
+LOOKED_AT_ROWS = 1000
+COUNTED_COLUMNS = 6
+DELIMITERS = ",\t;|"
+NO_DELIMITERS = "\"'\r\n.+-_\0"  # these have a meaning within values
+
+_BLANK_LINES = re.compile(rb"([ \t]*(\r\n|\r|\n))*")
+_LINE = re.compile(rb"[^\r\n]*(\r\n|\r|\n)")
+
+
+def choose_delimiter(head: bytes, path: str, sep: str | None = None) -> str:
+    """Return the delimiter: `sep`, or that of the file's ending, or the one that gives the first row the most columns.
+
+    The ending is ignored if its delimiter gives only one column. Raises InputError for an invalid `sep`.
+    """
+    if sep is not None:
+        mark = {"\\t": "\t", "tab": "\t"}.get(sep, sep)
+        if len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in NO_DELIMITERS:
+            raise InputError(f"sep {sep!r}: one character separates columns, such as ; or | or \\t")
+        return mark
+    stem = Path(path).stem if Path(path).suffix.lower() in OPENERS else path
+    usual = {".csv": ",", ".tsv": "\t"}.get(Path(stem).suffix.lower(), "")
+    start = skip_comments(head)[0]
+    counts = {mark: _count_cells(head[start : find_first_end(head, start, mark)], mark) for mark in DELIMITERS}
+    return usual if counts.get(usual, 0) > 1 else max(dict.fromkeys(usual + DELIMITERS), key=lambda mark: counts[mark])
+
+
+def skip_comments(head: bytes) -> tuple[int, list[int]]:
+    """Return the start of the first line that is neither blank nor a comment (#), and the starts of those above it.
+
+    If all lines begin with #, none of them is a comment.
+    """
+    first = start = _skip_blank_lines(head, 0)
+    above: list[int] = []
+    while head.startswith(b"#", start):
+        line = _LINE.match(head, start)
+        above.append(start)
+        start = len(head) if line is None else _skip_blank_lines(head, line.end())
+    return (start, above) if start < len(head) else (first, [])
+
+
+def _skip_blank_lines(head: bytes, start: int) -> int:
+    blank = _BLANK_LINES.match(head, start)
+    return blank.end() if blank else start
+
+
+def _find_first_row(head: bytes, delimiter: str) -> int:
+    """Return the start of the first row; a comment line above it has another number of cells than the line below."""
+    start, above = skip_comments(head)
+    counts = {at: _count_cells(head[at : find_first_end(head, at, delimiter)], delimiter) for at in (*above, start)}
+    return next(at for at in (*above, start) if counts[at] == counts[start])
+
+
+def read_header(head: bytes, ended: bool, path: str, columns: Columns, delimiter: str) -> tuple[tuple[str, ...], int]:
+    """Return the names of the columns ("1", "2", ... without a header), and the byte at which the rows begin.
+
+    `head` is the beginning of the text, or all of it if `ended`. Raises InputError if the first row is ambiguous.
+    """
+    start = _find_first_row(head, delimiter)
+    end = find_first_end(head, start, delimiter)
+    place = f"{show_name(path)}:{1 + count_lines(head[:start])}"
+    try:
+        first = [cell.strip() for cell in next(_read_rows(head[start:end], delimiter), [])]
+    except csv.Error as error:
+        raise refuse_row(error, place, head[start:].decode(errors="surrogateescape"), delimiter) from error
+    is_header: bool | None = columns.header == "yes"
+    if columns.header == "auto":
+        last = len(head) if ended else find_last_end(head, delimiter, False)[0]
+        is_header = _is_header(first, _look_at(head[end:last], delimiter, len(first)), columns)
+    if is_header is None:
+        shown = delimiter.join(first)[:60]
+        raise NeedsOptionError(
+            f"{show_name(path)}: is the first row, {shown!r}, a header? it may be one, or not: say --header yes or "
+            "--header no"
+        )
+    if is_header and (j := find_foreign(first, range(len(first)))) is not None:
+        why = explain_beginning(head) or f"the name of the column is {checks.NOT_UTF8}"
+        raise InputError(f"{place}:{j + 1}: {why}")
+    return (tuple(first), end) if is_header else (tuple(str(j + 1) for j in range(len(first))), start)
+
+
+def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Columns) -> bool | None:
+    """Return whether the first row is a header; None if it is ambiguous."""
+    words = [j for j, cell in enumerate(first) if cell and checks.parse_number(cell) is None]
+    numbered = tuple(str(j + 1) for j in range(len(first)))
+    if columns.features and not set(columns.features) <= set(numbered) and set(columns.features) <= set(first):
+        return True
+    if len(words) == sum(bool(cell) for cell in first):  # no cell is a number
+        return bool(words)
+    if not words:
+        return _are_numbers_a_header(first, rows, columns)
+    below = {j: {row[j] for row in rows} for j in words}
+    if any(below[j] and all(checks.parse_number(cell) is not None for cell in below[j]) for j in words):
+        return True
+    if any(first[j] in below[j] for j in words):
+        return False
+    return True if any(first[j].lower() in LABEL_NAMES or first[j] == columns.label for j in words) else None
+
+
+def _are_numbers_a_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Columns) -> bool | None:
+    """Return whether a first row of numbers is a header: programs write 0, 1, 2, ... above columns without names.
+
+    A row of data rarely counts so many columns by chance. If the second row continues the count, all rows are data.
+    """
+    n, counted = len(first), [[str(j + k) for j in range(len(first))] for k in (0, 1)]
+    if n < 2 or list(first) not in counted or not rows:
+        return False
+    if n >= COUNTED_COLUMNS and list(rows[0]) != [str(int(cell) + n) for cell in first]:
+        return True
+    label = columns.label
+    if label is not None and label.isdecimal() and 1 <= int(label) <= len(first):
+        j = int(label) - 1
+        if first[j] in {row[j] for row in rows}:
+            return False
+    return None
+
+
+def _count_cells(text: bytes, delimiter: str) -> int:
+    """Return the number of cells of a row, even if its quotes are wrong; 0 if one of the cells is too long."""
+    with suppress(csv.Error):
+        return len(next(_read_rows(text, delimiter, strict=False), []))
+    return 0
+
+
+def _look_at(text: bytes, delimiter: str, n_columns: int) -> list[list[str]]:
+    """Return the cells of the first rows with `n_columns` columns, up to a malformed row.
+
+    A malformed row is refused, with its line, when the rows are read.
+    """
+    rows: list[list[str]] = []
+    with suppress(csv.Error):
+        rows.extend(islice(_read_rows(text, delimiter), LOOKED_AT_ROWS))
+    return [[cell.strip() for cell in row] for row in rows if len(row) == n_columns]
+
+
+def _read_rows(text: bytes, delimiter: str, strict: bool = True) -> Iterator[list[str]]:
+    """Yield the cells of each row, with surrogates for bytes that are not UTF-8. Raises csv.Error for a bad row."""
+    decoded = io.StringIO(text.decode(errors="surrogateescape"), newline="")
+    return csv.reader(decoded, delimiter=delimiter, strict=strict)

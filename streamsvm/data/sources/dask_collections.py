@@ -1,0 +1,198 @@
+"""The partitions of Dask collections, computed on the cluster that holds them, or in this process.
+
+Rows, labels and weights often come from the same data. Their partitions are computed together, in one graph, so that
+the data are loaded once.
+
+With a client, the workers of its cluster compute the partitions, some of them ahead of the one requested. Partitions
+that are stored on workers (`persist`) are used there, and several partitions are computed at once. Without a client,
+the calling thread computes them.
+
+A block may restrict its tasks to workers with certain resources or names (`dask.annotate`). If no worker may run a
+task, Dask keeps it, reports nothing, and waits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import dask
+
+from streamsvm.system import deadline, interrupts
+from streamsvm.system.errors import InputError, TimeLimitError
+
+if TYPE_CHECKING:
+    import distributed
+
+LOOK_SECONDS = 5.0  # between two checks whether workers compute the awaited partitions
+ANSWER_SECONDS = 5.0  # after which a worker counts as unresponsive
+
+
+class Partitions:
+    """The partitions of several Dask collections, computed together. Each collection has equally many along its rows.
+
+    A computed partition of one collection waits here until it is requested. As soon as partitions turn out to differ in
+    length, each collection is computed separately, so that at most one partition of each waits.
+    """
+
+    def __init__(self, collections: Sequence[Any]) -> None:
+        self._collections, self._n_computed = collections, 0
+        self._computed = [_compute_in_one_graph(collections, 0)]  # one iterator for all, or one per collection
+        self._waiting: list[deque[Any]] = [deque() for _ in collections]
+        self.n_partitions = count_partitions(collections[0])
+
+    def __getitem__(self, k: int) -> Iterator[Callable[[], Any]]:
+        """Return an iterator of functions, each of which returns the next partition of collection k."""
+        return (partial(self._take, k) for _ in range(self.n_partitions))
+
+    def _take(self, k: int) -> Any:
+        if self._waiting[k]:
+            return self._waiting[k].popleft()
+        if len(self._computed) == 1 and any(part.shape[0] for waiting in self._waiting for part in waiting):
+            self._computed = [_compute_in_one_graph([each], self._n_computed) for each in self._collections]
+        if len(self._computed) > 1:
+            return next(self._computed[k])()[0]
+        for waiting, part in zip(self._waiting, next(self._computed[0])(), strict=True):
+            waiting.append(part)
+        self._n_computed += 1
+        return self._waiting[k].popleft()
+
+
+def _compute_in_one_graph(collections: Sequence[Any], first: int) -> Iterator[Callable[[], Sequence[Any]]]:
+    """Yield, for each partition from `first` on, a function that returns this partition of every collection.
+
+    The workers compute ahead: one partition more than they have threads.
+    """
+    parts = ([each.partitions[i] for each in collections] for i in range(first, count_partitions(collections[0])))
+    client = find_client(collections)
+    if client is None:
+        yield from (partial(dask.compute, *some, scheduler="synchronous") for some in parts)
+        return
+    require_usable(client)
+    refuse_unmet(client)
+    waiting: deque[Any] = deque()
+    for some in parts:
+        waiting.append(client.compute(some))
+        while len(waiting) > 1 + sum(client.nthreads().values()):  # workers come and go
+            yield partial(_await, waiting.popleft())
+    while waiting:
+        yield partial(_await, waiting.popleft())
+
+
+def count_partitions(values: Any) -> int:
+    """Return the number of partitions of a Dask array or frame along its rows."""
+    return int(values.numblocks[0] if hasattr(values, "numblocks") else values.npartitions)
+
+
+def have_same_partitions(left: Any, right: Any) -> bool:
+    """Return whether both are arrays or both frames, with the same number of partitions, of equal length if known."""
+    if hasattr(left, "chunks") != hasattr(right, "chunks"):
+        return False  # Dask would turn frames into graphs that it cannot optimise
+    lengths = [getattr(values, "chunks", [[math.nan] * count_partitions(values)])[0] for values in (left, right)]
+    if len(lengths[0]) != len(lengths[1]):
+        return False
+    return all(a == b or math.isnan(a) or math.isnan(b) for a, b in zip(*lengths, strict=True))
+
+
+def _await(partitions: list[distributed.Future]) -> list[Any]:
+    """Return partitions. Ctrl-C ends the wait. Raises TimeLimitError if time is over and no worker computes them."""
+    import distributed
+
+    client, is_idle = partitions[0].client, False
+    with thread_given_up(), interrupts.waiting(), client.as_current():
+        while True:
+            try:
+                distributed.wait(partitions, timeout=LOOK_SECONDS)
+                return [partition.result() for partition in partitions]
+            except TimeoutError:
+                if any(partition.status == "error" for partition in partitions):
+                    raise  # an error of the user's own code
+                before, is_idle = is_idle, deadline.is_over() and not _are_computed(client, partitions)
+                if before and is_idle:  # a single check may fall between the end of a task and the start of the next
+                    late = f"max_seconds has passed, and no worker{describe_wishes()} computes partitions of the rows"
+                    raise TimeLimitError(f"scheduler {client.scheduler.address}: {late}") from None
+
+
+def _are_computed(client: distributed.Client, partitions: list[distributed.Future]) -> bool:
+    """Return whether any responsive worker computes these partitions."""
+    ask = partial(client.scheduler.call_stack, keys=[partition.key for partition in partitions])
+    with suppress(TimeoutError, KeyError):
+        return bool(client.sync(ask, callback_timeout=ANSWER_SECONDS))
+    return False
+
+
+@contextmanager
+def thread_given_up() -> Iterator[None]:
+    """Release the thread of the worker that runs this task during the block, in which the task waits for others.
+
+    A worker may have only one thread, and the task would wait for tasks that never start. Outside a task, or in a task
+    that has already released its thread (distributed.worker_client), this does nothing.
+    """
+    import distributed
+
+    try:
+        distributed.secede()
+    except (ValueError, KeyError, AttributeError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        distributed.rejoin()
+
+
+def find_client(values: Any) -> distributed.Client | None:
+    """Return the client of the cluster that holds parts of a collection, or the current client, or None."""
+    import distributed
+
+    for future in distributed.futures_of(values):
+        return future.client
+    try:
+        return distributed.default_client()
+    except ValueError:
+        return None
+
+
+def list_wishes() -> dict[str, Any]:
+    """Return the resources and names that the enclosing block requires of workers (`dask.annotate`)."""
+    notes = dask.get_annotations()
+    names = ("resources",) if notes.get("allow_other_workers") else ("resources", "workers")
+    return {name: notes[name] for name in names if name in notes and not callable(notes[name])}
+
+
+def describe_wishes() -> str:
+    """Return the result of `list_wishes` as part of a sentence, or ""."""
+    listed = ", ".join(f"{name}={value}" for name, value in list_wishes().items())
+    return f" for dask.annotate({listed})" if listed else ""
+
+
+def fits(address: str, about: Mapping[str, Any], wishes: Mapping[str, Any]) -> bool:
+    """Return whether a worker has the required resources and one of the required names."""
+    resources: Mapping[str, float] = wishes.get("resources", {})
+    names = {address, address.partition("://")[2], about["host"], about["name"]}
+    is_named = "workers" not in wishes or not names.isdisjoint(wishes["workers"])
+    return is_named and all(about["resources"].get(name, 0) >= amount for name, amount in resources.items())
+
+
+def describe_lack(address: str) -> str:
+    """Return the error message for a scheduler without suitable workers."""
+    return f"scheduler {address}: no workers are connected to it{describe_wishes()}; start some first"
+
+
+def require_usable(client: distributed.Client) -> None:
+    """Raise InputError for a client that is closed or asynchronous."""
+    if client.status in ("closing", "closed"):
+        raise InputError("client: is closed; make another one")
+    if client.asynchronous:
+        raise InputError("client: is asynchronous, and training waits for answers: make it without asynchronous=True")
+
+
+def refuse_unmet(client: distributed.Client) -> None:
+    """Raise InputError if the cluster has workers, but none that may run the tasks of the block."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    if workers and not any(fits(address, about, list_wishes()) for address, about in workers.items()):
+        raise InputError(describe_lack(client.scheduler.address))

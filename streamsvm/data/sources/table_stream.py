@@ -1,0 +1,152 @@
+"""Tables of all formats become rows in the same loop. Each format provides an opener, which returns a `TableStream`.
+
+If a table holds only numbers, its values are its features. All other tables are read as codes, which an encoder turns
+into features (data.tables.encoder).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.sources.text import look_ahead, unjoined_pool, work_ahead
+from streamsvm.data.tables.checks import Place, has_number_labels
+from streamsvm.data.tables.columns import Columns, TableLayout, show_name
+from streamsvm.data.tables.encoder import Codes, TableEncoder
+from streamsvm.system.errors import InputError
+
+Features = npt.NDArray[np.float32 | np.float64]
+
+
+class Piece(Protocol):
+    """Consecutive rows of a table."""
+
+    layout: TableLayout
+
+    @property
+    def size(self) -> int:
+        """The contribution of the piece to `TableStream.enough`; 0 if it has no rows."""
+
+    def read_numbers(self) -> Features:
+        """Return the features of a table of numbers. Raises InputError for other values."""
+
+    def read_columns(self) -> list[Any]:
+        """Return the feature columns as Arrow arrays. Raises InputError if the piece is not a table."""
+
+    def has_text_labels(self) -> bool:
+        """Return whether some labels are texts, if the format does not store types."""
+
+    def place(self, j: int) -> Place:
+        """Return a function that gives the places of the values of column j, such as rows.csv:17:3."""
+
+    def make_rows(self, X: Features, is_plain: bool, numbers: bool | None) -> Iterator[SourceRows]:
+        """Yield the rows, given X, their features or codes. Raises InputError for bad labels.
+
+        is_plain: whether X holds features. numbers: whether the labels of the previous pieces are numbers (None: there
+        are no previous labels).
+        """
+
+
+@dataclass(frozen=True)
+class TableStream:
+    """An open table.
+
+    cut: returns the pieces in order, given whether columns are encoded. enough: returns, given the same, the total size
+    of the first pieces, which decide the kinds of columns and labels. has_numbers: returns whether the table may hold
+    only numbers. threads: the number of pieces that are read in parallel.
+    """
+
+    layout: TableLayout
+    cut: Callable[[bool], Generator[Any, None, None]]
+    enough: Callable[[bool], int]
+    has_numbers: Callable[[], bool]
+    threads: int = 1
+
+
+# Opens a file, given the roles of columns and the column names of the previous file.
+OpenTable = Callable[[str, Columns, tuple[str, ...] | None], AbstractContextManager[TableStream]]
+
+
+def read_table(
+    paths: Sequence[str | Path], columns: Columns, open_table: OpenTable, encoder: TableEncoder
+) -> Generator[SourceRows, None, None]:
+    """Yield the rows of tables, with their columns as the codes that the encoder returns.
+
+    If no encoding is requested and the table holds only numbers, the rows have their features instead, and the encoder
+    remains without columns. Raises InputError with file, line or row, column and reason, after yielding the previous
+    rows.
+    """
+    names: tuple[str, ...] | None = None
+    numbers: bool | None = None
+    used: TableEncoder | None = encoder
+    for path in map(str, paths):
+        n_rows = 0
+        with open_table(path, columns, names) as stream:
+            if names is None and not columns.needs_encoder and stream.has_numbers():
+                used = None
+            pieces: Iterator[Piece] = stream.cut(used is not None)
+            if names is None:
+                pieces, numbers = _decide(pieces, stream, used)
+            names = stream.layout.names
+            with closing(read_pieces(pieces, used, numbers, stream.threads)) as read:
+                for rows in read:
+                    numbers = has_number_labels(rows)
+                    n_rows += rows.n_rows
+                    yield rows
+                    del rows  # frees the memory before the next piece is read
+        if n_rows == 0:
+            raise InputError(f"{show_name(path)}: no rows")
+
+
+def _decide(
+    pieces: Iterator[Piece], stream: TableStream, encoder: TableEncoder | None
+) -> tuple[Iterator[Piece], bool | None]:
+    """Let the first pieces decide the kinds of the columns; return all pieces, and whether labels are numbers.
+
+    A malformed piece decides nothing; its error is raised when it is read in its turn.
+    """
+    first, pieces = look_ahead(pieces, lambda piece: piece.size, stream.enough(encoder is not None))
+    found, has_texts = [], False
+    with suppress(InputError):
+        for piece in filter(lambda piece: piece.size, first):
+            if encoder is not None:
+                found.append((piece.read_columns(), _find_places(piece)))
+            has_texts = has_texts or piece.has_text_labels()
+    if encoder is not None and found:
+        encoder.settle(stream.layout, found)
+    return pieces, False if has_texts else None
+
+
+def _find_places(piece: Piece) -> Callable[[int], Place]:
+    return lambda k: piece.place(piece.layout.features[k])
+
+
+def read_pieces(
+    pieces: Iterator[Any], encoder: TableEncoder | None, numbers: bool | None, threads: int
+) -> Generator[SourceRows, None, None]:
+    """Yield the rows of pieces, in order; see `read_table`.
+
+    Each piece is read by one of `threads` threads, and at most `threads + 1` pieces are in memory. numbers: whether the
+    labels of the previous pieces are numbers.
+    """
+
+    def read(piece: Piece) -> Features | Codes:
+        if encoder is None:
+            return piece.read_numbers()
+        return encoder.read(piece.read_columns(), _find_places(piece))
+
+    with unjoined_pool(threads, "table") as pool:
+        for piece, found in work_ahead(pieces, read, pool, threads + 1):
+            X = encoder.take_note(found) if encoder is not None and isinstance(found, tuple) else found
+            for rows in piece.make_rows(X, encoder is None, numbers) if len(X) else ():
+                numbers = has_number_labels(rows)
+                yield rows
+                del rows
+            del piece, found, X  # frees the memory before the next piece is read

@@ -1,0 +1,206 @@
+"""Reading text as bytes, from plain or compressed files and standard input, and parallel work on a stream."""
+
+from __future__ import annotations
+
+import bz2
+import errno
+import gzip
+import io
+import lzma
+import sys
+import zlib
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, TypeVar, cast
+
+from streamsvm.data.remote.files import open_binary
+from streamsvm.system.errors import InputError
+from streamsvm.system.interrupts import waiting
+
+MARK_BYTES = 64  # at the beginning of a text; they reveal UTF-16 and UTF-32
+BYTE_ORDER_MARKS = {BOM_UTF32_LE: "UTF-32", BOM_UTF32_BE: "UTF-32", BOM_UTF16_LE: "UTF-16", BOM_UTF16_BE: "UTF-16"}
+ASCII_TEXT = bytes((0, *b"\t\n\r", *range(32, 127)))  # with the zero bytes between the letters in UTF-16
+ZEROS: dict[tuple[bool, ...], str] = {  # which of four bytes are nonzero, in encodings without a byte order mark
+    (True, False, True, False): "UTF-16LE",
+    (False, True, False, True): "UTF-16BE",
+    (True, False, False, False): "UTF-32LE",
+    (False, False, False, True): "UTF-32BE",
+}
+PACKED_BYTES = 64 << 10  # of a compressed file, read at a time
+READING_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
+
+
+class Streams(io.RawIOBase):
+    """The decompressed content of a file with one stream after another; zeros may follow each stream.
+
+    Python's own classes ignore other bytes after a stream. start: returns the decompressor of a new stream.
+    """
+
+    def __init__(self, file: IO[bytes], start: Callable[[], Any]) -> None:
+        self._file, self._start, self._stream, self._is_first = file, start, start(), True
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, space: Any) -> int:
+        """Read some bytes; return 0 at the end of the file. Raises EOFError if a stream is truncated."""
+        content = b""
+        while not content:
+            packed = b""
+            if self._stream.eof:
+                packed = self._stream.unused_data.lstrip(b"\0")
+                while not packed:
+                    if not (more := self._file.read(PACKED_BYTES)):
+                        return 0
+                    packed = more.lstrip(b"\0")
+                self._stream, self._is_first = self._start(), False
+            elif self._stream.needs_input and not (packed := self._file.read(PACKED_BYTES)):
+                raise EOFError
+            content = self._decompress(packed, len(space))
+        space[: len(content)] = content
+        return len(content)
+
+    def _decompress(self, packed: bytes, most: int) -> bytes:
+        try:
+            return bytes(self._stream.decompress(packed, most))
+        except (OSError, lzma.LZMAError) as error:
+            where = "" if self._is_first else ", behind the end of a stream"
+            raise OSError(f"{error}{where}") from error
+
+
+def _open_streams(start: Callable[[], Any], file: IO[bytes]) -> io.BufferedReader:
+    return io.BufferedReader(Streams(file, start), PACKED_BYTES)
+
+
+OPENERS: dict[str, Callable[..., Any]] = {  # by file name ending
+    ".gz": gzip.open,
+    ".bz2": partial(_open_streams, bz2.BZ2Decompressor),
+    ".xz": partial(_open_streams, lzma.LZMADecompressor),
+}
+
+
+@contextmanager
+def open_text(source: str | Path) -> Iterator[io.BufferedIOBase]:
+    """Open a file, decompressing it if it ends in .gz, .bz2 or .xz; "-" is standard input, which is not closed.
+
+    Raises OSError if the file cannot be opened; reading it may raise any of READING_ERRORS.
+    """
+    if str(source) == "-":
+        yield cast(io.BufferedIOBase, sys.stdin.buffer)
+        return
+    opener = OPENERS.get(Path(source).suffix.lower(), nullcontext)
+    with waiting():  # a named pipe opens only when another process writes to it
+        file = open_binary(source)
+    with file, opener(file) as opened:
+        yield opened
+
+
+def fill(file: io.BufferedIOBase, space: memoryview) -> int:
+    """Read until `space` is full or the file ends, since pipes return less at a time. Return the number of bytes."""
+    filled = 0
+    with waiting():
+        while filled < len(space) and (n_bytes := file.readinto(space[filled:])):
+            filled += n_bytes
+    return filled
+
+
+def find_mark(head: bytes | bytearray) -> int:
+    """Return the length of the UTF-8 byte order mark at the beginning of a text: 3 or 0.
+
+    Raises OSError for UTF-16 and UTF-32, recognised by their marks or by zero bytes next to ASCII letters.
+    """
+    head = bytes(head[:MARK_BYTES])
+    code = next((name for mark, name in BYTE_ORDER_MARKS.items() if head.startswith(mark)), "")
+    if len(head) > 2 and not head.translate(None, ASCII_TEXT):
+        code = ZEROS.get(tuple(any(head[k::4]) for k in range(4)), code)
+    if code:
+        raise OSError(errno.EILSEQ, f"text in {code[:6]}: convert it, as `iconv -f {code} -t UTF-8` does")
+    return len(BOM_UTF8) * head.startswith(BOM_UTF8)
+
+
+def explain_reading(error: Exception) -> str:
+    """Return the reason of one of READING_ERRORS in words, for messages."""
+    if isinstance(error, EOFError):
+        return "the compressed data are truncated"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"the compressed data are corrupt ({error})"
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@contextmanager
+def unjoined_pool(threads: int, name: str) -> Iterator[ThreadPoolExecutor]:
+    """Yield a thread pool for a generator. On exit, pending work is cancelled, and the threads are not joined.
+
+    After an error, the garbage collector may close the generator in a thread that holds a lock needed for joining.
+    """
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def work_ahead(
+    items: Iterator[Item], work: Callable[[Item], Result], pool: ThreadPoolExecutor, n_ahead: int
+) -> Iterator[tuple[Item, Result]]:
+    """Yield each item with work(item), in order, while `pool` works on the next ones; `n_ahead` in all are in memory.
+
+    Items are taken in the caller's thread. An error in taking or processing an item is raised after all earlier
+    results.
+    """
+    in_flight: deque[tuple[Item, Future[Result]]] = deque()
+    failure: Exception | None = None
+    while True:
+        try:
+            item = next(items)
+        except StopIteration:
+            break
+        except Exception as error:
+            failure = error
+            break
+        in_flight.append((item, pool.submit(work, item)))
+        del item
+        if len(in_flight) == n_ahead:
+            yield _take_oldest(in_flight)
+    while in_flight:
+        yield _take_oldest(in_flight)
+    if failure is not None:
+        raise failure
+
+
+def look_ahead(items: Iterator[Item], count: Callable[[Item], int], enough: int) -> tuple[list[Item], Iterator[Item]]:
+    """Return the first items, up to a total count of `enough`, and an iterator over all items.
+
+    If taking an item raises InputError, the iterator raises it after the items before.
+    """
+    first, failure = list[Item](), list[InputError]()
+    try:
+        while sum(map(count, first)) < enough and (item := next(items, None)) is not None:
+            first.append(item)
+    except InputError as error:
+        failure.append(error)
+
+    def go_on(waiting: list[Item]) -> Iterator[Item]:
+        while waiting:
+            yield waiting.pop(0)  # the last reference, so that the caller can free the item
+        if failure:
+            raise failure[0]
+        yield from items
+
+    return first, go_on(first.copy())
+
+
+def _take_oldest(in_flight: deque[tuple[Item, Future[Result]]]) -> tuple[Item, Result]:
+    """Remove the oldest item, and return it with its result. No reference remains here."""
+    item, future = in_flight.popleft()
+    return item, future.result()

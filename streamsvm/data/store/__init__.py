@@ -1,0 +1,1 @@
+"""A dataset on disk: chunks, manifest, arrays, and edits."""

@@ -1,0 +1,570 @@
+"""The edits of a dataset since ingest: rows that were appended, and rows that were deleted (docs/storage.md).
+
+An edit does not change existing files. It writes a dataset of its own into the folder `appended` or `deleted` (the new
+rows, or copies of the deleted ones), and then replaces the manifest, which lists all edits by their fingerprints. Open
+readers keep the version they opened, which the fingerprint of its manifest identifies.
+
+`JoinedDataset` concatenates its additions: the dataset as ingest wrote it, and the rows of each `ingest --append`.
+In `TrimmedDataset`, the stored rows are all rows whose chunks exist, deleted or not. Deleted rows are skipped, and
+the remaining rows are numbered without gaps. `find_changes` lists the rows that were appended and deleted since the
+state with a given fingerprint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.rows.source import TILE_BYTES, RowSource, split_rows
+from streamsvm.data.rows.views import ChunkRange
+from streamsvm.data.store import manifest
+from streamsvm.data.store.dataset import Dataset, open_group, read_manifest
+from streamsvm.data.store.manifest import APPENDED, DELETED, Meta
+from streamsvm.numeric.rows import I64, Rows, join_rows
+from streamsvm.system.errors import InputError, IntegrityError, WriteError
+from streamsvm.system.files import sync_folder, write_atomically
+
+
+@dataclass(frozen=True, repr=False)
+class JoinedDataset(Dataset):
+    """The rows of several additions, in the order in which they were written.
+
+    Attributes
+    ----------
+    additions : tuple of Dataset
+        The dataset as ingest wrote it, and the rows of each append.
+    """
+
+    additions: tuple[Dataset, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all decoded rows."""
+        return sum(addition.nbytes for addition in self.additions)
+
+    @property
+    def stored_bytes(self) -> int:  # type: ignore[override]
+        """Bytes that a pass reads from storage."""
+        return sum(addition.stored_bytes for addition in self.additions)
+
+    def read_groups(self) -> JoinedDataset:
+        """See Dataset."""
+        return replace(self, reads_groups=True, additions=tuple(each.read_groups() for each in self.additions))
+
+    def read_vector(self, name: str, index: int) -> npt.NDArray[Any]:
+        """See Dataset."""
+        addition, own, _ = self._find(index)
+        return addition.read_vector(name, own)
+
+    def tiles(self, index: int) -> Iterator[Rows]:
+        """See Dataset."""
+        addition, own, first = self._find(index)
+        for rows in addition.tiles(own):
+            yield replace(rows, start=rows.start + first)
+
+    def read(self, index: int) -> Rows:
+        """See Dataset."""
+        addition, own, first = self._find(index)
+        rows = addition.read(own)
+        return replace(rows, start=rows.start + first)
+
+    def take(self, rows: npt.ArrayLike) -> Rows:
+        """See Dataset."""
+        wanted = self.find_numbers(rows)
+        shares = self._share_out(wanted)
+        taken = [addition.take(wanted[places] - first) for addition, first, places in shares]
+        back = np.argsort(np.concatenate([places for _, _, places in shares]), kind="stable")
+        whole = join_rows(taken)
+        return whole if np.array_equal(back, np.arange(len(back))) else whole.pick(back)
+
+    def take_bytes(self, rows: I64) -> int:
+        """See Dataset."""
+        return sum(addition.take_bytes(rows[places] - first) for addition, first, places in self._share_out(rows))
+
+    def check_parts(self) -> None:
+        """See Dataset."""
+        for addition in self.additions:
+            addition.check_parts()
+
+    def advise(self, index: int) -> None:
+        """See Dataset."""
+        addition, own, _ = self._find(index)
+        addition.advise(own)
+
+    def chunk_bytes(self, index: int) -> int:
+        """See Dataset."""
+        addition, own, _ = self._find(index)
+        return addition.chunk_bytes(own)
+
+    def stream_bytes(self) -> int:
+        """See Dataset."""
+        return max(addition.stream_bytes() for addition in self.additions)
+
+    def _find(self, index: int) -> tuple[Dataset, int, int]:
+        """Return the addition that holds chunk `index`, the chunk's number in it, and the number of its first row."""
+        first = 0
+        for addition in self.additions:
+            if index < addition.n_chunks:
+                return addition, index, first
+            index, first = index - addition.n_chunks, first + addition.n_rows
+        raise IndexError(index)
+
+    def _share_out(self, rows: I64) -> list[tuple[Dataset, int, I64]]:
+        """Return each addition that holds some of the rows, its first row number, and the positions of its rows."""
+        firsts = np.cumsum([0, *(addition.n_rows for addition in self.additions)])
+        holder = np.searchsorted(firsts, rows, side="right") - 1
+        shares = np.unique(holder).tolist() or [0]  # without rows, one addition still provides the types
+        return [(self.additions[k], int(firsts[k]), np.flatnonzero(holder == k)) for k in shares]
+
+
+def join(path: str, additions: Sequence[Dataset], fingerprint: str) -> JoinedDataset:
+    """Return the concatenated rows of several additions of the same kind as one dataset."""
+    base = additions[0]
+    starts = np.cumsum([0, *(addition.n_rows for addition in additions[:-1])])
+    limits = [addition.chunk_starts[:-1] + first for addition, first in zip(additions, starts, strict=True)]
+    n_rows = sum(addition.n_rows for addition in additions)
+    counts = [own for addition in additions if (own := addition.class_counts) is not None]
+    known = {"n_rows": n_rows, "n_items": sum(addition.meta["n_items"] for addition in additions)}
+    known["shuffle"] = None  # appended rows come last, and may come from another distribution
+    known["longest_row"] = max(addition.meta["longest_row"] for addition in additions)
+    changed = {"path": path, "n_rows": n_rows, "fingerprint": fingerprint, "meta": base.meta | known, "places": None}
+    changed["chunk_starts"] = np.append(np.concatenate(limits), n_rows).astype(np.int64)
+    changed["class_counts"] = np.sum(counts, axis=0) if counts else None
+    return JoinedDataset(**{**_list_fields(base), **changed}, additions=tuple(additions))
+
+
+def _list_fields(dataset: Dataset) -> dict[str, Any]:
+    """Return the fields that every dataset has."""
+    return {field.name: getattr(dataset, field.name) for field in fields(Dataset)}
+
+
+TILES = 6  # in memory while tiles with deleted rows are merged
+
+
+class Deletion(NamedTuple):
+    """Copies of rows that were deleted together, and their ascending numbers among the stored rows."""
+
+    rows: Dataset
+    numbers: I64
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TrimmedDataset(Dataset):
+    """The rows of a dataset that were not deleted.
+
+    Attributes
+    ----------
+    stored : Dataset
+        All stored rows.
+    deletions : tuple of Deletion
+        The rows of each deletion.
+    deleted : (n_deleted,) int64
+        The ascending numbers of all deleted rows among the stored rows.
+    chunks : (n_chunks,) int64
+        The chunks of the stored rows that have remaining rows.
+    """
+
+    stored: Dataset
+    deletions: tuple[Deletion, ...]
+    deleted: I64
+    chunks: I64
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all stored rows, decoded. A pass reads all of them."""
+        return self.stored.nbytes
+
+    @property
+    def stored_bytes(self) -> int:  # type: ignore[override]
+        """Bytes that a pass reads from storage."""
+        return int(self.stored.stored_bytes)
+
+    def read_groups(self) -> TrimmedDataset:
+        """See Dataset."""
+        return replace(self, reads_groups=True, stored=self.stored.read_groups())
+
+    def read_vector(self, name: str, index: int) -> npt.NDArray[Any]:
+        """See Dataset."""
+        chunk = int(self.chunks[index])
+        start, stop = self.stored.chunk_starts[chunk : chunk + 2]
+        return self.stored.read_vector(name, chunk)[self._find_left(start, stop)]
+
+    def tiles(self, index: int) -> Iterator[Rows]:
+        """Yield the remaining rows of a chunk in the tiles in which they would be streamed if stored without gaps."""
+        at, left = int(self.chunk_starts[index]), None
+        if self._is_whole(index):
+            for tile in self.stored.tiles(int(self.chunks[index])):
+                yield replace(tile, start=at)
+                at += tile.n_rows
+            return
+        for rows in self._skip(index):
+            left = rows if left is None else join_rows([left, rows])
+            *whole, left = split_rows(left)
+            for tile in whole:
+                yield replace(tile, start=at)
+                at += tile.n_rows
+        if left is not None:
+            yield replace(left, start=at)
+
+    def read(self, index: int) -> Rows:
+        """See Dataset."""
+        first, stop = self._limits(index)
+        if self._is_whole(index):
+            return replace(self.stored.read(int(self.chunks[index])), start=first)
+        return replace(self.take(np.arange(first, stop)), start=first)
+
+    def take(self, rows: npt.ArrayLike) -> Rows:
+        """See Dataset."""
+        return self.stored.take(find_stored(self.find_numbers(rows), self.deleted))
+
+    def take_bytes(self, rows: I64) -> int:
+        """See Dataset."""
+        return self.stored.take_bytes(find_stored(rows, self.deleted))
+
+    def check_parts(self) -> None:
+        """See Dataset. Also checks what passes do not read: copies of deleted rows, and chunks without rows."""
+        self.stored.check_parts()
+        for index in set(range(self.stored.n_chunks)) - set(self.chunks.tolist()):
+            deque(self.stored.tiles(index), maxlen=0)
+        for rows, _ in self.deletions:
+            rows.check_parts()
+            for index in range(rows.n_chunks):
+                deque(rows.tiles(index), maxlen=0)
+
+    def advise(self, index: int) -> None:
+        """See Dataset."""
+        if index < self.n_chunks:
+            self.stored.advise(int(self.chunks[index]))
+
+    def chunk_bytes(self, index: int) -> int:
+        """See Dataset."""
+        return int(self.stored.chunk_bytes(int(self.chunks[index])))
+
+    def stream_bytes(self) -> int:
+        """See Dataset."""
+        if not self.streams:
+            return self.stored.stream_bytes() + max(self.chunk_bytes(index) for index in range(self.n_chunks))
+        row_bytes = 8 * self.meta["longest_row"] + sum(array.row_bytes for array in self.passed.values())
+        most_rows = TILE_BYTES // (4 if self.is_sparse else 4 * self.n_features) + 1
+        own: int = TILE_BYTES + 8 * self.meta["longest_row"] + most_rows * row_bytes
+        return self.stored.stream_bytes() + TILES * own
+
+    def _is_whole(self, index: int) -> bool:
+        """Return whether no row of chunk `index` was deleted."""
+        chunk, (first, stop) = int(self.chunks[index]), self._limits(index)
+        start, end = self.stored.chunk_starts[chunk : chunk + 2]
+        return bool(stop - first == end - start)
+
+    def _find_left(self, start: int, stop: int) -> I64:
+        """Return the positions of the remaining rows among the stored rows start:stop."""
+        a, b = np.searchsorted(self.deleted, (start, stop))
+        return np.delete(np.arange(stop - start), self.deleted[a:b] - start)
+
+    def _skip(self, index: int) -> Iterator[Rows]:
+        """Yield the remaining rows of the tiles of chunk `index`, as copies."""
+        for rows in self.stored.tiles(int(self.chunks[index])):
+            left = self._find_left(rows.start, rows.start + rows.n_rows)
+            if len(left):
+                yield rows.pick(left)
+
+
+def trim(stored: Dataset, deletions: Sequence[Deletion]) -> TrimmedDataset:
+    """Return a dataset without its deleted rows. Raises IntegrityError if the deletions contradict the dataset."""
+    deleted = np.sort(np.concatenate([deletion.numbers for deletion in deletions]))
+    limits = stored.chunk_starts - np.searchsorted(deleted, stored.chunk_starts)  # in numbers of the remaining rows
+    chunks = np.flatnonzero(np.diff(limits) > 0)
+    gone = [deletion.rows for deletion in deletions]
+    counts = stored.class_counts
+    if counts is not None:
+        counts = counts - np.sum([own for rows in gone if (own := rows.class_counts) is not None], axis=0)
+    if not len(chunks) or (counts is not None and counts.min() < (0 if stored.has_label_sets else 1)):
+        raise IntegrityError(f"{stored.path}/zarr.json: the manifest contradicts itself: no rows of a class are left")
+    n_rows = int(limits[-1])
+    n_items = max(0, stored.meta["n_items"] - sum(rows.meta["n_items"] for rows in gone))  # empty copies store one zero
+    given = _list_fields(stored) | {"n_rows": n_rows, "class_counts": counts}
+    given["chunk_starts"] = np.append(limits[chunks], n_rows)
+    given["meta"] = {**stored.meta, "n_rows": n_rows, "n_items": n_items}
+    return TrimmedDataset(**given, stored=stored, deletions=tuple(deletions), deleted=deleted, chunks=chunks)
+
+
+def find_stored(rows: I64, deleted: I64) -> I64:
+    """Map row numbers that skip deleted rows to numbers among the stored rows."""
+    before: I64 = deleted - np.arange(len(deleted))  # the number of remaining rows before each deleted row
+    return rows + np.searchsorted(before, rows, side="right")
+
+
+def find_left(stored: I64, deleted: I64) -> I64:
+    """Map numbers of stored rows that were not deleted to numbers that skip the deleted rows."""
+    return stored - np.searchsorted(deleted, stored)
+
+
+# The key by which the manifest of an edit records the fingerprint of the dataset before it.
+PREVIOUS = {APPENDED: manifest.APPENDS_TO, DELETED: manifest.DELETES_FROM}
+EDITS = "edits"
+
+
+class Edit(NamedTuple):
+    """An edit: `kind` is "appended" or "deleted", and `fingerprint` identifies its rows."""
+
+    kind: str
+    fingerprint: str
+
+
+def open_edited(path: str, meta: Meta, cache: str | None = None, most: int | None = None) -> Dataset:
+    """Open a dataset with edits. most: open it as it was after this number of edits (None: after all)."""
+    edits, fingerprints = check_edits(path, meta)
+    edits = edits[:most]
+    additions = [read_manifest(path, open_group(path)[0], dict(meta["base"]), cache)]
+    deletions: list[Deletion] = []
+    for edit, before in zip(edits, fingerprints, strict=False):
+        if edit.kind == APPENDED:
+            additions.append(_open_edit(path, edit, len(additions), before, additions[-1]))
+        else:
+            rows = _open_edit(path, edit, len(deletions) + 1, before, additions[-1])
+            deletions.append(_read_deletion(rows, sum(addition.n_rows for addition in additions), deletions))
+    classes = additions[-1].classes
+    if classes is not None:
+        additions = [addition.code_by(classes) for addition in additions]
+        deletions = [deletion._replace(rows=deletion.rows.code_by(classes)) for deletion in deletions]
+    known = {"fingerprints": fingerprints[: len(edits) + 1], EDITS: edits, "base": meta["base"]}
+    whole = join(path, additions, fingerprints[len(edits)]) if len(additions) > 1 else additions[0]
+    whole = replace(whole, fingerprint=fingerprints[len(edits)], meta={**whole.meta, **known} if edits else whole.meta)
+    return trim(whole, deletions) if deletions else whole
+
+
+def check_edits(path: str, meta: Meta) -> tuple[list[Edit], list[str]]:
+    """Check the manifest of an edited dataset. Return its edits, and the fingerprints of all its states.
+
+    Raises IntegrityError if the manifest is damaged.
+    """
+    base: Meta = meta.get("base", {})
+    is_joined = meta.get("format") == manifest.JOINED_FORMAT
+    listed = meta.get(APPENDED if is_joined else EDITS)
+    pairs = listed if isinstance(base, dict) and isinstance(listed, list) else []
+    pairs = [[APPENDED, each] for each in pairs] if is_joined else pairs
+    right = all(isinstance(pair, list) and len(pair) == 2 and pair[0] in list(PREVIOUS) for pair in pairs)
+    edits = [Edit(kind, str(fingerprint)) for kind, fingerprint in pairs] if right else []
+    if not edits or describe_edits(base, edits) != meta:
+        raise IntegrityError(f"{path}/zarr.json: the manifest is damaged")
+    return edits, [str(describe_edits(base, edits[:n]).get("sha256")) for n in range(len(edits) + 1)]
+
+
+def describe_edits(base: Meta, edits: Sequence[Edit]) -> Meta:
+    """Return the manifest of a dataset with these edits. Without deletions, earlier versions can read it, too."""
+    if not edits:
+        return base
+    if all(edit.kind == APPENDED for edit in edits):
+        whole = {
+            "format": manifest.JOINED_FORMAT,
+            "base": base,
+            APPENDED: [edit.fingerprint for edit in edits],
+        }
+    else:
+        whole = {"format": manifest.EDITED_FORMAT, "base": base, EDITS: [list(edit) for edit in edits]}
+    return {**whole, "sha256": manifest.make_fingerprint(whole)}
+
+
+def list_edits(dataset: Dataset) -> list[Edit]:
+    """Return the edits of a dataset."""
+    return list(dataset.meta.get(EDITS, []))
+
+
+def list_fingerprints(dataset: Dataset) -> tuple[str, ...]:
+    """Return the fingerprints of all states of a dataset: as ingest wrote it, and after each edit."""
+    return tuple(dataset.meta.get("fingerprints", [dataset.fingerprint]))
+
+
+def name_edit(path: str, kind: str, number: int) -> str:
+    """Return the path of the rows of an edit; `number` counts the edits of its kind, from 1."""
+    return f"{path}/{kind}/{number}"
+
+
+def name_next(dataset: Dataset, kind: str) -> Path:
+    """Return the path of the next edit of a kind, after making its parent folder."""
+    number = 1 + sum(edit.kind == kind for edit in list_edits(dataset))
+    folder = Path(name_edit(dataset.path, kind, number))
+    try:
+        folder.parent.mkdir(exist_ok=True)
+    except OSError as error:
+        raise WriteError(f"{folder.parent}: cannot be written: {error.strerror or error}") from error
+    sync_folder(folder.parent.parent)
+    return folder
+
+
+def commit(dataset: Dataset, kind: str, folder: Path) -> None:
+    """Replace the manifest by one that lists a further edit. With this step, the edit takes effect."""
+    made = json.loads((folder / "zarr.json").read_bytes())["attributes"][manifest.ATTRIBUTE]["sha256"]
+    base = dataset.meta.get("base") or {**dataset.meta, "sha256": dataset.fingerprint}
+    file = Path(dataset.path) / "zarr.json"
+    group = json.loads(file.read_bytes())
+    group["attributes"][manifest.ATTRIBUTE] = describe_edits(base, [*list_edits(dataset), Edit(kind, str(made))])
+    write_atomically(file, json.dumps(group, indent=2).encode())
+
+
+def require_editable(dataset: Dataset, what: str) -> None:
+    """Raise InputError for datasets that cannot be edited. what: "appended" or "deleted", for the message."""
+    reasons = {
+        "is an AnnData file, which is read as it lies": "arrays" not in dataset.meta,
+        "holds the features of a map: change its raw rows, and map them again": dataset.features is not None,
+    }
+    for reason, is_so in reasons.items():
+        if is_so:
+            raise InputError(f"{dataset.path}: no rows can be {what}: it {reason}")
+
+
+def find_chunk_bytes(dataset: Dataset) -> int | None:
+    """Return the chunk size of the first rows in bytes; None if they are one chunk, since many more rows may follow."""
+    if len((dataset.meta.get("base") or dataset.meta)["chunk_starts"]) == 2:
+        return None
+    first = dataset.meta["arrays"]["X/data" if dataset.is_sparse else "X"]["chunks"]
+    return int(8 * first[0] if dataset.is_sparse else 4 * first[0] * first[1])
+
+
+def _open_edit(path: str, edit: Edit, number: int, before: str, last: Dataset) -> Dataset:
+    """Open the rows of an edit. Raises IntegrityError unless they match the manifest.
+
+    last: the addition before the edit, whose classes are those of the dataset; appended rows may add classes.
+    """
+    name = name_edit(path, edit.kind, number)
+    try:
+        group, meta = open_group(name)
+    except InputError as error:
+        raise IntegrityError(f"{name}: rows that were {edit.kind} are missing ({error})") from error
+    if not meta:
+        raise IntegrityError(f"{name}/zarr.json: damaged (it has no manifest)")
+    rows = read_manifest(name, group, meta, last.cache)
+    if rows.fingerprint != edit.fingerprint or rows.meta.get(PREVIOUS[edit.kind]) != before:
+        raise IntegrityError(f"{name}/zarr.json: damaged (not what the manifest of {path} says)")
+    same = (
+        last.is_sparse == rows.is_sparse
+        and last.n_features == rows.n_features
+        and last.vectors.keys() == rows.vectors.keys()
+        and (last.meta["classes"] == rows.meta["classes"] or (edit.kind == APPENDED and _has_more(rows, last)))
+    )
+    if not same or rows.scaling is not None or rows.features is not None:
+        raise IntegrityError(f"{name}: its rows are of another kind than those of {path}")
+    return rows
+
+
+def _has_more(rows: Dataset, before: Dataset) -> bool:
+    """Return whether the classes of rows include all classes of the dataset, and further ones."""
+    classes, known = rows.meta["classes"], before.meta["classes"]
+    return None not in (classes, known) and not rows.has_label_sets and set(known) < set(classes)
+
+
+def _read_deletion(rows: Dataset, n_stored: int, earlier: Sequence[Deletion]) -> Deletion:
+    """Return copies of deleted rows with their numbers; n_stored: the number of stored rows at the deletion."""
+    array = manifest.open_stored(rows.path, open_group(rows.path)[0], rows.meta["arrays"], None, manifest.NUMBERS)
+    numbers = array.read(0, rows.n_rows)
+    right = numbers[0] >= 0 and numbers[-1] < n_stored and bool(np.all(np.diff(numbers) > 0))
+    if not right or any(np.isin(numbers, each.numbers, assume_unique=True).any() for each in earlier):
+        raise IntegrityError(f"{rows.path}: some numbers are not those of existing rows")
+    return Deletion(rows, numbers)
+
+
+NO_ROWS = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The rows of a source that were appended since an earlier state, and copies of the rows deleted since.
+
+    source: the current rows. n_before: the number of rows then. n_old: how many of them remain; they are the first rows
+    of the source. n_stored: the number of stored rows then (data.store.edits). since: the later deletions.
+    before, deleted: the rows deleted by then, and the rows deleted by now, as numbers among the stored rows.
+    """
+
+    source: RowSource
+    n_before: int
+    n_old: int
+    n_stored: int
+    since: tuple[Deletion, ...]
+    before: I64
+    deleted: I64
+
+    @property
+    def n_new(self) -> int:
+        """Number of new rows."""
+        return self.source.n_rows - self.n_old
+
+    @property
+    def n_gone(self) -> int:
+        """Number of rows of the earlier state that have been deleted."""
+        return self.n_before - self.n_old
+
+    def view(self) -> ChunkRange:
+        """Return a view of the new rows, followed by copies of the deleted rows. The numbering continues."""
+        first = int(self.source.chunk_starts.searchsorted(self.n_old))
+        whole = join_copies(self.source, self.since) if self.since else self.source
+        return ChunkRange(whole, first, whole.n_chunks)
+
+    def renumber(self, rows: I64) -> tuple[npt.NDArray[np.bool_], I64]:
+        """Map old row numbers to new ones: return which rows survive, and their new numbers."""
+        stored = find_stored(rows, self.before)
+        left = ~np.isin(stored, self.deleted)
+        return left, find_left(stored[left], self.deleted)
+
+    def list_copies(self, rows: I64) -> I64:
+        """Map old numbers of deleted rows to the numbers of their copies in the view.
+
+        The result includes the copies of all rows that were both appended and deleted since.
+        """
+        stored, at, listed = find_stored(rows, self.before), self.source.n_rows, [NO_ROWS]
+        for _, numbers in self.since:
+            listed.append(at + np.flatnonzero(np.isin(numbers, stored) | (numbers >= self.n_stored)))
+            at += len(numbers)
+        return np.concatenate(listed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithCopies(JoinedDataset):
+    """The rows of a dataset, followed by copies of rows that were deleted from it."""
+
+    since: tuple[Deletion, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from streamsvm.data.open import reopen_dataset
+
+        dataset = self.additions[0]
+        return reopen_dataset, (type(self), _join_last, dataset, len(self.since))
+
+
+def find_changes(source: RowSource, fingerprint: str) -> Changes | None:
+    """Return the changes since a source had the given fingerprint; None if it never had it."""
+    if not isinstance(source, Dataset):
+        is_known = fingerprint == source.fingerprint
+        return Changes(source, source.n_rows, source.n_rows, source.n_rows, (), NO_ROWS, NO_ROWS) if is_known else None
+    known = list_fingerprints(source)
+    if fingerprint not in known:
+        return None
+    made = [edit.kind for edit in list_edits(source)[: known.index(fingerprint)]]
+    trimmed = source if isinstance(source, TrimmedDataset) else None
+    stored, deletions, deleted = (
+        (trimmed.stored, trimmed.deletions, trimmed.deleted) if trimmed else (source, (), NO_ROWS)
+    )
+    additions = stored.additions if isinstance(stored, JoinedDataset) else (stored,)
+    n_stored = sum(addition.n_rows for addition in additions[: 1 + made.count(APPENDED)])
+    earlier, since = deletions[: made.count(DELETED)], deletions[made.count(DELETED) :]
+    before = np.sort(np.concatenate([NO_ROWS, *(deletion.numbers for deletion in earlier)]))
+    n_old = n_stored - int(np.searchsorted(deleted, n_stored))
+    return Changes(source, n_stored - len(before), n_old, n_stored, since, before, deleted)
+
+
+def join_copies(source: RowSource, since: Sequence[Deletion]) -> WithCopies:
+    """Return the rows of a dataset, followed by copies of deleted rows."""
+    assert isinstance(source, Dataset)
+    name = f"{source.fingerprint}, and the last {len(since)} deletions"
+    joined = join(source.path, [source, *(deletion.rows for deletion in since)], name)
+    return WithCopies(**vars(joined), since=tuple(since))
+
+
+def _join_last(dataset: TrimmedDataset, n_deletions: int) -> WithCopies:
+    """Return the rows of a dataset, followed by copies of the rows of its last deletions."""
+    return join_copies(dataset, dataset.deletions[len(dataset.deletions) - n_deletions :])

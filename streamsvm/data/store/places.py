@@ -1,0 +1,388 @@
+"""The places where the raw chunks of an array lie: a folder on a local disk, an object store, or a cache of a store.
+
+A place opens a chunk, in a file of its own or in a shard, and starts reading chunks that will soon be needed: on a
+local disk the operating system reads ahead, and from a store the first ranges are requested.
+
+A cache keeps verified chunks of a store on a local disk:
+
+    FOLDER/<fingerprint of the dataset>/<array>/c/3/0     chunk 3 of an array, in a file of its own
+
+Cached copies are compared with the manifest at every read, like the objects in the store. All processes of a machine
+share the folder and its size limit. They update the total size under a lock; a copy counts with its full size from the
+start. If another dataset needs space, datasets that no process has open are removed, least recently opened first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Generic, TypeVar
+from weakref import finalize
+
+import numpy as np
+
+from streamsvm.data.remote.files import AHEAD_BYTES, ObjectFile, Range
+from streamsvm.data.remote.store import RemoteStore
+from streamsvm.data.store.chunks import Bytes, Shards, Span, StoredFile
+from streamsvm.system.errors import InputError, IntegrityError, WriteError
+from streamsvm.system.files import is_remote
+from streamsvm.system.machine import parse_bytes
+from streamsvm.system.shared import made_once
+
+T = TypeVar("T")
+MOST_ANNOUNCED = 8  # chunks announced by one thread at a time
+
+
+class _Announced(threading.local, Generic[T]):
+    """Chunks that a thread has announced but not opened yet, by key and ranges."""
+
+    def __init__(self) -> None:
+        self.files: dict[tuple[str, tuple[Range, ...]], T] = {}
+
+
+class LocalPlace:
+    """A folder on a local disk with the chunks of one array.
+
+    ahead_bytes: the maximum memory for data that an open chunk has read ahead.
+    """
+
+    ahead_bytes = 0
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._announced = _Announced[None]()
+
+    def open(self, span: Span, ranges: Sequence[Range]) -> LocalFile:  # noqa: ARG002
+        """Open a chunk for reading the given ascending ranges. Raises IntegrityError if its file has another size."""
+        self._announced.files.pop((span.own_key, ()), None)
+        return LocalFile(self.folder, span)
+
+    def advise(self, span: Span, ranges: Sequence[Range]) -> None:  # noqa: ARG002
+        """Start reading a chunk that this thread will soon open."""
+        files = self._announced.files
+        if (span.own_key, ()) in files:
+            return
+        files[span.own_key, ()] = None
+        if len(files) > MOST_ANNOUNCED:
+            files.pop(next(iter(files)))
+        if hasattr(os, "posix_fadvise"):
+            try:
+                with open(self.folder / span.key, "rb", buffering=0) as file:
+                    os.posix_fadvise(file.fileno(), span.begin, span.n_bytes, os.POSIX_FADV_WILLNEED)
+            except OSError:
+                return  # the read itself will report the error
+
+    def forget_advised(self) -> None:
+        """Cancel reads that this thread has announced but not opened. Locally, the operating system holds the data."""
+        self._announced.files.clear()
+
+
+class LocalFile:
+    """A chunk on a local disk; see chunks.StoredFile. kind: the word for the file in messages."""
+
+    def __init__(self, folder: Path, span: Span, kind: str | None = None) -> None:
+        path, kind = folder / span.key, kind or span.kind
+        self.name, self._begin = f"{folder}/{span.name}", span.begin
+        try:
+            self._file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        except FileNotFoundError:
+            raise IntegrityError(f"{path}: {kind} is missing") from None
+        except OSError as error:
+            raise IntegrityError(f"{path}: {kind} cannot be opened: {error.strerror}") from error
+        size = os.fstat(self._file).st_size
+        if size != span.file_bytes:
+            os.close(self._file)
+            raise IntegrityError(f"{path}: {kind} has {size} bytes instead of {span.file_bytes}")
+
+    def fill(self, buffer: Bytes, begin: int) -> None:
+        """See StoredFile."""
+        begin += self._begin
+        done = os.preadv(self._file, [buffer.data], begin)  # usually a single call suffices
+        while done < len(buffer):
+            n = os.preadv(self._file, [buffer.data[done:]], begin + done)
+            if n == 0:
+                raise IntegrityError(f"{self.name}: chunk was cut short while it was read")
+            done += n
+
+    def keep(self) -> None:
+        """Do nothing, since the file is already on a local disk."""
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+class RemotePlace:
+    """A folder of objects in a store. See LocalPlace."""
+
+    ahead_bytes = AHEAD_BYTES
+
+    def __init__(self, store: RemoteStore, path: str) -> None:
+        self.store, self.path = store, path
+        self._announced = _Announced[ObjectFile]()
+
+    def open(self, span: Span, ranges: Sequence[Range]) -> ObjectFile:
+        """See LocalPlace. A chunk that was announced as a whole may be read in parts."""
+        for announced in (tuple(ranges), ((0, span.n_bytes),)):
+            if (file := self._announced.files.pop((span.own_key, announced), None)) is not None:
+                return file
+        return self._open(span, ranges)
+
+    def advise(self, span: Span, ranges: Sequence[Range]) -> None:
+        """See LocalPlace."""
+        files = self._announced.files
+        if (span.own_key, tuple(ranges)) not in files:
+            files[span.own_key, tuple(ranges)] = self._open(span, ranges)
+        if len(files) > MOST_ANNOUNCED:  # the oldest one was announced by a pass that ended early
+            files.pop(next(iter(files))).close()
+
+    def forget_advised(self) -> None:
+        """See LocalPlace."""
+        while self._announced.files:
+            self._announced.files.popitem()[1].close()
+
+    def _open(self, span: Span, ranges: Sequence[Range]) -> ObjectFile:
+        file = ObjectFile(self.store, f"{self.path}/{span.key}", span.file_bytes, ranges, span.kind, begin=span.begin)
+        file.name = f"{self.store.url}/{self.path}/{span.name}"
+        return file
+
+
+LOCK, COUNT, IN_USE, PARTIAL = ".lock", ".bytes", ".in-use", ".partial-"
+NAME_LETTERS = 32  # of a fingerprint, in the name of its folder
+
+
+class DiskCache:
+    """The cached chunks of one dataset, in a folder that other datasets may share.
+
+    most_bytes: the size limit of all files in the folder.
+    """
+
+    def __init__(self, root: Path, most_bytes: int, fingerprint: str) -> None:
+        self.root, self.most_bytes = root, most_bytes
+        self.folder = root / fingerprint[:NAME_LETTERS]
+        with _writing(root):
+            root.mkdir(parents=True, exist_ok=True)
+        with _writing(root), self.counting():  # so that no other process removes the folder before it is in use
+            self.folder.mkdir(exist_ok=True)
+            in_use = os.open(self.folder / IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self.close = finalize(self, os.close, in_use)  # afterwards, other processes may remove the copies
+            os.utime(self.folder / IN_USE)
+            _try_lock(in_use, fcntl.LOCK_SH)
+
+    def make_room(self, n_bytes: int) -> None:
+        """Measure the folder, and remove unused datasets until n_bytes of this dataset fit."""
+        with _writing(self.root), self.counting():
+            sizes = {path.parent: _measure(path.parent) for path in self.root.glob(f"*/{IN_USE}")}
+            used = sum(sizes.values())
+            others = sorted(sizes.keys() - {self.folder}, key=lambda folder: (folder / IN_USE).stat().st_mtime_ns)
+            for folder in others:
+                if used - sizes[self.folder] + n_bytes > self.most_bytes and _remove_unused(folder):
+                    used -= sizes[folder]
+            self._write_count(used)
+
+    def begin_copy(self, target: Path, n_bytes: int) -> Copy | None:
+        """Begin the copy of a chunk of n_bytes; return None if it does not fit."""
+        with _writing(self.root), self.counting():
+            used = self._read_count()
+            if used + n_bytes > self.most_bytes:
+                return None
+            self._write_count(used + n_bytes)
+            try:
+                return Copy(self, target, n_bytes)
+            except OSError:
+                self._write_count(used)
+                raise
+
+    def give_back(self, partial: str, n_bytes: int) -> None:
+        """Remove an unfinished copy, and release its bytes."""
+        with _writing(self.root), self.counting():
+            Path(partial).unlink(missing_ok=True)
+            self._write_count(max(0, self._read_count() - n_bytes))
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Hold the lock under which one process at a time counts bytes, and adds or removes files."""
+        descriptor = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            with suppress(OSError):  # the file system does not support locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _read_count(self) -> int:
+        try:
+            return int((self.root / COUNT).read_text())
+        except (FileNotFoundError, ValueError):  # a process was killed while writing it
+            return sum(_measure(path.parent) for path in self.root.glob(f"*/{IN_USE}"))
+
+    def _write_count(self, used: int) -> None:
+        (self.root / COUNT).write_text(str(used))
+
+
+class Copy:
+    """A copy in progress, written from its first byte to its last."""
+
+    def __init__(self, cache: DiskCache, target: Path, n_bytes: int) -> None:
+        self._cache, self._target, self._n_bytes, self._written = cache, target, n_bytes, 0
+        self._descriptor: int | None
+        self._descriptor, self._partial = tempfile.mkstemp(prefix=PARTIAL, dir=cache.folder)
+        try:
+            _try_lock(self._descriptor, fcntl.LOCK_EX)
+            os.ftruncate(self._descriptor, n_bytes)
+        except OSError:
+            os.unlink(self._partial)
+            os.close(self._descriptor)
+            raise
+
+    def write(self, content: Bytes, begin: int) -> None:
+        """Write the bytes that begin at byte `begin`. Raises WriteError if the disk refuses them."""
+        if self._descriptor is None or begin != self._written:
+            return
+        with _writing(self._cache.root):
+            done = 0
+            while done < len(content):
+                done += os.write(self._descriptor, content.data[done:])
+        self._written += len(content)
+
+    def keep(self) -> None:
+        """Give the copy its final name, if it is complete."""
+        if self._descriptor is None or self._written != self._n_bytes:
+            return
+        with _writing(self._cache.root), self._cache.counting():
+            self._target.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(self._partial, self._target)  # a crash of the machine may truncate it; the checksum shows this
+        os.close(self._descriptor)
+        self._descriptor = None
+
+    def give_up(self) -> None:
+        """Remove an incomplete copy."""
+        if self._descriptor is None:
+            return
+        try:
+            self._cache.give_back(self._partial, self._n_bytes)
+        finally:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class CopiedFile:
+    """The file of a chunk in a store, which is copied to the cache as it is read; see chunks.StoredFile."""
+
+    def __init__(self, file: StoredFile, copy: Copy) -> None:
+        self.name, self._file, self._copy = file.name, file, copy
+
+    def fill(self, buffer: Bytes, begin: int) -> None:
+        """See StoredFile."""
+        self._file.fill(buffer, begin)
+        self._copy.write(buffer, begin)
+
+    def keep(self) -> None:
+        """See StoredFile."""
+        self._copy.keep()
+
+    def close(self) -> None:
+        """See StoredFile."""
+        try:
+            self._file.close()
+        finally:
+            self._copy.give_up()
+
+
+class CachedPlace:
+    """Chunks in a store, with copies in a cache; see LocalPlace."""
+
+    def __init__(self, remote: RemotePlace, cache: DiskCache) -> None:
+        self.ahead_bytes, self._remote, self._cache = remote.ahead_bytes, remote, cache
+        self._local = LocalPlace(cache.folder / remote.path)
+
+    def open(self, span: Span, ranges: Sequence[Range]) -> StoredFile:
+        """See LocalPlace. A chunk that is read whole is copied to the cache."""
+        target = self._local.folder / span.own_key
+        if target.exists():
+            return self._local.open(span.alone(), ranges)
+        file = self._remote.open(span, ranges)
+        copy = self._cache.begin_copy(target, span.n_bytes) if list(ranges) == [(0, span.n_bytes)] else None
+        return file if copy is None else CopiedFile(file, copy)
+
+    def advise(self, span: Span, ranges: Sequence[Range]) -> None:
+        """See LocalPlace."""
+        if (self._local.folder / span.own_key).exists():
+            self._local.advise(span.alone(), ranges)
+        else:
+            self._remote.advise(span, ranges)
+
+    def forget_advised(self) -> None:
+        """See LocalPlace."""
+        self._remote.forget_advised()
+
+
+ChunkPlace = LocalPlace | RemotePlace | CachedPlace
+
+
+def check_index(place: ChunkPlace, shards: Shards, shard: int) -> None:
+    """Raise IntegrityError unless the index of a shard gives the positions of its chunks."""
+    span = shards.find_index(shard)
+    file = place.open(span, [(0, span.n_bytes)])
+    try:
+        found = np.empty(span.n_bytes, np.uint8)
+        file.fill(found, 0)
+    finally:
+        file.close()
+    if found.tobytes() != shards.make_index(shard):
+        raise IntegrityError(f"{file.name}: damaged (other programs would not find the chunks)")
+
+
+@made_once
+def open_cache(text: str, fingerprint: str) -> DiskCache:
+    """Return the cache `FOLDER:SIZE` for the dataset with this fingerprint; the same object while it is in use.
+
+    Raises InputError if the text does not have this form, and WriteError if the folder cannot be written.
+    """
+    folder, _, size = text.rpartition(":")
+    if not folder or is_remote(folder):
+        raise InputError(f"{text!r} is no cache: write a folder and the most bytes in it, such as /scratch/cache:200GB")
+    return DiskCache(Path(folder), parse_bytes(size), fingerprint)
+
+
+@contextmanager
+def _writing(root: Path) -> Iterator[None]:
+    """Convert operating-system errors in the block to WriteError, which names the folder of the cache."""
+    try:
+        yield
+    except OSError as error:
+        raise WriteError(f"{root}: the cache cannot be written: {error.strerror}") from error
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    """Try to lock a file, and return whether it succeeded: no other process may hold a conflicting lock."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _measure(folder: Path) -> int:
+    """Return the size of a dataset's files in bytes, after removing partial files of killed processes."""
+    for partial in folder.glob(f"{PARTIAL}*"):
+        with suppress(OSError), partial.open("rb") as file:
+            if _try_lock(file.fileno(), fcntl.LOCK_EX):
+                partial.unlink()
+    files = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
+    return sum(file.lstat().st_size for file in files)
+
+
+def _remove_unused(folder: Path) -> bool:
+    """Remove the files of a dataset, unless a process has it open. Return whether they were removed."""
+    with (folder / IN_USE).open("rb") as file:
+        if not _try_lock(file.fileno(), fcntl.LOCK_EX):
+            return False
+        shutil.rmtree(folder, ignore_errors=True)
+    return True

@@ -1,0 +1,1 @@
+"""Tables: the roles of columns, their values, and the encoder."""

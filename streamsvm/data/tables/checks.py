@@ -1,0 +1,553 @@
+"""Checks and conversions of the values of a source: features, labels, sample weights, query ids and groups.
+
+This is the only module that converts values of any type to class labels, or refuses them with a reason. It also gives
+advice on columns of text, and on texts that look like numbers or dates in other notations.
+
+Features are converted to float32 on their way into a dataset, after an anchor is subtracted from each column that needs
+one. float32 has a relative precision of 2^-24. This is too coarse for a column whose values lie far from 0 and close
+together: of the dates 20240101 to 20240130 it distinguishes 16. If a scaling moves the features close to 0, such a
+column is stored as x - anchor in the meantime, and scaled from there. The difference is formed in float64. It is
+accurate to 2^-24 of the distance from the anchor, which is the median of the first rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import partial
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, issparse
+
+from streamsvm.data.rows.source_rows import LabelLists, Labels, SourceRows, list_columns
+from streamsvm.numeric.rows import F64, CsrRows, Matrix
+from streamsvm.numeric.stored_types import Scaling
+from streamsvm.system.errors import InputError, say_count
+
+if TYPE_CHECKING:
+    from streamsvm.ingestion.ingest import IngestOptions
+
+Vector = npt.NDArray[Any]
+Place = Callable[[int], str]  # returns the place of the i-th value of a piece in its source, for messages
+
+NUMBER_KINDS = "biuf"  # the kinds of dtypes that are numbers: bool, int, unsigned int, float
+_MARKS = str.maketrans({",": ".", ".": ","})
+BOOLEANS = {"true": 1.0, "false": 0.0}
+# The spellings of pyarrow and pandas, and the mark of the UCI repository.
+_NO_NUMBERS = ("NaN", "nan", "-nan", "-NaN")
+_MISSING_WORDS = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "#NA", "NULL", "null", "None", *_NO_NUMBERS)
+FOR_MISSING = "ingest --missing mean|zero|indicator fills missing values in (missing=... in Python)"
+TEXT, TARGET, GIVEN = "text", "target", "given"  # kinds of labels: by --text, by --regression, or given as values
+FOR_TEXT = (
+    "ingest --one-hot takes a column of text as categories, --hash as hashed features, --drop leaves it out "
+    "(one_hot, hash_bits, drop in Python)"
+)
+NOT_UTF8 = "not UTF-8 text; `iconv -f LATIN1 -t UTF-8 OLD > NEW` converts a file, with the encoding that it has"
+LEAST_WEIGHT = float(np.finfo(np.float64).tiny)
+TOO_SMALL = f"below {LEAST_WEIGHT:.1e}, too small to compute with: make it larger, or 0, which leaves its row out"
+FIRST_MERGED = 2.0**53  # from here on, several whole numbers become one float64
+FOR_ID = "; give integers or texts"
+FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # halfway from the largest float32 to 2^128: the least that rounds to inf
+LEAST_GROUP = -(2**62)  # groups that are texts are hashed to smaller numbers
+WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
+
+
+def round_to_float32(values: Any) -> npt.NDArray[np.float32]:
+    """Copy values to float32. Values beyond its range become infinite."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.array(values, dtype=np.float32, order="C")
+
+
+def parse_number(token: str, decimal: str | None = None) -> float | None:
+    """Return a number or boolean as pyarrow reads it; None for any other token. decimal: see Columns."""
+    word = (token.translate(_MARKS) if decimal == "," else token).strip().lower()
+    if word in BOOLEANS:
+        return BOOLEANS[word]
+    try:
+        return float(word) if word.isascii() and "_" not in word else None
+    except ValueError:
+        return None
+
+
+def show_text(text: object) -> str:
+    """Return a text for a message: on one line, cut to 80 characters."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text)[:80])
+
+
+def missing_words(is_text: bool) -> tuple[str, ...]:
+    """Return the cells that stand for missing values in a table; in a column of text, only the empty cell does."""
+    return ("",) if is_text else _MISSING_WORDS
+
+
+def find_feature_fault(value: Any) -> str:
+    """Explain why a value is not a finite float32; return "" if it is one."""
+    try:
+        number = float("no" if isinstance(value, str) else value)
+    except OverflowError:
+        return "overflows float32"
+    except (TypeError, ValueError):
+        return "missing value" if is_missing(value) else f"not a number: {value!r}"
+    if math.isnan(number):
+        return "nan"
+    if math.isinf(number):
+        return "infinite"
+    return f"overflows float32: {number!r}" if abs(number) >= FLOAT32_OVERFLOW else ""
+
+
+def find_remedy(fault: str) -> str:
+    """Return the option that lets a table with such a feature be ingested; "" if there is none."""
+    if fault in ("missing value", "nan"):
+        return FOR_MISSING
+    return FOR_TEXT if fault.startswith("not a number") else ""
+
+
+def to_weights(values: Vector, place: Place) -> npt.NDArray[np.float64]:
+    """Return the sample weights of a piece. Raises InputError unless they are finite and not negative."""
+    if values.dtype.kind not in NUMBER_KINDS:
+        bad = np.array([bool(find_feature_fault(value)) for value in values])
+        refuse(bad, values, place, "sample weight is no number")
+    weights = values.astype(np.float64)
+    refuse(~np.isfinite(weights), values, place, "sample weight is not finite")
+    refuse(weights < 0, values, place, "sample weight is negative")
+    refuse((weights > 0) & (weights < LEAST_WEIGHT), values, place, f"sample weight is {TOO_SMALL}")
+    return weights
+
+
+def to_qid(values: Vector, place: Place) -> npt.NDArray[np.int64]:
+    """Return the query ids of a piece: whole numbers of any type unchanged, texts by their hash (see `to_groups`).
+
+    Raises InputError for missing ids, and for fractional numbers.
+    """
+    if values.dtype.kind not in "iu":
+        texts = {value for value in values.tolist() if isinstance(value, str) and value.strip()}
+        known = {text: _number_query(text.strip()) for text in texts}
+        values = np.array([known.get(value, value) for value in values.tolist()], object) if texts else values
+        refuse_merged(values, place, "the query id")
+        bad = np.array([not _is_whole(value) for value in values])
+        refuse(bad, values, place, "query id is no whole number")
+    qid = values.astype(np.int64)
+    refuse(qid != values, values, place, "query id is beyond 64 bits")
+    return qid
+
+
+def _number_query(word: str) -> int | str:
+    """Return the number of a query id: the hash of a text. A fractional number is returned unchanged, to be refused."""
+    if WHOLE_NUMBER.fullmatch(word):
+        return int(word) if str(int(word)) == word else _hash_text(word)
+    return word if parse_number(word) is not None else _hash_text(word)
+
+
+def to_groups(values: Vector, place: Place) -> npt.NDArray[np.int64]:
+    """Return the groups of a piece as numbers: whole numbers and times unchanged, texts by their hash.
+
+    A text stands for a whole number only in the form in which the number is printed: "7" is 7, but "007" is another
+    group, as in pandas and pyarrow. A hash depends on the text alone, so that no table of texts is needed. It has 62
+    bits and is below all numbers that are accepted. Among a million groups, two have the same hash with a probability
+    of 1e-7. Times count in nanoseconds.
+    Raises InputError for a missing group, and for a fractional number.
+    """
+    if values.dtype.kind == "M":
+        beyond = np.array([not _fits_nanoseconds(value) for value in values])
+        refuse(beyond, values, place, "the group is a time beyond 64 bits of nanoseconds")
+        values = values.astype("datetime64[ns]").astype(np.int64)
+    refuse_merged(values, place, "the group")
+    found: dict[Any, int] = {}
+    for i, value in enumerate(values.tolist()):
+        if value not in found:
+            found[value] = _number_group(value, partial(place, i))
+    return np.array([found[value] for value in values.tolist()], np.int64)
+
+
+def _fits_nanoseconds(value: np.datetime64) -> bool:
+    """Return whether a time fits nanoseconds; if not, NumPy raises an error or, before 2.5, wraps around."""
+    try:
+        return bool(np.isnat(value) or value.astype("datetime64[ns]").astype(value.dtype) == value)
+    except OverflowError:
+        return False
+
+
+def _number_group(value: Any, place: Callable[[], str]) -> int:
+    """Return the number of a group (see `to_groups`)."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="surrogateescape")
+    word = value.strip() if isinstance(value, str) else value
+    if is_missing(word):
+        raise InputError(f"{place()}: the group is missing")
+    if isinstance(word, str) and not (WHOLE_NUMBER.fullmatch(word) and str(int(word)) == word):
+        return _hash_text(word)
+    if not (isinstance(word, str) or _is_whole(word)) or not LEAST_GROUP <= int(word) < 2**63:
+        shown = show_text(word)
+        raise InputError(f"{place()}: a group is a text, a time, or a whole number from -2^62 to 2^63 - 1: {shown}")
+    return int(word)
+
+
+def _hash_text(word: str) -> int:
+    """Return 62 bits of the hash of a text, mapped to a number below LEAST_GROUP."""
+    digest = hashlib.blake2b(word.encode(errors="surrogateescape"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") // 4 - 2**63
+
+
+def refuse_merged(values: Vector, place: Place, what: str) -> None:
+    """Raise InputError for a float from 2^53 on, where several whole numbers become one float."""
+    floats: Any = values if values.dtype.kind in "fO" else ()
+    bad = [isinstance(each, float | np.floating) and FIRST_MERGED <= np.abs(each) < np.inf for each in floats]
+    fault = f"{what} is a float from 2^53 on, which may have lost digits"
+    refuse(np.array(bad, np.bool_), values, place, fault, FOR_ID)
+
+
+def _is_whole(value: Any) -> bool:
+    if not issubclass(type(value), Real) or not math.isfinite(value):  # NumPy's numbers are Real, too
+        return False
+    return float(value).is_integer() and -(2**63) <= int(value) < 2**63
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a value stands for a missing one."""
+    if isinstance(value, str):
+        return not value
+    return value is None or str(value) in ("nan", "<NA>", "NaT")
+
+
+def refuse(bad: npt.NDArray[np.bool_], values: Vector, place: Place, reason: str, remedy: str = "") -> None:
+    """Raise InputError with the first bad value and its place, if any value is bad."""
+    if bad.any():
+        first = int(np.argmax(bad))
+        shown = show_text(values[first])
+        raise InputError(f"{place(first)}: {reason}" + (f": {shown}" if shown else "") + remedy)
+
+
+MOST_LABEL_CHARACTERS = 1000  # each label takes as much memory as the longest one read with it
+FOR_LABEL = "; training rows need labels: take this row out, and let `predict` give it one"
+MERGED = (
+    "may lose digits as a float64 and become another class: write such labels as texts, for example as "
+    "id72048431380967004, or number the classes from 0"
+)
+FOR_MIXED = "; ingest --text COLUMN takes all labels of a table as texts (text='COLUMN' in Python)"
+FOR_TYPE = ": give all labels as texts, such as by y.astype(str), or all as numbers"
+
+
+def to_source_rows(
+    X: npt.NDArray[np.float32] | csr_array,
+    vectors: Mapping[str, tuple[Vector, Place]],
+    names: tuple[str, ...] | None,
+    numbers: bool | None,
+) -> SourceRows:
+    """Return the rows of a piece, after checking the label, sample_weight, qid and groups that it has.
+
+    numbers: whether the labels so far were numbers (None: there were no labels). Raises InputError for bad values.
+    """
+    labels, merged = None, None
+    if "label" in vectors:
+        values, place = vectors["label"]
+        labels = to_label_lists(values, place) if values.ndim == 2 else to_labels(values, place, numbers)
+        merged = find_merged(labels, values, place)
+    converters = {"sample_weight": to_weights, "qid": to_qid, "groups": to_groups}
+    found: dict[str, Any] = {role: to(*vectors[role]) for role, to in converters.items() if role in vectors}
+    row_names = vectors["index"][0] if "index" in vectors else None
+    return SourceRows(X, labels, feature_names=names, row_names=row_names, merged=merged, **found)
+
+
+def refuse_name(y: Any) -> None:
+    """Raise InputError if y is a single text, most likely a column name, or a list of several types."""
+    if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
+        raise InputError(f"y holds texts and other values{FOR_TYPE}")
+    if isinstance(y, str):
+        raise InputError(
+            f"y is the text {show_text(y)!r}, and no labels: give the values of that column, or make a dataset by "
+            f"streamsvm.ingest(X, PATH, label={show_text(y)!r})"
+        )
+
+
+def has_number_labels(rows: SourceRows) -> bool | None:
+    """Return whether the labels are numbers; None if there are no labels."""
+    return None if rows.labels is None else rows.labels.dtype.kind == "f"
+
+
+def find_text_fault(label: str) -> str:
+    """Explain why an array of texts cannot hold a label, or only at a high cost; return "" if it can."""
+    if len(label) > MOST_LABEL_CHARACTERS:
+        return f"label has {len(label):,} characters, more than {MOST_LABEL_CHARACTERS:,}"
+    return "label holds a character of code 0" if "\0" in label else ""
+
+
+def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:
+    """Return the labels of a piece: numbers as float64, texts as a NumPy text array. Raises InputError for bad ones."""
+    values = settle_type(values, place, numbers)
+    if numbers is not None and numbers != (values.dtype.kind in NUMBER_KINDS + "O"):
+        before, now = ("numbers", "text") if numbers else ("text", "a number")
+        raise InputError(f"{place(0)}: labels were {before} so far, this is {now}: {show_text(values[0])}")
+    if values.dtype.kind in NUMBER_KINDS + "O":
+        coded = np.array([_round(label) for label in values]) if values.dtype.kind == "O" else values.astype(np.float64)
+        refuse(~np.isfinite(coded), values, place, "label missing or not finite", FOR_LABEL)
+        return coded
+    named = _decode(values, place)
+    refuse(named == "", values, place, "label missing", FOR_LABEL)
+    return named
+
+
+def to_label_lists(values: Any, place: Place) -> LabelLists:
+    """Return the rows of an indicator matrix, dense or sparse, as lists. Raises InputError unless it holds 0 and 1."""
+    entries = values.data if issparse(values) else values
+    if entries.dtype.kind not in NUMBER_KINDS:
+        raise InputError(f"{place(0)}: {entries.dtype} is not a number; a matrix of labels holds 0 and 1")
+    bad = (entries != 0) & (entries != 1)
+    if bad.any():
+        row = 0 if issparse(values) else int(np.argmax(bad.any(axis=1)))
+        raise InputError(f"{place(row)}: a matrix of labels holds 0 and 1, and not {show_text(entries[bad].flat[0])}")
+    return list_columns(values, values.shape[1])
+
+
+def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:
+    """Return labels as text. Raises InputError for bytes that are not UTF-8 and codes that are not characters."""
+    try:
+        named: npt.NDArray[np.str_] = (
+            np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values.astype(np.str_)
+        )
+    except (UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"{place(0)}: some labels are no text: {error}") from error
+    codes = np.ascontiguousarray(named).view(np.uint32).reshape(len(named), -1)
+    bad = (codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))
+    if bad.any():
+        raise InputError(f"{place(int(np.argmax(bad.any(axis=1))))}: label is no text")
+    return named
+
+
+def settle_type(labels: Vector, place: Place, numbers: bool | None = None) -> Vector:
+    """Convert labels to numbers or texts, which model files can store. Raises InputError for other types.
+
+    numbers: see `to_source_rows`.
+    """
+    if labels.dtype.kind in NUMBER_KINDS + "US":
+        return labels
+    if labels.dtype.kind == "T":  # NumPy's StringDType
+        labels = labels.astype(object)
+    if labels.dtype.kind != "O":
+        raise InputError(f"{place(0)}: a label is a {labels.dtype}, neither a number nor a text{FOR_TYPE}")
+    refuse(np.array([is_missing(label) for label in labels]), labels, place, "label missing", FOR_LABEL)
+    are_numbers = np.array([isinstance(label, Real | np.bool_ | Decimal) for label in labels], np.bool_)
+    are_texts = np.array([isinstance(label, str) for label in labels], np.bool_)
+    refuse(~(are_numbers | are_texts), labels, place, "label is neither a number nor a text", FOR_TYPE)
+    for i in np.flatnonzero(are_texts).tolist():
+        if fault := find_text_fault(labels[i]):
+            raise InputError(f"{place(i)}: {fault}")
+    if numbers:
+        refuse(are_texts, labels, place, "labels were numbers so far, this is text", FOR_MIXED)
+    if are_numbers.all():
+        return labels
+    refuse(are_numbers, labels, place, "other labels are texts, this is a number", FOR_TYPE)
+    return labels.astype(np.str_)
+
+
+def _round(number: Any) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
+
+
+def name_classes(classes: Vector, place: Place) -> Vector:
+    """Return the classes in the type that a model stores: bool, int64, float64 or text.
+
+    Raises InputError if float64 merges some of them.
+    """
+    named = np.asarray(classes.tolist())
+    if named.dtype.kind == "U":
+        refuse(named == "", classes, place, "label missing", FOR_LABEL)
+    if named.dtype.kind in "biU":
+        return named
+    labels = to_labels(classes, place, None)
+    if (merged := find_merged(labels, classes, place)) is not None:
+        raise InputError(str(merged[0]))
+    if len(np.unique(np.asarray(labels))) < len(classes):
+        raise InputError(f"{place(0)}: some of the labels are one and the same as float64{FOR_TYPE}")
+    return np.asarray(labels)
+
+
+def find_merged(labels: Any, values: Any, place: Place) -> npt.NDArray[np.str_] | None:
+    """Return an error message, (1,), if float64 merges a label with a neighbour, so that labels cannot be classes.
+
+    Otherwise return None. labels: the values as `to_labels` returns them.
+    """
+    if getattr(labels, "dtype", None) != np.float64 or isinstance(labels, LabelLists):
+        return None
+    bad = np.abs(labels) >= FIRST_MERGED
+    if values.dtype.kind == "f":
+        bad |= labels != values
+    if not bad.any():
+        return None
+    first = int(np.argmax(bad))
+    return np.array([f"{place(first)}: the label {show_text(values[first])} {MERGED}"])
+
+
+MOST_NAMED = 12  # the most columns of a kind that a message lists
+
+COMMA = "numbers with a comma: --decimal , reads them if it is the decimal mark (decimal=',' in Python)"
+POINT = "numbers with a point, which is not read as a decimal mark beside --decimal , (decimal=',' in Python)"
+_ODD = (  # patterns of texts that are most likely numbers or dates, with their descriptions and remedies
+    (re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?"), COMMA),
+    (re.compile(r"[+-]?[0-9]*\.[0-9]+([eE][+-]?[0-9]+)?"), POINT),
+    (
+        re.compile(r"[0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{4}|[0-9]{2})([ T].*)?"),
+        "dates, which are read in the form 2024-12-31: write them so",
+    ),
+    (re.compile(r"[+-]?[$€£]? ?[0-9][0-9.,' ]*[%$€£]?"), "numbers with other signs: write plain ones"),
+)
+
+
+def is_text(word: str, decimal: str | None = None) -> bool:
+    """Return whether a cell is text: neither a number nor a missing value. decimal: see Columns."""
+    return not is_gap(word, False) and parse_number(word, decimal) is None
+
+
+def is_gap(word: str, among_texts: bool) -> bool:
+    """Return whether a cell is a missing value. among_texts: whether its column is of text."""
+    return word.strip() in missing_words(among_texts)
+
+
+def find_label_fault(word: str, kind: str | None, decimal: str | None = None) -> str:
+    """Explain why a cell of a table cannot be a label; return "" if it can.
+
+    kind, decimal: see Columns.
+    """
+    shown = show_text(word.strip())
+    if is_gap(word, kind in (TEXT, GIVEN)):
+        remedy = f"; if {shown} is a class, ingest --text COLUMN keeps it (text='COLUMN' in Python)"
+        return f"label missing{f': {shown}' if shown else ''}{FOR_LABEL}{remedy if shown and kind is None else ''}"
+    if kind == TARGET and parse_number(word, decimal) is None:
+        odd = explain_text([word.strip()], decimal)
+        return f"the label {shown!r} is a text; a target is a number{f'; these seem to be {odd}' if odd else ''}"
+    return find_text_fault(word)
+
+
+def find_point(word: str) -> str:
+    """Return the fault of a number with a decimal point if the comma is the decimal mark; "" for other words."""
+    is_odd = explain_text([word], ",") == POINT
+    return f"not a number: {show_text(word)!r}; these seem to be {POINT}" if is_odd else ""
+
+
+def refuse_words(words: Sequence[str], codes: Vector, place: Place, find_fault: Callable[[str], str]) -> None:
+    """Raise InputError for the first row with a faulty word. words: the distinct words; codes: each row's index."""
+    faults = {k: fault for k, word in enumerate(words) if (fault := find_fault(word))}
+    if faults:
+        first = int(np.argmax(np.isin(codes, list(faults))))
+        raise InputError(f"{place(first)}: {faults[int(codes[first])]}")
+
+
+def explain_kind(kind: str, is_known: bool) -> str:
+    """Explain why a column is read as numbers or dates, and how to override it. is_known: the encoding is given."""
+    if is_known:
+        return f"the column is of {kind}s in the rows that the encoding was made for"
+    return (
+        f"the column is of {kind}s by its first rows, or by --{kind}; ingest --text, --date or --number COLUMN names "
+        "its kind (text, date, number in Python)"
+    )
+
+
+def advise_on_table(texts: Sequence[str], gaps: Sequence[str]) -> str:
+    """Return the remedy for all columns of a table that hold text or have missing values."""
+    if gaps and not texts:
+        return FOR_MISSING
+    more = f"; values are missing as well, in {_list_columns(gaps)}: --missing mean|zero|indicator fills them in"
+    return _advise_on_text(texts) + more * bool(gaps)
+
+
+def _advise_on_text(columns: Sequence[str]) -> str:
+    """Return the remedy for columns of text; it lists them in the form that the options take."""
+    if len(columns) < 2:
+        return FOR_TEXT
+    named = _list_columns(columns)
+    return (
+        f"{say_count(len(columns), 'column')} are of text: {named}; ingest --one-hot "
+        f"{'auto' if len(columns) > MOST_NAMED else named} takes them as categories, --hash BITS as hashed features, "
+        f"--drop {named} leaves them out (one_hot, hash_bits, drop in Python)"
+    )
+
+
+def _list_columns(names: Sequence[str]) -> str:
+    return ",".join(map(show_text, names[:MOST_NAMED])) + ",.." * (len(names) > MOST_NAMED)
+
+
+def explain_text(words: Iterable[str], decimal: str | None = None) -> str:
+    """Name the kind and the remedy if all texts, apart from numbers, look like dates or unusual numbers; else "".
+
+    decimal: see Columns.
+    """
+    texts = [word for word in words if is_text(word, decimal)]
+    return next((why for look, why in _ODD if texts and all(look.fullmatch(text) for text in texts)), "")
+
+
+LOGGER = logging.getLogger("streamsvm")
+LOOKED_AT_ROWS, LOOKED_AT_VALUES = 4096, 1 << 20  # of the first piece, at most
+FAR = 16.0  # a column gets an anchor if its median exceeds so many times the distance between its quartiles
+MOVING = ("standard", "minmax")  # scalings that shift the features
+MOST_MERGED = 0.01  # the share of a column's distinct values that float32 may merge without a warning
+MERGED_VALUES = (
+    "{}: float32 cannot tell the values of column {} apart: {:,} different values among the first rows become {:,}; "
+    "{}subtract a constant from the column"
+)
+
+
+def look_at_features(rows: SourceRows, options: IngestOptions, name: str, anchor: F64 | None = None) -> F64 | None:
+    """Return the anchor of each column, (d,), given the first piece of rows; None if no column needs one.
+
+    anchor: the anchors of the dataset to which the rows are appended. Warns if float32 merges values of a column.
+    """
+    X: Any = rows.X
+    if X.dtype == np.float32 or not X.size:
+        return anchor
+    is_dense = isinstance(X, np.ndarray)
+    first = X[: max(1, min(LOOKED_AT_ROWS, LOOKED_AT_VALUES // (X.shape[1] if is_dense else X.nnz // X.shape[0] + 1)))]
+    if is_dense and anchor is None and options.scale in MOVING and options.layout != "sparse":
+        anchor = _find_anchor(first)
+    if first.size:
+        _warn_of_merged(first, anchor, rows.feature_names, name)
+    return anchor
+
+
+def _find_anchor(X: npt.NDArray[Any]) -> F64 | None:
+    low, middle, high = np.quantile(X, (0.25, 0.5, 0.75), axis=0, method="nearest")
+    return _choose(middle, np.abs(middle) > FAR * (high - low))
+
+
+def recall_anchor(scaling: Scaling | None) -> F64 | None:
+    """Return the anchors of rows that are appended to rows with this scaling."""
+    return None if scaling is None else _choose(scaling.offset, np.abs(scaling.offset) * scaling.factor > FAR)
+
+
+def _choose(middle: F64, is_far: npt.NDArray[np.bool_]) -> F64 | None:
+    return np.where(is_far, middle, 0.0) if is_far.any() else None
+
+
+def round_features(X: Any, anchor: F64 | None) -> Matrix:
+    """Subtract the anchors from features, and return them as float32."""
+    if isinstance(X, CsrRows):
+        return X
+    if anchor is not None:
+        X = X - anchor
+    return X if X.dtype == np.float32 else round_to_float32(X)
+
+
+def _warn_of_merged(X: Any, anchor: F64 | None, names: tuple[str, ...] | None, name: str) -> None:
+    """Warn if float32 merges more than MOST_MERGED of the distinct values of a column; name the worst column."""
+    if isinstance(X, np.ndarray):
+        columns, values = np.repeat(np.arange(X.shape[1]), len(X)), np.sort(X, axis=0).T.ravel()
+    else:
+        order = np.lexsort((X.data, X.indices))
+        columns, values = X.indices[order], X.data[order]
+    rounded = round_to_float32(values if anchor is None else values - anchor[columns])
+    before, after = (
+        np.bincount(columns[np.append(True, (np.diff(columns) != 0) | (each[1:] != each[:-1]))])
+        for each in (values, rounded)
+    )
+    k = int(np.argmin((after + (before == 0)) / np.maximum(before, 1)))
+    if after[k] < (1.0 - MOST_MERGED) * before[k]:
+        column = repr(names[k]) if names else f"{k + 1:,}"
+        remedy = "ingest with --scale standard, or " * isinstance(X, np.ndarray)
+        LOGGER.warning(MERGED_VALUES.format(name, column, before[k], after[k], remedy))

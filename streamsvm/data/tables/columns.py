@@ -1,0 +1,398 @@
+"""The roles of table columns: which are features, and which hold labels, query ids or weights.
+
+Folders may name columns: parts/site=1/rows.parquet has a column `site`, as Hive, pandas and pyarrow write it. The
+folders COLUMN=VALUE directly above a file count as columns. For a single named file they count only if a model or a
+dataset needs the column; pyarrow adds no column to a single file, either. Percent-encoded names and values are decoded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.tables.checks import TARGET, TEXT, Vector, missing_words, parse_number, show_text
+from streamsvm.numeric.encoding import MISSING, MOST_BITS, Encoding
+from streamsvm.system.errors import InputError, NeedsOptionError
+
+AUTO = ("auto",)  # as `one_hot`: all columns of text
+FILLED_BYTES = 128 << 10  # of a batch of rows, which fits into the cache
+LEAST_FILLED_ROWS = 1024  # so that the parts copied from tables of many columns are not too short
+LABEL_NAMES = {"label", "target", "class", "y"}
+KINDS_BY_HAND = ("text", "date", "number")
+MISSING_VALUE = "__HIVE_DEFAULT_PARTITION__"
+INTEGER = "integer"
+LATER_MODULES = ("compute", "json", "orc", "parquet")  # the modules that `import pyarrow` does not load
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?")
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a column that pandas adds to Parquet
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The roles of a table's columns. A column is given by its name, or by its number counted from 1.
+
+    Parameters
+    ----------
+    label : str, optional
+        The column of the labels. By default the only column named label, target, class or y, in upper or lower case.
+    qid, sample_weight : str, optional
+        The columns of the query ids and of the sample weights.
+    features : tuple of str, optional
+        The names of the features, in this order. By default all other columns are features.
+    require_label : bool
+        Whether a table without a label column is refused.
+    header : {"auto", "yes", "no"}
+        Whether the first row of text holds the column names; "auto" decides by its cells (see data.sources.csv_rows).
+    groups : str, optional
+        The column of the groups that cross-validation holds out whole.
+    multi_label : bool
+        Whether svmlight text has lists of labels, possibly empty, such as 1,3,7.
+    sep : str, optional
+        The character that separates the columns of text. By default it is detected (see data.sources.csv_rows).
+    decimal : {",", "."}, optional
+        The decimal mark of numbers in text; by default the point. If it is the comma, points are refused.
+    drop : tuple of str
+        Columns that are left out.
+    index : str, optional
+        The column that names the rows; it is not a feature.
+    missing : {"mean", "zero", "indicator"}, optional
+        The replacement of missing values: the mean of the known values, zero, or zero with an added feature that is 1.
+    one_hot : tuple of str
+        The columns whose categories each become a feature; ("auto",) selects all columns of text.
+    hash_bits : int, optional
+        If given, all other columns of text are hashed to 2^hash_bits features.
+    encoding : Encoding, optional
+        The encoding of columns as features, if it is known already, for example from a model.
+    text, date, number : tuple of str
+        The columns to read as text, dates and numbers, whatever their first rows hold. `text` may name the label.
+    label_kind : {"text", "target", "given"}, optional
+        Whether labels are always texts, numbers that a regression predicts, or values given with a frame.
+    read_label : bool
+        Whether labels are read. If not, the label column is left out.
+    folders : tuple of (str, str), optional
+        The columns named by the folders of all files, with their kinds (see `find_folders`); None if they have not
+        been determined yet.
+    """
+
+    label: str | None = None
+    qid: str | None = None
+    sample_weight: str | None = None
+    features: tuple[str, ...] | None = None
+    require_label: bool = True
+    header: str = "auto"
+    groups: str | None = None
+    multi_label: bool = False
+    sep: str | None = None
+    decimal: str | None = None
+    drop: tuple[str, ...] = ()
+    index: str | None = None
+    missing: str | None = None
+    one_hot: tuple[str, ...] = ()
+    hash_bits: int | None = None
+    encoding: Encoding | None = None
+    text: tuple[str, ...] = ()
+    date: tuple[str, ...] = ()
+    number: tuple[str, ...] = ()
+    label_kind: str | None = None
+    read_label: bool = True
+    folders: tuple[tuple[str, str], ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InputError for an option with an invalid value."""
+        if self.missing not in (None, *MISSING):
+            raise InputError(f"missing {self.missing!r}: choose from {', '.join(MISSING)}")
+        if self.decimal not in (None, ".", ","):
+            raise InputError(f"decimal {self.decimal!r}: choose the comma or the point")
+        if self.hash_bits is not None and not 1 <= self.hash_bits <= MOST_BITS:
+            raise InputError(f"hash_bits {self.hash_bits}: from 1 to {MOST_BITS} bits are possible (--hash)")
+        if self.hash_bits is not None and self.one_hot == AUTO:
+            raise InputError(
+                "one_hot auto and hash_bits (--hash) are both for all columns of text: name the columns of --one-hot"
+            )
+
+    @property
+    def needs_encoder(self) -> bool:
+        """Whether the table needs an encoder: it has columns other than plain numbers, or its rows have names."""
+        asked = self.index, self.missing, self.hash_bits, self.encoding
+        named = self.one_hot, self.text, self.date, self.number, self.folders
+        return any(named) or self.decimal == "," or any(each is not None for each in asked)
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """The columns of one table. `features` and `vectors` (by role) hold positions in `names`.
+
+    kinds: the kinds that the user assigned to columns, by position. label_kind, decimal: see Columns. folders: the
+    kinds and values of the columns named by folders, by position; they come last.
+    """
+
+    where: str
+    names: tuple[str, ...]
+    features: tuple[int, ...]
+    vectors: dict[str, int]
+    delimiter: str
+    kinds: dict[int, str] = field(default_factory=dict)
+    label_kind: str | None = None
+    folders: dict[int, tuple[str, str | None]] = field(default_factory=dict)
+    decimal: str | None = None
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """Names of the columns that are in the file itself."""
+        return self.names[: len(self.names) - len(self.folders)]
+
+    @property
+    def wanted(self) -> list[int]:
+        """Positions of the columns that are read: the features in their order, then the other columns by role."""
+        return [*self.features, *self.vectors.values()]
+
+    @property
+    def own_wanted(self) -> list[int]:
+        """Positions of the columns that are read from the file: at least one, which determines the number of rows."""
+        return [j for j in self.wanted if j not in self.folders] or [0]
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return tuple(self.names[j] for j in self.features)
+
+    def place(self, line: int, j: int) -> str:
+        """Return the place of a cell of text, for messages."""
+        return f"{self.where}:{line}:{j + 1}: column {show_text(self.names[j])}"
+
+
+class _PyArrow:
+    """The optional dependency pyarrow, imported at its first use. Raises InputError if it is not installed."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # Python and tools look up optional attributes by such names
+            raise AttributeError(name)
+        try:
+            module = importlib.import_module("pyarrow")
+            return importlib.import_module(f"pyarrow.{name}") if name in LATER_MODULES else getattr(module, name)
+        except ImportError as error:
+            raise InputError("reading CSV or Parquet needs pyarrow: pip install 'streamsvm[tables]'") from error
+
+
+pyarrow: Any = _PyArrow()
+
+
+def show_name(path: str) -> str:
+    """Return the name by which messages refer to a file."""
+    return "<stdin>" if path == "-" else path
+
+
+def lay_out(
+    names: tuple[str, ...], path: str, columns: Columns, before: tuple[str, ...] | None, delimiter: str = ","
+) -> TableLayout:
+    """Return the layout of a table. Raises InputError if its columns differ from `before`, those of the last file."""
+    where, folders = show_name(path), _find_values(names, path, columns)
+    names = (*names, *(name for name, _, _ in folders))
+    position = {name: j for j, name in enumerate(names)}
+    if before not in (None, names):
+        raise InputError(f"{where}: its columns are not those of the file before: {_list(names)}")
+    dropped = _find_dropped(names, where, columns)
+    unread = {*dropped, -1 if columns.index is None else find_column(columns.index, names)}
+    wanted = None if columns.features is None else {*columns.features, columns.label, columns.qid}
+    for j, name in enumerate(names):
+        if j in unread or (wanted is not None and name not in wanted):
+            continue
+        if not name:
+            raise NeedsOptionError(
+                f"{where}: column {j + 1} has no name; is it an index that pandas or R wrote? --index {j + 1} keeps it "
+                f"as the names of the rows, --drop {j + 1} leaves it out"
+            )
+        if position[name] != j:
+            raise InputError(f"{where}: columns {j + 1} and {position[name] + 1} are both named {name!r}")
+    for name in columns.features or ():
+        if name not in position:
+            raise InputError(f"{where}: no column {name!r}, which is a feature; {list_near(name, names)}")
+    chosen = None if columns.features is None else tuple(position[name] for name in columns.features)
+    vectors = _find_vectors(names, where, columns, dropped | set(chosen or ()))
+    taken = dropped | set(vectors.values()) | {j for j, name in enumerate(names) if _PANDAS_INDEX.fullmatch(name)}
+    features = tuple(j for j in range(len(names)) if j not in taken) if chosen is None else chosen
+    if not features:
+        raise InputError(f"{where}: no feature columns; there are {_list(names)}")
+    kinds = _find_kinds(names, where, columns, features, vectors.get("label"))
+    label_kind = TEXT if vectors.get("label") in kinds else columns.label_kind
+    if not columns.read_label:
+        vectors.pop("label", None)
+    values = {len(names) - len(folders) + k: (kind, value) for k, (_, kind, value) in enumerate(folders)}
+    return TableLayout(where, names, features, vectors, delimiter, kinds, label_kind, values, columns.decimal)
+
+
+def _find_values(names: tuple[str, ...], path: str, columns: Columns) -> list[tuple[str, str, str | None]]:
+    """Return the columns named by the folders of a file, with kinds and values. Raises InputError on a conflict."""
+    values = read_folders(path)
+    for name, _ in columns.folders or ():
+        if name not in values:
+            raise InputError(f"{path}: lies in no folder {name}=VALUE, as other files do")
+        if name in names and name not in columns.drop:
+            raise InputError(
+                f"{path}: its column {name!r} and its folder {name}={values[name]} are both named {name!r}: rename one "
+                "of them, or leave both out (--drop, drop in Python)"
+            )
+    return [(name, kind, values[name]) for name, kind in columns.folders or ()]
+
+
+def _find_kinds(
+    names: tuple[str, ...], where: str, columns: Columns, features: Sequence[int], label: int | None
+) -> dict[int, str]:
+    """Return the kinds that the user assigned to columns, by position; "one_hot" is text with a feature per category.
+
+    Raises InputError unless each column is a feature and has one kind.
+    """
+    kinds: dict[int, str] = {}
+    for kind, name in ((each, name) for each in KINDS_BY_HAND for name in getattr(columns, each)):
+        j = _require_column(name, names, where, f"which --{kind} names")
+        if kinds.setdefault(j, kind) != kind:
+            raise InputError(f"{where}: column {name!r}: --{kinds[j]} and --{kind} both name it; it has one kind")
+        if j == label and (kind != TEXT or columns.label_kind == TARGET):
+            raise InputError(
+                f"{where}: column {name!r} holds the labels, which --{kind} cannot name; --text takes labels as texts, "
+                "and --regression as numbers to be predicted: leave the other out"
+            )
+        if j not in (*features, label):
+            raise InputError(f"{where}: column {name!r}, which --{kind} names, is no feature of the table")
+    for name in () if columns.one_hot == AUTO else columns.one_hot:
+        j = find_column(name, names)
+        if kinds.get(j, "text") not in ("text", "one_hot"):
+            raise InputError(f"{where}: column {name!r}: --one-hot and --{kinds[j]} both name it")
+        if j not in features:
+            near = list_near(name, [names[k] for k in features])
+            raise InputError(f"{where}: column {name!r}, which is to be one-hot, is no feature of the table; {near}")
+        kinds[j] = "one_hot"
+    return kinds
+
+
+def find_column(name: str, names: Sequence[str]) -> int:
+    """Return the position of a column, given its name or its number counted from 1; -1 if it does not exist."""
+    j = names.index(name) if name in names else (int(name) if name.isdecimal() else 0) - 1
+    return j if j < len(names) else -1
+
+
+def _require_column(name: str, names: Sequence[str], where: str, role: str) -> int:
+    """Return the position of a column. Raises InputError if it is missing."""
+    if (j := find_column(name, names)) == -1:
+        raise InputError(f"{where}: column {name!r}, {role}, is missing; {list_near(name, names)}")
+    return j
+
+
+def _find_dropped(names: tuple[str, ...], where: str, columns: Columns) -> set[int]:
+    """Return the positions of the columns that are left out. Raises InputError for one that is missing."""
+    dropped: set[int] = set()
+    for name in columns.drop:
+        found = {j for j, other in enumerate(names) if other == name}
+        dropped |= found or {_require_column(name, names, where, "which is to be left out")}
+    return dropped
+
+
+def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, taken: set[int]) -> dict[str, int]:
+    """Return the positions of label, qid, sample_weight, groups and index, which must not be among `taken`.
+
+    The label may be missing unless it is required. The index of a known encoding may be missing, too, since it only
+    names rows.
+    """
+    vectors: dict[str, int] = {}
+    optional = {
+        "label": not columns.require_label,
+        "index": columns.encoding is not None and columns.index == columns.encoding.index,
+    }
+    for role in ("qid", "sample_weight", "groups", "index", "label"):
+        name = getattr(columns, role)
+        if name is None:
+            continue
+        j = find_column(name, names)
+        if j != -1 and j not in taken and j not in vectors.values():
+            vectors[role] = j
+        elif not optional.get(role):
+            _require_column(name, names, where, f"the {role}")
+            raise InputError(f"{where}: column {name!r}, the {role}, is asked for twice; {list_near(name, names)}")
+    if columns.label is None:
+        used = taken | set(vectors.values())
+        found = [j for j, name in enumerate(names) if name.lower() in LABEL_NAMES and j not in used]
+        if len(found) == 1:
+            vectors["label"] = found[0]
+        elif columns.require_label:
+            fault = "several columns are" if found else "no column is"
+            remedy = "name it by --label COLUMN (label=... in Python)"
+            raise InputError(
+                f"{where}: which column is the label? {fault} named label, target, class or y; {remedy}; there are "
+                f"{_list(names)}"
+            )
+    return vectors
+
+
+def list_near(name: str, names: Sequence[str]) -> str:
+    """List the columns for a message, beginning with the one whose name is most like `name`."""
+    lower = [other.lower() for other in names]
+    near = [names[lower.index(other)] for other in get_close_matches(name.lower(), lower, 1)]
+    meant = f"is {show_text(near[0])!r} meant? " if near and near[0] != name else ""
+    return f"{meant}there are {_list(names)}"
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(map(show_text, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def fill_features(columns: Sequence[Vector]) -> npt.NDArray[np.float32 | np.float64]:
+    """Return the columns combined into a matrix, (rows, columns), float32 unless a column has more digits.
+
+    Rows are filled in batches. Each column writes to every cache line of a batch, and a batch is small enough to stay
+    in the cache.
+    """
+    n_rows, n_columns = len(columns[0]), len(columns)
+    X = np.empty((n_rows, n_columns), np.result_type(np.float32, *{column.dtype for column in columns}))
+    step = max(LEAST_FILLED_ROWS, FILLED_BYTES // (4 * n_columns))
+    for at in range(0, n_rows, step):
+        for j, column in enumerate(columns):
+            X[at : at + step, j] = column[at : at + step]
+    return X
+
+
+def is_column(folder: str) -> bool:
+    """Return whether the name of a folder is COLUMN=VALUE."""
+    return folder.find("=") > 0
+
+
+def read_folders(path: str | Path) -> dict[str, str | None]:
+    """Return the values of the columns named by the folders of a file, outermost first; None for a missing value."""
+    folders = str(path).split("/")[:-1]
+    first = next((k for k in range(len(folders), 0, -1) if not is_column(folders[k - 1])), 0)
+    named = [folder.partition("=") for folder in folders[first:]]
+    return {unquote(name): None if value == MISSING_VALUE else unquote(value) for name, _, value in named}
+
+
+def find_folders(
+    named: Sequence[str | Path], paths: Sequence[str | Path], features: Sequence[str] | None
+) -> tuple[tuple[str, str], ...]:
+    """Return the columns named by the folders of all files, each with its kind.
+
+    A column is of integers, numbers or dates if all its values are, and otherwise of text. named: the files, folders
+    and patterns as the user gave them. features: the features that must be read, if they are known.
+    """
+    is_alone = len(paths) == 1 and str(paths[0]) == str(named[0])
+    found: dict[str, set[str]] = {}
+    for path in paths:
+        for name, value in read_folders(path).items():
+            found.setdefault(name, set()).update([value] if value is not None else [])
+    counted = set(features or ()) if is_alone else found.keys()
+    return tuple((name, _find_kind_of(words)) for name, words in found.items() if name in counted)
+
+
+def _find_kind_of(words: set[str]) -> str:
+    if all(map(_WHOLE_NUMBER.fullmatch, words)):
+        return INTEGER
+    known = words - set(missing_words(False))
+    if all(parse_number(word) is not None for word in known):
+        return "number"
+    return "date" if all(map(_DATE.fullmatch, known)) else "text"

@@ -1,0 +1,553 @@
+"""The encoder of a table: decides how its columns become features, or applies a known encoding.
+
+The first rows of a new table decide whether a column holds numbers, dates or text. The categories, the means and the
+columns with missing values are known only after all rows have been read. Until then the codes of the rows are kept in a
+scratch file. It is unnamed, so that the system removes it however the process ends. If the encoding is known, for
+example from a model, rows are encoded as they arrive.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.tables import checks
+from streamsvm.data.tables.checks import Place, Vector
+from streamsvm.data.tables.columns import AUTO, INTEGER, Columns, TableLayout, pyarrow, show_name
+from streamsvm.numeric.encoding import (
+    MOST_CATEGORIES,
+    MOST_CHARACTERS,
+    MOST_FILL,
+    UNKNOWN,
+    Column,
+    Encoding,
+    hash_texts,
+)
+from streamsvm.numeric.rows import F32, F64, I64, CsrRows
+from streamsvm.system import interrupts
+from streamsvm.system.errors import InputError, NeedsOptionError, say_count
+
+DATES = ("timestamp", "date")  # kinds of Arrow types
+OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+@lru_cache
+def _missing_words(is_text: bool) -> Any:
+    return pyarrow.array(checks.missing_words(is_text))
+
+
+def read_column(column: Any, name: str, where: str) -> Any:
+    """Return a column as an array of text, numbers or times, not dictionary-coded. InputError for other types."""
+    if isinstance(column, pyarrow.ChunkedArray):
+        column = column.combine_chunks()
+    if is_any(column.type, "dictionary"):
+        column = column.dictionary_decode()
+    if is_text(column):
+        return pyarrow.compute.utf8_trim_whitespace(column.cast("string"))
+    if is_number(column.type) or is_any(column.type, *DATES):
+        return column
+    raise refuse_type(column.type, name, where)
+
+
+def refuse_type(kind: Any, name: str, where: str) -> InputError:
+    """Return the error for a column whose type is not supported; it names the remedy."""
+    remedy = ""
+    if is_any(kind, "struct"):
+        remedy = "Table.flatten() of pyarrow makes columns of it; or "
+    elif is_any(kind, "list", "large_list", "fixed_size_list"):
+        remedy = "streamsvm.ingest in Python takes lists of numbers, as pyarrow.parquet.read_table returns them; or "
+    elif is_any(kind, "time", "duration"):
+        remedy = "write it as a number, such as the seconds; or "
+    why = f"{kind} is neither a number nor a text nor a date: {remedy}leave it out by --drop {name} (drop in Python)"
+    return NeedsOptionError(f"{where}: column {name}: {why}")
+
+
+def repeat_folder(kind: str, value: str | None, n_rows: int, read_as: str) -> Any:
+    """Return the column named by a folder: one value for all rows; an integer becomes text if `read_as` is "text"."""
+    if kind == INTEGER and read_as != "text":
+        return pyarrow.repeat(pyarrow.scalar(None if value is None else int(value), pyarrow.int64()), n_rows)
+    return pyarrow.repeat(pyarrow.scalar(value or "", pyarrow.string()), n_rows)
+
+
+def is_text(column: Any) -> bool:
+    """Return whether a column holds text."""
+    return is_any(column.type, "string", "large_string", "string_view")
+
+
+def is_number(arrow_type: Any) -> bool:
+    """Return whether an Arrow type is numeric; booleans count as 0 and 1."""
+    return is_any(arrow_type, "boolean", "integer", "floating", "decimal", "null")
+
+
+def is_any(arrow_type: Any, *kinds: str) -> bool:
+    """Return whether an Arrow type is of one of the given kinds, such as "list"."""
+    return any(getattr(pyarrow.types, f"is_{kind}")(arrow_type) for kind in kinds)
+
+
+def read_labels(column: Any, place: Place, kind: str | None) -> Vector:
+    """Return a column of labels: numbers if its type is numeric or the labels are targets, otherwise texts.
+
+    kind: see Columns.label_kind. Raises InputError for the first text that cannot be a label.
+    """
+    if kind != checks.TEXT and is_number(column.type):
+        return _to_numpy(column)
+    # Converted to text, a duration would lose its unit, and a pandas period its calendar.
+    if isinstance(column.type, pyarrow.BaseExtensionType) or is_any(column.type, "duration", "nested"):
+        raise InputError(f"{place(0)}: a label is a {column.type}, neither a number nor a text{checks.FOR_TYPE}")
+    coded = column.cast("string").dictionary_encode()
+    words = coded.dictionary.to_pylist()
+    codes = coded.indices.fill_null(len(words)).to_numpy()
+    checks.refuse_words(words, codes, place, partial(checks.find_label_fault, kind=kind))
+    values = [checks.parse_number(word) for word in words] if kind == checks.TARGET else words
+    found: Vector = np.array([*values, None], object)[codes]
+    return found
+
+
+def find_kind(column: Any, decimal: str | None = None) -> str:
+    """Return the kind that fits all values of a column: "number", "date" or "text". decimal: see Columns."""
+    if not is_text(column):
+        return "number" if is_number(column.type) else "date"
+    if _parse_numbers(column, decimal)[0] is not None:
+        return "number"
+    return "date" if _parse_dates(column) is not None else "text"
+
+
+def is_blank(column: Any) -> bool:
+    """Return whether a column has only missing values and no type that would decide its kind."""
+    known = _without_missing(column) if is_text(column) else column
+    return bool(known.null_count == len(known)) and (is_text(column) or str(column.type) == "null")
+
+
+def has_gaps(column: Any, kind: str) -> bool:
+    """Return whether a column has missing values. kind: the kind that the column is read as."""
+    if kind not in ("number", "date"):
+        return bool(_to_text(column).null_count)
+    return bool((_without_missing(column) if is_text(column) else column).null_count)
+
+
+def read_numbers(column: Any, place: Place, decimal: str | None, remedy: str) -> F64:
+    """Return a column of numbers, NaN where missing. Raises InputError for other values.
+
+    decimal: see Columns. remedy: the advice that the error gives.
+    """
+    if is_text(column):
+        values, bad = _parse_numbers(column, decimal)
+        if values is None:
+            word = column[bad].as_py()
+            odd = checks.explain_text([word], decimal)
+            why = f"these seem to be {odd}" if odd else remedy
+            raise NeedsOptionError(f"{place(bad)}: not a number: {checks.show_text(word)!r}; {why}")
+    elif is_number(column.type):
+        values = _to_numpy(column.cast("float64", safe=False))
+    else:
+        raise NeedsOptionError(f"{place(0)}: a date; {remedy}")
+    found: F64 = np.asarray(values, np.float64)
+    beyond = np.abs(found) >= checks.FLOAT32_OVERFLOW
+    if beyond.any():
+        first = int(np.argmax(beyond))
+        raise InputError(f"{place(first)}: {checks.find_feature_fault(float(found[first]))}")
+    return found
+
+
+def read_dates(column: Any, place: Place, remedy: str) -> F64:
+    """Return the days from 1970-01-01 to each date, NaN where missing. Raises InputError for other values.
+
+    remedy: the advice that the error gives.
+    """
+    if is_number(column.type):
+        if column.null_count < len(column):
+            raise NeedsOptionError(f"{place(0)}: a number; {remedy}")
+        return np.full(len(column), np.nan)
+    values = _parse_dates(column) if is_text(column) else _to_days(column)
+    if values is None:
+        bad = next(i for i in range(len(column)) if _parse_dates(column.slice(i, 1)) is None)
+        shown = checks.show_text(column[bad].as_py())
+        raise NeedsOptionError(
+            f"{place(bad)}: not a date such as 2024-12-31 or 2024-12-31T23:59:59: {shown!r}; {remedy}"
+        )
+    return values
+
+
+def read_words(column: Any, place: Place) -> tuple[list[str], F32]:
+    """Return the distinct texts of a column, and for each row the index of its text among them, NaN where missing.
+
+    Raises InputError for a category that is too long.
+    """
+    coded = _to_text(column).dictionary_encode()
+    texts = coded.dictionary.to_pylist()
+    codes = _to_numpy(coded.indices.cast("float32"))
+    if (long := next((k for k, text in enumerate(texts) if len(text) > MOST_CHARACTERS), None)) is not None:
+        first = int(np.argmax(codes == long))
+        raise NeedsOptionError(
+            f"{place(first)}: a category has {len(texts[long]):,} characters, more than {MOST_CHARACTERS:,}; --hash "
+            "BITS takes texts of any length"
+        )
+    return texts, codes.astype(np.float32)
+
+
+def read_hashes(column: Any, name: str, n_hashed: int, seed: int) -> F32:
+    """Return the number of the feature of each text, from 1, with the sign of its value; NaN where missing."""
+    texts = _to_text(column)
+    filled = texts.fill_null("")
+    _, limits, data = filled.buffers()
+    offsets = np.frombuffer(limits, np.int32)[filled.offset : filled.offset + len(filled) + 1]
+    cells = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    hashes = hash_texts(np.frombuffer(f"{name}=".encode(), np.uint8), cells, offsets, seed).astype(np.int64)
+    signed = (np.abs(hashes) % n_hashed + 1) * np.where(hashes >= 0, 1, -1)
+    found: F32 = signed.astype(np.float32)
+    found[np.asarray(texts.is_null().to_numpy(zero_copy_only=False))] = np.nan
+    return found
+
+
+def _to_text(column: Any) -> Any:
+    """Return a column as text, with nulls in place of empty cells."""
+    return _without_missing(column if is_text(column) else column.cast("string"), True)
+
+
+def _without_missing(column: Any, is_words: bool = False) -> Any:
+    """Return a column of text with nulls in place of missing values. is_words: whether its values are texts."""
+    is_missing = pyarrow.compute.is_in(column, value_set=_missing_words(is_words))
+    return pyarrow.compute.if_else(is_missing, None, column)
+
+
+def _parse_numbers(column: Any, decimal: str | None) -> tuple[npt.NDArray[np.float64] | None, int]:
+    """Return a column of text as numbers and 0; or None, and the first row that is not a number.
+
+    Any number that Arrow's parser accepts has the value that Python reads, but Python accepts more forms.
+    """
+    known = _without_missing(column)
+    if decimal == ",":
+        replace, known = pyarrow.compute.replace_substring, known.cast("string")
+        for one, other in ((".", "\0"), (",", "."), ("\0", ",")):  # so that a point is not a decimal mark
+            known = replace(known, one, other)
+    try:
+        return _to_numpy(known.cast("float64")), 0
+    except pyarrow.ArrowInvalid:
+        coded = known.dictionary_encode()
+    numbers = [checks.parse_number(word) for word in coded.dictionary.to_pylist()]
+    codes = coded.indices.fill_null(len(numbers)).to_numpy()
+    if None in numbers:
+        bad = [k for k, number in enumerate(numbers) if number is None]
+        return None, int(np.argmax(np.isin(codes, bad)))
+    return np.array([*numbers, np.nan], np.float64)[codes], 0
+
+
+def _parse_dates(column: Any) -> npt.NDArray[np.float64] | None:
+    """Return a column of text as days, if all its values are dates, or all are times with a zone; otherwise None."""
+    known = _without_missing(column)
+    for zone in (None, "UTC"):
+        try:
+            return _to_days(known.cast(pyarrow.timestamp("us", zone)))
+        except pyarrow.ArrowInvalid:
+            continue
+    return None
+
+
+def _to_days(column: Any) -> npt.NDArray[np.float64]:
+    times = column if is_any(column.type, "timestamp") else column.cast(pyarrow.timestamp("ms"))
+    return _to_numpy(times.cast("int64").cast("float64", safe=False)) / OF_A_DAY[times.type.unit]
+
+
+def _to_numpy(column: Any) -> npt.NDArray[Any]:
+    """Return numbers, NaN where they are missing."""
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+ARRAYS = ("X", "labels", "qid", "sample_weight", "groups", "merged")  # the fields of SourceRows in the scratch file
+
+
+def write_piece(file: Any, rows: SourceRows) -> list[str]:
+    """Write dense rows to the scratch file, and return the names of their fields."""
+    given = [name for name in ARRAYS if getattr(rows, name) is not None]
+    for name in given:
+        np.lib.format.write_array(file, np.ascontiguousarray(getattr(rows, name)), allow_pickle=False)
+    return given
+
+
+def read_piece(file: Any, given: Sequence[str]) -> SourceRows:
+    """Return the next rows of the scratch file, given the names of their fields."""
+    arrays: dict[str, Any] = {name: np.lib.format.read_array(file, allow_pickle=False) for name in given}
+    return replace(SourceRows(arrays.pop("X")), **arrays)
+
+
+LOGGER = logging.getLogger("streamsvm")
+SEED = 0  # of the hash function
+NO_COLUMNS = Encoding(())
+MANY_CATEGORIES = 100  # with fewer, a column is not suspected to name the rows
+
+Places = Callable[[int], Place]  # returns the places of the values of the k-th feature column
+FirstRows = Sequence[tuple[Sequence[Any], Places]]  # the feature columns of the first rows, piece by piece
+
+
+# The codes of rows, (rows, columns), and for each one_hot column its texts; its codes are indices into these texts.
+Codes = tuple[F64, dict[int, list[str]]]
+
+
+class PieceStatistics(NamedTuple):
+    """The statistics of a piece of rows, which are added to those of the table.
+
+    missing: the number of missing values of each column. sums: the sums of the known values. texts: the categories of
+    each one_hot column that no earlier row has, in the order of their numbers.
+    """
+
+    n_rows: int
+    missing: I64
+    sums: F64
+    texts: dict[int, list[str]]
+
+
+class TableEncoder:
+    """Turns Arrow columns into codes, and codes into features.
+
+    asked: the options of the user, and the encoding, if it is known. encoding: the encoding as far as it is known; it
+    has no columns until the first rows have decided their kinds. known: the number of each category, by column.
+    unknown: the number of rows with unknown categories, by column. sums, missing: the sum of the known values of each
+    column, and the number of its missing values. n_rows: the number of rows so far. pieces: the statistics of each
+    piece, if `is_part`; another encoder then combines them.
+    """
+
+    def __init__(self, asked: Columns, encoding: Encoding = NO_COLUMNS, is_part: bool = False) -> None:
+        self.asked, self.pieces = asked, list[PieceStatistics]() if is_part else None
+        self._begin(encoding)
+
+    def _begin(self, encoding: Encoding) -> None:
+        self.encoding, n_columns = encoding, len(encoding.columns)
+        self.sums, self.missing, self.n_rows = np.zeros(n_columns), np.zeros(n_columns, np.int64), 0
+        self.known = {
+            k: {text: i for i, text in enumerate(column.categories)}
+            for k, column in enumerate(encoding.columns)
+            if column.kind == "one_hot"
+        }
+        self.unknown = dict.fromkeys(self.known, 0)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the encoding is already complete, and does not depend on the rows to come."""
+        return self.asked.encoding is not None or (not self.known and self.asked.missing in (None, "zero"))
+
+    def start_anew(self) -> TableEncoder:
+        """Return an encoder of the same kinds of columns that has seen no rows and records the statistics of pieces."""
+        return TableEncoder(self.asked, self.encoding, is_part=True)
+
+    def settle(self, layout: TableLayout, first: FirstRows) -> None:
+        """Decide the kinds of the columns by the first rows. Raises InputError for text without an encoding."""
+        self._begin(self.asked.encoding or self._decide(layout, first))
+
+    def _decide(self, layout: TableLayout, first: FirstRows) -> Encoding:
+        """Return the encoding of a new table, except for the parts that depend on all rows."""
+        names, of_folders = layout.feature_names, {j: kind for j, (kind, _) in layout.folders.items()}
+        named = {j: "number" if kind == INTEGER else kind for j, kind in {**of_folders, **layout.kinds}.items()}
+        kinds = [self._choose(k, names[k], named.get(j), first) for k, j in enumerate(layout.features)]
+        if "text" in kinds:
+            self._refuse_texts(names, kinds, first)
+        bits = self.asked.hash_bits if "hash" in kinds else None
+        columns = tuple(map(Column, names, kinds))
+        return Encoding(columns, self.asked.missing, bits, SEED, self.asked.index)
+
+    def _refuse_texts(self, names: Sequence[str], kinds: Sequence[str], first: FirstRows) -> None:
+        """Raise InputError for the first text in a column without an encoding; the message lists gaps, too."""
+        texts = [name for name, kind in zip(names, kinds, strict=True) if kind == "text"]
+        gaps = [
+            names[k]
+            for k, kind in enumerate(kinds)
+            if self.asked.missing is None and any(has_gaps(arrays[k], kind) for arrays, _ in first)
+        ]
+        k, advice = kinds.index("text"), checks.advise_on_table(texts, gaps)
+        for arrays, places in first:
+            read_numbers(arrays[k], places(k), self.asked.decimal, advice)
+        raise NeedsOptionError(f"{first[0][1](k)(0)}: a column of text; {advice}")
+
+    def _choose(self, k: int, name: str, named: str | None, first: FirstRows) -> str:
+        """Return the kind of a column in the encoding. named: the kind that the user assigned, if any."""
+        known = [arrays[k] for arrays, _ in first if named is None and not is_blank(arrays[k])]
+        found = {find_kind(array, self.asked.decimal) for array in known}
+        kind = named or (found.pop() if len(found) == 1 else "text" if found else "number")
+        if kind != "text":
+            return kind
+        kind = "one_hot" if self.asked.one_hot == AUTO else "text" if self.asked.hash_bits is None else "hash"
+        if named is None and kind != "text":
+            self._refuse_odd(k, name, first)
+        return kind
+
+    def _refuse_odd(self, k: int, name: str, first: FirstRows) -> None:
+        """Raise InputError if a column would become categories although its texts look like numbers or dates."""
+        texts = [arrays[k] for arrays, _ in first if is_text(arrays[k])]
+        words = dict.fromkeys(word for each in texts for word in each.unique().drop_null().to_pylist())
+        if odd := checks.explain_text(words, self.asked.decimal):
+            shown = next(word for word in words if checks.explain_text([word], self.asked.decimal))
+            place, i = next(
+                (places(k), i) for arrays, places in first for i, each in enumerate(arrays[k]) if each.as_py() == shown
+            )
+            raise NeedsOptionError(
+                f"{place(i)}: {checks.show_text(shown)!r} and all others seem to be {odd}; --one-hot "
+                f"{checks.show_text(name)} takes the column as categories all the same"
+            )
+
+    def read(self, arrays: Sequence[Any], places: Places) -> Codes:
+        """Return the codes of rows. Several threads may call this at once. Raises InputError for a bad value."""
+        X = np.empty((len(arrays[0]), len(arrays)))
+        texts, encoding = dict[int, list[str]](), self.encoding
+        if not len(X):  # the kinds of the columns may not be decided yet
+            return X, texts
+        for k, (array, column) in enumerate(zip(arrays, encoding.columns, strict=True)):
+            kind, remedy = column.kind, checks.explain_kind(column.kind, self.asked.encoding is not None)
+            if kind == "one_hot":
+                texts[k], X[:, k] = read_words(array, places(k))
+            elif kind == "hash":
+                X[:, k] = read_hashes(array, column.name, encoding.n_hashed, encoding.seed)
+            elif kind == "date":
+                X[:, k] = read_dates(array, places(k), remedy)
+            else:
+                X[:, k] = read_numbers(array, places(k), self.asked.decimal, remedy)
+        if encoding.missing is None and (missing := np.isnan(X)).any():
+            i, k = divmod(int(np.argmax(missing)), X.shape[1])
+            raise NeedsOptionError(f"{places(k)(i)}: missing value; {checks.FOR_MISSING}")
+        return X, texts
+
+    def take_note(self, codes: Codes) -> F64:
+        """Return codes with categories numbered over all rows, and add them to the statistics. Call in row order."""
+        X, found = codes
+        if not len(X):
+            return X
+        missing = np.isnan(X)
+        sums = np.where(missing, 0.0, X).sum(axis=0)
+        texts = {k: [text for text in each if text not in self.known[k]] for k, each in found.items()}
+        piece = PieceStatistics(len(X), missing.sum(axis=0), sums, texts)
+        if self.pieces is not None:
+            self.pieces.append(piece)
+        self.join(piece)
+        for k, each in found.items():
+            own = np.array([*(self.known[k].get(text, UNKNOWN) for text in each), np.nan], np.float32)
+            X[:, k] = _look_up(X[:, k], own)
+            self.unknown[k] += int(np.count_nonzero(X[:, k] == UNKNOWN))
+        return X
+
+    def join(self, piece: PieceStatistics) -> None:
+        """Add the statistics of a piece. Call in row order. Raises InputError for too many categories."""
+        for k, texts in piece.texts.items():
+            for text in texts if self.asked.encoding is None else ():  # a known encoding gets no new categories
+                if text not in self.known[k] and sum(map(len, self.known.values())) == MOST_CATEGORIES:
+                    most = max(self.known, key=lambda k: len(self.known[k]))
+                    name = checks.show_text(self.encoding.columns[most].name)
+                    raise NeedsOptionError(
+                        f"the columns of text have more than {MOST_CATEGORIES:,} different values, most of them "
+                        f"{name}: --hash BITS makes features of them without a list, --drop {name} leaves the column "
+                        "out"
+                    )
+                self.known[k].setdefault(text, len(self.known[k]))
+        self.missing += piece.missing
+        self.sums += piece.sums
+        self.n_rows += piece.n_rows
+
+    def finish(self) -> Encoding:
+        """Return the complete encoding, after all rows have been read."""
+        if self.is_known:
+            return self.encoding
+        columns = []
+        for k, column in enumerate(self.encoding.columns):
+            n_known, fill = self.n_rows - int(self.missing[k]), 0.0
+            if self.asked.missing == "mean" and n_known and column.kind in ("number", "date"):
+                fill = float(np.clip(self.sums[k] / n_known, -MOST_FILL, MOST_FILL))
+            indicator = self.asked.missing == "indicator" and bool(self.missing[k])
+            categories = tuple(sorted(self.known.get(k, ())))
+            columns.append(replace(column, fill=fill, indicator=indicator, categories=categories))
+        return replace(self.encoding, columns=tuple(columns))
+
+    def tell_many(self, where: str) -> None:
+        """Warn of columns with nearly as many categories as rows; such a column may hold the names of the rows."""
+        for k, known in self.known.items():
+            if len(known) > max(MANY_CATEGORIES, self.n_rows // 2):
+                name = checks.show_text(self.encoding.columns[k].name)
+                LOGGER.warning(
+                    f"{where}: column {name} has {len(known):,} categories in {say_count(self.n_rows, 'row')}, each of "
+                    f"which becomes a feature; if it names the rows, say --index {name}, or --drop {name}"
+                )
+
+    def tell_unknown(self, where: str) -> None:
+        """Warn of rows with unknown categories, and report their number for each column."""
+        for k, count in self.unknown.items():
+            if count and self.asked.encoding is not None:
+                name = checks.show_text(self.encoding.columns[k].name)
+                LOGGER.warning(
+                    f"{where}: {say_count(count, 'row')} with categories in column {name} that the training rows do "
+                    "not have; they count as none"
+                )
+
+
+def encode_rows(
+    pieces: Iterator[SourceRows], encoder: TableEncoder, scratch: Path | None, paths: Sequence[str | Path]
+) -> Iterator[SourceRows]:
+    """Yield the rows of a table with their features, given their codes.
+
+    scratch: the folder of the scratch file, which is used if the encoding depends on all rows. None: the system's.
+    """
+    names, given, aside = ", ".join(show_name(str(path)) for path in paths), list[list[str]](), None
+    with ExitStack() as stack:
+        for rows in pieces:  # the first piece decides the kinds of the columns
+            if not encoder.encoding.columns:  # the table holds numbers alone, which need no encoder
+                yield rows
+            elif encoder.is_known:
+                yield _encode(rows, encoder.encoding)
+            else:
+                aside = aside or stack.enter_context(TemporaryFile(prefix=".streamsvm", dir=scratch))
+                given.append(write_piece(aside, rows))
+                interrupts.check()
+            del rows  # frees the memory before the next piece is read
+        encoder.tell_unknown(names)
+        if aside is not None:
+            encoding = encoder.finish()
+            encoder.tell_many(names)
+            ranks = rank_categories(encoder.known, encoding)
+            aside.seek(0)
+            for fields in given:
+                rows = read_piece(aside, fields)
+                assert isinstance(rows.X, np.ndarray)
+                yield _encode(replace(rows, X=sort_categories(rows.X, ranks)), encoding)
+
+
+def rank_categories(known: Mapping[int, Iterable[str]], encoding: Encoding) -> dict[int, F32]:
+    """Return, for each column, the index of each category among the sorted categories of the encoding.
+
+    The last entry, NaN, stands for missing values. known: the categories of each column in the order of their numbers.
+    """
+    ranks = {}
+    for k, texts in known.items():
+        places = {text: at for at, text in enumerate(encoding.columns[k].categories)}
+        ranks[k] = np.array([*(places[text] for text in texts), np.nan], np.float32)
+    return ranks
+
+
+def sort_categories(X: F64, ranks: Mapping[int, F32]) -> F64:
+    """Return codes that number categories in sorted order, instead of in the order of their first rows."""
+    for k, own in ranks.items():
+        X[:, k] = _look_up(X[:, k], own)
+    return X
+
+
+def _look_up(codes: F64, table: F32) -> F32:
+    """Return the table entry of each code; the last entry stands for missing values."""
+    return table[np.where(np.isnan(codes), len(table) - 1, codes).astype(np.int64)]
+
+
+def _encode(rows: SourceRows, encoding: Encoding) -> SourceRows:
+    assert isinstance(rows.X, np.ndarray)
+    recorded = None if encoding.is_plain else encoding
+    features = encode_features(rows.X, encoding)
+    return replace(rows, X=features, feature_names=encoding.feature_names, encoding=recorded)
+
+
+def encode_features(codes: F64, encoding: Encoding) -> F64 | csr_array:
+    """Return the features of rows, given their codes."""
+    X = encoding.encode(codes)
+    return csr_array((X.data, X.indices, X.indptr), shape=X.shape) if isinstance(X, CsrRows) else X

@@ -1,0 +1,226 @@
+"""The requests of several solvers, answered in one read of the data.
+
+Passes are merged into one: each chunk is read once and added to the totals of every pass. Passes that need the scores
+of weight vectors share one matrix product X W' per tile. Walks through the same chunks in the same order become one
+walk, whose carry is the tuple of their carries. If an `All` requests it (`in_walk`), its walk carries its passes along;
+their sums are then in the order of the walk. Rows for several solvers are read once and copied for each. The answer to
+a question has the same bits as without the other questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from streamsvm.engines.engine import Engine
+from streamsvm.numeric.products import compute_scores_of_parts
+from streamsvm.numeric.rows import F64, Rows
+from streamsvm.passes import All, Question, RowState, Scan, Take, Walk
+
+TILE_ROWS = 4096  # rows of a walk that are added to passes at once
+BLOCK_PASSES = 8  # passes whose scores of a tile are held at once: 8 MiB for rows of two features, less for longer rows
+
+
+@dataclass(frozen=True)
+class MergedScan:
+    """A pass within a merged pass. Its arrays and states are slices of those of the merged pass.
+
+    scores: the number of the block of weight vectors (passes, k, d) that holds those of this pass, and their position
+    in the block; None if the pass needs no scores.
+    """
+
+    scan: Scan
+    shared: slice
+    by_row: slice
+    states: slice
+    scores: tuple[int, int] | None
+
+
+def answer(engine: Engine, request: Question) -> Any:
+    """Carry out one request; the requests of an All share a read."""
+    return answer_all(engine, [request])[0]
+
+
+def answer_all(engine: Engine, questions: Sequence[Question]) -> list[Any]:
+    """Carry out several requests, in one read if possible, and return their answers in order."""
+    found = iter(_answer_single(engine, [one for question in questions for one in _split(question)]))
+    return [_collect(question, found) for question in questions]
+
+
+def _split(question: Question) -> list[Scan | Take | Walk]:
+    """Return the single requests of a question, in order. A walk that carries passes along replaces them."""
+    if not isinstance(question, All):
+        return [question]
+    parts = [part for request in question.requests for part in _split(request)]
+    if not (question.in_walk and _is_shared(parts)):
+        return parts
+    scans = [part for part in parts if isinstance(part, Scan)]
+    assert not any(scan.states for scan in scans)
+    (walk,) = [part for part in parts if isinstance(part, Walk)]
+    (own,) = walk.carries
+    carry = own, tuple(scan.start() for scan in scans)
+    takes = [part for part in parts if isinstance(part, Take)]
+    return [Walk(partial(_add_and_step, walk.step, scans), [carry], walk.orders), *takes]
+
+
+def _is_shared(parts: Sequence[Scan | Take | Walk]) -> bool:
+    """Return whether the requests contain a walk, which reads all rows anyway, and passes that it can carry along."""
+    return {Walk, Scan} <= {type(part) for part in parts}
+
+
+def _collect(question: Question, answers: Iterator[Any]) -> Any:
+    """Assemble the next answers in the shape of the question."""
+    if not isinstance(question, All):
+        return next(answers)
+    parts = _split(All(question.requests)) if question.in_walk else []
+    if _is_shared(parts):
+        ((carry, totals),) = next(answers)
+        kinds: dict[type, Iterator[Any]] = {Walk: iter([[carry]]), Scan: iter(totals), Take: answers}
+        answers = iter([next(kinds[type(part)]) for part in parts])
+    return [_collect(part, answers) for part in question.requests]
+
+
+def _add_and_step(
+    step: Callable[[Any, Rows], Iterator[Any]], scans: Sequence[Scan], carry: tuple[Any, tuple[Any, ...]], rows: Rows
+) -> Iterator[Any]:
+    """Add the rows of a group to the totals of the passes, and make the step of the walk."""
+    own, before = carry
+    found = tuple(scan.start() for scan in scans)
+    for at in range(0, rows.n_rows, TILE_ROWS):
+        tile = rows.slice(slice(at, at + TILE_ROWS))
+        numbers = slice(rows.start + at, rows.start + at + tile.n_rows)
+        for scan, totals in zip(scans, found, strict=True):
+            scan.add(totals, tile, *scan.shared, *(column[numbers] for column in scan.by_row))
+    after = tuple(scan.combine(left, right) for scan, left, right in zip(scans, before, found, strict=True))
+    for changed in step(own, rows):
+        yield changed, after
+
+
+def _answer_single(engine: Engine, requests: Sequence[Scan | Take | Walk]) -> list[Any]:
+    """Group the requests that can share a read, and return the answers in the order of the requests."""
+    answers: list[Any] = [None] * len(requests)
+    groups: dict[Any, list[int]] = {}
+    for k, request in enumerate(requests):
+        kind: Any = Take
+        if isinstance(request, Scan):
+            kind = Scan, request.among is not None, request.of_states
+        elif isinstance(request, Walk):
+            kind = tuple(tuple(map(tuple, order)) for order in request.orders)
+        groups.setdefault(kind, []).append(k)
+    for members in groups.values():
+        found = _answer_alike(engine, [requests[k] for k in members])
+        for k, one in zip(members, found, strict=True):
+            answers[k] = one
+    return answers
+
+
+def _answer_alike(engine: Engine, alike: list[Any]) -> list[Any]:
+    """Answer requests of one kind: passes, walks in the same order, or takes."""
+    match alike[0]:
+        case Scan():
+            found = _scan(engine, alike) if len(alike) > 1 else [engine.scan(replace(alike[0], rest=None))]
+            return [_add_rest(scan, totals) for scan, totals in zip(alike, found, strict=True)]
+        case Walk():
+            return _walk(engine, alike) if len(alike) > 1 else [engine.walk(alike[0])]
+    return _take(engine, alike)
+
+
+def _take(engine: Engine, takes: Sequence[Take]) -> list[Rows]:
+    """Read the union of the requested rows once, and return the rows of each request; equal requests share them."""
+    wanted = {take.rows.tobytes(): take.rows for take in takes}
+    if len(wanted) == 1:
+        return [engine.take(takes[0])] * len(takes)
+    every = np.unique(np.concatenate(list(wanted.values())))
+    taken = engine.take(Take(every))
+    parts = {key: taken.pick(np.searchsorted(every, rows)) for key, rows in wanted.items()}
+    return [parts[take.rows.tobytes()] for take in takes]
+
+
+def _add_rest(scan: Scan, totals: Any) -> Any:
+    """Combine the totals of a pass over a subset with the known totals of the other rows."""
+    return totals if scan.rest is None else scan.combine(totals, scan.rest)
+
+
+def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
+    """Carry out several passes as one, whose arrays are the blocks of weight vectors, `shared`, `by_row` and states."""
+    blocks, scores = _stack_weights(scans, engine.source.n_features)
+    shared = (*blocks, *(value for scan in scans for value in scan.shared))
+    by_row = tuple(value for scan in scans for value in scan.by_row)
+    n, lengths = len(scans), [len(getattr(scan, name)) for name in ("shared", "by_row", "states") for scan in scans]
+    limits = list(accumulate(lengths, initial=len(blocks)))
+    own = [slice(*pair) for pair in pairwise(limits)]
+    parts = [MergedScan(scan.bare(), own[k], own[n + k], own[2 * n + k], scores[k]) for k, scan in enumerate(scans)]
+    states = tuple(
+        _move_altering(state, part.by_row.start - limits[n])
+        for part, scan in zip(parts, scans, strict=True)
+        for state in scan.states
+    )
+    held = max((scan.held for scan in scans if scan.held is not None), key=lambda rows: rows.n_rows, default=None)
+    apart = next((scan.apart for scan in scans if scan.apart is not None), None)
+    merged = Scan(partial(_start, parts), partial(_add, parts), partial(_combine, parts), shared, by_row, held=held)
+    merged = replace(merged, states=states, of_states=scans[0].of_states, apart=apart, among=scans[0].among)
+    return list(engine.scan(merged))
+
+
+def _move_altering(state: RowState, places: int) -> RowState:
+    """Return the state for a merged pass, where its altering arrays are `places` positions later in `by_row`."""
+    return replace(state, altering=(state.altering[0] + places, state.altering[1] + places))
+
+
+def _stack_weights(scans: Sequence[Scan], d: int) -> tuple[list[F64], list[tuple[int, int] | None]]:
+    """Return blocks of weight vectors, (passes, k, d), and the block and position of each pass, if any."""
+    blocks: list[list[F64]] = []
+    places: list[tuple[int, int] | None] = []
+    for scan in scans:
+        if scan.scored is None:
+            places.append(None)
+            continue
+        weights = scan.shared[scan.scored][:, :d]
+        if not blocks or len(blocks[-1]) == BLOCK_PASSES or len(blocks[-1][0]) != len(weights):
+            blocks.append([])
+        places.append((len(blocks) - 1, len(blocks[-1])))
+        blocks[-1].append(weights)
+    return [np.stack(block) for block in blocks], places
+
+
+def _start(parts: Sequence[MergedScan]) -> list[Any]:
+    return [part.scan.start() for part in parts]
+
+
+def _add(parts: Sequence[MergedScan], totals: list[Any], rows: Rows, *arrays: Any) -> None:
+    """Add a tile to the totals of every pass. The first pass of each block computes the scores for the whole block."""
+    block_scores, block = np.empty((0, 0, 0)), None
+    for part, own_totals in zip(parts, totals, strict=True):
+        own_scores = None
+        if part.scores is not None:
+            if part.scores[0] != block:
+                block = part.scores[0]
+                block_scores = compute_scores_of_parts(rows.X, arrays[block])
+            own_scores = block_scores[part.scores[1]]
+        own = (*arrays[part.shared], *arrays[part.by_row], *arrays[part.states])
+        part.scan.add(own_totals, replace(rows, scores=own_scores), *own)
+
+
+def _combine(parts: Sequence[MergedScan], left: list[Any], right: list[Any]) -> list[Any]:
+    return [part.scan.combine(a, b) for part, a, b in zip(parts, left, right, strict=True)]
+
+
+def _walk(engine: Engine, walks: Sequence[Walk]) -> list[Any]:
+    """Carry out several walks in the same order as one, whose carry is the tuple of their carries."""
+    carries = list(zip(*(walk.carries for walk in walks), strict=True))
+    found = engine.walk(Walk(partial(_step, [walk.step for walk in walks]), carries, walks[0].orders))
+    return [list(carries) for carries in zip(*found, strict=True)]
+
+
+def _step(steps: Sequence[Callable[[Any, Rows], Iterator[Any]]], carries: tuple[Any, ...], rows: Rows) -> Iterator[Any]:
+    """Make the steps of all walks on the same rows, walk by walk."""
+    after = list(carries)
+    for k, step in enumerate(steps):
+        for carry in step(carries[k], rows):
+            after[k] = carry
+            yield tuple(after)

@@ -1,0 +1,298 @@
+"""Opening an engine: its memory is planned or refused first; then its threads or workers are started.
+
+The memory of a run is projected by plain arithmetic. The budget covers the whole resident memory of a process,
+including the interpreter and libraries. Data files are read and never mapped, so their pages do not count. The file
+pages of the libraries are reported separately after a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+from distributed import Client
+
+from streamsvm.data.rows.source import RowSource, plan_groups
+from streamsvm.data.sources.dask_collections import require_usable, thread_given_up
+from streamsvm.engines.cluster.engine import DistributedEngine
+from streamsvm.engines.cluster.task import Load
+from streamsvm.engines.cluster.tree import JOIN_BYTES, count_handed, count_levels, count_waiting, find_fan_in
+from streamsvm.engines.cluster.workers import ReadyWorker, connect, prepare_workers, start_workers
+from streamsvm.engines.engine import Engine
+from streamsvm.engines.row_states import add_overhead
+from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.options import TrainOptions
+from streamsvm.passes import MemoryNeed
+from streamsvm.system.errors import MemoryBudgetError
+from streamsvm.system.machine import (
+    default_budget_bytes,
+    default_threads,
+    format_bytes,
+    give_back_freed_arrays,
+    resident_bytes,
+)
+
+VARYING_BYTES = 1 << 20  # the memory of interpreter and libraries varies by this much between processes
+SLACK_BYTES = 48 << 20  # garbage between two collections, stacks of threads, messages in flight
+REMEDY = "use fewer --threads (n_jobs=... in Python), or ingest with a smaller --chunk-bytes"
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The memory that a process will need: the bytes of each part by name, and the bytes of the pinned chunks."""
+
+    budget_bytes: int
+    parts: dict[str, int]
+    pin_bytes: int
+
+    @property
+    def spare_bytes(self) -> int:
+        """The bytes of the budget that no part needs."""
+        return self.budget_bytes - sum(self.parts.values())
+
+    @property
+    def projected_bytes(self) -> int:
+        """Sum of all parts and the pinned chunks."""
+        return sum(self.parts.values()) + self.pin_bytes
+
+    def hold_more(self, nbytes: int) -> MemoryPlan:
+        """Return the plan with more bytes for the solver, and fewer for chunks if necessary."""
+        parts = {**self.parts, "solver": self.parts["solver"] + nbytes}
+        return replace(self, parts=parts, pin_bytes=min(self.pin_bytes, self.spare_bytes - nbytes))
+
+
+def plan_memory(
+    budget_bytes: int,
+    base_bytes: int,
+    threads: int,
+    stream_bytes: int,
+    totals_bytes: int,
+    solver_bytes: int,
+    data_bytes: int,
+    remedy: str = REMEDY,
+    varying_bytes: int = VARYING_BYTES,
+    process: str = "this process",
+) -> MemoryPlan:
+    """Plan a process of base + threads * (stream + 3 totals) + solver + slack bytes; the rest may hold chunks.
+
+    A task that combines two totals holds three: the two and their sum. Raises MemoryBudgetError if the plan exceeds the
+    budget even without pinned chunks. The message names the options to change (`remedy`) and a sufficient budget, which
+    includes `varying_bytes` as an allowance for the unknown need of the process. process: its name in the message,
+    since base_bytes include everything else that the process holds for its user.
+    """
+    parts = {
+        "interpreter and libraries": base_bytes,
+        f"streaming on {threads} thread{'s' * (threads > 1)}": threads * (stream_bytes + 3 * totals_bytes),
+        "solver": solver_bytes,
+        "slack": SLACK_BYTES,
+    }
+    needed = sum(parts.values())
+    if needed > budget_bytes:
+        others = needed - threads * (stream_bytes + 3 * totals_bytes)
+        helps = remedy != REMEDY or others < budget_bytes  # the other parts alone may exceed the budget
+        ways = f", {remedy}" if helps else ""
+        _, *listed = [f"{name} {format_bytes(value)}" for name, value in parts.items()]
+        holds = f"{process} already holds {format_bytes(base_bytes)}: interpreter, libraries and your own data"
+        enough = format_bytes(needed + varying_bytes, up=True)
+        raise MemoryBudgetError(
+            f"{format_bytes(needed)} of memory are needed ({holds}; {', '.join(listed)}) but the budget is "
+            f"{format_bytes(budget_bytes)}: raise --memory to at least {enough} (memory={enough!r} in Python){ways}",
+            needed + varying_bytes,
+        )
+    return MemoryPlan(budget_bytes, parts, min(budget_bytes - needed, int(data_bytes * 1.05) + (1 << 20)))
+
+
+PARTS_BY_ROW = 3  # of the per-row arrays: a worker's own part, packed and unpacked, and the part of a lost worker
+SHARES_OF_STATES = 2  # of the row states: a worker's own part, and an equal part taken over from lost workers
+UNKNOWN_BYTES = 32 << 20  # most memory that the libraries of a worker take beyond those of the driver
+IN_MESSAGES = 4  # totals in transit to and from a worker, packed and unpacked
+Opened = tuple[Engine, MemoryPlan]
+
+
+def is_local(options: TrainOptions, client: Client | None) -> bool:
+    """Return whether the passes run on threads of this process, without a cluster."""
+    return client is None and options.workers is None and options.scheduler is None
+
+
+@contextmanager
+def open_engine(
+    source: RowSource,
+    options: TrainOptions,
+    memory: Callable[[int], MemoryNeed],
+    load: Load,
+    client: Client | None = None,
+    remedy: str = REMEDY,
+) -> Iterator[Opened]:
+    """Open an engine, yield it with the plan of the process that needs the most memory, and close it at the end.
+
+    A client, a scheduler or a number of workers selects a cluster; otherwise the engine runs threads. options: only
+    memory, threads, workers and scheduler have an effect. memory(threads): the memory that a process with that many
+    threads needs in addition to the chunks. load: loads the kernels; each worker calls it before its first task. Raises
+    MemoryBudgetError, whose message ends with `remedy`, before anything is started or read. Raises InputError for an
+    unusable scheduler.
+    """
+    give_back_freed_arrays()
+    budget_bytes = default_budget_bytes() if options.memory_bytes is None else options.memory_bytes
+    planner, threads = Planner(source, memory, budget_bytes, remedy), options.threads or 1
+    if is_local(options, client):
+        threads = options.threads or planner.fit_threads()
+        plan = planner.plan_threads(threads)
+        with closing(ThreadedEngine(source, threads, plan.pin_bytes, memory(threads).state_bytes)) as engine:
+            yield engine, plan
+        return
+    if client is not None:
+        require_usable(client)
+    plans, n_workers = [partial(planner.plan_driver, threads)], options.workers or default_threads()
+    if client is None and options.scheduler is None:
+        plans.append(partial(planner.plan_worker, n_workers, resident_bytes(), threads, "a worker", UNKNOWN_BYTES))
+    driver = _require_all(plans)[0]
+    cluster = _reach_cluster(client, options.scheduler, n_workers, threads, budget_bytes)
+    with _open_cluster(planner, cluster, driver, load) as opened:
+        yield opened
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Memory plans for the processes that carry out passes over a source. memory, remedy: see `open_engine`."""
+
+    source: RowSource
+    memory: Callable[[int], MemoryNeed]
+    budget_bytes: int
+    remedy: str
+
+    @property
+    def n_groups(self) -> int:
+        """The number of groups of chunks. They are the leaves of the tree of sums."""
+        return len(plan_groups(self.source))
+
+    def fit_threads(self) -> int:
+        """Return the default number of threads: one per core, or fewer if memory is short."""
+        for n_threads in range(default_threads(), 1, -1):
+            with suppress(MemoryBudgetError):
+                self.plan_threads(n_threads)
+                return n_threads
+        return 1
+
+    def plan_threads(self, threads: int) -> MemoryPlan:
+        """Plan the memory of this process if it runs the tasks on threads."""
+        need, source = self.memory(threads), self.source
+        held = need.driver_bytes + need.walk_bytes + add_overhead(need.state_bytes)
+        held += count_levels(self.n_groups) * need.totals_bytes  # one waits on each level of the tree
+        sizes = source.stream_bytes(), need.totals_bytes, held, source.nbytes if source.on_disk else 0
+        return plan_memory(self.budget_bytes, resident_bytes(), threads, *sizes, self.remedy)
+
+    def plan_driver(self, threads: int) -> MemoryPlan:
+        """Plan the memory of this process if workers with this many threads run the tasks."""
+        need = self.memory(threads)
+        held = need.driver_bytes + 2 * need.shared_bytes + need.gathered_bytes + need.by_row_bytes
+        sizes, named = (0, 2 * need.totals_bytes, held, 0), "the driver (this process)"
+        return plan_memory(self.budget_bytes, resident_bytes(), 1, *sizes, self.remedy, process=named)
+
+    def plan_worker(
+        self,
+        n_workers: int,
+        base_bytes: int,
+        threads: int,
+        process: str,
+        varying_bytes: int = VARYING_BYTES,
+        hands_over: bool = False,
+    ) -> MemoryPlan:
+        """Plan the memory of one of `n_workers`. hands_over: whether tasks hand totals to the driver during a pass."""
+        need, source = self.memory(threads), self.source
+        held = need.totals_bytes * (count_waiting(self.n_groups, threads, hands_over) + IN_MESSAGES)
+        held += JOIN_BYTES if need.totals_bytes and find_fan_in(self.n_groups, need.totals_bytes) > 2 else 0
+        held += (2 + threads) * need.shared_bytes + need.walk_bytes + 2 * need.gathered_bytes
+        held += PARTS_BY_ROW * need.by_row_bytes // n_workers
+        held += add_overhead(_share_states(need, n_workers))
+        sizes, named = (source.stream_bytes(), need.totals_bytes, held, source.nbytes), (varying_bytes, process)
+        return plan_memory(self.budget_bytes, base_bytes, threads, *sizes, self.remedy, *named)
+
+
+def _require_all(plans: Sequence[Callable[[], MemoryPlan]]) -> list[MemoryPlan]:
+    """Return the plans of several processes, or raise the error of the process that needs the most."""
+    made, errors = list[MemoryPlan](), list[MemoryBudgetError]()
+    for plan in plans:
+        try:
+            made.append(plan())
+        except MemoryBudgetError as error:
+            errors.append(error)
+    if errors:
+        raise max(errors, key=lambda error: error.needed_bytes)
+    return made
+
+
+@contextmanager
+def open_workers(
+    *,
+    load: Load,
+    need_bytes: int,
+    budget_bytes: int | None,
+    workers: int | None,
+    scheduler: str | None,
+    remedy: str,
+) -> Iterator[Client]:
+    """Start single-threaded workers, or connect to a scheduler, and yield a client once the workers are ready.
+
+    need_bytes: the memory that each thread of a worker needs, without interpreter and libraries. budget_bytes: the
+    memory limit of a process. Raises MemoryBudgetError if the limit is too low, and InputError for an unusable
+    scheduler.
+    """
+    budget = default_budget_bytes() if budget_bytes is None else budget_bytes
+    cluster = _reach_cluster(None, scheduler or None, workers or default_threads(), 1, budget)
+    with _prepared(cluster, load, None, budget) as (client, ready, limit):
+        largest, threads = max(ready, key=lambda worker: worker.resident_bytes), max(worker.threads for worker in ready)
+        named = f"worker {largest.address}"
+        plan_memory(limit, largest.resident_bytes, threads, need_bytes, 0, 0, 0, remedy, process=named)
+        yield client
+
+
+def _reach_cluster(
+    client: Client | None, scheduler: str | None, n_workers: int, threads: int, memory_bytes: int
+) -> AbstractContextManager[Client]:
+    """Return a context with a client: the given one, or that of a scheduler, or that of new workers."""
+    if client is not None:
+        return nullcontext(client)
+    return connect(scheduler) if scheduler is not None else start_workers(n_workers, threads, memory_bytes)
+
+
+@contextmanager
+def _prepared(
+    cluster: AbstractContextManager[Client], load: Load, source: RowSource | None, budget_bytes: int
+) -> Iterator[tuple[Client, list[ReadyWorker], int]]:
+    """Enter a cluster; once its workers are ready, yield the client, the workers, and the memory limit of a process."""
+    with thread_given_up(), cluster as client:
+        ready = prepare_workers(client, load, source)
+        yield client, ready, min([budget_bytes, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])
+
+
+@contextmanager
+def _open_cluster(
+    planner: Planner, cluster: AbstractContextManager[Client], driver: MemoryPlan, load: Load
+) -> Iterator[Opened]:
+    source = planner.source
+    stored, budget_bytes = source if source.on_disk else None, driver.budget_bytes
+    with _prepared(cluster, load, stored, budget_bytes) as (client, ready, limit):
+        largest, threads = max(ready, key=lambda worker: worker.resident_bytes), max(worker.threads for worker in ready)
+        need, planner = planner.memory(threads), replace(planner, budget_bytes=limit)
+        given = len(ready), largest.resident_bytes, threads, f"worker {largest.address}"
+        # The driver takes over totals during a pass only if it has room for them and the workers for waiting ones.
+        most_handed = count_handed(planner.n_groups, need.totals_bytes, driver.spare_bytes)
+        plan = None
+        if most_handed:
+            with suppress(MemoryBudgetError):
+                plan = planner.plan_worker(*given, hands_over=True)
+        if plan is None:
+            plan, most_handed = planner.plan_worker(*given), 0
+        driver = driver.hold_more(most_handed * need.totals_bytes) if most_handed else driver
+        fan_in, states = find_fan_in(planner.n_groups, need.totals_bytes), _share_states(need, len(ready))
+        arithmetic = [worker.arithmetic for worker in ready]
+        sizes = plan.pin_bytes, fan_in, arithmetic, limit, load, states, most_handed
+        with closing(DistributedEngine(source, client, *sizes)) as engine:
+            yield engine, max(plan, driver, key=lambda each: each.projected_bytes)
+
+
+def _share_states(need: MemoryNeed, n_workers: int) -> int:
+    """Return the bytes of row states that one of `n_workers` keeps."""
+    return min(need.state_bytes, SHARES_OF_STATES * need.state_bytes // n_workers)

@@ -1,0 +1,279 @@
+"""Edits of a dataset: rows are appended or deleted, but stored rows do not change.
+
+An append writes the new rows as an addition with chunks of its own. A deletion writes copies of the deleted rows. The
+copies are stored together, so that the update of a model reads only them (runs.update). The rows themselves stay on the
+disk, and readers skip them. Finally, a new manifest replaces the old one in one step. If an edit is killed, the dataset
+stays as it was. Open readers keep the version they opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.open import open_dataset
+from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.store import edits
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.data.store.destination import new_folder
+from streamsvm.data.store.manifest import APPENDED, APPENDS_TO, DELETED, DELETES_FROM, NUMBERS
+from streamsvm.data.tables.checks import recall_anchor, show_text, to_groups
+from streamsvm.ingestion.ingest import IngestOptions, Report, Survey, check_options, set_aside, write_rows
+from streamsvm.ingestion.write import DatasetWriter, Shape, count_classes
+from streamsvm.numeric.rows import I64, CsrRows, Rows
+from streamsvm.system import interrupts
+from streamsvm.system.errors import InputError, say_count
+from streamsvm.system.files import to_local_path
+from streamsvm.system.interrupts import caught
+from streamsvm.system.locks import Lock
+
+BLOCK_BYTES = 8 << 20  # of rows that are copied at a time
+OF_DATASET = ("layout", "codec", "scale", "regression", "overwrite", "dtype")  # options fixed by the first rows
+
+
+def append_rows(
+    pieces: Iterator[SourceRows],
+    destination: str | Path,
+    name: str,
+    expected_bytes: int,
+    options: IngestOptions,
+    report: Report = lambda _: None,
+) -> Dataset:
+    """Append rows to a dataset that ingest wrote, and return it opened.
+
+    The new rows are shuffled among themselves. They get the layout, the scaling and the class codes of the dataset.
+    With `options.new_classes`, they may have additional classes. The arguments are those of `write_dataset`.
+
+    Raises
+    ------
+    InputError
+        If the rows do not fit the dataset: they have a different number of features, different feature names or an
+        unknown label, or only one of the two has weights or groups. The dataset stays as it was.
+    """
+    _refuse_options(options)
+    check_options(options)
+    destination = to_local_path(destination)
+    if not destination.exists():
+        raise InputError(f"{destination}: no such dataset; ingest without --append (append=True) makes one")
+    with Lock(destination):
+        dataset = open_dataset(destination)
+        edits.require_editable(dataset, "appended")
+        if "qid" in dataset.vectors:
+            why = "it has queries, whose rows must lie together: ingest all rows anew"
+            raise InputError(f"{dataset.path}: no rows can be appended: {why}")
+        folder = edits.name_next(dataset, APPENDED)
+        with (
+            new_folder(folder, overwrite=True) as partial,  # an existing folder is from a killed append
+            TemporaryDirectory(prefix="spill", dir=partial) as spill_folder,
+        ):
+            layout, dtype = ("sparse", "float32") if dataset.is_sparse else ("dense", dataset.dtype)
+            own = replace(options, layout=layout, dtype=dtype, codec=dataset.meta["codec"])
+            own = replace(own, chunk_bytes=own.chunk_bytes or edits.find_chunk_bytes(dataset))
+            survey = _start_survey(dataset, name, replace(own, regression=dataset.has_targets))
+            checked = _check_rows(pieces, dataset, name)
+            spill = set_aside(checked, Path(spill_folder), survey, expected_bytes, report)
+            _check_survey(survey, dataset)
+            about = {APPENDS_TO: dataset.fingerprint, "feature_names": dataset.meta["feature_names"]}
+            write_rows(spill, partial, survey, dataset.scaling, about)
+        edits.commit(dataset, APPENDED, folder)
+    return open_dataset(destination)
+
+
+def _refuse_options(options: IngestOptions) -> None:
+    defaults = {field.name: field.default for field in fields(IngestOptions)}
+    for option in OF_DATASET:
+        if getattr(options, option) != defaults[option]:
+            raise InputError(
+                f"{option} has no effect on rows that are appended, which are written as the first ones: leave it out"
+            )
+
+
+def _start_survey(dataset: Dataset, name: str, options: IngestOptions) -> Survey:
+    """Return a survey with the features and labels of the dataset, so that new rows get the same codes."""
+    anchor = None if dataset.is_sparse else recall_anchor(dataset.scaling)
+    survey = Survey(name, options, n_features=dataset.n_features, anchor=anchor)
+    labels = [] if dataset.classes is None else dataset.classes.tolist()
+    if labels and isinstance(labels[0], str):
+        survey.texts = {label: code for code, label in enumerate(labels)}
+    else:
+        survey.labels = set(map(float, labels))
+    return survey
+
+
+def _check_rows(pieces: Iterator[SourceRows], dataset: Dataset, name: str) -> Iterator[SourceRows]:
+    """Yield the rows. Raises InputError if their features differ from those of the dataset."""
+    d, names = dataset.n_features, dataset.feature_names
+    for rows in pieces:
+        width = rows.X.shape[1]
+        if width > d or (width < d and isinstance(rows.X, np.ndarray)):
+            raise InputError(f"{name}: its rows have {width:,} features, and the rows of {dataset.path} have {d:,}")
+        if None not in (names, rows.feature_names) and names != rows.feature_names:
+            found = rows.feature_names or ()
+            k = next(k for k, (one, other) in enumerate(zip(names or (), found, strict=False)) if one != other)
+            raise InputError(f"{name}: feature {k + 1} is {found[k]!r}, and {(names or ())[k]!r} in {dataset.path}")
+        yield rows
+
+
+def _check_survey(survey: Survey, dataset: Dataset) -> None:
+    name, new_classes = survey.name, survey.options.new_classes
+    found = {"y" if field == "label" else field for field in survey.fields}
+    if differ := sorted(found ^ set(dataset.vectors)):
+        what = ", ".join("labels" if field == "y" else field for field in differ)
+        raise InputError(f"{name}: {what} are in the new rows or in the rows of {dataset.path}, and not in both")
+    classes = survey.classes()
+    if classes is not None and dataset.classes is not None and len(classes) > len(dataset.classes):
+        known = dataset.classes.tolist()
+        unknown = next(label for label in classes.tolist() if label not in set(known))
+        if dataset.has_label_sets or not new_classes:
+            way = "ingest all files anew" if dataset.has_label_sets else "--new-classes (new_classes=True)"
+            raise InputError(
+                f"{name}: no row of {dataset.path} has the label {unknown!r}, so it is not among its {len(known)} "
+                f"classes; for a new class: {way}"
+            )
+    if not survey.n_items:
+        raise InputError(f"{name}: every feature of every row is zero")
+
+
+def delete_rows(path: str | Path, rows: npt.ArrayLike | None = None, *, groups: npt.ArrayLike | None = None) -> Dataset:
+    """Delete rows of a dataset that ingest wrote, and return it opened. Give either `rows` or `groups`.
+
+    Parameters
+    ----------
+    path : str or Path
+        The dataset, on a local disk.
+    rows : (n_deleted,) whole numbers, optional
+        The numbers of the rows, counted from 0 in the order of the dataset, in which `predict` lists them, too. The
+        remaining rows are renumbered without gaps.
+    groups : (n_groups,) texts, times or whole numbers, optional
+        The groups whose rows are deleted. `ingest` records groups (`groups=`, `--groups`).
+
+    Returns
+    -------
+    Dataset
+        The dataset without the rows. Their values stay on the disk, since chunks do not change.
+
+    Raises
+    ------
+    InputError
+        If a row or group does not exist, if a class would lose its last row, or if the dataset is an AnnData file or
+        consists of mapped features. The dataset stays as it was.
+    IntegrityError
+        If one of the rows is damaged.
+    """
+    if (rows is None) == (groups is None):
+        raise InputError(f"{path}: give the numbers or the groups of the rows to delete, and not both")
+    place = to_local_path(path)
+    if not place.exists():
+        raise InputError(f"{path}: no such dataset")
+    with caught(), Lock(place):
+        dataset = open_dataset(path)
+        edits.require_editable(dataset, "deleted")
+        numbers = _check_numbers(dataset, rows if groups is None else _find_groups(dataset, groups))
+        counts, n_items = _survey(dataset, numbers)
+        folder = edits.name_next(dataset, DELETED)
+        with new_folder(folder, overwrite=True) as partial:  # an existing folder is from a killed deletion
+            _write(dataset, numbers, counts, n_items, partial)
+        edits.commit(dataset, DELETED, folder)
+    return open_dataset(path)
+
+
+def _check_numbers(dataset: Dataset, rows: npt.ArrayLike | None) -> I64:
+    """Return distinct row numbers in ascending order. Raises InputError if they are not row numbers of the dataset."""
+    given = np.asarray(rows)
+    if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
+        raise InputError(f"{dataset.path}: give the rows to delete as whole numbers")
+    distinct = np.unique(given)
+    numbers: I64 = distinct.astype(np.int64)
+    outside = distinct[(distinct < 0) | (distinct >= dataset.n_rows)]
+    if outside.size:
+        n_rows = say_count(dataset.n_rows, "row")
+        raise InputError(f"{dataset.path}: row {outside[0]} of {n_rows}, which count from 0: nothing is deleted")
+    if len(numbers) == dataset.n_rows:
+        raise InputError(f"{dataset.path}: no row would be left: nothing is deleted; remove the folder instead")
+    return numbers
+
+
+def _find_groups(dataset: Dataset, groups: npt.ArrayLike) -> I64:
+    """Return the numbers of the rows of the given groups. Raises InputError for a group without rows."""
+    if "groups" not in dataset.vectors:
+        raise InputError(f"{dataset.path}: its rows have no groups; `ingest --groups COLUMN` records them")
+    given = np.atleast_1d(np.asarray(groups))
+    if given.ndim != 1 or not given.size:
+        raise InputError(f"{dataset.path}: give the groups whose rows to delete")
+    wanted = to_groups(given, lambda i: f"group {i + 1} to delete")
+    found = [np.zeros(0, np.int64)]
+    seen = np.zeros(len(wanted), bool)
+    for index in range(dataset.n_chunks):
+        own = dataset.read_vector("groups", index)
+        found.append(dataset.chunk_starts[index] + np.flatnonzero(np.isin(own, wanted)))
+        seen |= np.isin(wanted, own)
+    if not seen.all():
+        raise InputError(f"{dataset.path}: no row has the group {show_text(given[~seen][0])}: nothing is deleted")
+    return np.concatenate(found)
+
+
+def _survey(dataset: Dataset, numbers: I64) -> tuple[I64 | None, int]:
+    """Return the number of rows in each class, and the number of stored values.
+
+    The non-zeros of dense rows are counted as in ingest: before scaling. Raises InputError if a class would lose its
+    last row.
+    """
+    counts = None if dataset.classes is None else np.zeros(len(dataset.classes), np.int64)
+    n_items, scaling = 0, dataset.scaling
+    zero = np.float32(0) if scaling is None else (-scaling.offset * scaling.factor).astype(np.float32)
+    for rows in _take(dataset, numbers):
+        n_items += (
+            len(rows.X.data) if isinstance(rows.X, CsrRows) else int(np.count_nonzero(np.not_equal(rows.X, zero)))
+        )
+        if counts is not None:
+            count_classes(rows, counts)
+    left = None if counts is None or dataset.class_counts is None else dataset.class_counts - counts
+    if left is not None and dataset.classes is not None and not dataset.has_label_sets and left.min() < 1:
+        label = dataset.classes.tolist()[int(left.argmin())]
+        raise InputError(
+            f"{dataset.path}: no row with the label {label!r} would be left: nothing is deleted; ingest all files anew"
+        )
+    return counts, n_items
+
+
+def _write(dataset: Dataset, numbers: I64, counts: I64 | None, n_items: int, folder: Path) -> None:
+    """Write copies of the rows as a separate dataset, with their numbers among the stored rows."""
+    meta, n_labels = dataset.meta, len(dataset.classes) if dataset.has_label_sets and dataset.classes is not None else 0
+    # Sparse arrays have at least one value: if all rows are empty, a zero is stored.
+    shape = Shape(len(numbers), dataset.n_features, max(1, n_items), meta["longest_row"], dataset.is_sparse, n_labels)
+    fields = tuple(dataset.vectors)
+    writer = DatasetWriter(folder, shape, fields, edits.find_chunk_bytes(dataset), meta["codec"])
+    for at, rows in enumerate(_take(dataset, numbers)):
+        is_empty = at == n_items == 0 and isinstance(rows.X, CsrRows)
+        writer.append(replace(rows, X=_put_zero(rows.X)) if is_empty and isinstance(rows.X, CsrRows) else rows)
+    about = {
+        "classes": None if dataset.classes is None else dataset.classes.tolist(),
+        "class_counts": None if counts is None else counts.tolist(),
+        "feature_names": meta["feature_names"],
+        "shuffle": None,
+        "source": dataset.path,
+        DELETES_FROM: dataset.fingerprint,
+    }
+    stored = edits.find_stored(numbers, dataset.deleted) if isinstance(dataset, edits.TrimmedDataset) else numbers
+    writer.finish(about, None, {NUMBERS: stored})
+
+
+def _take(dataset: Dataset, numbers: I64) -> Iterator[Rows]:
+    """Yield the rows with these numbers and their groups, several at a time."""
+    whole = dataset.read_groups()
+    step = max(1, BLOCK_BYTES * dataset.n_rows // dataset.nbytes)
+    for at in range(0, len(numbers), step):
+        interrupts.check()
+        yield whole.take(numbers[at : at + step])
+
+
+def _put_zero(X: CsrRows) -> CsrRows:
+    """Return empty sparse rows with a zero stored in the first."""
+    return CsrRows(
+        np.zeros(1, np.float32), np.zeros(1, np.int32), np.minimum(np.arange(X.shape[0] + 1), 1), X.n_features
+    )

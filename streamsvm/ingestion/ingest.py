@@ -1,0 +1,524 @@
+"""Ingest in one process: rows are streamed into a dataset on disk, which appears whole or not at all.
+
+The first read spills the rows to disk in random runs, and determines their shape, their classes and the ranges of their
+features. The second read permutes each run, scales and encodes its rows, and writes them. Both need bounded memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.open import open_dataset
+from streamsvm.data.rows.source_rows import LabelLists, SourceRows
+from streamsvm.data.sources.text import work_ahead
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.data.store.destination import new_folder
+from streamsvm.data.store.layouts import check_targets
+from streamsvm.data.store.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
+from streamsvm.data.store.shared_files import IngestRecord
+from streamsvm.data.tables.checks import look_at_features, parse_number, round_features, show_text
+from streamsvm.ingestion.object_target import Upload, new_upload
+from streamsvm.ingestion.segments import Spill, SpilledRows, as_matrix
+from streamsvm.ingestion.write import CODECS, DatasetWriter, Shape, count_classes
+from streamsvm.numeric.encoding import Encoding
+from streamsvm.numeric.rows import (
+    F64,
+    CsrRows,
+    Matrix,
+    Rows,
+    count_nonzeros,
+    drop_zeros,
+    permute_rows,
+    permute_to_dense,
+)
+from streamsvm.numeric.stored_types import KINDS, STORED_AS, FeatureStatistics, Scaling, load_widening, narrow, widen
+from streamsvm.system import interrupts
+from streamsvm.system.errors import InputError, NeedsOptionError
+from streamsvm.system.files import is_remote
+from streamsvm.system.machine import default_threads
+
+LOGGER = logging.getLogger("streamsvm")
+MANY_CLASSES, FEW_ROWS = 100, 10  # more classes, with fewer rows each, are probably numbers or names
+
+
+@dataclass
+class Survey:
+    """The findings of the first read about the rows. n_items counts stored values, or the non-zeros of dense rows.
+
+    name: the name of the rows in messages. options: the options of the dataset. anchor (d,): the value that is
+    subtracted from each feature (data.tables.checks) before statistics are computed; None stands for 0.
+    """
+
+    name: str
+    options: IngestOptions
+    statistics: FeatureStatistics | None = None
+    n_rows: int = 0
+    n_features: int = 0
+    n_items: int = 0
+    longest_row: int = 0
+    fields: set[str] = field(default_factory=set)
+    labels: set[float] = field(default_factory=set)
+    texts: dict[str, int] = field(default_factory=dict)
+    feature_names: tuple[str, ...] | None = None
+    encoding: Encoding | None = None
+    anchor: F64 | None = None
+
+    def add(self, rows: SourceRows) -> tuple[Matrix, dict[str, Any]]:
+        """Add rows to the survey, and return their features and vectors in the form in which they are spooled."""
+        raw = as_matrix(rows.X)
+        X = round_features(raw, self.anchor)
+        vectors: dict[str, Any] = {
+            n: v for n in ("sample_weight", "qid", "groups") if (v := getattr(rows, n)) is not None
+        }
+        if not self.options.regression:
+            rows.require_classes()
+        if isinstance(rows.labels, LabelLists):
+            if self.options.regression:
+                raise InputError(f"{self.name}: rows have lists of labels; a regression needs one number for each row")
+            vectors["label_sets"] = rows.labels
+            self.labels.update(np.unique(rows.labels.values).tolist(), map(float, rows.labels.known or ()))
+        elif rows.labels is not None and self.options.regression:
+            if rows.labels.dtype.kind != "f":
+                i = next((i for i, label in enumerate(rows.labels) if parse_number(label) is None), 0)
+                shown, at = show_text(rows.labels[i]), self.n_rows + i + 1
+                raise InputError(f"{self.name}: the label {shown!r} of row {at:,} is a text; a target is a number")
+            check_targets(rows.labels, self.name)
+            vectors["target"] = rows.labels
+        elif rows.labels is not None:
+            vectors["label"] = self._number_labels(rows.labels)
+        if self.n_rows:
+            self._require_fields(set(vectors))
+        self.fields = set(vectors)
+        self.n_rows += rows.n_rows
+        self.n_features = max(self.n_features, X.shape[1])
+        self.feature_names, self.encoding = rows.feature_names, rows.encoding
+        self._count_items(X, raw)
+        self._check_labels()
+        return X, vectors
+
+    def merge(self, other: Survey) -> None:
+        """Add the rows of another survey, but not the statistics of their features."""
+        if not other.n_rows:
+            return
+        if self.n_rows:
+            self._require_fields(other.fields)
+        self.fields, self.feature_names, self.encoding = other.fields, other.feature_names, other.encoding
+        self.n_rows, self.n_items = self.n_rows + other.n_rows, self.n_items + other.n_items
+        self.n_features = max(self.n_features, other.n_features)
+        self.longest_row = max(self.longest_row, other.longest_row)
+        self.labels |= other.labels
+        for text in other.texts:
+            self.texts.setdefault(text, len(self.texts))
+        self._check_labels()
+
+    def _require_fields(self, fields: set[str]) -> None:
+        if fields != self.fields:
+            raise InputError(f"{self.name}: some rows have {', '.join(sorted(fields ^ self.fields))}, others do not")
+
+    def _check_labels(self) -> None:
+        if self.labels and self.texts:
+            raise InputError(f"{self.name}: some labels are numbers, others are not")
+        if len(self.labels) > MOST_CLASSES or len(self.texts) > MOST_CLASSES:
+            raise NeedsOptionError(
+                f"{self.name}: more than {MOST_CLASSES:,} different labels; a class or rank is expected (if the labels "
+                "are numbers to be predicted: --regression, or regression=True)"
+            )
+
+    def _number_labels(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        if labels.dtype.kind == "f":
+            self.labels.update(np.unique(labels).tolist())
+            return labels
+        values, codes = np.unique(labels, return_inverse=True)
+        numbers = [self.texts.setdefault(text, len(self.texts)) for text in values.tolist()]
+        return np.asarray(numbers, np.float64)[codes]
+
+    def _count_items(self, X: Matrix, raw: Any) -> None:
+        if isinstance(X, CsrRows):
+            n_items, longest = len(X.data), int(np.diff(X.indptr).max(initial=0))
+        else:
+            stored = X if self.anchor is None else round_features(raw, None)
+            n_items, longest = count_nonzeros(np.require(stored, requirements=("C", "W")))
+        self.n_items += n_items
+        self.longest_row = max(self.longest_row, longest)
+        if self.statistics:
+            self.statistics.add(X, self.n_features)
+
+    def find_scaling(self) -> Scaling | None:
+        """Return the scaling of the features, or None if they are not scaled."""
+        if self.options.scale == "none" or self.statistics is None:
+            return None
+        return self.statistics.scaling(self.options.scale, self.n_rows, self.anchor)
+
+    def classes(self) -> npt.NDArray[Any] | None:
+        """Return the labels that occur, sorted, or None if the rows have no labels."""
+        if not self.fields & {"label", "label_sets"}:
+            return None
+        if self.texts:
+            return np.array(sorted(self.texts))
+        values = np.array(sorted(self.labels))
+        if not len(values):  # no row has a label
+            return values
+        return (
+            values.astype(np.int64) if np.all(values == np.floor(values)) and np.abs(values).max() < 2**53 else values
+        )
+
+    def list_classes(self) -> npt.NDArray[Any]:
+        """Return the labels that occur, sorted; an empty array if the rows have no labels."""
+        classes = self.classes()
+        return np.zeros(0) if classes is None else classes
+
+    def codes(self, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+        """Return the codes of spooled labels: their positions in `classes`."""
+        if self.texts:
+            rank = np.empty(len(self.texts), np.int32)
+            rank[[self.texts[text] for text in sorted(self.texts)]] = np.arange(len(self.texts))
+            return rank[labels.astype(np.int64)]
+        return np.searchsorted(np.array(sorted(self.labels)), labels).astype(np.int32)
+
+
+def check_survey(survey: Survey) -> None:
+    """Raise InputError for unusable rows, and warn if labels seem to be numbers to predict or names of rows."""
+    name, classes = survey.name, survey.classes()
+    if "label_sets" in survey.fields:
+        if classes is None or len(classes) < 2:
+            raise InputError(f"{name}: at least two labels are needed, of which rows may have any number")
+    elif survey.options.needs_two_classes and classes is not None and len(classes) < 2:
+        raise NeedsOptionError(
+            f"{name}: one class only: every row has the label {classes[0]}; rows of one class, for --task "
+            "one-class, are stored without labels (--drop the column, and --unlabelled)"
+        )
+    elif classes is not None and len(classes) > MANY_CLASSES and survey.n_rows < FEW_ROWS * len(classes):
+        LOGGER.warning(
+            f"{name}: {len(classes):,} classes in {survey.n_rows:,} rows: if the labels are numbers to be "
+            "predicted, say --regression; if this is another column, name that of the labels by --label"
+        )
+    if survey.options.regression and "target" not in survey.fields:
+        raise InputError(f"{name}: a regression needs a label in each row, which is a number")
+    if not survey.n_items:
+        raise InputError(f"{name}: every feature of every row is zero")
+
+
+@dataclass(frozen=True)
+class IngestOptions:
+    """Options of a new dataset.
+
+    Attributes
+    ----------
+    layout : {"dense", "sparse"} or None
+        The storage form of rows. By default, the share of non-zeros decides.
+    chunk_bytes : int or None
+        Size of a chunk. By default, the size of the dataset decides.
+    shard_bytes : int or None
+        Size of a file with several raw chunks; 0 makes each chunk a file. By default, the size of the dataset decides.
+        Each compressed chunk is always a file.
+    codec : {"crc32c", "lz4", "zstd"}
+        The compression. Every codec adds a checksum; "crc32c" does not compress.
+    scale : {"none", "minmax", "maxabs", "standard"}
+        The scaling of the features. It is recorded, so that models apply it to raw rows.
+    shuffle : int or None
+        The seed of the shuffle; None keeps the order. Rows with query ids are not shuffled, to keep queries together.
+    regression : bool
+        Whether the labels are numbers to be predicted (targets) rather than classes or ranks. They are stored as
+        float64.
+    needs_two_classes : bool
+        Whether to refuse labels of a single class.
+    overwrite : bool
+        Whether to replace an existing dataset at the destination.
+    dtype : {"float32", "float16", "bfloat16", "int8"}
+        The type in which dense rows are stored. The narrow types take a half or a quarter of the bytes of float32. All
+        values must be exact in this type; they are widened to float32 for computations.
+    label_column : str or None
+        The column of the labels in a table, if the user named it. It is recorded.
+    qid_column : str or None
+        The column of the query ids in a table. It is recorded.
+    source_state : mapping or None
+        The state of the source. It is recorded, to recognise that the dataset was made from this source.
+    append : bool
+        Whether to append the rows to the dataset at the destination. The dataset then decides all
+        options but the seed and the chunk size.
+    new_classes : bool
+        Whether appended rows may have labels that do not occur in the dataset.
+    """
+
+    layout: str | None = None
+    chunk_bytes: int | None = None
+    shard_bytes: int | None = None
+    codec: str = "crc32c"
+    scale: str = "none"
+    shuffle: int | None = 0
+    regression: bool = False
+    needs_two_classes: bool = True
+    overwrite: bool = False
+    append: bool = False
+    dtype: str = "float32"
+    label_column: str | None = None
+    qid_column: str | None = None
+    new_classes: bool = False
+    source_state: Mapping[str, Any] | None = None
+
+
+def check_options(options: IngestOptions) -> None:
+    """Raise InputError for an option with an invalid value."""
+    choices = (
+        ("layout", (None, "dense", "sparse")),
+        ("codec", tuple(CODECS)),
+        ("scale", KINDS),
+        ("dtype", tuple(STORED_AS)),
+    )
+    for name, allowed in choices:
+        value = getattr(options, name)
+        if value not in allowed:
+            raise InputError(f"{name} {value!r}: choose from {', '.join(filter(None, allowed))}")
+    if options.new_classes and not options.append:
+        raise InputError("--new-classes (new_classes=True) is for rows that are appended: --append (append=True)")
+    if options.dtype != "float32" and options.scale != "none":
+        raise InputError(f"dtype {options.dtype}: scaled values are no values of this type: leave --scale out")
+    numbers = (
+        ("shuffle", 0, "a seed is a whole number from 0 on"),
+        ("chunk_bytes", 1, "a positive number is expected"),
+        ("shard_bytes", 0, "a positive number is expected, or 0"),
+    )
+    for name, least, expected in numbers:
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise InputError(f"{name} {value}: {expected}")
+    if options.shard_bytes and options.codec != "crc32c":
+        raise InputError(f"--shard-bytes (shard_bytes) is for raw chunks, and {options.codec} compresses them")
+
+
+def prepare_rows(
+    rows: SpilledRows, mine: npt.NDArray[np.int64], survey: Survey, shape: Shape, scaling: Scaling | None
+) -> Rows:
+    """Return the rows of a run with the given numbers as they are written: permuted, laid out, scaled and encoded.
+
+    Raises InputError, which begins with the name of the rows, for values that are not exact in the stored type.
+    """
+    if scaling is not None and survey.anchor is not None:
+        scaling = replace(scaling, offset=scaling.offset - survey.anchor)
+    X = _scale(_lay_out(rows.X, mine, survey.n_features, shape.sparse), scaling)
+    if shape.dtype != "float32":
+        X = _narrow(X, shape.dtype, survey.name)
+    vectors = {name: values[mine] for name, values in rows.vectors.items()}
+    if "label" in vectors:
+        vectors["y"] = survey.codes(vectors.pop("label"))
+    if "label_sets" in vectors:
+        vectors["label_sets"] = vectors["label_sets"].to_bits(survey.classes())
+    return Rows(0, X, **vectors)
+
+
+def _lay_out(X: Matrix, mine: npt.NDArray[np.int64], n_features: int, sparse: bool) -> Matrix:
+    """Return the rows with the given numbers, dense or sparse."""
+    if isinstance(X, CsrRows) and not sparse:
+        return permute_to_dense(X, mine, n_features)
+    X = permute_rows(X, mine)
+    if isinstance(X, CsrRows):
+        return CsrRows(X.data, X.indices, X.indptr, n_features)
+    return drop_zeros(X) if sparse else X
+
+
+def _scale(X: Matrix, scaling: Scaling | None) -> Matrix:
+    if scaling is None:
+        return X
+    if isinstance(X, CsrRows):
+        data = (X.data * scaling.factor[X.indices]).astype(np.float32)
+        return CsrRows(data, X.indices, X.indptr, X.n_features)
+    return ((X - scaling.offset) * scaling.factor).astype(np.float32)
+
+
+def _narrow(X: Any, dtype: str, name: str) -> Any:
+    """Return rows in the stored type. Raises InputError, with an example, if some value is not exact in this type."""
+    load_widening(dtype)
+    stored, wide = narrow(X, dtype), np.empty(X.shape, np.float32)
+    widen(stored, wide)
+    bad = wide != X
+    if bad.any():
+        i, j = divmod(int(np.argmax(bad)), X.shape[1])
+        raise InputError(
+            f"{name}: the value {X[i, j]!s} of feature {j + 1} is no {dtype}; ingest without --dtype, or round "
+            "the values before"
+        )
+    return stored
+
+
+MOST_CLASSES = 100_000
+MOST_NAMES = 8  # the most files that a message lists
+DENSE_FROM = 1 / 3  # from this share of non-zeros on, dense rows are about as small as sparse ones, and faster
+PART_ITEMS = 1 << 18  # values in the rows that are scaled and written together; they fit into the caches
+MOST_THREADS = 4  # for permuting and scaling rows; more would not help, since a single thread writes them
+
+Report = Callable[[int], None]
+
+
+def write_dataset(
+    pieces: Iterator[SourceRows],
+    destination: str | Path,
+    name: str,
+    expected_bytes: int,
+    options: IngestOptions,
+    report: Report = lambda _: None,
+) -> Dataset:
+    """Write rows as a dataset, and return it opened.
+
+    Parameters
+    ----------
+    pieces : iterator of SourceRows
+        The rows in pieces of any size.
+    destination : str or Path
+        Path or URL of the new dataset.
+    name : str
+        The name of the rows in messages.
+    expected_bytes : int
+        Approximate size of the rows. A wrong guess costs time, but not memory.
+    options : IngestOptions
+        Options of the dataset.
+    report : callable, optional
+        Called with the number of rows read so far.
+
+    Raises
+    ------
+    InputError
+        For bad input. No new dataset is left at the destination.
+    """
+    check_options(options)
+    with (
+        open_destination(destination, options.overwrite) as folder,
+        TemporaryDirectory(prefix="spill", dir=folder if isinstance(folder, Path) else None) as spill_folder,
+    ):
+        statistics = None if options.scale == "none" else FeatureStatistics.start()
+        survey = Survey(name, options, statistics)
+        spill = set_aside(pieces, Path(spill_folder), survey, expected_bytes, report)
+        check_survey(survey)
+        write_rows(spill, folder, survey, survey.find_scaling())
+    return open_dataset(destination)
+
+
+def open_destination(
+    destination: str | Path, overwrite: bool, record: IngestRecord | None = None
+) -> AbstractContextManager[Path | Upload]:
+    """Return a context with the new folder, or the objects in a store, that become the dataset on success.
+
+    record: decides whether to resume the work of a killed process there.
+    """
+    if is_remote(destination):
+        return new_upload(str(destination), overwrite, record)
+    return new_folder(Path(destination), overwrite, record)
+
+
+def set_aside(pieces: Iterator[SourceRows], folder: Path, survey: Survey, expected_bytes: int, report: Report) -> Spill:
+    """Spill all rows to a folder, and add them to the survey."""
+    spill: Spill | None = None
+    with closing(pieces) if isinstance(pieces, Generator) else nullcontext():  # readers hold files and threads
+        for rows in pieces:
+            if spill is None:
+                survey.anchor = look_at_features(rows, survey.options, survey.name, survey.anchor)
+                spill = Spill(folder, None if rows.qid is not None else survey.options.shuffle, expected_bytes)
+            spill.add(*survey.add(rows))
+            report(survey.n_rows)
+            interrupts.check()
+    if spill is None or not survey.n_rows:
+        raise InputError(f"{survey.name}: no rows")
+    spill.split_large_runs()
+    return spill
+
+
+def write_rows(
+    spill: Spill,
+    folder: Path | Upload,
+    survey: Survey,
+    scaling: Scaling | None,
+    about: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the spilled rows as a dataset.
+
+    about: additional manifest entries if the rows are appended. Their scaling is not written, since it is that of the
+    first rows.
+    """
+    shape, fields = find_shape(survey, spill.dense_features is not None, scaling)
+    counts = np.zeros(len(survey.list_classes()), np.int64)
+    prepare = partial(prepare_rows, survey=survey, shape=shape, scaling=scaling)
+    shuffled = _read_shuffled(spill, count_part_rows(shape), prepare)
+    with closing(shuffled), ThreadPoolExecutor(1) as pool:
+        options = survey.options
+        writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, pool, options.shard_bytes)
+        for rows in shuffled:
+            count_classes(rows, counts)
+            writer.append(rows)
+            interrupts.check()
+        about_rows = {**describe_rows(spill.seed, survey, counts), **(about or {})}
+        writer.finish(about_rows, scaling if about is None else None)
+
+
+def find_shape(survey: Survey, is_dense: bool, scaling: Scaling | None) -> tuple[Shape, tuple[str, ...]]:
+    """Return the shape of the dataset and the names of its vectors. is_dense: whether the source is dense."""
+    name, options = survey.name, survey.options
+    sparse = options.layout == "sparse"
+    if options.layout is None:
+        sparse = not is_dense and survey.n_items < DENSE_FROM * survey.n_rows * survey.n_features
+    if sparse and scaling is not None and np.any(scaling.offset):
+        raise InputError(
+            f"{name}: --scale {scaling.kind} would move the zeros of sparse rows; use --dense or --scale maxabs"
+        )
+    if sparse and options.dtype != "float32":
+        raise InputError(f"{name}: its rows are sparse, and --dtype {options.dtype} is for dense rows: add --dense")
+    n_labels = len(survey.list_classes()) if "label_sets" in survey.fields else 0
+    fields = tuple("y" if n == "label" else n for n in survey.fields)
+    sizes = (survey.n_rows, survey.n_features, survey.n_items, survey.longest_row)
+    return Shape(*sizes, sparse, n_labels, options.dtype), fields
+
+
+def count_part_rows(shape: Shape) -> int:
+    """Return the number of rows that are scaled and written together."""
+    row_items = shape.n_items // shape.n_rows + 1 if shape.sparse else shape.n_features
+    return max(1, PART_ITEMS // row_items)
+
+
+def describe_rows(seed: int | None, survey: Survey, counts: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Return the manifest entries about the rows. seed: the seed with which they were shuffled."""
+    classes, options = survey.classes(), survey.options
+    state = None if options.source_state is None else dict(options.source_state)
+    recorded = {LABEL_COLUMN: options.label_column, QID_COLUMN: options.qid_column, "source_state": state}
+    return {
+        "classes": None if classes is None else classes.tolist(),
+        "class_counts": counts.tolist(),
+        "feature_names": survey.feature_names,
+        "shuffle": seed,
+        "source": survey.name,
+        **({} if survey.encoding is None else {ENCODING: survey.encoding.as_json()}),
+        **{key: value for key, value in recorded.items() if value is not None},
+    }
+
+
+def _read_shuffled(
+    spill: Spill, part_rows: int, prepare: Callable[[SpilledRows, npt.NDArray[np.int64]], Rows]
+) -> Generator[Rows, None, None]:
+    """Yield all rows as they are written, a few at a time, since scaling copies them.
+
+    prepare: returns the rows of a run with the given numbers. Threads prepare several parts of a run at once.
+    """
+    threads = min(default_threads(), MOST_THREADS)
+    with ThreadPoolExecutor(threads) as pool:
+        for run in range(len(spill.run_bytes)):
+            rows, order = spill.read_shuffled(run)
+            spill.remove(run)
+            parts = iter(np.split(order, range(part_rows, rows.n_rows, part_rows)))
+            for _, prepared in work_ahead(parts, partial(prepare, rows), pool, threads + 1):
+                yield prepared
+            del rows, order, parts  # frees the memory before the next run is read
+
+
+def join_names(sources: Sequence[str | Path]) -> str:
+    """Return the name of several files in messages; of many files, only the first are listed."""
+    names = ["<stdin>" if str(source) == "-" else str(source) for source in sources[:MOST_NAMES]]
+    more = f" and {len(sources) - MOST_NAMES} more" if len(sources) > MOST_NAMES else ""
+    return f"{', '.join(names)}{more}"

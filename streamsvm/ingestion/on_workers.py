@@ -1,0 +1,377 @@
+"""Ingest on the workers of a cluster: all of them read, shuffle and write, and the manifest comes last.
+
+The driver sends tasks (ingestion.tasks) by `map_tasks`. One task per file finds where its blocks begin. Further tasks
+read stretches of blocks and spool their rows to segments. Finally, each task permutes some runs and writes them to
+their positions. The scratch files lie within the new dataset, in a folder or in an object store. If the encoding of a
+table depends on all rows, tasks first spool the codes of all rows.
+
+The dataset has the same bytes as with `ingestion.ingest`, for any number of workers. If the driver is killed, no
+dataset appears at the destination. A record among the scratch files holds the input, the options and the software
+versions. The next ingest compares this record with its own, and resumes the work or removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import __version__
+from streamsvm.data.open import open_dataset
+from streamsvm.data.remote.files import AHEAD_BYTES, PUT_BYTES, find_state
+from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.sources.formats import find_format, guess_format
+from streamsvm.data.sources.parsing import ROWS, compile_parsers
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.data.store.destination import remove_unfinished
+from streamsvm.data.store.shared_files import SPILL_FOLDER, IngestRecord, SharedFolder, SharedScratch, pack_record
+from streamsvm.data.tables.checks import look_at_features
+from streamsvm.data.tables.columns import Columns, find_folders, show_name
+from streamsvm.data.tables.encoder import TableEncoder, encode_features
+from streamsvm.engines.cluster.engine import map_on_workers
+from streamsvm.engines.open import open_workers
+from streamsvm.ingestion import ingest, segments, tasks
+from streamsvm.ingestion.ingest import Report, Survey
+from streamsvm.ingestion.object_target import Upload
+from streamsvm.ingestion.readers import encode_as, guess_bytes, list_files, open_codes, open_files
+from streamsvm.ingestion.segments import RUN_BYTES, Run, Segments, list_runs
+from streamsvm.ingestion.tasks import Source, Stretch, spool_stretch, write_range
+from streamsvm.ingestion.write import LARGEST_CHUNK_BYTES, DatasetWriter, MapTasks
+from streamsvm.numeric.encoding import Encoding
+from streamsvm.numeric.stored_types import FeatureStatistics
+from streamsvm.system.errors import InputError, ReadError
+from streamsvm.system.files import is_remote, refuse_inputs
+from streamsvm.system.interrupts import caught
+
+
+def find_encoding(
+    map_tasks: MapTasks, source: Source, stretches: Sequence[Stretch], paths: Sequence[str]
+) -> tuple[Source, Encoding | None]:
+    """Return the source with the encoding of its table, and this encoding, or None if no column is encoded."""
+    if source.encoder is None:
+        return source, None
+    if source.encoder.is_known:
+        return source, source.encoder.finish()
+    unread = replace(source, encoder=source.encoder.start_anew())
+    calls = [(unread, stretch, k) for k, stretch in enumerate(stretches)]
+    n_in_file = 0
+    for stretch, one in zip(stretches, map_tasks("reading the files", tasks.code_stretch, calls), strict=True):
+        for piece in one.pieces:
+            source.encoder.join(piece)
+            n_in_file += piece.n_rows
+        if one.failure:
+            raise InputError(one.failure)
+        n_in_file = require_rows(source, stretch, n_in_file)
+    encoding = source.encoder.finish()
+    source.encoder.tell_many(", ".join(map(show_name, paths)))
+    source.scratch.keep(tasks.ENCODING, pack_record(encoding.as_json()))  # keeps tasks small, however large it is
+    return replace(unread, is_coded=True), encoding
+
+
+def require_rows(source: Source, stretch: Stretch, n_in_file: int) -> int:
+    """Return the rows of the current file up to the next stretch. Raises InputError for a file without rows."""
+    if stretch.ends and not n_in_file:
+        raise InputError(f"{stretch.path}: no rows" + " in this file" * (source.kind == "svmlight"))
+    return 0 if stretch.ends else n_in_file
+
+
+def refuse_equal_hashes(texts: Iterable[str]) -> None:
+    """Raise InputError if two labels have the same hash."""
+    names: dict[int, str] = {}
+    for text in texts:
+        other = names.setdefault(segments.hash_text(text), text)
+        if other != text:
+            raise InputError(
+                f"the labels {other!r} and {text!r} have the same hash, so workers cannot tell them apart; rename one, "
+                "or leave out --workers and --scheduler"
+            )
+
+
+def record_encoding(survey: Survey, encoding: Encoding | None) -> None:
+    """Record the encoding of a table in the survey."""
+    if encoding is not None:
+        survey.feature_names = encoding.feature_names
+        survey.encoding = None if encoding.is_plain else encoding
+
+
+FREE = ("overwrite", "append")  # options that do not affect the bytes of the dataset
+
+
+def describe_ingest(
+    destination: str,
+    paths: list[str],
+    columns: Columns,
+    options: ingest.IngestOptions,
+    shuffle: tuple[str, int | None, int],
+    resume: bool,
+) -> IngestRecord:
+    """Return the record of an ingest. Raises InputError if a file does not exist.
+
+    shuffle: the format of the files, the seed of the shuffle, and its number of runs, which depends on the file sizes.
+    """
+    about = {
+        "sources": [[path, *_find_state(path)] for path in paths],
+        "columns": asdict(columns),
+        "options": {name: value for name, value in asdict(options).items() if name not in FREE},
+        "shuffle": shuffle,
+        "versions": [__version__, np.__version__],
+    }
+    return IngestRecord(destination, json.loads(json.dumps(about)), resume)
+
+
+def _find_state(path: str) -> tuple[Any, ...]:
+    """Return the state of a file that reveals changes: its size, and its modification time or version."""
+    try:
+        if is_remote(path):
+            return find_state(path)
+        found = os.stat(path)
+    except OSError as error:
+        raise ReadError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return found.st_size, found.st_mtime_ns
+
+
+CHUNKS_TOGETHER = 4  # chunks that one task writes; the first and the last may be shared with other tasks
+
+
+def write_on_workers(
+    map_tasks: MapTasks, source: Source, survey: Survey, written: Segments, place: Path | Upload
+) -> None:
+    """Let workers write all rows, and then write the manifest."""
+    options, scaling = source.options, survey.find_scaling()
+    shape, fields = ingest.find_shape(survey, source.is_dense, scaling)
+    runs = list_runs(map_tasks, source.scratch, source.seed, written, options.layout == "sparse")
+    writer = DatasetWriter(place, shape, fields, options.chunk_bytes, options.codec, shard_bytes=options.shard_bytes)
+    known = replace(survey, statistics=None, feature_names=None, encoding=None)  # tasks do not need these
+    plan = tasks.Plan(source, known, shape, scaling, writer.arrays)
+    ranges = list(map_tasks("writing the dataset", write_range, _assign_runs(plan, runs)))
+    writer.seal(ranges, source.scratch, map_tasks)
+    counts = sum((one.class_counts for one in ranges), np.zeros(len(survey.list_classes()), np.int64))
+    writer.finish(ingest.describe_rows(source.seed, survey, counts), scaling, ranges=ranges)
+
+
+def _assign_runs(plan: tasks.Plan, runs: list[Run]) -> list[tuple[Any, ...]]:
+    """Return the tasks that write the runs, in order: the numbered runs, and the first row and item of each task."""
+    calls, shape = list[tuple[Any, ...]](), plan.shape
+    wanted = CHUNKS_TOGETHER * (plan.source.options.chunk_bytes or shape.chunk_bytes())
+    nbytes, row, item = wanted, 0, 0
+    for number, run in enumerate(runs):
+        if not run.n_rows:
+            continue
+        if nbytes >= wanted:
+            calls.append((plan, [], row, item))
+            nbytes = 0
+        calls[-1][1].append((number, run))
+        nbytes += 8 * run.n_items if shape.sparse else 4 * shape.n_features * run.n_rows
+        row, item = row + run.n_rows, item + run.n_items
+    return calls
+
+
+REMEDY = "or use a smaller --chunk-bytes"
+SCALED_BYTES = 72  # per hashed feature: five statistics, two sums of a piece, and the scaling, all float64
+
+
+def ingest_on_workers(
+    sources: Sequence[str | Path],
+    destination: str | Path,
+    columns: Columns,
+    options: ingest.IngestOptions,
+    *,
+    file_format: str | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    memory_bytes: int | None = None,
+    resume: bool = False,
+    report: Report = lambda _: None,
+) -> Dataset:
+    """Write files of svmlight text, CSV, TSV or Parquet as a dataset on the workers of a cluster, and open it.
+
+    Parameters
+    ----------
+    sources : sequence of str or Path
+        Files, patterns and folders. Every worker must be able to read them under the same names.
+    destination : str or Path
+        A folder on a file system that all workers share, or a URL in an object store.
+    columns : Columns
+        The roles of a table's columns.
+    options : IngestOptions
+        Options of the dataset.
+    file_format : {"svmlight", "csv", "parquet"}, optional
+        The format of the files. By default it is determined by their names.
+    workers : int, optional
+        The number of worker processes to start on this machine.
+    scheduler : str, optional
+        The address of a running cluster, instead of `workers`.
+    memory_bytes : int, optional
+        The maximum memory of one process (default: half of the machine's memory).
+    resume : bool
+        Whether to resume an ingest of the same files that was killed or lost its cluster. If nothing is left of it, the
+        ingest starts from the beginning.
+    report : callable, optional
+        Called with the number of rows read so far.
+
+    Raises
+    ------
+    InputError
+        For bad input, with file, line, column and reason. Nothing is left at the destination, except for the remains of
+        a killed ingest if a file has changed since.
+    MemoryBudgetError
+        If a worker needs more memory than it may hold.
+    ConnectionError
+        If the cluster is lost. Finished work is kept, so that `resume` can use it.
+    """
+    ingest.check_options(options)
+    options = replace(options, label_column=columns.label, qid_column=columns.qid)
+    columns = encode_as(columns, None, options.regression)
+    paths, name = [str(path) for path in list_files(sources)], ingest.join_names(sources)
+    columns = replace(columns, folders=find_folders(sources, paths, columns.features))
+    if scheduler is not None:  # workers of a running cluster have other working directories
+        paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]
+    kind = _require_readable(paths, name, destination, columns, options, file_format)
+    refuse_inputs(destination, paths)
+    piece, encoder = _read_first(paths, kind, columns)
+    first = _take_row(piece)
+    seed = None if first.qid is not None else options.shuffle
+    chunk_bytes = max(LARGEST_CHUNK_BYTES, options.chunk_bytes or 0)
+    scaled = 0 if columns.hash_bits is None or options.scale == "none" else SCALED_BYTES << columns.hash_bits
+    opened = partial(
+        open_workers,
+        load=partial(compile_parsers, (kind, ROWS, *["hash"] * (columns.hash_bits is not None))),
+        need_bytes=5 * RUN_BYTES + 3 * chunk_bytes + is_remote(destination) * 2 * (AHEAD_BYTES + PUT_BYTES) + scaled,
+        budget_bytes=memory_bytes,
+        workers=workers,
+        scheduler=scheduler,
+        remedy=REMEDY,
+    )
+    n_runs = max(1, -(-guess_bytes(paths) // RUN_BYTES))
+    record = describe_ingest(str(destination), paths, columns, options, (kind, seed, n_runs), resume)
+    with (
+        caught(),
+        _new_place(destination, options.overwrite, record) as (place, scratch),
+        opened() as client,
+    ):
+        map_tasks = partial(map_on_workers, client)
+        record.begin(scratch)
+        source = Source(name, kind, first, options, seed, n_runs, scratch, encoder)
+        stretches = _cut(map_tasks, paths, kind, columns, encoder is not None)
+        source, encoding = find_encoding(map_tasks, source, stretches, paths)
+        if encoding is not None:
+            piece = replace(piece, X=encode_features(piece.X, encoding), feature_names=encoding.feature_names)  # type: ignore[arg-type]
+        source = replace(source, anchor=look_at_features(piece, options, name))
+        del piece
+        survey = Survey(name, options, FeatureStatistics.start(), anchor=source.anchor)
+        written = _spool(map_tasks, source, stretches, survey, report)
+        record_encoding(survey, encoding)
+        ingest.check_survey(survey)
+        refuse_equal_hashes(survey.texts)
+        write_on_workers(map_tasks, source, survey, written, place)
+    return open_dataset(destination)
+
+
+@contextmanager
+def _new_place(
+    destination: str | Path, overwrite: bool, record: IngestRecord
+) -> Iterator[tuple[Path | Upload, SharedScratch]]:
+    """Yield the place where the dataset is written, and its scratch files."""
+    place = destination if is_remote(destination) else Path(destination).absolute()
+    with ingest.open_destination(place, overwrite, record) as folder:
+        if isinstance(folder, Upload):
+            yield folder, folder.scratch
+            return
+        scratch = folder / SPILL_FOLDER
+        scratch.mkdir(exist_ok=record.goes_on_with_another)
+        remove_unfinished(folder)
+        yield folder, SharedFolder(scratch)
+        shutil.rmtree(scratch)
+
+
+def _require_readable(
+    paths: list[str],
+    name: str,
+    destination: str | Path,
+    columns: Columns,
+    options: ingest.IngestOptions,
+    file_format: str | None,
+) -> str:
+    """Return the format of the files. Raises InputError for input that workers do not support yet."""
+    kinds = {file_format or guess_format(path) for path in paths}
+    alone = "leave out --workers and --scheduler: one process can"
+    if kinds - set(tasks.KINDS) or len(kinds) > 1:
+        raise InputError(f"{name}: workers read svmlight text, CSV, TSV or Parquet, and no other files; {alone}")
+    kind = kinds.pop()
+    if "-" in paths:
+        raise InputError(f"<stdin>: workers cannot read standard input; {alone}")
+    if options.append:
+        raise InputError(f"{destination}: workers write new datasets only; {alone}")
+    if columns.multi_label:
+        raise InputError(f"{name}: workers read no lists of labels; {alone}")
+    return kind
+
+
+def _read_first(paths: list[str], kind: str, columns: Columns) -> tuple[SourceRows, TableEncoder | None]:
+    """Return the first piece of rows, and the encoder of a table, with the kinds of columns that this piece decides.
+
+    The encoder is None if no column is encoded. Raises InputError for a fault in the first rows.
+    """
+    is_table = find_format(kind).has_columns
+    pieces, encoder = open_codes(paths, kind, columns) if is_table else (open_files(paths, kind, columns), None)
+    assert isinstance(pieces, Iterator)
+    with closing(pieces):  # type: ignore[type-var]
+        rows = next(pieces)
+    return rows, None if encoder is None or not encoder.encoding.columns else encoder.start_anew()
+
+
+def _take_row(rows: SourceRows) -> SourceRows:
+    """Return the first row of a piece, without its name."""
+    vectors = {each: getattr(rows, each) for each in ("labels", "qid", "sample_weight", "groups")}
+    first = replace(rows, X=rows.X[:1], **{each: v if v is None else v[:1] for each, v in vectors.items()})
+    return replace(first, row_names=None)
+
+
+def _cut(map_tasks: MapTasks, paths: list[str], kind: str, columns: Columns, encoded: bool) -> list[Stretch]:
+    """Return the stretches of all files."""
+    calls = [(path, kind, columns, encoded) for path in paths]
+    cut = map_tasks("looking through the files", tasks.cut_file, calls)
+    plans = list(cut)
+    tasks.require_same_columns(plans, columns)
+    return [stretch for plan in plans for stretch in plan]
+
+
+def _spool(map_tasks: MapTasks, source: Source, stretches: list[Stretch], survey: Survey, report: Report) -> Segments:
+    """Let workers spool all rows, and add the rows to the survey.
+
+    The runs of rows depend on the number of pieces before them. If a block has more pieces than expected (because its
+    labels are long), the stretches after it are spooled again.
+    """
+    written: Segments | None = None
+    again, n_pieces, n_in_file = list[tuple[Any, ...]](), 0, 0
+    expected = [0, *np.cumsum([stretch.n_pieces for stretch in stretches]).tolist()][: len(stretches)]
+    calls = [(source, stretch, k, expected[k]) for k, stretch in enumerate(stretches)]
+    set_aside = map_tasks("reading the files", spool_stretch, calls)
+    for k, (stretch, one) in enumerate(zip(stretches, set_aside, strict=True)):
+        survey.merge(one.survey)
+        assert survey.statistics is not None
+        for statistics in one.statistics:
+            survey.statistics.merge(statistics)
+        if one.statistics:
+            survey.statistics.grow(survey.n_features)
+        n_in_file += one.survey.n_rows
+        n_in_file = require_rows(source, stretch, n_in_file)
+        if source.seed is None or n_pieces == expected[k]:
+            written = one.segments if written is None else written + one.segments
+        else:
+            again.append((source, stretch, k, n_pieces))
+        n_pieces += one.n_pieces
+        report(survey.n_rows)
+    for one in map_tasks("reading the files", spool_stretch, again):
+        written = one.segments if written is None else written + one.segments
+    assert written is not None
+    written.segments.sort(key=lambda each: int(each.name.partition("-")[0]))  # by stretch
+    return written

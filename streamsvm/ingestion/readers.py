@@ -1,0 +1,461 @@
+"""`ingest` chooses the reader for files or arrays, and writes their rows as a dataset.
+
+This module also lists the files that a user names (single files, patterns such as data/*.csv, and folders), and
+determines the roles of a table's columns from the user's options, an existing dataset, and the files.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.open import open_dataset
+from streamsvm.data.remote.files import RemoteFolder, find_size, quote_folder
+from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.sources import formats
+from streamsvm.data.sources.anndata import is_anndata, read_anndata
+from streamsvm.data.sources.arrays import comes_from, read_arrays, read_blocks, refuse_beside, refuse_lazy, unwrap
+from streamsvm.data.sources.arrow import guess_row_bytes
+from streamsvm.data.sources.formats import name_option
+from streamsvm.data.sources.in_memory import has_columns, is_frame
+from streamsvm.data.sources.parsing import compile_parser
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.data.tables.checks import GIVEN, TARGET, TEXT, is_text, refuse_name
+from streamsvm.data.tables.columns import Columns, find_folders, is_column
+from streamsvm.ingestion.edit import append_rows
+from streamsvm.ingestion.ingest import IngestOptions, Report, join_names, write_dataset
+from streamsvm.system.errors import InputError
+from streamsvm.system.files import is_remote, refuse_inputs
+from streamsvm.system.interrupts import caught
+
+if TYPE_CHECKING:
+    from streamsvm.data.tables.encoder import TableEncoder
+
+
+def name_columns(columns: Columns, vectors: Mapping[str, Any]) -> tuple[Columns, dict[str, Any]]:
+    """Add the vectors that are column names to the roles; return the roles, and the values of the other vectors."""
+    named: dict[str, Any] = {role: values for role, values in vectors.items() if isinstance(values, str)}
+    return replace(columns, **named), {role: None if role in named else values for role, values in vectors.items()}
+
+
+def recall_label(
+    columns: Columns, paths: Sequence[str | Path], file_format: str | None, dataset: str | Path | None
+) -> Columns:
+    """Return the roles, with the label column of an existing dataset if it is recorded and no other one is named."""
+    known = None if dataset is None or columns.label is not None else open_dataset(dataset).label_column
+    tables = all("label" in formats.find_format(file_format or formats.guess_format(path)).reads for path in paths)
+    return replace(columns, label=known) if known is not None and tables else columns
+
+
+def choose_label_kind(classes: npt.NDArray[Any] | None, has_targets: bool) -> str | None:
+    """Return the kind of labels that fits known classes or targets; see Columns.label_kind.
+
+    If a class looks like a number or a missing value, the labels were read as texts.
+    """
+    if has_targets:
+        return TARGET
+    words = classes.tolist() if classes is not None and classes.dtype.kind == "U" else ()
+    return TEXT if any(not is_text(word) for word in words) else None
+
+
+def encode_as(columns: Columns, dataset: str | Path | None, regression: bool) -> Columns:
+    """Return the roles, with labels and features read as in an existing dataset, if one is given."""
+    known = None if dataset is None else open_dataset(dataset)
+    kind = None if known is None else choose_label_kind(known.classes, known.has_targets)
+    columns = replace(columns, label_kind=TARGET if regression else kind)
+    encoding = None if known is None else known.encoding
+    if encoding is None:
+        return columns
+    for name in formats.ENCODED[1:]:
+        if getattr(columns, name) not in (None, ()):
+            raise InputError(
+                f"{name_option(name)} has no effect on rows that are encoded as those of {dataset}: leave it out"
+            )
+    return replace(columns, drop=(), encoding=encoding, features=encoding.column_names, index=encoding.index)
+
+
+def _join(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
+def refuse_unread(paths: Sequence[str | Path], name: str, kind: str, columns: Columns) -> None:
+    """Raise InputError if a column, or a kind of header, was named although files of this kind have none.
+
+    A file whose name does not show its format is taken for svmlight text. Its first rows are read before this error is
+    raised, so that a file of another format is reported as such.
+    """
+    for field in fields(Columns):
+        readers = [other for other, each in formats.FORMATS.items() if field.name in each.reads]
+        if readers and kind not in readers and getattr(columns, field.name) != field.default:
+            remedy = ""
+            if kind == next(iter(formats.FORMATS)):
+                next(formats.FORMATS[kind].read(paths, Columns()), None)
+                remedy = ", or name the format, such as --format csv"
+            raise InputError(
+                f"{name}: {name_option(field.name)} has no effect on {kind} files: leave it out{remedy}; it is for "
+                f"{_join(readers)}"
+            )
+
+
+IN_FOLDERS = r"([^/=]+=[^/]*/)*[^/]+"  # files in a folder of a store, or in its subfolders COLUMN=VALUE
+ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")  # every Zarr folder contains one of these
+
+
+def list_files(sources: Sequence[str | Path]) -> list[str | Path]:
+    """Return the named files, in order; the files of a pattern or a folder are sorted by name.
+
+    Raises InputError if no file matches a pattern, or if a folder is a dataset or has no files of rows.
+    """
+    found: list[str | Path] = []
+    for source in sources:
+        if is_remote(source) and (str(source).endswith("/") or "*" in str(source)):
+            found += _list_objects(str(source))
+        elif is_remote(source) or str(source) == "-":
+            found.append(source)
+        elif Path(source).is_dir():
+            found += _list_folder(Path(source))
+        elif glob.has_magic(str(source)) and not Path(source).exists():
+            matching = sorted(path for path in glob.glob(str(source), recursive=True) if Path(path).is_file())
+            if not matching:
+                raise InputError(f"{source}: no file matches")
+            found += matching
+        else:
+            found.append(source)
+    return found
+
+
+def is_folder_of_files(path: str | Path) -> bool:
+    """Return whether a path is a folder with files of rows, and not a dataset."""
+    folder = Path(path)
+    return folder.is_dir() and not any((folder / name).exists() for name in ZARR_FILES) and bool(_find_files(folder))
+
+
+def _list_folder(folder: Path) -> list[str | Path]:
+    if any((folder / name).exists() for name in ZARR_FILES):
+        raise InputError(
+            f"{folder}: is a dataset already; use it as it is (for instance by `streamsvm train`), or ingest the "
+            "files that it was made of"
+        )
+    files = sorted(folder.glob(f"*{formats.SAFETENSORS_INDEX}")) or _find_files(folder)
+    if not files:
+        raise InputError(
+            f"{folder}: is a folder without files of rows, by their endings; name the files in it, or give a pattern "
+            "such as 'folder/**/*.parquet'"
+        )
+    return list(files)
+
+
+def _find_files(folder: Path) -> list[Path]:
+    """Return the files in a folder, and in its subfolders COLUMN=VALUE, that have known endings.
+
+    Hidden files and the marker files of other programs are ignored.
+    """
+    found: list[Path] = []
+    for path in sorted(folder.iterdir()):
+        if path.name[0] not in "._" and path.is_dir() and is_column(path.name):
+            found += _find_files(path)
+        elif _is_file_of_rows(path.name) and path.is_file():
+            found.append(path)
+    return found
+
+
+def _is_file_of_rows(name: str) -> bool:
+    return name[0] not in "._" and formats.has_known_ending(name)
+
+
+def _list_objects(url: str) -> list[str | Path]:
+    """Return the objects that match a pattern, or lie in a folder and its subfolders COLUMN=VALUE, sorted."""
+    base = url.partition("*")[0].rpartition("/")[0]
+    steps = {"**/": "(.*/)?", "*": "[^/]*"}
+    given = "".join(steps.get(part) or re.escape(part) for part in re.split(r"(\*\*/|\*)", url[len(base) + 1 :]))
+    names = [name for name in RemoteFolder(quote_folder(base)).list_names() if re.fullmatch(given or IN_FOLDERS, name)]
+    found: list[str | Path] = [
+        f"{base}/{name}" for name in sorted(names) if given or _is_file_of_rows(name.rpartition("/")[2])
+    ]
+    if not found:
+        raise InputError(f"{url}: no file matches" if given else f"{url}: no files of rows, by their endings")
+    return found
+
+
+LOGGER = logging.getLogger("streamsvm")
+HUGGING_FACE_ROWS = 10_000  # of a Hugging Face data set, read at a time
+
+
+def ingest(
+    source: Any,
+    destination: str | Path,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    qid: Any = None,
+    groups: Any = None,
+    file_format: str | None = None,
+    label: str | None = None,
+    header: str = "auto",
+    sep: str | None = None,
+    decimal: str | None = None,
+    drop: str | Sequence[str] = (),
+    index: str | None = None,
+    missing: str | None = None,
+    one_hot: str | Sequence[str] = (),
+    hash_bits: int | None = None,
+    text: str | Sequence[str] = (),
+    date: str | Sequence[str] = (),
+    number: str | Sequence[str] = (),
+    like: str | Path | None = None,
+    columns: Columns | None = None,
+    multi_label: bool = False,
+    options: IngestOptions | None = None,
+    report: Report = lambda _: None,
+    **others: Any,
+) -> Dataset:
+    """Write files or arrays as a dataset, and open it.
+
+    The rows are streamed, with bounded memory. The dataset appears at `destination` whole or not at all.
+
+    Parameters
+    ----------
+    source : path, list of paths, or array of shape (n_rows, n_features)
+        Files of svmlight text, CSV, TSV, Parquet, Arrow, ORC, JSON lines, .h5ad, .npy, .npz or .safetensors,
+        patterns such as "data/*.csv", folders of such files, or "-" for standard input. Rows in memory: a NumPy array,
+        a SciPy sparse matrix, a pandas frame, a Dask array or frame, a Zarr or h5py array, a PyTorch tensor, an AnnData
+        object, an object that exports Arrow columns (pyarrow, polars, Hugging Face), or an iterator of blocks X, of
+        pairs (X, y) or of frames.
+    destination : str or Path
+        Path of the new dataset.
+    y : array of shape (n_rows,), or matrix of shape (n_rows, L), optional
+        Labels of rows in memory; or an indicator matrix of 0 and 1, dense or sparse, with a column for each of L labels
+        if a row may have any number of labels.
+    sample_weight : array of shape (n_rows,), or str, optional
+        Weights of rows in memory, finite and not negative. For files and tables, the name of the column that holds
+        them. The same applies to qid and groups.
+    qid : array of shape (n_rows,), or str, optional
+        The query of each row, as whole numbers or texts.
+    groups : array of shape (n_rows,), or str, optional
+        The group of each row, as texts, times or whole numbers. Cross-validation holds out each group whole.
+    file_format : {"svmlight", "csv", "parquet", "arrow", "orc", "jsonl", "h5ad", "npy", "safetensors"}, optional
+        Format of the files. By default it is determined by their names.
+    label : str, optional
+        The column of a CSV or Parquet file that holds the labels. By default it is the column named label, target,
+        class or y. The labels of a frame are given as `y`: all of its columns are features.
+    header : {"auto", "yes", "no"}
+        Whether the first row of a CSV file names the columns; "auto" decides by its cells.
+    sep : str, optional
+        The character that separates the columns of CSV. By default it is detected.
+    decimal : {",", "."}, optional
+        The decimal mark of numbers in CSV; by default the point.
+    drop : str or list of str
+        Columns of a table that are left out, by name, or by number counted from 1.
+    index : str, optional
+        The column of a table that names the rows. It is not a feature. Predictions for tables carry these names.
+    missing : {"mean", "zero", "indicator"}, optional
+        The replacement of missing values in a table: the mean of the column, zero, or zero with an added feature that
+        is 1 where the value is missing. By default, missing values are refused.
+    one_hot : str or list of str
+        Columns of a table whose categories each become a feature; "auto" selects all columns of text.
+    hash_bits : int, optional
+        If given, all other columns of text are hashed to 2^hash_bits features.
+    text, date, number : str or list of str
+        Columns of a table to read as text, dates or numbers, by name or number; the first rows decide the others.
+        `text` may name the label column; then only an empty cell is a missing label.
+    like : path, optional
+        A dataset whose table was encoded; this table is encoded in the same way, as are rows that are appended.
+    columns : Columns, optional
+        The roles of a table's columns, in place of `label` to `number`.
+    multi_label : bool, default False
+        Whether svmlight text has lists of labels, such as 1,3,7. Each label is then a problem of its own.
+    options : IngestOptions, optional
+        Layout, chunk size, codec, scaling and shuffle of the dataset.
+    report : callable
+        Called as rows are read, to show progress.
+    **others
+        Fields of IngestOptions (layout, chunk_bytes, shard_bytes, codec, scale, shuffle, regression, overwrite,
+        append, new_classes, dtype), in place of `options`.
+
+    Returns
+    -------
+    Dataset
+        The opened dataset at `destination`.
+
+    Raises
+    ------
+    InputError
+        For bad input; the message names file, line, column and reason.
+    """
+    chosen = options or IngestOptions(**others)
+    several = {"drop": drop, "one_hot": one_hot, "text": text, "date": date, "number": number}
+    given: dict[str, Any] = {"label": label, "header": header, "sep": sep, "decimal": decimal, "index": index}
+    given |= {"missing": missing, "hash_bits": hash_bits, "multi_label": multi_label}
+    given |= {option: _list(option, names) for option, names in several.items()}
+    columns = columns or Columns(**given)
+    before = destination if chosen.append and not is_remote(destination) and Path(destination).exists() else like
+    columns, vectors = name_columns(columns, {"sample_weight": sample_weight, "qid": qid, "groups": groups})
+    vectors = {"label": y, **vectors}
+    named = [source] if _is_path(source) else source
+    if isinstance(named, list | tuple) and named and all(map(_is_path, named)):
+        _refuse_values(vectors)
+        paths = list_files(named)
+        refuse_inputs(destination, paths)
+        scratch = None if is_remote(destination) else Path(destination).parent
+        columns = encode_as(recall_label(columns, paths, file_format, before), before, chosen.regression)
+        columns = replace(columns, folders=find_folders(named, paths, columns.features))
+        pieces = open_files(paths, file_format, columns, scratch)
+        name, expected_bytes = join_names(named), guess_bytes(paths)
+    else:
+        pieces = _open_rows(source, vectors, columns, before, chosen.regression)
+        name, expected_bytes = "X", _array_bytes(source)
+    chosen = replace(chosen, label_column=columns.label, qid_column=columns.qid)
+    with caught():
+        write = append_rows if chosen.append else write_dataset
+        return write(pieces, destination, name, expected_bytes, chosen, report)
+
+
+def _refuse_values(vectors: Mapping[str, Any]) -> None:
+    """Raise InputError for values that are given together with files, whose columns have to be named instead."""
+    for role, values in vectors.items():
+        if values is not None:
+            given, name = ("y", "label") if role == "label" else (role, role)
+            raise InputError(f"{given}: values are for rows in memory: name a column of the files, as {name}='COLUMN'")
+
+
+def _list(option: str, names: Any) -> tuple[str, ...]:
+    if not isinstance(names, str | Iterable):
+        every = ", or 'auto', which is all columns of text" if option == "one_hot" else ""
+        raise InputError(f"{option} is {names!r}: give the names of columns{every}")
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _open_rows(
+    source: Any, vectors: Mapping[str, Any], columns: Columns, before: str | Path | None, regression: bool
+) -> Iterator[SourceRows]:
+    """Return rows in memory: the encoded rows of a frame if its columns must be encoded, otherwise numbers."""
+    refuse_name(vectors["label"])
+    refuse_lazy(source)
+    source = unwrap(source)
+    if is_anndata(source):
+        refuse_beside(vectors, "is an AnnData object: name its columns of obs, such as label='cell_type'")
+        return read_anndata(source, columns)
+    if comes_from(source, "datasets"):  # of Hugging Face
+        source = source.with_format("arrow").iter(HUGGING_FACE_ROWS)
+    if isinstance(source, Iterator):
+        refuse_beside(vectors, "is an iterator of blocks: let it yield (X, y), or frames with all columns")
+        first = next(source, None)
+        source = iter(()) if first is None else chain([first], source)
+        if columns == Columns() and before is None and not hasattr(first, "__arrow_c_stream__"):
+            return read_blocks(source)
+        return open_frame(source, {}, encode_as(columns, before, regression))
+    encoding = None if before is None else open_dataset(before).encoding
+    is_encoded = encoding is not None and has_columns(source, encoding.column_names)
+    if is_encoded or is_frame(source, columns):
+        return open_frame(source, vectors, encode_as(columns, before, regression))
+    if columns != Columns():
+        raise InputError(
+            "label, header, columns and the like are for files and frames: give the labels of rows in memory as y"
+        )
+    given = {"y" if role == "label" else role: values for role, values in vectors.items()}
+    return read_arrays(source, **given)
+
+
+def open_files(
+    paths: Sequence[str | Path], file_format: str | None, columns: Columns, scratch: Path | None = None
+) -> Iterator[SourceRows]:
+    """Return the rows of files of one format. Raises InputError for unknown or different formats.
+
+    scratch: the folder of a scratch file for the rows of tables whose encoding depends on all rows.
+    """
+    named, paths = paths, list_files(paths)
+    kinds = {file_format or formats.guess_format(path) for path in paths}
+    if len(kinds) > 1:
+        raise InputError(
+            f"{join_names(paths)}: files of different kinds ({', '.join(sorted(kinds))}); choose one by --format"
+        )
+    kind = kinds.pop()
+    about = formats.find_format(kind)
+    if columns.folders is None:
+        columns = replace(columns, folders=find_folders(named, paths, columns.features))
+    if not about.has_columns and columns.folders:
+        named = ", ".join(name for name, _ in columns.folders)
+        LOGGER.warning(
+            f"{join_names(paths)}: {kind} files have no columns: what their folders name is left out: {named}"
+        )
+    if columns.encoding is not None and not about.has_columns:  # the rows are features already
+        index = None if columns.index == columns.encoding.index else columns.index
+        columns = replace(columns, encoding=None, index=index)
+    if not about.has_columns:
+        refuse_unread(paths, join_names(paths), kind, columns)
+        compile_parser(kind)
+        return about.read(paths, columns)
+    from streamsvm.data.tables.encoder import encode_rows
+
+    pieces, encoder = open_codes(paths, kind, columns)
+    return encode_rows(pieces, encoder, scratch, paths)
+
+
+def open_codes(paths: Sequence[str | Path], kind: str, columns: Columns) -> tuple[Iterator[SourceRows], TableEncoder]:
+    """Return the rows of tables of one format, with their columns as codes, and the encoder that produces the codes.
+
+    If no column is encoded, the rows have their features instead, and the encoder has no columns.
+    """
+    from streamsvm.data.tables.encoder import TableEncoder
+
+    refuse_unread(paths, join_names(paths), kind, columns)
+    compile_parser(kind)
+    encoder, about = TableEncoder(columns), formats.find_format(kind)
+    if columns.hash_bits is not None or (columns.encoding is not None and columns.encoding.bits is not None):
+        compile_parser("hash")
+    return about.read(paths, columns, encoder), encoder
+
+
+def open_frame(
+    frame: Any, vectors: Mapping[str, Any], columns: Columns, scratch: Path | None = None
+) -> Iterator[SourceRows]:
+    """Return the encoded rows of a frame. vectors: labels and other vectors by role, or None."""
+    from streamsvm.data.sources import in_memory
+    from streamsvm.data.sources.arrow import as_table
+    from streamsvm.data.sources.table_stream import read_table
+    from streamsvm.data.tables.encoder import TableEncoder, encode_rows
+
+    given = {role: values for role, values in vectors.items() if values is not None}
+    named: dict[str, Any] = {role: f"({role})" for role in given}
+    roles = replace(columns, **named, require_label=columns.label is not None)
+    roles = replace(roles, label_kind=GIVEN) if "label" in given else roles
+    encoder = TableEncoder(roles)
+    opened = as_table(partial(in_memory.open_frame, frame, {f"({role})": values for role, values in given.items()}))
+    return encode_rows(read_table(["X"], roles, opened, encoder), encoder, scratch, ["X"])
+
+
+def guess_bytes(paths: Sequence[str | Path]) -> int:
+    """Return the approximate bytes of the rows in files. Standard input counts as 1 GiB."""
+    total = 0
+    for path in paths:
+        size = 1 << 30
+        with suppress(OSError):  # the error will be raised when the file is read
+            size = find_size(path) if is_remote(path) or Path(path).is_file() else size
+        if Path(path).suffix.lower() in formats.FORMATS["parquet"].suffixes and Path(path).is_file():
+            size = max(size, guess_row_bytes(path))
+        total += size * formats.COMPRESSED.get(Path(path).suffix.lower(), 1)
+    return total
+
+
+def _is_path(source: Any) -> bool:
+    return isinstance(source, str | Path)
+
+
+def _array_bytes(source: Any) -> int:
+    if comes_from(source, "scipy"):
+        return 8 * int(source.nnz)
+    shape = getattr(source, "shape", ())
+    known = bool(shape) and all(isinstance(n, int | np.integer) for n in shape)  # some lengths in Dask are unknown
+    return 4 * math.prod(map(int, shape)) if known else 1 << 30

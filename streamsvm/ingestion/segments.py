@@ -1,0 +1,600 @@
+"""The first half of a shuffle in bounded memory: rows are spooled to random runs.
+
+Each row goes to a run drawn at random. Each run is small enough to be permuted in memory afterwards. Together, the two
+steps are a uniform permutation of all rows. Without a shuffle, the runs are filled one after another. The draws depend
+only on the seed and the numbers of pieces and runs. Therefore workers shuffle exactly as one process does.
+
+One process spills the runs to files (`Spill`). Workers share segments, scratch files with rows sorted by run:
+
+    segment = limits, part of run 0, its CRC-32C, part of run 1, its CRC-32C, ...
+
+The limits are two numbers for each run (its first row and its first item), and two for the end. A part has a block for
+each column. The checksum covers the name of the segment, the number of the run and the part, so it reveals exchanged
+parts. The part of a run is read from each segment in order, as one process would have spilled its rows.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import groupby
+from math import isqrt
+from pathlib import Path
+from threading import Semaphore
+from typing import Any, NamedTuple
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from streamsvm.data.rows.source_rows import LabelLists
+from streamsvm.data.store.chunks import CRC_BYTES, Bytes
+from streamsvm.data.store.shared_files import SharedScratch, pack_record, read_ranges, read_record
+from streamsvm.data.tables.checks import round_to_float32
+from streamsvm.ingestion.write import MapTasks
+from streamsvm.numeric.rows import I64, CsrRows, Matrix, permute_rows, slice_rows, stack_rows
+from streamsvm.system.errors import IntegrityError
+
+RUN_BYTES = 64 << 20
+LISTS = ("label_values", "label_counts")  # files with lists of labels
+MAPPED = ("X", "data", "indices")  # files with features, which are read once, in random order
+LEAST_MAPPED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class SpilledRows:
+    """Rows of a run. Labels are numbers, or provisional codes of texts."""
+
+    X: Matrix
+    vectors: dict[str, Any]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])
+
+
+def _list_arrays(X: Matrix) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays in which features are spooled."""
+    if isinstance(X, CsrRows):
+        return {"data": X.data, "indices": X.indices, "counts": np.diff(X.indptr)}
+    return {"X": X}
+
+
+def _make_rows(arrays: dict[str, Any]) -> SpilledRows:
+    """Return spooled rows, given their vectors and the arrays of `_list_arrays`."""
+    if "X" in arrays:
+        return SpilledRows(arrays.pop("X"), arrays)
+    indptr = np.concatenate(([0], np.cumsum(arrays.pop("counts")))).astype(np.int64)
+    data, indices = (arrays.pop(name) for name in OF_ITEMS)
+    return SpilledRows(CsrRows(data, indices, indptr, int(indices.max(initial=-1)) + 1), arrays)
+
+
+def _sort_by_run(X: Matrix, vectors: dict[str, Any], run: I64, n_runs: int) -> tuple[Matrix, dict[str, Any], I64]:
+    """Return rows sorted by run, and the limits of the runs among the sorted rows, (n_runs + 1,)."""
+    runs = run.astype(np.uint16) if n_runs <= 1 << 16 else run  # NumPy uses the faster radix sort for 16 bits
+    order = np.argsort(runs, kind="stable")
+    limits = np.searchsorted(runs[order], np.arange(n_runs + 1))
+    return permute_rows(X, order), {name: values[order] for name, values in vectors.items()}, limits
+
+
+def draw_runs(seed: int, n_runs: int, piece: int, n_rows: int) -> I64:
+    """Draw the runs of the rows of a piece. piece: its number, counted from 1."""
+    if n_runs == 1:
+        return np.zeros(n_rows, np.int64)
+    return np.random.default_rng((seed, 0, piece)).integers(n_runs, size=(n_rows,))
+
+
+def count_parts(nbytes: int) -> int:
+    """Return the number of new runs into which a run of `nbytes` is split; 1 if it fits into memory."""
+    return nbytes // (2 * RUN_BYTES) + 1
+
+
+def draw_parts(seed: int, run: int, n_rows: int, nbytes: int) -> Iterator[tuple[slice, I64]]:
+    """Yield slices of a run, of about a quarter of RUN_BYTES, and the parts into which their rows are scattered."""
+    n_parts, step = count_parts(nbytes), max(1, n_rows * RUN_BYTES // (4 * nbytes))
+    for at in range(0, n_rows, step):
+        part = slice(at, min(n_rows, at + step))
+        yield part, np.random.default_rng((seed, 1, run, at)).integers(n_parts, size=part.stop - at)
+
+
+def draw_order(seed: int | None, run: int, n_rows: int) -> I64:
+    """Return the order in which the rows of a run are written."""
+    return np.arange(n_rows) if seed is None else np.random.default_rng((seed, 2, run)).permutation(n_rows)
+
+
+class Spill:
+    """Runs of rows in a folder, with a file for each array of a run. Without a `seed`, the rows keep their order."""
+
+    def __init__(self, folder: Path, seed: int | None, expected_bytes: int) -> None:
+        self.folder, self.seed = folder, seed
+        self.n_runs = 1 if seed is None else max(1, -(-expected_bytes // RUN_BYTES))
+        self.run_bytes: list[int] = [0] * self.n_runs
+        self.dense_features: int | None = None
+        self._pieces = 0
+        self._dtypes: dict[str, np.dtype[Any]] = {}
+
+    def add(self, X: Matrix, vectors: dict[str, Any]) -> None:
+        """Spill rows to their runs."""
+        self._pieces += 1
+        if not isinstance(X, CsrRows):
+            self.dense_features = X.shape[1]
+        if self.seed is None:
+            if self.run_bytes[-1] >= RUN_BYTES:
+                self.run_bytes.append(0)
+            self._append(len(self.run_bytes) - 1, X, vectors)
+            return
+        if self.n_runs == 1:
+            self._append(0, X, vectors)
+        else:
+            self._scatter(X, vectors, draw_runs(self.seed, self.n_runs, self._pieces, X.shape[0]), 0)
+
+    def split_large_runs(self) -> None:
+        """Split runs that have outgrown memory into new runs, since the size of the source was only a guess."""
+        run = 0
+        while run < len(self.run_bytes):
+            nbytes, n_rows = self.run_bytes[run], self._n_rows(run)
+            if self.seed is not None and count_parts(nbytes) > 1 and n_rows > 1:
+                first, first_item = len(self.run_bytes), 0
+                self.run_bytes += [0] * count_parts(nbytes)
+                for part, drawn in draw_parts(self.seed, run, n_rows, nbytes):
+                    rows = self.read(run, part.start, part.stop, first_item)
+                    first_item += len(rows.X.data) if isinstance(rows.X, CsrRows) else 0
+                    self._scatter(rows.X, rows.vectors, drawn, first)
+                self.remove(run)
+                self.run_bytes[run] = 0
+            run += 1
+
+    def remove(self, run: int) -> None:
+        """Remove the files of a run, which frees the system's page cache for the rows written next."""
+        for name in self._dtypes:
+            (self.folder / f"{run}.{name}").unlink(missing_ok=True)
+
+    def read_shuffled(self, run: int) -> tuple[SpilledRows, I64]:
+        """Return the rows of a run, and the order in which they are written."""
+        rows = self.read(run, 0, self._n_rows(run), 0)
+        return rows, draw_order(self.seed, run, rows.n_rows)
+
+    def read(self, run: int, start: int, stop: int, first_item: int) -> SpilledRows:
+        """Return the rows start:stop of a run. If they are sparse, `first_item` is the first item of row `start`."""
+        of_rows = [name for name in self._dtypes if name not in (*MAPPED, *LISTS)]
+        arrays: dict[str, Any] = {name: self._load(run, name, start, stop - start) for name in of_rows}
+        if LISTS[0] in self._dtypes:
+            arrays["label_sets"] = self._read_lists(run, start, stop)
+        if self.dense_features is not None:
+            d = self.dense_features
+            arrays["X"] = self._load(run, "X", start * d, (stop - start) * d).reshape(-1, d)
+        else:
+            n_items = int(arrays["counts"].sum(dtype=np.int64))
+            arrays |= {name: self._load(run, name, first_item, n_items) for name in OF_ITEMS}
+        return _make_rows(arrays)
+
+    def _read_lists(self, run: int, start: int, stop: int) -> LabelLists:
+        """Return the lists of labels for the rows start:stop of a run."""
+        first = int(self._load(run, LISTS[1], 0, start).sum(dtype=np.int64))
+        indptr = np.concatenate(([0], np.cumsum(self._load(run, LISTS[1], start, stop - start), dtype=np.int64)))
+        return LabelLists(self._load(run, LISTS[0], first, int(indptr[-1])), indptr)
+
+    def _scatter(self, X: Matrix, vectors: dict[str, Any], run: npt.NDArray[Any], first: int) -> None:
+        """Append row i to run first + run[i]."""
+        X, vectors, limits = _sort_by_run(X, vectors, run, int(run.max(initial=-1)) + 1)
+        for k in np.flatnonzero(np.diff(limits)).tolist():
+            part = slice(limits[k], limits[k + 1])
+            self._append(first + k, slice_rows(X, part), {name: values[part] for name, values in vectors.items()})
+
+    def _append(self, run: int, X: Matrix, vectors: dict[str, Any]) -> None:
+        arrays = dict(vectors)
+        if (lists := arrays.pop("label_sets", None)) is not None:
+            arrays |= dict(zip(LISTS, (lists.values, lists.counts), strict=True))
+        for name, values in (arrays | _list_arrays(X)).items():
+            self._dtypes.setdefault(name, values.dtype)
+            with (self.folder / f"{run}.{name}").open("ab") as file:
+                file.write(np.ascontiguousarray(values).data)  # `tofile` would not report a full disk
+            self.run_bytes[run] += values.nbytes
+
+    def _load(self, run: int, name: str, first: int, count: int) -> npt.NDArray[Any]:
+        dtype = self._dtypes[name]
+        path = self.folder / f"{run}.{name}"
+        if count == 0 or not path.exists():
+            return np.empty(0, dtype)
+        if name in MAPPED and count * dtype.itemsize >= LEAST_MAPPED_BYTES:
+            with suppress(OSError):  # some network file systems do not support mapping
+                return _map(path, dtype, first, count)
+        return np.fromfile(path, dtype, count, offset=first * dtype.itemsize)
+
+    def _n_rows(self, run: int) -> int:
+        name = "X" if self.dense_features is not None else "counts"
+        path = self.folder / f"{run}.{name}"
+        if not path.exists():
+            return 0
+        return path.stat().st_size // self._dtypes[name].itemsize // (self.dense_features or 1)
+
+
+def _map(path: Path, dtype: np.dtype[Any], first: int, count: int) -> npt.NDArray[Any]:
+    """Return items of a file by mapping the page cache, without a copy. The file may be removed while it is mapped.
+
+    The mapping is shared and writable although nothing is written: populating a private one copies it page by page, and
+    compiled code takes writable arrays. Without populating, every 16th page would cause a page fault.
+    """
+    flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+    begin, end = first * dtype.itemsize, (first + count) * dtype.itemsize
+    skip = begin % mmap.ALLOCATIONGRANULARITY
+    with path.open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), end - begin + skip, flags, offset=begin - skip)
+    return np.frombuffer(mapped, dtype, count, skip)
+
+
+def as_matrix(X: npt.NDArray[np.float32] | csr_array) -> Matrix:
+    """Return X as float32 CsrRows if it is sparse, because their slices cost less than SciPy's."""
+    if isinstance(X, csr_array):
+        data = X.data if X.data.dtype == np.float32 else round_to_float32(X.data)
+        return CsrRows(data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False), X.shape[1])
+    return X
+
+
+SEGMENT_BYTES = 64 << 20  # of rows that are sorted by run and written together
+OF_ITEMS = ("data", "indices")  # the columns with a value for each item, rather than for each row
+MOST_SLICES = 256  # of a segment; more slices would have less than 256 KiB each
+SEGMENTS_TOGETHER = 64  # segments whose limits are in memory at a time, for all runs of a group
+PUTTING = ThreadPoolExecutor(1)  # writes a segment while the rows of the next one are read
+MAY_PUT = Semaphore()  # held while a segment of this process is written, so that only one is in memory
+Limits = tuple[tuple[int, int], tuple[int, int]]  # the first row and the first item of a part, and of the next part
+
+
+class Column(NamedTuple):
+    """A column of a segment: `width` values, in n_bytes, for each row or for each item."""
+
+    name: str
+    dtype: str
+    width: int
+    n_bytes: int
+    is_of_items: bool
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A file of rows sorted by run."""
+
+    name: str
+    n_runs: int
+    n_rows: int
+    n_items: int
+    columns: tuple[Column, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the file."""
+        return self.find(self.n_runs, (self.n_rows, self.n_items))
+
+    def find(self, at: int, first: tuple[int, int]) -> int:
+        """Return the byte at which the part of run `at` begins. first: its first row and its first item."""
+        begin = 16 * (self.n_runs + 1) + CRC_BYTES * at
+        return begin + sum(column.n_bytes * first[column.is_of_items] for column in self.columns)
+
+    def find_part(self, at: int, first: tuple[int, int], following: tuple[int, int]) -> tuple[int, int]:
+        """Return the byte range of the part of run `at` with its checksum; an empty range if the limits are damaged."""
+        begin, end = self.find(at, first), self.find(at + 1, following)
+        rise = 0 <= first[0] <= following[0] <= self.n_rows and 0 <= first[1] <= following[1]
+        return (begin, end) if rise and end <= self.n_bytes else (0, 0)
+
+    def start_checksum(self, at: int) -> int:
+        """Return the initial value for the CRC-32C of the part of run `at`."""
+        checksum: int = google_crc32c.value(f"{self.name}, run {at}".encode())
+        return checksum
+
+    def verify(self, at: int, part: Bytes, place: str) -> Bytes:
+        """Return the rows of the part of run `at`. Raises IntegrityError, which names the place, if it is damaged."""
+        payload, stored = part[:-CRC_BYTES], part[-CRC_BYTES:].tobytes()
+        checksum = google_crc32c.extend(self.start_checksum(at), payload)
+        if checksum.to_bytes(CRC_BYTES, "little") != stored:
+            raise IntegrityError(f"{place}: the rows of run {at} are damaged (their checksum is wrong)")
+        return payload
+
+    def verify_all(self, content: Bytes, place: str) -> None:
+        """Raise IntegrityError, which names the place, unless the whole file is undamaged."""
+        rows, items = content[: 16 * (self.n_runs + 1)].view(np.int64).reshape(-1, 2).T.tolist()
+        limits = list(zip(rows, items, strict=True))
+        for at in range(self.n_runs):
+            self.verify(at, content[slice(*self.find_part(at, limits[at], limits[at + 1]))], place)
+        if rows[-1] != self.n_rows:
+            raise IntegrityError(f"{place}: has {rows[-1]} rows, and not {self.n_rows}")
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The segments that one or several SegmentWriters have written.
+
+    rows, items: the numbers of rows and items of each run. row_bytes: the bytes of a row, without items if it is
+    sparse.
+    """
+
+    segments: list[Segment]
+    rows: I64
+    items: I64
+    row_bytes: int
+    is_sparse: bool
+
+    def __add__(self, other: Segments) -> Segments:
+        segments, row_bytes = [*self.segments, *other.segments], max(self.row_bytes, other.row_bytes)
+        rows, items = self.rows + other.rows, self.items + other.items
+        return Segments(segments, rows, items, row_bytes, self.is_sparse or other.is_sparse)
+
+    def list_runs(self, listing: str, begin: int = 0) -> list[Run]:
+        """Return the runs. listing: the record that lists the segments. begin: the index of the first segment in it."""
+        sizes, end = zip(self.rows.tolist(), self.items.tolist(), strict=True), begin + len(self.segments)
+        return [Run(listing, begin, end, at, *size) for at, size in enumerate(sizes)]
+
+
+@dataclass
+class SegmentWriter:
+    """Spools rows to segments whose names begin with `name`, each with n_runs runs.
+
+    counts_items: whether to count the non-zeros of dense rows.
+    """
+
+    scratch: SharedScratch
+    name: str
+    n_runs: int
+    counts_items: bool = False
+
+    def __post_init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.row_bytes, self.is_sparse = 0, False
+        self.rows, self.items = np.zeros(self.n_runs, np.int64), np.zeros(self.n_runs, np.int64)
+        self._waiting: list[tuple[Matrix, dict[str, Any], I64]] = []
+        self._nbytes = 0
+        self._putting: Future[None] | None = None
+
+    def add(self, X: Matrix, vectors: Mapping[str, npt.NDArray[Any]], run: I64) -> None:
+        """Spool rows; row i goes to run run[i]."""
+        self.is_sparse = isinstance(X, CsrRows)
+        self.row_bytes = sum(each.itemsize for each in vectors.values()) + (8 if self.is_sparse else 4 * X.shape[1])
+        self._waiting.append((X, dict(vectors), run))
+        self._nbytes += X.nbytes
+        if self._nbytes >= SEGMENT_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Start writing the waiting rows as a segment, once the previous one of any writer is written."""
+        if not self._waiting:
+            return
+        X = stack_rows([X for X, _, _ in self._waiting])
+        run = np.concatenate([run for _, _, run in self._waiting])
+        vectors = {n: np.concatenate([each[n] for _, each, _ in self._waiting]) for n in self._waiting[0][1]}
+        self._waiting, self._nbytes = [], 0
+        X, vectors, row_limits = _sort_by_run(X, vectors, run, self.n_runs)
+        item_limits = row_limits
+        if isinstance(X, CsrRows):
+            item_limits = X.indptr[row_limits]
+            items = np.diff(item_limits)
+        else:
+            counts = np.count_nonzero(X, axis=1) if self.counts_items else np.zeros(len(X), np.int64)
+            items = np.diff(np.concatenate(([0], np.cumsum(counts)))[row_limits])
+        self.rows, self.items = self.rows + np.diff(row_limits), self.items + items
+        arrays = {**vectors, **_list_arrays(X)}
+        self._begin(arrays, np.stack((row_limits, item_limits), axis=1), int(items.sum()))
+
+    def finish(self) -> Segments:
+        """Write the waiting rows, and return the segments when all of them are written."""
+        self.flush()
+        self.wait()
+        return Segments(self.segments, self.rows, self.items, self.row_bytes, self.is_sparse)
+
+    def wait(self) -> None:
+        """Wait until all segments are written. Raises the error of a failed write."""
+        putting, self._putting = self._putting, None
+        if putting is not None:
+            putting.result()
+
+    def _begin(self, arrays: Mapping[str, npt.NDArray[Any]], limits: I64, n_items: int) -> None:
+        """Start writing a segment. limits (runs + 1, 2): the first row and item of each run, and the end."""
+        arrays = dict(sorted(arrays.items(), key=lambda each: -each[1].itemsize))  # larger types first, for alignment
+        columns = tuple(
+            Column(
+                name, each.dtype.str, (width := int(np.prod(each.shape[1:]))), width * each.itemsize, name in OF_ITEMS
+            )
+            for name, each in arrays.items()
+        )
+        n_rows = int(limits[-1, 0])
+        segment = Segment(f"{self.name}-{len(self.segments)}", self.n_runs, n_rows, n_items, columns)
+        parts = _lay_out(segment, list(arrays.values()), np.ascontiguousarray(limits, np.int64))
+        self.wait()
+        MAY_PUT.acquire()
+        try:
+            self._putting = PUTTING.submit(self.scratch.put, segment.name, parts, segment.n_bytes)
+        except BaseException:
+            MAY_PUT.release()
+            raise
+        self._putting.add_done_callback(lambda _: MAY_PUT.release())  # even if it is cancelled
+        self.segments.append(segment)
+
+
+def _lay_out(segment: Segment, arrays: Sequence[npt.NDArray[Any]], limits: I64) -> Iterator[Any]:
+    """Yield the bytes of a segment, in pieces."""
+    yield _as_bytes(limits).data
+    for at, (first, following) in enumerate(zip(limits[:-1].tolist(), limits[1:].tolist(), strict=True)):
+        checksum = segment.start_checksum(at)
+        for column, values in zip(segment.columns, arrays, strict=True):
+            content = _as_bytes(values[first[column.is_of_items] : following[column.is_of_items]])
+            checksum = google_crc32c.extend(checksum, content)
+            yield content.data
+        yield checksum.to_bytes(CRC_BYTES, "little")
+
+
+def _as_bytes(values: npt.NDArray[Any]) -> Bytes:
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+
+
+def hash_text(text: str) -> int:
+    """Return the hash that stands for a text label in segments. It is the same on every worker."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows that are permuted together: the parts of run `at` in the segments begin:end of a listing.
+
+    The listing is a record in a scratch file, so that the size of tasks does not grow with the number of segments.
+    """
+
+    listing: str
+    begin: int
+    end: int
+    at: int
+    n_rows: int
+    n_items: int
+
+
+def list_runs(
+    map_tasks: MapTasks, scratch: SharedScratch, seed: int | None, written: Segments, counts_items: bool
+) -> list[Run]:
+    """Return the runs in the order in which they are written. Runs that have outgrown memory are split.
+
+    seed: the seed of the shuffle; None: each segment is a run. counts_items: whether to count the non-zeros of dense
+    rows.
+    """
+    listing = "segments"
+    scratch.keep(listing, pack_record(written.segments))
+    if seed is None:
+        return [Run(listing, k, k + 1, 0, each.n_rows, each.n_items) for k, each in enumerate(written.segments)]
+    runs = written.list_runs(listing)
+    if len(runs) > MOST_SLICES:
+        runs = _regroup(map_tasks, scratch, runs, counts_items)
+    begin = 0
+    while begin < len(runs):
+        tasks = list[tuple[Any, ...]]()
+        for number in range(begin, len(runs)):
+            run = runs[number]
+            nbytes = run.n_rows * written.row_bytes + 8 * run.n_items * written.is_sparse
+            if count_parts(nbytes) > 1 and run.n_rows > 1:
+                writer = SegmentWriter(scratch, f"split{number}", count_parts(nbytes), counts_items)
+                tasks.append((run, seed, number, nbytes, writer))
+                runs[number] = replace(run, n_rows=0, n_items=0)
+        begin = len(runs)
+        runs += _list_parts(scratch, list(map_tasks("splitting large runs", split_run, tasks)), begin)
+    return runs
+
+
+def _regroup(map_tasks: MapTasks, scratch: SharedScratch, runs: list[Run], counts_items: bool) -> list[Run]:
+    """Let workers write groups of runs to separate segments, and return the runs in these segments.
+
+    A run is a slice of each segment. R runs in S segments would require reading R S slices. Instead, sqrt(R) groups of
+    runs each read one larger slice of each segment, S sqrt(R) in all. A run is then a slice of each segment of its
+    group, R^1.5 in all.
+    """
+    step = isqrt(len(runs) - 1) + 1
+    groups = [runs[at : at + step] for at in range(0, len(runs), step)]
+    tasks = [(each, SegmentWriter(scratch, f"group{k}", len(each), counts_items)) for k, each in enumerate(groups)]
+    return _list_parts(scratch, list(map_tasks("shuffling the rows", regroup_runs, tasks)), 0)
+
+
+def _list_parts(scratch: SharedScratch, written: list[Segments], number: int) -> list[Run]:
+    """Return the runs that result from splitting others. number: distinguishes the listing of their segments."""
+    if not written:
+        return []
+    begins = np.cumsum([0, *(len(one.segments) for one in written)]).tolist()
+    listing = f"segments-{number}"
+    scratch.keep(listing, pack_record([each for one in written for each in one.segments]))
+    return [run for one, begin in zip(written, begins, strict=False) for run in one.list_runs(listing, begin)]
+
+
+def _read_listing(scratch: SharedScratch, listing: str) -> list[Segment]:
+    segments: list[Segment] = read_record(scratch, listing, (Segment, Column))
+    return segments
+
+
+def split_run(run: Run, seed: int, number: int, nbytes: int, writer: SegmentWriter) -> Segments:
+    """Scatter a run over the runs of a writer. number: its index among all runs. nbytes: its size."""
+    drawn, at = np.concatenate([each for _, each in draw_parts(seed, number, run.n_rows, nbytes)]), 0
+    segments = _read_listing(writer.scratch, run.listing)[run.begin : run.end]
+    (limits,) = _read_limits(writer.scratch, segments, [run])
+    for part in _read_parts(writer.scratch, segments, run, limits):  # one by one, since the run may exceed the memory
+        writer.add(part.X, part.vectors, drawn[at : at + part.n_rows])
+        at += part.n_rows
+    return writer.finish()
+
+
+def regroup_runs(runs: Sequence[Run], writer: SegmentWriter) -> Segments:
+    """Copy consecutive runs, all in the same segments, to segments of their own."""
+    segments = _read_listing(writer.scratch, runs[0].listing)[runs[0].begin : runs[0].end]
+    for at in range(0, len(segments), SEGMENTS_TOGETHER):
+        _scatter_slices(segments[at : at + SEGMENTS_TOGETHER], runs, writer)
+    return writer.finish()
+
+
+def _scatter_slices(segments: Sequence[Segment], runs: Sequence[Run], writer: SegmentWriter) -> None:
+    """Add the rows of consecutive runs to a writer, reading a single range of each segment."""
+    by_segment = list(zip(*_read_limits(writer.scratch, segments, runs), strict=True))
+    parts = [
+        [segment.find_part(run.at, *each) for run, each in zip(runs, limits, strict=True)]
+        for segment, limits in zip(segments, by_segment, strict=True)
+    ]
+    ranges = [(each[0][0], max(each[0][0], each[-1][1])) for each in parts]  # damaged limits may descend
+    wanted = [(segment.name, segment.n_bytes, limits) for segment, limits in zip(segments, ranges, strict=True)]
+    with closing(read_ranges(writer.scratch, wanted)) as slices:
+        for segment, limits, places, (name, content) in zip(segments, by_segment, parts, slices, strict=True):
+            for number, (run, each, (begin, end)) in enumerate(zip(runs, limits, places, strict=True)):
+                mine = content[begin - places[0][0] : end - places[0][0]].copy()  # a copy is aligned
+                part = _unpack_part(segment, run, each, name, mine)
+                writer.add(part.X, part.vectors, np.full(part.n_rows, number))
+
+
+def read_runs(scratch: SharedScratch, runs: Sequence[Run], texts: Mapping[str, int]) -> Iterator[SpilledRows]:
+    """Yield the rows of runs. texts: the code of each text label, or empty if labels are numbers."""
+    listings = {listing: _read_listing(scratch, listing) for listing in {run.listing for run in runs}}
+    for (listing, begin, end), same in groupby(runs, key=lambda run: (run.listing, run.begin, run.end)):
+        segments, together = listings[listing][begin:end], list(same)
+        for run, limits in zip(together, _read_limits(scratch, segments, together), strict=True):
+            parts = [part for part in _read_parts(scratch, segments, run, limits) if part.n_rows]
+            vectors = {name: np.concatenate([part.vectors[name] for part in parts]) for name in parts[0].vectors}
+            if texts:
+                vectors["label"] = _number_texts(vectors["label"], texts)
+            yield SpilledRows(stack_rows([part.X for part in parts]), vectors)
+
+
+def _read_limits(scratch: SharedScratch, segments: Sequence[Segment], runs: Sequence[Run]) -> list[list[Limits]]:
+    """Return the limits of the parts of runs, by run and segment."""
+    first, stop = runs[0].at, runs[-1].at + 2
+    wanted = [(segment.name, segment.n_bytes, (16 * first, 16 * stop)) for segment in segments]
+    found: list[list[Limits]] = [[] for _ in runs]
+    for _, content in read_ranges(scratch, wanted):
+        limits = content.view(np.int64).reshape(-1, 2).tolist()
+        for run, mine in zip(runs, found, strict=True):
+            begin, end = limits[run.at - first : run.at - first + 2]
+            mine.append(((begin[0], begin[1]), (end[0], end[1])))
+    return found
+
+
+def _read_parts(
+    scratch: SharedScratch, segments: Sequence[Segment], run: Run, limits: Sequence[Limits]
+) -> Iterator[SpilledRows]:
+    """Yield the rows of a run, segment by segment. Raises IntegrityError, which names a damaged segment."""
+    places = zip(segments, limits, strict=True)
+    wanted = [(segment.name, segment.n_bytes, segment.find_part(run.at, *each)) for segment, each in places]
+    with closing(read_ranges(scratch, wanted)) as parts:
+        for segment, each, (name, content) in zip(segments, limits, parts, strict=True):
+            yield _unpack_part(segment, run, each, name, content)
+
+
+def _unpack_part(segment: Segment, run: Run, limits: Limits, name: str, content: Bytes) -> SpilledRows:
+    """Return the rows of a part. Raises IntegrityError, which names the segment, if the part is damaged."""
+    arrays, at, content = dict[str, Any](), 0, segment.verify(run.at, content, name)
+    for column in segment.columns:
+        n_bytes = (limits[1][column.is_of_items] - limits[0][column.is_of_items]) * column.n_bytes
+        values = content[at : at + n_bytes].view(column.dtype)
+        arrays[column.name] = values.reshape(-1, column.width) if column.name == "X" else values
+        at += n_bytes
+    return _make_rows(arrays)
+
+
+def _number_texts(hashes: npt.NDArray[np.uint64], texts: Mapping[str, int]) -> npt.NDArray[np.float64]:
+    """Return the codes of text labels, given their hashes. texts: the code of each text."""
+    known = np.array([hash_text(text) for text in texts], np.uint64)
+    order = np.argsort(known)
+    codes = np.array(list(texts.values()), np.float64)[order]
+    return codes[np.searchsorted(known[order], hashes)]

@@ -1,0 +1,510 @@
+"""The tasks of an ingest on workers: they encode stretches of tables, spool rows, and write ranges of the rows.
+
+The result of each task is recorded among the scratch files (`do_once`). A task that is sent again, or was done by a
+killed ingest, therefore does not repeat finished work.
+
+If the encoding of a table depends on all rows, their codes are spooled first. The categories are numbered separately in
+each stretch. The driver adds the statistics of all pieces in the order of the files, so that sums are rounded as in one
+process.
+
+A stretch is a sequence of the blocks into which one process would cut a file. One worker scans a file and records where
+its blocks begin, since the cuts depend on the text before them: a long line, a quoted line end, a comment. Then any
+worker can read any stretch. A file that is compressed, or lies in an object store, can only be read from its beginning
+and is a single stretch. Parquet is cut into pieces of rows.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.sources import csv, svmlight, text
+from streamsvm.data.sources.arrow import cut_parquet, open_range
+from streamsvm.data.sources.csv_rows import choose_delimiter, read_header
+from streamsvm.data.sources.dask_collections import thread_given_up
+from streamsvm.data.sources.formats import COMPRESSED
+from streamsvm.data.sources.parsing import NEWLINE
+from streamsvm.data.sources.table_stream import read_pieces
+from streamsvm.data.store.shared_files import SharedScratch, find_record, pack_record, read_ranges, read_record
+from streamsvm.data.tables.checks import has_number_labels
+from streamsvm.data.tables.columns import Columns, TableLayout, lay_out
+from streamsvm.data.tables.encoder import (
+    PieceStatistics,
+    TableEncoder,
+    encode_features,
+    rank_categories,
+    sort_categories,
+)
+from streamsvm.ingestion import segments, write
+from streamsvm.ingestion.ingest import IngestOptions, Survey, count_part_rows, prepare_rows
+from streamsvm.ingestion.segments import Run, Segments
+from streamsvm.numeric.encoding import Encoding, read_encoding
+from streamsvm.numeric.rows import F64, Rows
+from streamsvm.numeric.stored_types import FeatureStatistics, Scaling, StoredFeatures
+from streamsvm.system.errors import InputError, IntegrityError
+from streamsvm.system.files import is_remote
+
+BLOCK_BYTES = 8 << 20  # as in svmlight.read_svmlight and csv.open_csv
+STRETCH_BLOCKS = 4
+KINDS = ("svmlight", "csv", "parquet")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Consecutive blocks of a file.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    starts : tuple of int
+        The start of each block in the text, and the end of the last one; for Parquet, in rows.
+    line : int
+        The number of lines of the file before the first block.
+    n_pieces : int
+        The number of blocks with rows.
+    ends : bool
+        Whether the file ends with this stretch.
+    layout : TableLayout or None
+        The columns, if the file is a table.
+    failure : str
+        The fault that ends the file, as a complete message. It is raised when the stretch is read.
+    """
+
+    path: str
+    starts: tuple[int, ...]
+    line: int
+    n_pieces: int
+    ends: bool
+    layout: TableLayout | None = None
+    failure: str = ""
+
+
+class Block(NamedTuple):
+    """A block of a file: its first byte or row, its end, and the lines of the file before it."""
+
+    start: int
+    end: int
+    line: int
+    has_rows: bool
+    layout: TableLayout | None = None
+
+
+def cut_file(path: str, kind: str, columns: Columns, encoded: bool) -> list[Stretch]:
+    """Return the stretches of a file in order. A fault becomes the failure of the last stretch.
+
+    encoded: whether the columns of a table are encoded.
+    """
+    block_bytes = csv.CODED_BLOCK_BYTES if encoded and kind == "csv" else BLOCK_BYTES
+    found, failure = list[Block](), ""
+    try:
+        if kind == "svmlight":
+            found.extend(_find_lines(path))  # keeps the blocks before a fault
+        elif kind == "parquet":
+            layout, starts = cut_parquet(path, columns)
+            found = [Block(start, end, start, True, layout) for start, end in pairwise(starts)]
+        else:
+            found.extend(_find_tables(path, columns, block_bytes))
+    except InputError as error:
+        failure = str(error)
+    if not found and not failure:
+        failure = f"{path}: no rows"
+    is_whole = is_remote(path) or Path(path).suffix.lower() in COMPRESSED
+    step = len(found) if is_whole and found else STRETCH_BLOCKS * (BLOCK_BYTES // block_bytes)
+    stretches = list[Stretch]()
+    for at in range(0, len(found), step):
+        part = found[at : at + step]
+        limits, n_pieces = (*(block.start for block in part), part[-1].end), sum(block.has_rows for block in part)
+        stretches.append(Stretch(path, limits, part[0].line, n_pieces, at + step >= len(found), part[0].layout))
+    if failure:
+        stretches.append(Stretch(path, (0,), 0, 0, True, found[-1].layout if found else None, failure))
+    return stretches
+
+
+def _find_lines(path: str) -> Iterator[Block]:
+    """Yield the blocks of svmlight text. Raises InputError for a fault, after the blocks before it."""
+    n_lines, start = 0, -1
+    for block in svmlight.read_blocks([path], BLOCK_BYTES):
+        start = block.start if start < 0 else start
+        end = start + len(block.text) - block.last
+        yield Block(start, end, n_lines, _has_rows(block.text))
+        if failure := block.explain(n_lines):
+            raise InputError(failure)
+        n_lines, start = n_lines + int(np.count_nonzero(block.text == NEWLINE)), end
+
+
+def _find_tables(path: str, columns: Columns, block_bytes: int) -> Iterator[Block]:
+    """Yield the blocks of CSV."""
+    start = -1
+    with csv.open_csv(path, columns, None, block_bytes) as opened, closing(opened.cut(True)) as blocks:
+        for table in blocks:
+            start = _find_first(path, columns) if start < 0 else start
+            end = start + len(table.text) - 1
+            yield Block(start, end, table.line - 1, bool(table.text.strip()), opened.layout)
+            start = end
+
+
+def _has_rows(content: np.ndarray) -> bool:
+    """Return whether svmlight text contains rows, rather than only blanks and comments."""
+    return any(line.split(b"#", 1)[0].strip() for line in io.BytesIO(content.tobytes()))
+
+
+def _find_first(path: str, columns: Columns) -> int:
+    """Return the byte at which the rows of a table begin: after the byte order mark and the header."""
+    with text.open_text(path) as file:
+        mark = text.find_mark(file.read(text.MARK_BYTES))
+    with text.open_text(path) as file:
+        head, ended = csv.read_head(file)
+        return mark + read_header(head, ended, path, columns, choose_delimiter(head, path, columns.sep))[1]
+
+
+def read_stretch(
+    stretch: Stretch, kind: str, first: SourceRows, encoder: TableEncoder | None = None
+) -> Iterator[SourceRows]:
+    """Yield the rows of a stretch. With an encoder, their features are the codes that it returns.
+
+    first: the very first row, which decides the fields of all others. Raises InputError with file, line or row, column
+    and reason.
+    """
+    if stretch.failure:
+        raise InputError(stretch.failure)
+    if kind == "svmlight":
+        rule = svmlight.QID_ABSENT if first.qid is None else svmlight.QID_PRESENT
+        yield from svmlight.parse_blocks(_as_lines(stretch), 1, False, rule, stretch.line)
+        return
+    assert stretch.layout is not None
+    numbers = has_number_labels(first)
+    if kind == "parquet":
+        with open_range(stretch.path, stretch.layout, stretch.starts) as pieces:
+            yield from read_pieces(pieces, encoder, numbers, 1)
+    else:
+        yield from read_pieces(_as_tables(stretch, stretch.layout), encoder, numbers, 1)
+
+
+def _read_contents(stretch: Stretch) -> Iterator[tuple[bytearray, bool]]:
+    """Yield the bytes of each block, with a newline appended, and whether the file ends with the block."""
+    try:
+        with text.open_text(stretch.path) as file:
+            _skip(file, stretch.starts[0])
+            for at, start in enumerate(stretch.starts[:-1]):
+                content = bytearray(stretch.starts[at + 1] - start + 1)
+                if text.fill(file, memoryview(content)[:-1]) < len(content) - 1:
+                    raise InputError(f"{stretch.path}: the file became shorter while it was read")
+                content[-1] = NEWLINE
+                yield content, stretch.ends and at == len(stretch.starts) - 2
+    except text.READING_ERRORS as error:
+        raise InputError(f"{stretch.path}: {text.explain_reading(error)}") from error
+
+
+def _skip(file: io.BufferedIOBase, n_bytes: int) -> None:
+    if file.seekable():
+        file.seek(n_bytes)
+    else:
+        file.read(n_bytes)  # the byte order mark and the header
+
+
+def _as_lines(stretch: Stretch) -> Iterator[svmlight.Block]:
+    for content, last in _read_contents(stretch):
+        whole = np.frombuffer(content, np.uint8)
+        yield svmlight.Block(stretch.path, whole if last else whole[:-1])
+
+
+def _as_tables(stretch: Stretch, layout: TableLayout) -> Iterator[csv.Block]:
+    line = 1 + stretch.line
+    for content, _ in _read_contents(stretch):
+        block = csv.Block(layout, content, line)
+        yield block
+        line += block.n_lines
+
+
+def require_same_columns(plans: Sequence[list[Stretch]], columns: Columns) -> None:
+    """Replace the stretches of a file by a failure if its columns differ from those of the first file."""
+    names: tuple[str, ...] | None = None
+    for plan in plans:
+        layout = plan[0].layout
+        if layout is None:
+            continue
+        try:
+            lay_out(layout.own_names, plan[0].path, columns, names, layout.delimiter)
+        except InputError as error:
+            plan[:] = [Stretch(plan[0].path, (0,), 0, 0, True, layout, str(error))]
+        names = names or layout.names
+
+
+Result = TypeVar("Result")
+FILE_BYTES = 32 << 20  # of codes, written to one file
+ENCODING = "encoding"  # the scratch file with the encoding of the table
+WRITERS = 4  # threads of a task that write chunks, each of another array
+
+
+@dataclass(frozen=True)
+class Source:
+    """The facts about the files and the shuffle that all workers receive.
+
+    Attributes
+    ----------
+    name, kind : str
+        The name of the rows in messages, and the format of the files.
+    first : SourceRows
+        The very first row, which decides the kind of all others.
+    options : IngestOptions
+        Options of the dataset.
+    seed : int or None
+        The seed of the shuffle; None keeps the order.
+    n_runs : int
+        The number of runs of the shuffle.
+    scratch : SharedFolder or SharedObjects
+        The scratch files, to which rows are spooled.
+    encoder : TableEncoder or None
+        The encoder of a table that has seen no rows, if columns are encoded.
+    is_coded : bool
+        Whether codes have been spooled, because the encoding depends on all rows. It is then stored as a record.
+    anchor : ndarray or None
+        The values that are subtracted from the features until they are scaled (data.tables.checks).
+    """
+
+    name: str
+    kind: str
+    first: SourceRows
+    options: IngestOptions
+    seed: int | None
+    n_runs: int
+    scratch: SharedScratch
+    encoder: TableEncoder | None = None
+    is_coded: bool = False
+    anchor: F64 | None = None
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the rows of the source are dense."""
+        return isinstance(self.first.X, np.ndarray) and not (
+            self.encoder is not None and self.encoder.encoding.is_sparse
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan for writing ranges of rows. survey: the survey of all rows, without statistics."""
+
+    source: Source
+    survey: Survey
+    shape: write.Shape
+    scaling: Scaling | None
+    arrays: Mapping[str, write.PlacedArray]
+
+
+def do_once(scratch: SharedScratch, name: str, work: Callable[[], Result], check: Callable[[Result], None]) -> Result:
+    """Return the result recorded under a name; if it is missing, do the work and record its result.
+
+    check: raises IntegrityError if files of a recorded result are missing or damaged; then the work is done again.
+    Raises InputError if the scratch folder does not exist.
+    """
+    scratch.check()
+    found: Result | None = find_record(scratch, name, RECORDED)
+    with suppress(IntegrityError):
+        if found is not None:
+            check(found)
+            return found
+    made = work()
+    scratch.keep(name, pack_record(made))
+    return made
+
+
+@dataclass(frozen=True)
+class CodedStretch:
+    """A stretch whose codes were spooled.
+
+    pieces: the statistics of each of its pieces. n_files: the number of files with its codes. failure: the fault that
+    ends the stretch, as a complete message.
+    """
+
+    pieces: tuple[PieceStatistics, ...]
+    n_files: int
+    failure: str = ""
+
+
+def code_stretch(source: Source, stretch: Stretch, number: int) -> CodedStretch:
+    """Spool the codes of a stretch. number: the number of the stretch."""
+    name, scratch = f"codes-{number}", source.scratch
+
+    def code() -> CodedStretch:
+        assert source.encoder is not None
+        encoder = source.encoder.start_anew()
+        return _code(scratch, name, encoder, read_stretch(stretch, source.kind, source.first, encoder))
+
+    return do_once(scratch, name, code, lambda found: _check_codes(scratch, name, found))
+
+
+def _check_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> None:
+    """Raise IntegrityError unless the codes are complete and undamaged. After a failure, the stretch is read again."""
+    if coded.failure:
+        raise IntegrityError(coded.failure)
+    for _ in _read_codes(scratch, name, coded):
+        pass
+
+
+def _code(scratch: SharedScratch, name: str, encoder: TableEncoder, pieces: Iterator[SourceRows]) -> CodedStretch:
+    """Write codes to files whose names begin with `name`."""
+    waiting, n_files, failure = list[SourceRows](), 0, ""
+
+    def flush() -> None:
+        nonlocal n_files
+        content = pack_record(waiting)
+        scratch.put(f"{name}-{n_files}", [content], len(content))
+        n_files += 1
+        waiting.clear()
+
+    try:
+        for rows in pieces:
+            waiting.append(replace(rows, row_names=None))
+            if sum(each.X.nbytes for each in waiting) >= FILE_BYTES:
+                flush()
+    except InputError as error:  # reported later, because tasks before this one may find faults in earlier rows
+        failure = str(error)
+    if waiting and not failure:
+        flush()
+    assert encoder.pieces is not None
+    return CodedStretch(tuple(encoder.pieces), n_files, failure)
+
+
+def read_coded(scratch: SharedScratch, number: int, encoding: Encoding) -> Iterator[SourceRows]:
+    """Yield the rows of a spooled stretch with their features. Raises IntegrityError if the codes are damaged."""
+    name = f"codes-{number}"
+    coded: CodedStretch = read_record(scratch, name, RECORDED)
+    known: dict[int, list[str]] = {k: [] for k, column in enumerate(encoding.columns) if column.kind == "one_hot"}
+    for piece in coded.pieces:
+        for k, texts in piece.texts.items():
+            known[k] += texts
+    ranks = rank_categories(known, encoding)
+    for rows in _read_codes(scratch, name, coded):
+        yield replace(rows, X=encode_features(sort_categories(rows.X, ranks), encoding))
+
+
+def _read_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> Iterator[SourceRows]:
+    for k in range(coded.n_files):
+        yield from read_record(scratch, f"{name}-{k}", RECORDED)
+
+
+@dataclass(frozen=True)
+class SpooledStretch:
+    """A stretch whose rows were spooled. statistics: those of each of its pieces, if features are scaled."""
+
+    survey: Survey
+    segments: Segments
+    n_pieces: int
+    statistics: tuple[StoredFeatures, ...]
+
+
+def spool_stretch(source: Source, stretch: Stretch, number: int, n_before: int) -> SpooledStretch:
+    """Spool the rows of a stretch. number: of the stretch. n_before: the number of pieces in all stretches before it.
+
+    Raises InputError for bad rows, and if the scratch folder does not exist.
+    """
+    name, scratch = f"{number}-{n_before}", source.scratch  # n_before decides the runs to which rows go
+
+    def spool() -> SpooledStretch:
+        return _spool(source, _read(source, stretch, number), name, n_before)
+
+    return do_once(scratch, f"set-aside-{name}", spool, lambda found: _check_segments(scratch, found.segments))
+
+
+def _check_segments(scratch: SharedScratch, found: Segments) -> None:
+    """Raise IntegrityError unless all segments exist and are undamaged."""
+    wanted = [(segment.name, segment.n_bytes, (0, segment.n_bytes)) for segment in found.segments]
+    with closing(read_ranges(scratch, wanted)) as contents:
+        for segment, (place, content) in zip(found.segments, contents, strict=True):
+            segment.verify_all(content, place)
+
+
+def _read(source: Source, stretch: Stretch, number: int) -> Iterator[SourceRows]:
+    """Yield the rows of a stretch with their features. Feature names are omitted, since the driver has them."""
+    if source.encoder is None:
+        yield from read_stretch(stretch, source.kind, source.first)
+    elif source.is_coded:
+        yield from read_coded(source.scratch, number, read_encoding(read_record(source.scratch, ENCODING, ())))
+    else:
+        encoder, encoding = source.encoder.start_anew(), source.encoder.finish()
+        for rows in read_stretch(stretch, source.kind, source.first, encoder):
+            assert isinstance(rows.X, np.ndarray)
+            yield replace(rows, X=encode_features(rows.X, encoding))
+
+
+def _spool(source: Source, pieces: Iterator[SourceRows], name: str, n_before: int) -> SpooledStretch:
+    """Spool the rows of a stretch to segments with this name."""
+    survey = Survey(source.name, source.options, anchor=source.anchor)
+    n_runs = 1 if source.seed is None else source.n_runs
+    writer = segments.SegmentWriter(source.scratch, name, n_runs, source.options.layout == "sparse")
+    statistics, n_pieces, hashes = list[StoredFeatures](), 0, list[int]()
+    for rows in pieces:
+        n_pieces += 1
+        if source.options.scale != "none":
+            survey.statistics = FeatureStatistics.start()
+        X, vectors = survey.add(rows)
+        if survey.statistics is not None:
+            statistics.append(survey.statistics.keep_stored())
+        if survey.texts:
+            hashes += [segments.hash_text(label) for label in islice(survey.texts, len(hashes), None)]
+            vectors["label"] = np.array(hashes, np.uint64)[vectors["label"].astype(np.int64)]
+        run = segments.draw_runs(source.seed or 0, n_runs, n_before + n_pieces, rows.n_rows)
+        writer.add(X, vectors, run)
+    writer.flush()
+    with thread_given_up():  # the worker can start its next task while this one waits for its writes
+        found = writer.finish()
+    return SpooledStretch(replace(survey, statistics=None, anchor=None), found, n_pieces, tuple(statistics))
+
+
+def write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> write.RangeWritten:
+    """Write the rows of numbered runs. Their first row is row `row` of the dataset, and begins at item `item`."""
+    name = f"written-{row}-{sum(run.n_rows for _, run in runs)}"
+    return do_once(
+        plan.source.scratch, name, lambda: _write_range(plan, runs, row, item), lambda found: _check_range(plan, found)
+    )
+
+
+def _check_range(plan: Plan, written: write.RangeWritten) -> None:
+    """Raise IntegrityError unless all chunks and fragments of a range exist and are undamaged."""
+    for name, chunks in written.stored.items():
+        if not all(plan.arrays[name].holds(index, chunk.checksum) for index, chunk in chunks.items()):
+            raise IntegrityError(f"{name}: a chunk is missing or damaged")
+        for _ in write.read_fragments(plan.arrays[name], plan.source.scratch, [*written.fragments[name].values()]):
+            pass
+
+
+def _write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> write.RangeWritten:
+    n_rows, n_items = (sum(getattr(run, name) for _, run in runs) for name in ("n_rows", "n_items"))
+    counts = np.zeros(len(plan.survey.list_classes()), np.int64)
+    with ThreadPoolExecutor(WRITERS) as pool:
+        scratch = plan.source.scratch
+        writer = write.RangeWriter(plan.arrays, (row, row + n_rows), (item, item + n_items), pool, scratch)
+        read = segments.read_runs(scratch, [run for _, run in runs], plan.survey.texts)
+        for number, run in runs:
+            for prepared in _prepare(plan, number, run, next(read)):
+                write.count_classes(prepared, counts)
+                writer.append(prepared)
+        written = writer.finish()
+    written.class_counts = counts
+    return written
+
+
+def _prepare(plan: Plan, number: int, run: Run, rows: segments.SpilledRows) -> Iterator[Rows]:
+    """Yield the rows of a run in their new order, as they are stored. number: the number of the run."""
+    order, step = segments.draw_order(plan.source.seed, number, run.n_rows), count_part_rows(plan.shape)
+    for mine in np.split(order, range(step, run.n_rows, step)):
+        yield prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling)
+
+
+RECORDED = (  # the types that occur in the results of tasks
+    *(CodedStretch, PieceStatistics, SourceRows),
+    *(SpooledStretch, Survey, IngestOptions, StoredFeatures, FeatureStatistics),
+    *(Segments, segments.Segment, segments.Column),
+    *(write.RangeWritten, write.StoredChunk, write.Fragment),
+)

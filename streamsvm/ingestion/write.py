@@ -1,0 +1,597 @@
+"""The writer of a dataset: it fills chunks with rows, and writes the manifest last.
+
+The rows are either one range, appended by one process (`DatasetWriter.append`), or several ranges, which tasks write
+concurrently, each with a `RangeWriter`. `DatasetWriter.finish` combines the results of all ranges. The dataset is
+written in a folder of `data.store.destination` or in an object store, so that it appears whole or not at all.
+
+A `ChunkWriter` fills a range of an array: it collects values, and stores each chunk when it is full. A chunk that
+several ranges share consists of fragments, which are kept in scratch files until `seal` stores the chunk. The files
+have the same bytes however the ranges are cut, and a range may be written twice without harm. Zarr would write raw
+chunks with the same bytes, but would copy them several times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import zarr
+from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
+from zarr.core.buffer import Buffer
+from zarr.storage import LocalStore
+
+from streamsvm.data.store.chunks import (
+    CRC_BYTES,
+    Bytes,
+    Shards,
+    Span,
+    checksum_parts,
+    read_checksum,
+    write_parts,
+)
+from streamsvm.data.store.layouts import VECTORS
+from streamsvm.data.store.manifest import ATTRIBUTE, PARTS, Meta, choose_format, describe_array, make_fingerprint
+from streamsvm.data.store.shared_files import SharedScratch, read_ranges
+from streamsvm.data.store.zarr_arrays import with_zeros
+from streamsvm.ingestion.object_target import Upload
+from streamsvm.numeric.labels import count_bytes, sum_labels
+from streamsvm.numeric.rows import CsrRows, Rows
+from streamsvm.numeric.stored_types import STORED_AS, Scaling
+from streamsvm.system import interrupts
+from streamsvm.system.errors import InputError, IntegrityError
+
+Array = npt.NDArray[Any]
+
+CODECS: dict[str, tuple[Any, ...]] = {
+    "crc32c": (Crc32cCodec(),),
+    "lz4": (BloscCodec(cname="lz4", shuffle="shuffle"), Crc32cCodec()),
+    "zstd": (ZstdCodec(level=1), Crc32cCodec()),
+}
+TABLE_BYTES = 64 << 10  # of a chunk of an array of part checksums
+
+
+class _InPlace(LocalStore):
+    """A folder in which Zarr writes compressed chunks under their final names from the start.
+
+    Zarr's own store renames a file when it is complete, and a killed process leaves the incomplete file under another
+    name in the dataset. Here, a killed process leaves an incomplete chunk, which the process that resumes its work
+    overwrites.
+    """
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Write a file."""
+        await asyncio.to_thread(self.set_sync, key, value)
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        """Write a file. Later versions of Zarr may call this method."""
+        write_parts(self.root / key, [value.as_numpy_array().data])
+
+
+class LocalFolder:
+    """A local folder in which a dataset is written; ingestion.object_target.Upload does the same for a store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._opened: dict[str, zarr.Array[Any]] = {}
+
+    def open_group(self) -> zarr.Group:
+        """Return the group of the dataset."""
+        return zarr.open_group(self.folder, mode="a", zarr_format=3)
+
+    def write_chunk(self, name: str, span: Span, content: Sequence[bytes | memoryview]) -> None:
+        """Write a raw chunk of an array at its position: its values, its checksum, and a possible index after it."""
+        write_parts(self._find_array(name) / span.key, content, span.begin)
+
+    def open_array(self, name: str) -> zarr.Array[Any]:
+        """Return an array for writing compressed chunks."""
+        folder = self._find_array(name)
+        if name not in self._opened:
+            self._opened[name] = with_zeros(zarr.open_array(_InPlace(folder), mode="r+"))
+        return self._opened[name]
+
+    def _find_array(self, name: str) -> Path:
+        """Return the folder of an array. Raises InputError if it is not shared, or if writing has been given up."""
+        array = self.folder / name
+        if not array.is_dir():
+            raise InputError(f"{array}: no such folder; all workers have to share the folder of the dataset they write")
+        return array
+
+    def read_chunk(self, name: str, span: Span) -> bytes | None:
+        """Return a chunk with its checksum, or None if it does not exist."""
+        try:
+            with open(self.folder / name / span.key, "rb") as file:
+                file.seek(span.begin)
+                return file.read(span.n_bytes if span.kind == "shard" else -1)  # the size of compressed chunks varies
+        except FileNotFoundError:
+            return None
+
+    def read_checksum(self, name: str, span: Span) -> int:
+        """Return the CRC-32C at the end of a compressed chunk."""
+        return read_checksum(self.folder / name / span.key)
+
+
+@dataclass(frozen=True)
+class StoredChunk:
+    """The CRC-32C at the end of a chunk, and those of its parts, if it has parts."""
+
+    checksum: int
+    parts: npt.NDArray[np.uint32] | None
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """Values of a chunk that several ranges share: the index of the first one in the array, and their CRC-32C."""
+
+    begin: int
+    n_values: int
+    checksum: int
+
+
+@dataclass(frozen=True)
+class PlacedArray:
+    """An array that has been created, whose chunks any process can store in any order.
+
+    chunks: the shape of a chunk. shards: the positions of the chunks. entry: the manifest entry of the array, without
+    checksums. part_rows: the rows in each part of a chunk that has its own checksum; 0 without parts. parts: the array
+    of these checksums, with a row for each chunk.
+    """
+
+    place: LocalFolder | Upload
+    name: str
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: str
+    codec: str
+    shards: Shards
+    entry: Meta
+    part_rows: int
+    parts: PlacedArray | None
+
+    def store(self, chunk: Array, index: int, n_rows: int) -> StoredChunk:
+        """Write a chunk, of which the first n_rows are filled."""
+        start, span = index * self.chunks[0], self.shards.find(index)
+        if self.codec != "crc32c":
+            self.place.open_array(self.name)[start : start + n_rows] = chunk[:n_rows]
+            return StoredChunk(self.place.read_checksum(self.name, span), None)
+        chunk[n_rows:] = 0  # Zarr pads the last chunk in the same way
+        payload = chunk.reshape(-1).view(np.uint8)
+        checksum: int = google_crc32c.value(payload)
+        content: list[Any] = [payload.data, checksum.to_bytes(CRC_BYTES, "little"), self.shards.end_with(index)]
+        self.place.write_chunk(self.name, span, content)
+        parts = checksum_parts(payload, chunk[: self.part_rows].nbytes) if self.part_rows else None
+        return StoredChunk(checksum, parts)
+
+    def count_rows(self, index: int) -> int:
+        """Return the length of a chunk along the first axis."""
+        return min(self.chunks[0], self.shape[0] - index * self.chunks[0])
+
+    def name_fragment(self, begin: int) -> str:
+        """Return the name of the scratch file for a fragment of a chunk."""
+        return f"{self.name.replace('/', '-')}-{begin}"
+
+    def holds(self, index: int, checksum: int) -> bool:
+        """Return whether the stored chunk has this CRC-32C, and ends with it."""
+        found = self.place.read_chunk(self.name, self.shards.find(index))
+        stored = checksum.to_bytes(CRC_BYTES, "little")
+        return (
+            found is not None and found[-CRC_BYTES:] == stored and google_crc32c.value(found[:-CRC_BYTES]) == checksum
+        )
+
+    @property
+    def needs_joining(self) -> bool:
+        """Whether chunks that several processes have stored must be combined into shards at the end."""
+        return self.shards.chunks_per_shard > 1 and isinstance(self.place, Upload)
+
+    def join(self, shard: int, checksums: Sequence[int]) -> None:
+        """Combine the chunks of a shard, which several processes have stored, and which have these checksums."""
+        assert isinstance(self.place, Upload)
+        first = shard * self.shards.chunks_per_shard
+        indices = range(first, first + len(checksums))
+        spans = [self.shards.find(index) for index in indices]
+        self.place.join_chunks(self.name, spans, checksums, self.shards.end_with(indices[-1]))
+
+    def write(self, values: Array) -> dict[int, StoredChunk]:
+        """Write all values of the array, and return its chunks."""
+        writer = ChunkWriter(self, (0, len(values)))
+        writer.append(values)
+        return writer.stored
+
+    def finish(self, stored: Mapping[int, StoredChunk]) -> dict[str, Meta]:
+        """Write the checksums of the parts. Return the manifest entries of the array and of these checksums."""
+        chunks = [chunk for _, chunk in sorted(stored.items())]
+        if len(chunks) < self.shards.n_chunks:
+            raise InputError(f"{self.name}: some chunks were not written")
+        entry = {**self.entry, "checksums": np.array([chunk.checksum for chunk in chunks], "<u4").tobytes().hex()}
+        if self.parts is None:
+            return {self.name: entry}
+        checksums = self.parts.write(np.stack([chunk.parts for chunk in chunks if chunk.parts is not None]))
+        return {self.name: {**entry, "part_rows": self.part_rows}, **self.parts.finish(checksums)}
+
+
+class ChunkWriter:
+    """Writes a range of the values of an array in order. A chunk is stored when it is full or the range ends.
+
+    limits: the first value of the range, and the end. pool: a thread pool that stores a chunk while the next one is
+    collected. scratch: the scratch files for fragments of chunks that other ranges share.
+    """
+
+    def __init__(
+        self,
+        array: PlacedArray,
+        limits: tuple[int, int],
+        pool: ThreadPoolExecutor | None = None,
+        scratch: SharedScratch | None = None,
+    ) -> None:
+        self.array, self._pool, self._scratch = array, pool, scratch
+        self._begin, self._stop = limits
+        self._position = self._begin
+        self._buffer = np.empty(array.chunks, array.dtype)
+        self._other = self._buffer if self._pool is None else np.empty(array.chunks, array.dtype)
+        self._writing: Future[None] | None = None
+        self.stored: dict[int, StoredChunk] = {}
+        self.fragments: dict[int, Fragment] = {}
+
+    def append(self, values: Array) -> None:
+        """Append values along the first axis."""
+        size, at = self.array.chunks[0], 0
+        while at < len(values):
+            n = min(len(values) - at, size - self._position % size)
+            self._buffer[self._position % size :][:n] = values[at : at + n]
+            self._position, at = self._position + n, at + n
+            if self._position % size == 0 or self._position == self._stop:
+                self._flush()
+
+    def wait(self) -> None:
+        """Wait until the pool has stored a chunk, and raise its error, if any."""
+        if self._writing is not None:
+            self._writing.result()
+
+    def _flush(self) -> None:
+        self.wait()
+        if self._pool is None:
+            self._write(self._buffer, self._begin, self._position)
+        else:
+            self._writing = self._pool.submit(self._write, self._buffer, self._begin, self._position)
+            self._buffer, self._other = self._other, self._buffer
+        self._begin = self._position
+
+    def _write(self, buffer: Array, begin: int, stop: int) -> None:
+        """Store a chunk, or the fragment of it that lies in this range."""
+        index, first = divmod(begin, self.array.chunks[0])
+        n_rows = self.array.count_rows(index)
+        if stop - begin == n_rows:
+            self.stored[index] = self.array.store(buffer, index, n_rows)
+        else:
+            assert self._scratch is not None
+            content = buffer[first : first + stop - begin].reshape(-1).view(np.uint8)
+            self._scratch.put(self.array.name_fragment(begin), [content.data], len(content))
+            self.fragments[index] = Fragment(begin, stop - begin, google_crc32c.value(content))
+
+
+def seal(array: PlacedArray, scratch: SharedScratch, index: int, fragments: Sequence[Fragment]) -> StoredChunk:
+    """Store a chunk that consists of these fragments, in order. Raises IntegrityError, which names a damaged one."""
+    chunk, done = np.zeros(array.chunks, array.dtype), 0
+    for fragment, content in zip(fragments, read_fragments(array, scratch, fragments), strict=True):
+        chunk[done : done + fragment.n_values] = content.view(array.dtype).reshape(-1, *array.chunks[1:])
+        done += fragment.n_values
+    if done != array.count_rows(index):
+        raise InputError(f"{array.name}: {done} of {array.count_rows(index)} values of chunk {index} were written")
+    return array.store(chunk, index, done)
+
+
+def read_fragments(array: PlacedArray, scratch: SharedScratch, fragments: Sequence[Fragment]) -> Iterator[Bytes]:
+    """Yield the bytes of fragments. Raises IntegrityError, which names a damaged one."""
+    value_bytes = int(np.prod(array.chunks[1:])) * np.dtype(array.dtype).itemsize
+    lengths = [fragment.n_values * value_bytes for fragment in fragments]
+    names = [array.name_fragment(fragment.begin) for fragment in fragments]
+    wanted = [(name, n_bytes, (0, n_bytes)) for name, n_bytes in zip(names, lengths, strict=True)]
+    with closing(read_ranges(scratch, wanted)) as contents:
+        for fragment, (name, content) in zip(fragments, contents, strict=True):
+            if google_crc32c.value(content) != fragment.checksum:
+                raise IntegrityError(f"{name}: is damaged (its checksum is wrong)")
+            yield content
+
+
+LARGEST_CHUNK_BYTES = 64 << 20
+SMALLEST_CHUNK_BYTES = 4 << 20
+SHARD_BYTES = 256 << 20
+SHARDS_FROM_BYTES = 1 << 30  # of features; from this size on, chunks have their full size
+PART_BYTES = 64 << 10  # read from each array to fetch a random row (benchmarks/random_rows.py)
+VECTOR_PART_BYTES = 8 << 10  # for labels, weights and query ids, which have 4 or 8 bytes a row
+
+# map_tasks(what, function, arguments) yields function(*each) in order. what: describes the work in messages.
+MapTasks = Callable[[str, Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
+
+
+def map_here(_: str, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    """Yield function(*each) for each of the arguments, in this process."""
+    for each in arguments:
+        yield function(*each)
+        interrupts.check()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape of a dataset, which must be known before the first chunk is written.
+
+    n_labels: the number of labels if rows have sets of labels, otherwise 0. dtype: the stored type of dense rows;
+    chunks have as many rows as for float32.
+    """
+
+    n_rows: int
+    n_features: int
+    n_items: int
+    longest_row: int
+    sparse: bool
+    n_labels: int = 0
+    dtype: str = "float32"
+
+    def chunk_bytes(self) -> int:
+        """Return the default size of a chunk: a 16th of the data, so that every core has work, from 4 to 64 MiB."""
+        return min(LARGEST_CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, self._data_bytes // 16))
+
+    def shard_bytes(self) -> int:
+        """Return the default size of a shard; 0 for a small dataset, in which each chunk is a file."""
+        return SHARD_BYTES if self._data_bytes >= SHARDS_FROM_BYTES else 0
+
+    @property
+    def _data_bytes(self) -> int:
+        return 8 * self.n_items if self.sparse else 4 * self.n_rows * self.n_features
+
+
+@dataclass
+class RangeWritten:
+    """The result of writing a range of rows.
+
+    row: the first row. stored: the complete chunks, by array and number. fragments: the fragments of chunks that other
+    ranges share. marks: for sparse rows, maps each multiple of the items of a chunk to the first row that begins there
+    or later, as far as this range determines it. last_first: the item at which the last row begins. class_counts: the
+    number of rows of each class.
+    """
+
+    row: int = 0
+    stored: dict[str, dict[int, StoredChunk]] = field(default_factory=dict)
+    fragments: dict[str, dict[int, Fragment]] = field(default_factory=dict)
+    marks: dict[int, int] = field(default_factory=dict)
+    last_first: int = -1
+    class_counts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+class RangeWriter:
+    """Writes a range of the rows of a dataset, in order.
+
+    rows, items: the limits of the range. pool: a thread pool that stores chunks while the next ones are collected.
+    scratch: the scratch files for fragments of chunks that other ranges share.
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, PlacedArray],
+        rows: tuple[int, int],
+        items: tuple[int, int] = (0, 0),
+        pool: ThreadPoolExecutor | None = None,
+        scratch: SharedScratch | None = None,
+    ) -> None:
+        self.written, self.row, self._item, self._stop = RangeWritten(rows[0]), rows[0], items[0], rows[1]
+        limits = dict.fromkeys(arrays, rows)
+        if "X/indptr" in arrays:
+            limits |= {"X/indptr": (rows[0] + (rows[0] > 0), rows[1] + 1), "X/data": items, "X/indices": items}
+            self._items_per_chunk = arrays["X/data"].chunks[0]
+        self._writers = {name: ChunkWriter(array, limits[name], pool, scratch) for name, array in arrays.items()}
+        if rows[0] == 0 and "X/indptr" in arrays:
+            self._writers["X/indptr"].append(np.zeros(1, np.int64))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all rows of the range have been appended."""
+        return self.row == self._stop
+
+    def append(self, rows: Rows) -> None:
+        """Append rows in the layout of the dataset, dense or sparse."""
+        if isinstance(rows.X, CsrRows):
+            ends = self._item + rows.X.indptr[1:]
+            self._mark(np.concatenate(([self._item], ends[:-1])))
+            self._item = int(ends[-1]) if len(ends) else self._item
+            for name, values in (("data", rows.X.data), ("indices", rows.X.indices), ("indptr", ends)):
+                self._writers[f"X/{name}"].append(values)
+        else:
+            self._writers["X"].append(rows.X)
+        for name, values in rows.vectors.items():
+            self._writers[name].append(values)
+        self.row += rows.n_rows
+
+    def finish(self) -> RangeWritten:
+        """Wait until all chunks are stored, and return the result."""
+        for name, writer in self._writers.items():
+            writer.wait()
+            self.written.stored[name], self.written.fragments[name] = writer.stored, writer.fragments
+        return self.written
+
+    def _mark(self, firsts: npt.NDArray[np.int64]) -> None:
+        """Record, for each multiple of the items of a chunk, the first row that begins there or later."""
+        if not len(firsts):
+            return
+        step, last = self._items_per_chunk, self.written.last_first
+        begin = int(firsts[0]) if last < 0 else last + 1
+        for limit in range(-(-begin // step) * step, int(firsts[-1]) + 1, step):
+            self.written.marks.setdefault(limit, self.row + int(np.searchsorted(firsts, limit, side="left")))
+        self.written.last_first = int(firsts[-1])
+
+
+def count_classes(rows: Rows, counts: npt.NDArray[np.int64]) -> None:
+    """Add the number of rows of each class, or with each label of a set, to the counts."""
+    if rows.y is not None:
+        counts += np.bincount(rows.y, minlength=len(counts))
+    if rows.label_sets is not None:
+        counts += sum_labels(rows.label_sets, len(counts), None).astype(np.int64)
+
+
+class DatasetWriter:
+    """Writes rows, which are scaled and have class codes, as a dataset in a folder or a store.
+
+    arrays: the arrays by name, in which tasks can write. pool: a thread pool that stores chunks while the next ones are
+    collected; the caller must wait for it before the folder is removed.
+    shard_bytes: the approximate size of files with several raw chunks; 0: each chunk is a file; None: a default size.
+    """
+
+    def __init__(
+        self,
+        folder: Path | Upload,
+        shape: Shape,
+        fields: tuple[str, ...],
+        chunk_bytes: int | None,
+        codec: str,
+        pool: ThreadPoolExecutor | None = None,
+        shard_bytes: int | None = None,
+    ) -> None:
+        if codec not in CODECS:
+            raise InputError(f"codec {codec!r}: choose from {', '.join(CODECS)}")
+        self.place = LocalFolder(folder) if isinstance(folder, Path) else folder
+        self.shape, self.codec, self._pool = shape, codec, pool
+        chunk_bytes = chunk_bytes or shape.chunk_bytes()
+        self._shard_bytes = shape.shard_bytes() if shard_bytes is None else shard_bytes
+        self.arrays: dict[str, PlacedArray] = {}
+        n, d = shape.n_rows, shape.n_features
+        if shape.sparse:
+            group = self.place.open_group().create_group("X")
+            group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n, d]})
+            items = max(chunk_bytes // 8, shape.longest_row)
+            rows = max(1, min(n, int(items * n / shape.n_items)))
+            self._add("X/data", (shape.n_items,), items, "float32")
+            self._add("X/indices", (shape.n_items,), items, "int32")
+            self._add("X/indptr", (n + 1,), rows, "int64")
+        else:
+            rows = max(1, min(n, chunk_bytes // (4 * d)))
+            self._add("X", (n, d), rows, STORED_AS[shape.dtype])
+        for name, dtype in VECTORS.items():
+            if name in fields:
+                width = (count_bytes(shape.n_labels),) if name == "label_sets" else ()
+                self._add(name, (n, *width), rows, dtype)
+        self._items_per_chunk = items if shape.sparse else rows
+        self._whole: RangeWriter | None = None
+
+    def append(self, rows: Rows) -> None:
+        """Append rows in the layout of the dataset, dense or sparse."""
+        if self._whole is None:
+            self._whole = RangeWriter(self.arrays, (0, self.shape.n_rows), (0, self.shape.n_items), self._pool)
+        self._whole.append(rows)
+
+    def seal(self, ranges: Sequence[RangeWritten], scratch: SharedScratch, map_tasks: MapTasks) -> None:
+        """Store the chunks that several ranges share, and combine separate chunks into shards."""
+        shared = dict[tuple[str, int], list[Fragment]]()
+        for one in ranges:
+            for name, fragments in one.fragments.items():
+                for index, fragment in fragments.items():
+                    shared.setdefault((name, index), []).append(fragment)
+        tasks = list[tuple[Any, ...]]()
+        sealing = [(self.arrays[name], scratch, index, fragments) for (name, index), fragments in shared.items()]
+        for (name, index), chunk in zip(shared, map_tasks("writing the dataset", seal, sealing), strict=True):
+            ranges[0].stored[name][index] = chunk
+        stored = _merge(ranges)
+        for name, array in self.arrays.items():
+            checksums = [chunk.checksum for _, chunk in sorted(stored[name].items())]
+            per_shard = array.shards.chunks_per_shard
+            if array.needs_joining:
+                parts = [checksums[at : at + per_shard] for at in range(0, len(checksums), per_shard)]
+                tasks += [(array, shard, part) for shard, part in enumerate(parts)]
+        for _ in map_tasks("joining chunks to shards", PlacedArray.join, tasks):
+            pass
+
+    def finish(
+        self,
+        meta: dict[str, Any],
+        scaling: Scaling | None,
+        others: Mapping[str, Array] | None = None,
+        ranges: Sequence[RangeWritten] = (),
+    ) -> None:
+        """Write the scaling and the arrays `others` (by name), and then the manifest.
+
+        ranges: the results of tasks, in the order of the rows, if no rows were appended here.
+        """
+        ranges = ranges if self._whole is None else [self._whole.finish()]
+        stored, small = _merge(ranges), dict(others or {})
+        if scaling is not None:
+            small |= {"scaling/offset": scaling.offset, "scaling/factor": scaling.factor}
+        for name, values in small.items():
+            self.arrays[name] = self._create(name, values.shape, len(values), str(values.dtype), 0)
+            stored[name] = self.arrays[name].write(values)
+        entries = (array.finish(stored.get(name, {})) for name, array in self.arrays.items())
+        arrays = {name: entry for own in entries for name, entry in own.items()}
+        whole = {
+            "format": choose_format(meta, arrays),
+            "n_rows": self.shape.n_rows,
+            "n_features": self.shape.n_features,
+            "n_items": self.shape.n_items,
+            "sparse": self.shape.sparse,
+            "longest_row": self.shape.longest_row,
+            "codec": self.codec,
+            "chunk_starts": self._limits(ranges),
+            "scaling": None if scaling is None else scaling.kind,
+            **meta,
+            "arrays": arrays,
+        }
+        self.place.open_group().attrs[ATTRIBUTE] = {**whole, "sha256": make_fingerprint(whole)}
+
+    def _add(self, name: str, shape: tuple[int, ...], chunk_rows: int, dtype: str) -> None:
+        part_bytes = PART_BYTES if name.startswith("X") else VECTOR_PART_BYTES
+        self.arrays[name] = self._create(name, shape, chunk_rows, dtype, part_bytes)
+
+    def _create(
+        self, name: str, shape: tuple[int, ...], chunk_rows: int, dtype: str, part_bytes: int, codec: str = ""
+    ) -> PlacedArray:
+        """Create an array, with the codec of the dataset if none is given.
+
+        part_bytes: the size of parts of raw chunks that get their own checksums, in a separate array (docs/storage.md);
+        0: no parts.
+        """
+        codec = codec or self.codec
+        chunks = (max(1, min(chunk_rows, shape[0])), *shape[1:])
+        row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
+        n_chunks, chunk_bytes = -(-shape[0] // chunks[0]), chunks[0] * row_bytes
+        per_shard = max(1, min(n_chunks, self._shard_bytes // chunk_bytes)) if codec == "crc32c" else 1
+        made = self.place.open_group().create_array(
+            name,
+            shape=shape,
+            chunks=chunks,
+            shards=None if per_shard == 1 else (per_shard * chunks[0], *shape[1:]),
+            dtype=dtype,
+            compressors=CODECS[codec],
+            fill_value=0,
+        )
+        part_rows, parts = max(1, part_bytes // row_bytes), None
+        if part_bytes > 0 and codec == "crc32c" and part_rows < chunks[0]:
+            n_parts = -(-chunks[0] // part_rows)
+            rows = max(1, TABLE_BYTES // (4 * n_parts))
+            parts = self._create(PARTS + name, (n_chunks, n_parts), rows, "uint32", 0, "crc32c")
+        shards, entry = Shards(n_chunks, chunk_bytes + CRC_BYTES, len(shape), per_shard), describe_array(made)
+        part_rows = 0 if parts is None else part_rows
+        return PlacedArray(self.place, name, shape, chunks, dtype, codec, shards, entry, part_rows, parts)
+
+    def _limits(self, ranges: Sequence[RangeWritten]) -> list[int]:
+        """Return the first row of each chunk, and finally the number of rows."""
+        n, size = self.shape.n_rows, self._items_per_chunk
+        if not self.shape.sparse:
+            return [*range(0, n, size), n]
+        starts, n_chunks = [0], -(-self.shape.n_items // size)
+        for one in ranges:
+            while (limit := len(starts) * size) <= one.last_first:
+                starts.append(one.marks.get(limit, one.row))
+        starts = starts[:n_chunks]
+        return [*starts, *[n] * (n_chunks + 1 - len(starts))]
+
+
+def _merge(ranges: Iterable[RangeWritten]) -> dict[str, dict[int, StoredChunk]]:
+    """Return the stored chunks of all ranges, by array and number."""
+    stored = dict[str, dict[int, StoredChunk]]()
+    for one in ranges:
+        for name, chunks in one.stored.items():
+            stored.setdefault(name, {}).update(chunks)
+    return stored

@@ -1,0 +1,1 @@
+"""Mercer kernels: values, sums, rounding bounds, precomputed kernels, and feature maps."""

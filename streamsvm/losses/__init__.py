@@ -1,0 +1,1 @@
+"""The losses of rows, of pairs of rows, and of classes."""

@@ -1,0 +1,283 @@
+"""Pairs of rows of different ranks: pair counts, sums over whole queries, and measures of a ranking's quality.
+
+The counts are those of Joachims 2006, Algorithm 2, lines 5 to 22, for any number of ranks. A pair consists of two rows
+i, j of one query with rank_i > rank_j, and has the weight v_i v_j. For scores s and a margin m
+
+    up_i   = v_i sum {v_j : rank_j < rank_i, s_i - s_j < m}          c+ of the paper (m = 1, v = 1)
+    down_i = v_i sum {v_j : rank_j > rank_i, s_j - s_i < m}          c-
+    loss   = sum over pairs v_i v_j max(0, m - (s_i - s_j)) = m sum_i up_i - sum_i (up_i - down_i) s_i
+
+The paper sweeps over the sorted rows once for each of the R ranks, in O(R n). We use two sweeps that keep the weights
+of the rows already passed in a Fenwick tree over the ranks (Fenwick 1994), in O(n log n + n log R).
+
+For sums over whole queries, rows arrive in pieces, because tiles and groups of chunks end in the middle of queries:
+
+    totals of successive rows = (rows of the first query, sums over the whole queries between, rows of the last query)
+
+A query is whole once both of its ends have been seen. The rows before the first boundary between queries may belong to
+a query that began earlier, and the rows after the last boundary to a query that continues. So both are kept until the
+neighbouring rows arrive: the next tile of a group, or the next group in the tree of sums. The order in which whole
+queries are added depends only on the tiles and the tree, not on the assignment of rows to workers.
+
+The measures are swapped pairs, normalised discounted cumulative gain, and Kendall's tau:
+
+    swapped  = share of the pairs of one query and two ranks in which the higher rank has the lower score;
+               equal scores count half
+    NDCG@k   = DCG@k of the scores over DCG@k of the ranks;
+               DCG@k = sum over places p <= k of (2^rank - 1) / log2(p + 1);
+               rows of equal scores share their places (Jarvelin & Kekalainen 2002; McSherry & Najork 2008)
+    tau      = Kendall's tau-b (ties in both)
+
+NDCG and tau are means over the queries with at least two ranks, since other queries have nothing to order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+from numba import njit
+from numba.extending import register_jitable
+
+from streamsvm.numeric.rows import F64, I32, I64, Rows, join_rows
+
+SAMPLE_ROWS = 1 << 13  # the rows on which a line search chooses its step
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Rows by query: query k consists of the rows starts[k]:starts[k+1]. ranks (n,): from 0, the lowest. weight: v."""
+
+    ranks: I32
+    weight: F64
+    starts: I64
+
+    @property
+    def total(self) -> float:
+        """The sum of the weights of all pairs."""
+        return float(np.sum(count_pairs(np.zeros(len(self.ranks)), self, 1.0)[0]))
+
+    def thin(self, stride: int) -> tuple[Pairs, I64]:
+        """Return the pairs of every `stride`-th query, or row of a single query, and the numbers of their rows."""
+        if len(self.starts) > 2:
+            kept = np.arange(0, len(self.starts) - 1, stride)
+            sizes = np.diff(self.starts)[kept]
+            rows = np.concatenate([np.arange(self.starts[k], self.starts[k + 1]) for k in kept])
+            return Pairs(self.ranks[rows], self.weight[rows], np.concatenate(([0], np.cumsum(sizes)))), rows
+        rows = np.arange(0, len(self.ranks), stride)
+        return Pairs(self.ranks[rows], self.weight[rows], np.array([0, len(rows)])), rows
+
+
+def count_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[F64, F64]:
+    """Return up and down, (n,) each, in row order."""
+    order, *sums = sweep_pairs(scores, pairs, margin)
+    up, down = np.empty(len(scores)), np.empty(len(scores))
+    up[order], down[order] = sums
+    return up, down
+
+
+def sweep_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[I64, F64, F64]:
+    """Return the rows of each query sorted by score, and up and down in that order, (n,) each."""
+    if len(pairs.starts) == 2:
+        order = np.argsort(scores)
+    else:
+        order = np.empty(len(scores), np.int64)
+        _sort_within(scores, pairs.starts, order)
+    n_ranks = int(np.max(pairs.ranks, initial=0)) + 1
+    # The arrays are sorted by score; otherwise the sweeps would miss the cache at every row.
+    return order, *_sweep(scores[order], pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks, margin)
+
+
+@njit(cache=True, nogil=True)
+def _sort_within(scores: F64, starts: I64, order: I64) -> None:
+    for k in range(starts.size - 1):
+        found = np.argsort(scores[starts[k] : starts[k + 1]])
+        for i in range(found.size):  # A slice assignment takes three times as long to compile.
+            order[starts[k] + i] = starts[k] + found[i]
+
+
+@njit(cache=True, nogil=True)
+def _sweep(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int, margin: float) -> tuple[F64, F64]:
+    """Return up and down, (n,) each, for rows whose scores ascend within each query."""
+    up, down, tree = np.empty(s.size), np.empty(s.size), np.zeros(n_ranks + 1)
+    for k in range(starts.size - 1):
+        first, end = starts[k], starts[k + 1]
+        j = end - 1
+        for i in range(end - 1, first - 1, -1):
+            while j >= first and s[i] - s[j] < margin:
+                _add(tree, ranks[j] + 1, v[j])
+                j -= 1
+            up[i] = v[i] * _sum_up_to(tree, ranks[i])
+        _clear(tree, ranks[first:end], n_ranks, False)
+        j = first
+        for i in range(first, end):
+            while j < end and s[j] - s[i] < margin:
+                _add(tree, n_ranks - ranks[j], v[j])
+                j += 1
+            down[i] = v[i] * _sum_up_to(tree, n_ranks - 1 - ranks[i])
+        _clear(tree, ranks[first:end], n_ranks, True)
+    return up, down
+
+
+@register_jitable
+def _add(tree: F64, at: int, value: float) -> None:
+    while at < tree.size:
+        tree[at] += value
+        at += at & -at
+
+
+@register_jitable
+def _sum_up_to(tree: F64, at: int) -> float:
+    total = 0.0
+    while at > 0:
+        total += tree[at]
+        at -= at & -at
+    return total
+
+
+@register_jitable
+def _clear(tree: F64, ranks: I32, n_ranks: int, reverse: bool) -> None:
+    """Set the entries that the rows changed to zero; a query may have far fewer rows than the number of ranks."""
+    if ranks.size >= n_ranks:
+        tree[:] = 0.0
+        return
+    for rank in ranks:
+        at = n_ranks - rank if reverse else rank + 1
+        while at < tree.size:
+            tree[at] = 0.0
+            at += at & -at
+
+
+MOST_RANK = 60  # The gain 2^rank - 1 is meant for grades, not for thousands of ranks.
+
+
+def swapped_pairs(scores: F64, pairs: Pairs) -> float | None:
+    """Return the share of pairs in the wrong order, or None without pairs; equal scores count half."""
+    total = pairs.total
+    smallest = float(np.nextafter(0.0, 1.0))
+    wrong, not_right = (float(np.sum(count_pairs(scores, pairs, margin)[0])) for margin in (0.0, smallest))
+    return (wrong + not_right) / (2 * total) if total > 0 else None
+
+
+def mean_ndcg(scores: F64, ranks: F64, starts: Sequence[int] | I64, places: Sequence[int]) -> dict[int, float | None]:
+    """Return NDCG@k for each k in `places`; None if no query has two ranks, or a rank exceeds MOST_RANK."""
+    if np.max(ranks, initial=0.0) > MOST_RANK:
+        return dict.fromkeys(places)
+    found: dict[int, list[float]] = {k: [] for k in places}
+    for s, grades in _queries(scores, ranks, starts):
+        gains = np.exp2(grades) - 1.0
+        for k in places:
+            found[k].append(_sum_gains(gains, s, k) / _sum_gains(gains, grades, k))
+    return {k: float(np.mean(values)) if values else None for k, values in found.items()}
+
+
+def mean_tau(scores: F64, ranks: F64, starts: Sequence[int] | I64) -> float | None:
+    """Return the mean of Kendall's tau-b; a query whose scores are all equal counts as 0."""
+    from scipy.stats import kendalltau  # takes 40 MB of memory, and only the evaluation of rankings needs it
+
+    values = [float(kendalltau(s, grades).statistic) for s, grades in _queries(scores, ranks, starts)]
+    return float(np.mean(np.nan_to_num(values))) if values else None
+
+
+def _queries(scores: F64, ranks: F64, starts: Sequence[int] | I64) -> Iterator[tuple[F64, F64]]:
+    """Yield the scores and ranks of each query with at least two ranks."""
+    for first, end in pairwise(starts):
+        if np.ptp(ranks[first:end]) > 0:
+            yield scores[first:end], ranks[first:end]
+
+
+def _sum_gains(gains: F64, scores: F64, k: int) -> float:
+    """Return DCG@k; rows with equal scores get the mean discount of their places."""
+    _, group, counts = np.unique(-scores, return_inverse=True, return_counts=True)
+    place = np.arange(len(scores))
+    discounts = np.where(place < k, 1.0 / np.log2(place + 2.0), 0.0)
+    shared = np.add.reduceat(discounts, np.cumsum(counts) - counts) / counts
+    return float(shared[group] @ gains)
+
+
+T = TypeVar("T")
+Take = Callable[[T, Rows, I64], None]
+
+
+@dataclass
+class QuerySums:
+    """The totals of successive rows.
+
+    sums: over the whole queries. first: the pieces of the rows before the first boundary between queries, or of all
+    rows without a boundary. last: the pieces of the rows after the last boundary, empty if it is at the end; None
+    without a boundary.
+    """
+
+    sums: Any
+    first: list[Rows] = field(default_factory=list)
+    last: list[Rows] | None = None
+
+
+def sum_queries(
+    ends: tuple[int, int], start: Callable[[], T], take: Take[T], combine: Callable[[T, T], T]
+) -> tuple[Callable[[], QuerySums], Callable[..., None], Callable[[QuerySums, QuerySums], QuerySums]]:
+    """Return the functions start, add and combine of a pass over whole queries (passes.Scan), which gives `QuerySums`.
+
+    take(sums, rows, starts) adds whole queries to the sums from start(), in place: query k consists of the rows
+    starts[k]:starts[k + 1]. combine(left, right) returns the sums of both as a new object. ends: the first row of the
+    dataset, and the row after the last; queries have boundaries there.
+    """
+    add, join = partial(_add_query, take, ends), partial(_combine, take, combine)
+    return partial(_start, start), add, join
+
+
+def _start(start: Callable[[], Any]) -> QuerySums:
+    return QuerySums(start())
+
+
+def _add_query(take: Take[Any], ends: tuple[int, int], totals: QuerySums, rows: Rows) -> None:
+    """Add the rows of a tile."""
+    if rows.start == ends[0]:
+        totals.last = []
+    limits = np.flatnonzero(np.diff(_read_qid(rows))) + 1
+    first, last = (int(limits[0]), int(limits[-1])) if len(limits) else (rows.n_rows, rows.n_rows)
+    _extend(take, totals, rows.pick(np.arange(first)))
+    if len(limits):
+        _end_query(take, totals)
+        if first < last:
+            take(totals.sums, rows.slice(slice(first, last)), limits - first)
+        totals.last = [rows.pick(np.arange(last, rows.n_rows))]
+    if rows.start + rows.n_rows == ends[1]:
+        _end_query(take, totals)
+
+
+def _combine(take: Take[Any], combine: Callable[[Any, Any], Any], left: QuerySums, right: QuerySums) -> QuerySums:
+    """Return the totals of two successive groups of rows, and add the queries that become whole."""
+    totals = QuerySums(combine(left.sums, right.sums), list(left.first), None if left.last is None else list(left.last))
+    for piece in right.first:
+        _extend(take, totals, piece)
+    if right.last is not None:
+        _end_query(take, totals)
+        totals.last = list(right.last)
+    return totals
+
+
+def _extend(take: Take[Any], totals: QuerySums, piece: Rows) -> None:
+    """Append rows of one query that follow the rows so far."""
+    pieces = totals.first if totals.last is None else totals.last
+    if pieces and _read_qid(pieces[-1])[-1] != _read_qid(piece)[0]:
+        _end_query(take, totals)
+        pieces = totals.last = []
+    pieces.append(piece)
+
+
+def _read_qid(rows: Rows) -> I64:
+    assert rows.qid is not None
+    return rows.qid
+
+
+def _end_query(take: Take[Any], totals: QuerySums) -> None:
+    """Set a boundary after the rows so far; add the query that ends there if its start is known."""
+    if totals.last:
+        rows = join_rows(totals.last)
+        take(totals.sums, rows, np.array([0, rows.n_rows]))
+    totals.last = []

@@ -1,1 +1,0 @@
-"""The methods, each in a folder of its own, and the modules that they share."""

@@ -1,1 +1,0 @@
-"""Crammer-Singer: one linear problem for all classes, by dual coordinate ascent on blocks and cutting planes."""

@@ -1,0 +1,264 @@
+"""Scores of rows, chunk by chunk and in order, for datasets, for files, which are streamed, and for frames.
+
+Before rows are read, the functions that score rows and measure scores are loaded from the cache. On a machine that has
+never trained, a child process compiles missing functions and the user is informed, as in training (solvers.set_up).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from streamsvm.data.open import open_dataset
+from streamsvm.data.rows.source import RowSource
+from streamsvm.data.rows.source_rows import LabelLists, SourceRows
+from streamsvm.data.sources.formats import find_format, guess_format, has_known_ending
+from streamsvm.data.sources.text import unjoined_pool, work_ahead
+from streamsvm.data.tables.checks import round_features
+from streamsvm.data.tables.columns import Columns
+from streamsvm.ingestion.readers import choose_label_kind, is_folder_of_files, list_files, open_files, open_frame
+from streamsvm.ingestion.segments import as_matrix
+from streamsvm.kernels.feature_maps import KernelMap
+from streamsvm.kernels.kernel import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
+from streamsvm.losses.pairs import Pairs, count_pairs
+from streamsvm.models.model import KernelModel, Model
+from streamsvm.numeric.compilation import load_or_compile, one_blas_thread
+from streamsvm.numeric.products import compute_scores
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows
+from streamsvm.problems.problem import Scored, join_scored, read_truth
+from streamsvm.system import interrupts
+from streamsvm.system.errors import InputError
+from streamsvm.system.files import is_remote
+from streamsvm.system.machine import default_threads
+
+T = TypeVar("T")
+DENSE, SPARSE, PAIRS = "scores/dense", "scores/sparse", "pairs"
+
+
+def compile_scores(model: Model, is_sparse: bool, with_measures: bool = False) -> None:
+    """Load the compiled functions with which a model scores rows, and on request the functions that measure scores.
+
+    is_sparse: whether the rows are sparse.
+    """
+    if isinstance(model, KernelModel):
+        names = [_name_sums(model.kernel, model.support_vectors)]
+    elif model.features is None:
+        names = [SPARSE if is_sparse else DENSE]
+    else:
+        names = [DENSE]
+        if isinstance(model.features.map, KernelMap):
+            names.append(_name_sums(model.features.map.kernel, model.features.map.rows))
+    if with_measures and (len(model.classes) == 2 or not model.problem.predicts_labels):
+        names.append(PAIRS)
+    _compile(tuple(names))
+
+
+def compile_all_scores() -> None:
+    """Load the compiled functions for all models and layouts of rows, and the functions that measure scores."""
+    sums = [f"{kind}-kernel-scores/{layout}" for kind in ("linear", "rbf") for layout in ("dense", "sparse")]
+    _compile((DENSE, SPARSE, PAIRS, *sums))
+
+
+def run_scores(name: str) -> None:
+    """Call the functions with this name on two rows, which compiles them."""
+    X: Matrix = np.eye(2, dtype=np.float32)
+    if name.endswith("sparse"):
+        X = CsrRows(np.ones(2, np.float32), np.arange(2, dtype=np.int32), np.arange(3), 2)
+    if name == PAIRS:
+        for starts in ([0, 2], [0, 1, 2]):  # without queries, and with queries
+            count_pairs(np.zeros(2), Pairs(np.arange(2, dtype=np.int32), np.ones(2), np.array(starts)), 1.0)
+    elif name in (DENSE, SPARSE):
+        compute_scores(X, np.zeros((1, 2)))
+    else:
+        kernel = Kernel(name.partition("-")[0])
+        add_kernel_sums(kernel, to_float64(X), X, np.ones(2), np.zeros(2))
+        compute_kernel_sums(kernel, to_float64(X), X, np.ones((3, 2)))
+
+
+def _name_sums(kernel: Kernel, rows: Matrix) -> str:
+    """Return the name of the functions for kernel sums over these rows; all kernels except linear share theirs."""
+    kind = "linear" if kernel.name == "linear" else "rbf"
+    return f"{kind}-kernel-scores/{'sparse' if isinstance(rows, CsrRows) else 'dense'}"
+
+
+@lru_cache
+def _compile(names: tuple[str, ...]) -> None:
+    load_or_compile(names, run_scores)
+
+
+READ_AS_IT_IS = Columns(read_label=False)
+OF_FILES = ("qid", "header", "sep", "index", "decimal")  # columns and syntax without effect on a dataset
+TEXT_OF_LISTS = "svmlight"  # its labels are read as lists if the model was trained on sets of labels
+
+
+def score(
+    model: Model,
+    data: str | Path | RowSource,
+    need_labels: bool = False,
+    file_format: str | None = None,
+    columns: Columns = READ_AS_IT_IS,
+) -> Iterator[Scored]:
+    """Yield the scores of all rows of a dataset or a file, in order, with labels and query ids if there are any.
+
+    need_labels: whether rows without labels are an InputError. columns: how the columns of a file are read.
+    """
+    if isinstance(data, str | Path) and is_file_of_rows(data, file_format):
+        return _score_file(model, data, need_labels, file_format, columns)
+    source: RowSource = open_dataset(data, columns.label) if isinstance(data, str | Path) else data
+    useless = [name for name in OF_FILES if getattr(columns, name) != getattr(READ_AS_IT_IS, name)]
+    if useless := (["format"] if file_format is not None else []) + useless:
+        raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset: leave it out; it is for files")
+    if need_labels and source.classes is None and not source.has_targets:
+        raise InputError(f"{source.name}: there are no labels to compare the predictions with")
+    if need_labels and source.has_targets and model.problem.has_classes:
+        raise InputError(f"{source.name}: its labels are targets, and the model predicts classes")
+    if need_labels:
+        _compare_labels(model, source.name, source.has_label_sets)
+    compile_scores(model, source.is_sparse, need_labels)
+    return score_chunks(model, source)
+
+
+def _compare_labels(model: Model, name: str | Path, has_sets: bool) -> None:
+    """Raise InputError unless both the rows and the training rows have sets of labels, or neither has."""
+    if has_sets != model.problem.has_label_sets:
+        have = "sets of labels" if has_sets else "one label each"
+        raise InputError(f"{name}: its rows have {have}, and the model was trained on others")
+
+
+def recall_column(model: Model, role: str, data: str | Path | RowSource, file_format: str | None) -> str | None:
+    """Return the column that held the labels or query ids (role "label" or "qid") in training, if the rows have it."""
+    known: str | None = model.info.get(f"{role}_column")
+    if known is None or not isinstance(data, str | Path):
+        return None
+    if is_file_of_rows(data, file_format):
+        return known if role in find_format(_find_kind(data, file_format)).reads else None
+    return known if role == "label" and "arrays" not in open_dataset(data).meta else None  # AnnData has such columns
+
+
+def is_file_of_rows(data: str | Path, file_format: str | None) -> bool:
+    """Return whether a path names a file of rows, rather than a dataset. For a URL, its ending decides."""
+    if is_remote(data):
+        return file_format is not None or has_known_ending(data)
+    return "://" not in str(data) and (not Path(data).is_dir() or is_folder_of_files(data))
+
+
+def score_chunks(model: Model, source: RowSource, threads: int | None = None) -> Iterator[Scored]:
+    """Yield the scores of every chunk, in order. Each thread works on one chunk in memory.
+
+    If the model was trained on features of a map, raw rows are mapped first, and rows that this map produced are scored
+    directly. InputError for rows that do not suit the model.
+    """
+    if None not in (model.feature_names, source.feature_names) and model.feature_names != source.feature_names:
+        raise InputError(f"{source.name}: its features differ from those of the training")
+    if None not in (model.encoding, source.encoding) and model.encoding != source.encoding:
+        raise InputError(
+            f"{source.name}: its table was encoded differently from that of the training; give the model "
+            "the table itself, or ingest it with --like and the dataset of the training"
+        )
+    scorer = model.scorer(source.n_features, source.scaling, source.is_sparse, source.features)
+    compile_scores(model, source.is_sparse)
+    is_like = source.has_label_sets == model.problem.has_label_sets  # other labels are not compared with predictions
+    classes = source.classes if is_like else None
+    table = None if classes is None else model.problem.code_labels(classes, model.classes)
+
+    def score_tile(rows: Rows) -> Scored:
+        truth = None
+        if rows.target is not None or table is not None:
+            truth = read_truth(rows, np.empty(0) if table is None else table).copy()
+        return Scored(scorer(rows.X), truth, None if rows.qid is None else rows.qid.copy())
+
+    def score_chunk(index: int) -> Scored:
+        return join_scored(map(score_tile, source.tiles(index)))
+
+    yield from _score_ahead(iter(range(source.n_chunks)), score_chunk, threads or default_threads())
+
+
+def _score_ahead(items: Iterator[T], work: Callable[[T], Scored], threads: int) -> Iterator[Scored]:
+    """Yield work(item) for each item, in order, while threads compute the next results."""
+    with one_blas_thread(), unjoined_pool(threads, "score") as pool:  # the bits of BLAS depend on its number of threads
+        for _, scored in work_ahead(items, work, pool, threads + 1):
+            yield scored
+            interrupts.check()
+
+
+def _score_file(
+    model: Model, path: str | Path, need_labels: bool, file_format: str | None, given: Columns
+) -> Iterator[Scored]:
+    """Yield the scores of the rows of a file, piece by piece. Each thread works on one piece in memory."""
+    columns = _choose_columns(model, path, need_labels, file_format, given)
+
+    def score_piece(piece: tuple[Matrix, SourceRows]) -> Scored:
+        X, rows = piece
+        try:
+            scores = model.decide(as_rows(model, X))
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        labels: Any = rows.labels
+        truth = None if labels is None else model.problem.code_labels(labels, model.classes)
+        return Scored(scores, truth, rows.qid, rows.row_names)
+
+    pieces = _check_pieces(model, path, need_labels, open_files([path], file_format, columns))
+    yield from _score_ahead(pieces, score_piece, default_threads())
+
+
+def _choose_columns(
+    model: Model, path: str | Path, need_labels: bool, file_format: str | None, given: Columns
+) -> Columns:
+    """Return the roles of a file's columns; the features are those of the training, found by name."""
+    encoding = model.encoding
+    return replace(
+        given,
+        features=model.feature_names if encoding is None else encoding.column_names,
+        require_label=need_labels,
+        encoding=encoding,
+        label_kind=choose_label_kind(model.classes, not model.problem.has_classes),
+        index=encoding.index if encoding is not None and given.index is None else given.index,
+        multi_label=model.problem.has_label_sets and _find_kind(path, file_format) == TEXT_OF_LISTS,
+    )
+
+
+def _find_kind(data: str | Path, file_format: str | None) -> str:
+    """Return the format of a file, or of the first file of a pattern or a folder. For a URL, its ending decides."""
+    return file_format or guess_format(data if is_remote(data) else list_files([data])[0])
+
+
+def _check_pieces(
+    model: Model, path: str | Path, need_labels: bool, pieces: Iterator[SourceRows]
+) -> Iterator[tuple[Matrix, SourceRows]]:
+    """Yield each piece of a file, preceded by its features. InputError for labels that do not suit the model."""
+    for rows in pieces:
+        if need_labels and rows.labels is None:
+            raise InputError(f"{path}: there are no labels to compare the predictions with")
+        if rows.labels is not None:
+            _compare_labels(model, path, isinstance(rows.labels, LabelLists))
+        if model.problem.has_classes:
+            rows.require_classes()
+        X = as_matrix(rows.X)
+        if model.encoding is not None and rows.feature_names is None and X.shape[1] > model.n_features:
+            raise InputError(
+                f"{path}: rows of {X.shape[1]:,} features; the model was trained on a table that became "
+                f"{model.n_features:,}"
+            )
+        compile_scores(model, isinstance(X, CsrRows), need_labels)
+        yield X, rows
+
+
+def as_rows(model: Model, X: Matrix) -> Matrix:
+    """Return raw rows rounded to float32, or unchanged if the model scales them first."""
+    return X if model.row_scaling is not None else round_features(X, None)
+
+
+def score_frame(model: Model, frame: Any) -> Iterator[Scored]:
+    """Yield the scores of the rows of a frame, encoded as the training rows were."""
+    encoding = model.encoding
+    assert encoding is not None
+    columns = Columns(features=encoding.column_names, require_label=False, encoding=encoding)
+    for rows in open_frame(frame, {}, columns):
+        X = as_matrix(rows.X)
+        compile_scores(model, isinstance(X, CsrRows))
+        yield Scored(model.decide(as_rows(model, X)))

@@ -1,0 +1,255 @@
+"""The storage of features: their scaling, and narrow dtypes that become float32 when rows are read.
+
+    x_scaled = (x - offset) * factor        per feature
+
+A linear model of scaled features is a linear model of raw features: w.x_scaled = (w * factor).x - (w * factor).offset.
+bfloat16 is the upper half of a float32; NumPy does not have it, so its bits are stored as uint16. Numbers that are too
+large for their dtype raise an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from streamsvm.numeric.compilation import load_or_compile_here
+from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Matrix, keep_features, to_dense
+from streamsvm.system.errors import InputError, say_count
+
+STORED_AS = {"float32": "float32", "float16": "float16", "bfloat16": "uint16", "int8": "int8"}
+Stored = npt.NDArray[Any]
+
+with np.errstate(invalid="ignore"):  # Some bit patterns are NaN.
+    _WIDE: F32 = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)  # indexed by a float16's bits
+
+
+def narrow(X: F32, dtype: str) -> Stored:
+    """Return float32 values in their storage dtype; values that the dtype cannot represent are rounded."""
+    if dtype == "bfloat16":
+        return (np.ascontiguousarray(X).view(np.uint32) >> 16).astype(np.uint16)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return X.astype(STORED_AS[dtype])
+
+
+def widen(stored: Stored, wide: F32) -> None:
+    """Fill `wide` with the exact float32 values of stored numbers; uint16 holds the bits of a bfloat16."""
+    if stored.dtype == np.float16:  # NumPy's conversion takes five times as long as the table.
+        look_up(stored.reshape(-1).view(np.uint16), _WIDE, wide.reshape(-1))
+    elif stored.dtype == np.uint16:
+        np.left_shift(stored, 16, out=wide.view(np.uint32), dtype=np.uint32)
+    else:
+        wide[:] = stored
+
+
+def widen_bits(bits: Stored) -> F32:
+    """Return the float32 values of bfloat16 numbers, given their bits as uint16 or as raw bytes (V2)."""
+    wide = np.empty(bits.shape, np.float32)
+    widen(np.ascontiguousarray(bits).view(np.uint16), wide)
+    return wide
+
+
+@lru_cache
+def load_widening(dtype: str) -> None:
+    """Load or compile the code that widens a dtype, before a pass needs it; only float16 has compiled code."""
+    if dtype == "float16":
+        load_or_compile_here("float16", lambda _: widen(np.zeros(1, np.float16), np.zeros(1, np.float32)))
+
+
+@njit(cache=True, nogil=True)
+def look_up(places: npt.NDArray[np.uint16], table: F32, found: F32) -> None:
+    """Fill `found` with the entries of a table of 65,536 numbers at these places."""
+    for i in range(places.size):
+        found[i] = table[places[i]]
+
+
+def round_rows(values: F64, which: str) -> F32:
+    """Return values as float32; InputError if some overflow. which: the name of the rows in the message."""
+    with np.errstate(over="ignore"):
+        found = values.astype(np.float32)
+    if not np.isfinite(found).all():
+        raise InputError(f"{which} overflow float32")
+    return found
+
+
+def refuse_overflow(score: Callable[[Matrix], F64]) -> Callable[[Matrix], F64]:
+    """Return a function that computes the same scores as `score`, and raises InputError unless they are finite."""
+
+    def score_finite(X: Matrix) -> F64:
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = score(X)
+        if not np.isfinite(scores).all():
+            raise InputError(
+                "the scores of some rows overflow float64: numbers of the model, or of the rows, are too large"
+            )
+        return scores
+
+    return score_finite
+
+
+SCALED = "some rows, scaled as those that the model was trained on,"
+KINDS = ("none", "minmax", "maxabs", "standard")
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The scaling of each feature: offset and factor, (d,) float64.
+
+    kind: "minmax" (to 0..1), "maxabs" (to -1..1) or "standard" (mean 0, variance 1).
+    """
+
+    kind: str
+    offset: F64
+    factor: F64
+
+    def to_raw(self, w: F64, b: float | F64) -> tuple[F64, float | F64]:
+        """Return the weights (.., d) and bias for raw features that are equivalent to (w, b) for scaled features."""
+        with np.errstate(over="ignore", invalid="ignore"):  # Scores that are not finite are rejected later.
+            raw = w * self.factor
+            return raw, b - raw @ self.offset
+
+    def from_raw(self, w: F64, b: float | F64) -> tuple[F64, float | F64]:
+        """Return the weights (.., d) and bias for scaled features that are equivalent to (w, b) for raw features."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return w / self.factor, b + w @ self.offset
+
+
+@dataclass
+class FeatureStatistics:
+    """The minimum, maximum, sum, sum of squares and number of the stored values of each feature, (d,) each.
+
+    Rows are added in parts. The zeros that sparse rows do not store are taken into account at the end.
+    """
+
+    low: F64
+    high: F64
+    total: F64
+    squares: F64
+    stored: F64
+
+    @classmethod
+    def start(cls) -> FeatureStatistics:
+        """Return the statistics of no rows."""
+        return cls(*(np.empty(0) for _ in range(5)))
+
+    def grow(self, n_features: int) -> None:
+        """Extend the statistics to n_features features."""
+        more = n_features - len(self.low)
+        if more > 0:
+            for (name, part), first in zip(vars(self).items(), (np.inf, -np.inf, 0.0, 0.0, 0.0), strict=True):
+                setattr(self, name, np.append(part, np.full(more, first)))
+
+    def add(self, X: Matrix, n_features: int) -> None:
+        """Add rows. n_features: the number of features in all rows so far."""
+        self.grow(n_features)
+        if isinstance(X, CsrRows):
+            columns, values, n = X.indices, X.data.astype(np.float64), len(self.low)
+            np.minimum.at(self.low, columns, values)
+            np.maximum.at(self.high, columns, values)
+            self.total += np.bincount(columns, values, n)
+            self.squares += np.bincount(columns, values * values, n)
+            self.stored += np.bincount(columns, minlength=n)
+        elif len(X):
+            wide = X.astype(np.float64)
+            self.low = np.minimum(self.low, wide.min(axis=0))
+            self.high = np.maximum(self.high, wide.max(axis=0))
+            self.total += wide.sum(axis=0)
+            self.squares += (wide * wide).sum(axis=0)
+            self.stored += len(X)
+
+    def keep_stored(self) -> StoredFeatures:
+        """Return the statistics of the features that have stored values."""
+        features = np.flatnonzero(self.stored)
+        return StoredFeatures(features, FeatureStatistics(*(part[features] for part in vars(self).values())))
+
+    def merge(self, other: StoredFeatures) -> None:
+        """Add the statistics of other rows."""
+        at, more = other
+        self.grow(int(at.max(initial=-1)) + 1)
+        self.low[at], self.high[at] = np.minimum(self.low[at], more.low), np.maximum(self.high[at], more.high)
+        for mine, its in ((self.total, more.total), (self.squares, more.squares), (self.stored, more.stored)):
+            mine[at] += its
+
+    def scaling(self, kind: str, n_rows: int, anchor: F64 | None = None) -> Scaling:
+        """Return the scaling of this kind for `n_rows` rows; a constant feature keeps the factor 1.
+
+        anchor (d,): the values that were subtracted from the features of dense rows before.
+        """
+        some_zero = self.stored < n_rows
+        low = np.where(some_zero, np.minimum(self.low, 0.0), self.low)
+        high = np.where(some_zero, np.maximum(self.high, 0.0), self.high)
+        offset = np.zeros_like(low)
+        if kind == "minmax":
+            offset, spread = low, high - low
+        elif kind == "maxabs":
+            spread = np.maximum(np.abs(low), np.abs(high))
+        elif kind == "standard":
+            offset = self.total / n_rows
+            variance = np.where(high > low, self.squares / n_rows - offset**2, 0.0)  # otherwise only rounding
+            spread = np.sqrt(np.maximum(variance, 0.0))
+        else:
+            raise InputError(f"scale {kind!r}: choose from {', '.join(KINDS)}")
+        if anchor is not None:
+            low, high, offset = low + anchor, high + anchor, offset + anchor
+        negligible = spread <= 1e-12 * np.maximum(np.abs(low), np.abs(high))
+        return Scaling(kind, offset, np.where(negligible, 1.0, 1.0 / np.where(negligible, 1.0, spread)))
+
+
+class StoredFeatures(NamedTuple):
+    """The statistics of the features that have stored values in some rows. features: the numbers of these features."""
+
+    features: I64
+    statistics: FeatureStatistics
+
+
+def make_rescaling(
+    n_features: int, scaling: Scaling | None, sparse: bool, d: int, wanted: Scaling | None
+) -> Callable[[Matrix], Matrix]:
+    """Return a function that converts rows of n_features features to rows of d features with another scaling.
+
+    The rows are scaled by `scaling` before and by `wanted` afterwards (None: raw). Sparse rows may have fewer features,
+    or more features, which are dropped. Raises InputError for dense rows unless they have d features.
+    """
+    if not sparse and n_features != d:
+        raise InputError(f"rows of {say_count(n_features, 'feature')}; the model was trained on {d:,}")
+    change = None if same_scaling(scaling, wanted) else _find_change(scaling, wanted, d)
+
+    def prepare(X: Matrix) -> Matrix:
+        rows = keep_features(X, d) if isinstance(X, CsrRows) else X
+        with np.errstate(over="ignore", invalid="ignore"):  # _rescale rejects overflow.
+            return rows if change is None else _rescale(rows, *change)
+
+    return prepare
+
+
+def same_scaling(left: Scaling | None, right: Scaling | None) -> bool:
+    """Return whether two scalings (None: raw) are the same."""
+    if left is None or right is None:
+        return left is right
+    same = np.array_equal(left.offset, right.offset) and np.array_equal(left.factor, right.factor)
+    return left.kind == right.kind and same
+
+
+def _find_change(rows: Scaling | None, model: Scaling | None, d: int) -> tuple[F64, F64]:
+    """Return the factor and shift, (d,) each, that convert rows scaled by `rows` to the scaling `model` (None: raw)."""
+    factor, shift = np.ones(d), np.zeros(d)
+    if rows is not None:
+        known = min(d, len(rows.factor))
+        factor[:known], shift[:known] = 1.0 / rows.factor[:known], rows.offset[:known]
+    if model is not None:
+        with np.errstate(over="ignore", invalid="ignore"):  # Rows that are not finite are rejected later.
+            factor, shift = factor * model.factor, (shift - model.offset) * model.factor
+    return factor, shift
+
+
+def _rescale(X: Matrix, factor: F64, shift: F64) -> Matrix:
+    """Return x * factor + shift; the result is dense if zeros become nonzero."""
+    if isinstance(X, CsrRows) and not shift.any():
+        return CsrRows(round_rows(X.data * factor[X.indices], SCALED), X.indices, X.indptr, X.n_features)
+    dense: F32 = to_dense(X) if isinstance(X, CsrRows) else X
+    return round_rows(dense * factor + shift, SCALED)

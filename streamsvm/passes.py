@@ -1,0 +1,285 @@
+"""The requests and steps that a solver yields; a solver is a generator.
+
+After each request, the solver is sent the answer. It never reads data; an engine does, in this process or on a cluster.
+A solver can therefore be tested without data or an engine, and runs unchanged on every engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.numeric.rows import Rows
+
+ROUNDINGS = 10.0  # the largest gap, in rounding bounds, that may be due to rounding alone
+MORE_PATIENCE = 10  # factor of the patience for a run with a larger gap
+
+
+@dataclass(frozen=True)
+class Subset:
+    """A subset of the rows: choose(rows, *shared) returns the positions of its rows in a tile, ascending.
+
+    A solver uses the same subset in all its passes.
+    """
+
+    choose: Callable[..., npt.NDArray[np.int64]]
+    shared: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a row state: apply(numbers, rows, *given) returns the new numbers, (k, n).
+
+    It does not modify its arguments. Before the first change, numbers is None. of_features: whether it needs the
+    features of the rows. `apply` is importable by name, because workers import it.
+    """
+
+    apply: Callable[..., npt.NDArray[np.float64]]
+    given: tuple[Any, ...] = ()
+    of_features: bool = True
+
+
+@dataclass(frozen=True)
+class RowState:
+    """Numbers kept for every row in the process that reads the row: an array (k, n) for the n rows of a tile.
+
+    They are determined by the rows and by all changes since the start. A process that lacks them, because it joined
+    late, replaces a lost process, or resumes a run, repeats all changes and obtains the same bits.
+
+    Parameters
+    ----------
+    name
+        A unique name.
+    changes
+        All changes since the start, in order.
+    altering
+        The range in `Scan.by_row` of the arrays whose slices are passed to the changes as their last arguments.
+    """
+
+    name: str
+    changes: Sequence[Change]
+    altering: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A pass: totals = start(); add(totals, rows, *shared, *slices) for all rows; combine(left, right).
+
+    The rows of a group of chunks are added, tile by tile and in place, to the totals of the group. The totals of the
+    groups are combined in a fixed tree, so every engine returns the same bits. The answer is the combined totals.
+
+    Parameters
+    ----------
+    start
+        Returns empty totals. Like the other two functions, it is importable by name, because workers import it.
+    add
+        Adds the rows of a tile to totals in place. It gets `shared`, the slices of `by_row` for the rows, and the row
+        states.
+    combine
+        Returns the totals of two groups as a new object; it does not modify its arguments, which may be used again.
+    shared
+        Arrays that are sent to every task.
+    by_row
+        Arrays with one entry for each row of the source.
+    scored
+        The position in `shared` of weight vectors W, (k, at least d); `add` needs their scores X W'. If the passes of
+        several solvers are merged, so are these products, and `rows.scores` holds the part of this solver.
+    held
+        The first rows of the source, which the solver holds in memory; an engine need not read them again. If several
+        scans run together, only one of them needs to pass these rows.
+    apart
+        A subset of the rows that later passes will request. `rows.chosen` gives the positions of its rows in each tile,
+        and an engine may spool these rows to files that are faster to read.
+    among
+        The subset of the rows that the pass covers. A tile holds the chosen rows of a tile of the source, with their
+        numbers, and without qid and target. The bits of the answer do not depend on where the rows are read.
+    rest
+        The totals of all other rows, if `among` is given; they are combined with the totals of the subset.
+    states
+        The row states, which are changed before the rows are added.
+    of_states
+        Whether the pass covers the row states alone. `rows` then has no features and represents several tiles; chunks
+        are read only if row states are missing.
+    """
+
+    start: Callable[[], Any]
+    add: Callable[..., None]
+    combine: Callable[[Any, Any], Any]
+    shared: tuple[Any, ...] = ()
+    by_row: tuple[npt.NDArray[Any], ...] = ()
+    scored: int | None = None
+    held: Rows | None = None
+    apart: Subset | None = None
+    among: Subset | None = None
+    rest: Any = None
+    states: tuple[RowState, ...] = ()
+    of_states: bool = False
+
+    def bare(self) -> Scan:
+        """Return the pass without its arrays; this suffices to combine totals."""
+        return replace(self, shared=(), by_row=(), states=(), held=None, apart=None, among=None, rest=None)
+
+
+@dataclass(frozen=True)
+class Take:
+    """The rows with these numbers, in this order. The answer is one `Rows`."""
+
+    rows: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Sequential walks through groups of chunks, side by side; each hands a carry from one group to the next.
+
+    Walk k starts with carries[k] and visits the groups of chunks in orders[k]. The chunks of a group are read whole, as
+    one `Rows`, while the next group is read ahead. step(carry, rows) yields the carry after each part of the rows,
+    where the walk can be abandoned; the next `step` gets the last carry. `step` modifies neither of its arguments. The
+    answer is the list of the last carries.
+    """
+
+    step: Callable[[Any, Rows], Iterator[Any]]
+    carries: Sequence[Any]
+    orders: Sequence[Sequence[Sequence[int]]]
+
+
+@dataclass(frozen=True)
+class All:
+    """Several requests, carried out in one read of the data where possible. The answer is the list of their answers.
+
+    in_walk: whether the walk among them also carries out the passes, which then sum in the order of the walk.
+    """
+
+    requests: Sequence[Scan | Take | Walk | All]
+    in_walk: bool = False
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """The bytes that a fit needs in addition to chunks, from which an engine projects the memory of a process.
+
+    Parameters
+    ----------
+    driver_bytes
+        Memory of the process of the solver, including the arrays that it sends to tasks.
+    turn_bytes
+        The part of driver_bytes that is used only during the computation of a step; fits that take turns share it.
+    totals_bytes
+        The totals of one task.
+    shared_bytes
+        The arrays that are sent to every task of a pass.
+    walk_bytes
+        The walks that one process carries out at once, or the working memory of its tasks in addition to totals.
+    gathered_bytes
+        The amount by which the combined total of all tasks exceeds the total of one task. It is a part of driver_bytes.
+        A process that combines totals and sends them holds this amount twice more.
+    by_row_bytes
+        The arrays with an entry for each row of the source (`Scan.by_row`) that are sent to other processes. The driver
+        packs all of them; each worker gets the part of its own rows.
+    state_bytes
+        The row states of all rows (`RowState`).
+    """
+
+    driver_bytes: int
+    turn_bytes: int
+    totals_bytes: int
+    shared_bytes: int
+    walk_bytes: int = 0
+    gathered_bytes: int = 0
+    by_row_bytes: int = 0
+    state_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Progress of a solver: the objective P of its best point, a proved lower bound D of the optimum, and the passes.
+
+    lower_bound: None for solvers that prove none. rounding_bound: a bound on the joint rounding error of P and D. The
+    error of D is already subtracted from lower_bound, so lower_bound holds despite rounding; the error of P counts when
+    the gap is compared with a tolerance. tried_bound: the rounding bound that kept the latest D from raising
+    lower_bound, or 0; it is not part of the proof, but shows that rounding is the limit. taken_off: the part of
+    rounding_bound that was certainly subtracted from lower_bound; 0 if unknown.
+    """
+
+    objective: float
+    lower_bound: float | None
+    passes: int
+    rounding_bound: float = 0.0
+    tried_bound: float = 0.0
+    taken_off: float = 0.0
+
+    @property
+    def relative_gap(self) -> float | None:
+        """The relative gap (P - D) / P, or None without a lower bound."""
+        if self.lower_bound is None:
+            return None
+        return (self.objective - self.lower_bound) / self.objective if self.objective > 0 else 0.0
+
+    def is_proved(self, tol: float) -> bool:
+        """Return whether the relative gap is at most tol despite rounding.
+
+        Let P be the true objective and e the rounding error of the computed one p: P <= p + e. D >= 0 is the bound
+        after subtraction of its own rounding error. Then
+
+            (P - D) / P = 1 - D / P <= (p + e - D) / (p + e) <= tol      if p + e - D <= tol p
+
+        So only e counts; the error of D is already included in D.
+        """
+        if self.lower_bound is None:
+            return False
+        of_objective = max(0.0, self.rounding_bound - self.taken_off)
+        return self.objective - self.lower_bound + of_objective <= tol * self.objective
+
+    def report_rounding(self, status: str) -> float | None:
+        """Return the rounding bound for reports, or None if there is neither a rounding bound nor a lower bound.
+
+        For a stalled run, it is the bound of the latest D if this is larger.
+        """
+        bound = max(self.rounding_bound, self.tried_bound) if status == "stalled" else self.rounding_bound
+        return None if self.lower_bound is None and bound == 0.0 else bound
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether the gap may be due to rounding alone, since it is at most ten rounding bounds."""
+        rounding = max(self.rounding_bound, self.tried_bound)
+        return self.lower_bound is not None and self.objective - self.lower_bound <= ROUNDINGS * rounding
+
+
+def find_status(progress: Progress, tol: float, stuck: int, patience: int) -> str | None:
+    """Return "converged" if the gap is proved, "stalled" if steps no longer make progress, else None.
+
+    stuck: the number of successive steps without progress. patience: the number that ends a run whose gap may be
+    rounding. A run with a larger gap gets MORE_PATIENCE times as many, because only a fault in the solver can stall it.
+    """
+    if progress.is_proved(tol):
+        return "converged"
+    enough = patience if progress.is_rounded else MORE_PATIENCE * patience
+    return "stalled" if stuck >= enough else None
+
+
+@dataclass(frozen=True)
+class Step:
+    """The end of an outer step: `state` is complete and can be saved. The solver gets no answer.
+
+    status: the reason why the solver ends, or None. figures: further numbers for the history of the run.
+    """
+
+    state: Any
+    progress: Progress
+    status: str | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+Question = Scan | Take | Walk | All
+Request = Question | Step
+Requests = Generator[Request, Any, None]  # what a solver yields
+
+
+def only_takes(question: Question) -> bool:
+    """Return whether a question only requests rows by number, without any pass."""
+    if isinstance(question, All):
+        return bool(question.requests) and all(map(only_takes, question.requests))
+    return isinstance(question, Take)

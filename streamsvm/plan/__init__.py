@@ -1,0 +1,1 @@
+"""The plan of a training before it runs: passes, bytes, seconds and memory."""

@@ -1,0 +1,312 @@
+"""The plan of a training before it runs: the expected passes, and their cost in bytes, seconds and memory.
+
+    seconds = first pass + (passes - 1) * later pass + passes * time between two passes
+
+The memory is projected as in `train`, which refuses a run that would exceed the budget.
+
+On a cluster, the scheduler serves the workers of a pass one after another, for WORKER_SECONDS each, and the workers
+read side by side:
+
+    seconds of a pass on W workers = WORKER_SECONDS W + S / W        S: seconds of a pass for one worker
+
+The minimum is at W = sqrt(S / WORKER_SECONDS), or at one worker per group of chunks if that is fewer. The probe of the
+plan measures S on the current workers. More workers together keep more chunks in memory. The plan ignores this, so a
+larger cluster may be faster than projected.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from streamsvm.data.rows.source import RowSource, plan_groups
+from streamsvm.data.rows.views import View
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.cluster.engine import DistributedEngine
+from streamsvm.engines.engine import Engine
+from streamsvm.engines.open import MemoryPlan
+from streamsvm.options import TrainOptions
+from streamsvm.solvers.set_up import choose_solver
+from streamsvm.system.errors import say_count
+from streamsvm.system.files import is_remote
+from streamsvm.system.machine import format_bytes
+
+WORKER_SECONDS = 0.0022  # time of the scheduler for each worker of a pass (benchmarks/passes.py)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The workers of a training, the threads of each, the groups of chunks, and the requests per pass to a store.
+
+    requests: 0 for rows on a disk.
+    """
+
+    workers: int
+    threads: int
+    n_groups: int
+    requests: int
+
+    def count_fastest(self, pass_seconds: float) -> int:
+        """Return the number of workers that minimises the time of a pass, given its time on the current workers."""
+        return max(1, min(self.n_groups, round(math.sqrt(self._count_alone(pass_seconds) / WORKER_SECONDS))))
+
+    def project_pass(self, pass_seconds: float, workers: int) -> float:
+        """Return the seconds of a pass on `workers` workers, given its time on the current workers."""
+        return WORKER_SECONDS * workers + self._count_alone(pass_seconds) / min(workers, self.n_groups)
+
+    def _count_alone(self, pass_seconds: float) -> float:
+        """Return the seconds of the pass on a single worker."""
+        return self.workers * max(0.0, pass_seconds - WORKER_SECONDS * self.workers)
+
+
+def find_cluster(engine: Engine) -> Cluster | None:
+    """Return the workers of an engine; None for an engine of threads."""
+    if not isinstance(engine, DistributedEngine):
+        return None
+    slots = engine.list_slots()
+    workers = max(1, len({address for address, _ in slots}))
+    threads, n_groups = max(1, len(slots) // workers), len(plan_groups(engine.source))
+    return Cluster(workers, threads, n_groups, count_requests(engine.source))
+
+
+def count_requests(source: RowSource) -> int:
+    """Return the number of requests to an object store per pass; 0 for rows on a disk.
+
+    A sparse chunk of rows begins and ends within chunks of its arrays. So a pass also requests the ends of chunks and
+    the checksums of their parts, about twice per array. For sparse rows, the number is accurate to about 15%.
+    """
+    while isinstance(source, View):
+        source = source.source
+    if not isinstance(source, Dataset) or not is_remote(source.path):
+        return 0
+    arrays = (*source.layout.arrays, *source.passed.values())
+    ends = (source.n_chunks - 1) * (2 * len(arrays) + 1) if source.is_sparse else 0
+    return sum(array.count_requests() for array in arrays) + ends
+
+
+KEPT_SHARE = 100 / 105  # chunk bytes per byte of memory for chunks: the projection adds 5% to each chunk
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The least, likely and largest number of passes (None: unknown). how: how they were estimated."""
+
+    least: int | None
+    about: int | None
+    most: int | None
+    how: str
+
+    def add(self, number: int, which: str) -> Passes:
+        """Add some passes. which: their purpose."""
+        if not number:
+            return self
+        least, about, most = (None if n is None else n + number for n in (self.least, self.about, self.most))
+        return Passes(least, about, most, f"{self.how}, and {'one' if number == 1 else number} {which}")
+
+
+@dataclass(frozen=True)
+class RowFetches:
+    """Bytes read to fetch rows by number, in addition to the passes: in each pass, and once before the first pass."""
+
+    each_bytes: int
+    once_bytes: int
+
+
+NO_FETCHES = RowFetches(0, 0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The expected cost of a training. `str(plan)` is a table.
+
+    Attributes
+    ----------
+    source, options : RowSource, TrainOptions
+        The rows, and the settings of the training.
+    memory : MemoryPlan
+        The projected memory of the process that needs the most.
+    passes : Passes
+        The expected passes.
+    first_seconds, later_seconds : float
+        Duration of the first pass, and of each later pass, with some chunks in memory.
+    between_seconds : float or None
+        Time of the solver between two passes. If it is None, the duration of the training is unknown, too.
+    taken : RowFetches
+        The rows that the solver fetches by number, in addition to the passes.
+    probed_chunks : int
+        Chunks that were read to measure the passes.
+    note : str
+        A remark on the chosen solver, such as what more memory would save.
+    scratch, scratch_bytes : str, int
+        The folder for spooled rows, and the most bytes that it holds at once; "" and 0 if there is none.
+    cluster : Cluster or None
+        The workers; None for threads. `memory` is that of one worker, or of the driver if it needs more.
+    """
+
+    source: RowSource
+    options: TrainOptions
+    memory: MemoryPlan
+    passes: Passes
+    first_seconds: float
+    later_seconds: float
+    between_seconds: float | None
+    taken: RowFetches
+    probed_chunks: int
+    note: str = ""
+    scratch: str = ""
+    scratch_bytes: int = 0
+    cluster: Cluster | None = None
+
+    @property
+    def first_bytes(self) -> int:
+        """Bytes that the first pass reads from storage."""
+        return self.source.stored_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the chunks that stay in memory after the first pass."""
+        pin_bytes = self.memory.pin_bytes * (self.cluster.workers if self.cluster else 1)
+        kept = min(1.0, KEPT_SHARE * pin_bytes / max(1, self.source.nbytes))
+        return int(kept * self.first_bytes)
+
+    def count_passes(self) -> tuple[int | None, int | None, int | None]:
+        """Return the least, likely and largest number of passes, limited by `max_passes`; None if unknown."""
+        passes, most = self.passes, self.options.max_passes or math.inf
+        least, about, top = (n and int(min(n, most)) for n in (passes.least, passes.about, passes.most))
+        return least, about, top
+
+    def sum_seconds(self, n_passes: int | None) -> float | None:
+        """Return the seconds of a training of `n_passes` passes, limited by `max_seconds`; None if unknown."""
+        if n_passes is None or self.between_seconds is None:
+            return None
+        seconds = self.first_seconds + (n_passes - 1) * self.later_seconds + n_passes * self.between_seconds
+        return min(seconds, self.options.max_seconds or math.inf)
+
+    def sum_bytes(self, n_passes: int | None) -> int | None:
+        """Return the bytes that a training of `n_passes` passes reads from storage; None if unknown."""
+        if n_passes is None:
+            return None
+        streamed = n_passes * self.first_bytes - (n_passes - 1) * self.kept_bytes
+        return streamed + n_passes * self.taken.each_bytes + self.taken.once_bytes
+
+    def sum_requests(self, n_passes: int | None) -> int | None:
+        """Return the number of requests to an object store in `n_passes` passes; None if unknown."""
+        if n_passes is None or self.cluster is None:
+            return None
+        kept = self.kept_bytes / max(1, self.first_bytes)
+        return round(self.cluster.requests * (1 + (n_passes - 1) * (1.0 - kept)))
+
+    def list_minutes(self, n_passes: int | None) -> dict[int, float]:
+        """Return the minutes of training on 1, 2, 4, ... workers, up to the number that minimises a later pass."""
+        if n_passes is None or self.cluster is None or self.between_seconds is None:
+            return {}
+        fastest, minutes = self.cluster.count_fastest(self.later_seconds), dict[int, float]()
+        for workers in sorted({fastest, *(2**k for k in range(fastest.bit_length()))}):
+            first, later = (self.cluster.project_pass(s, workers) for s in (self.first_seconds, self.later_seconds))
+            minutes[workers] = (first + (n_passes - 1) * later + n_passes * self.between_seconds) / 60
+        return minutes
+
+    def _describe_cluster(self) -> dict[str, Any]:
+        """Return the figures about the workers; they are None if unknown, or without workers."""
+        cluster, about = self.cluster, self.count_passes()[1]
+        seconds = self.sum_seconds(about)
+        return {
+            "workers": cluster and cluster.workers,
+            "worker_minutes": None if cluster is None or seconds is None else cluster.workers * seconds / 60,
+            "fastest_workers": cluster and cluster.count_fastest(self.later_seconds),
+            "minutes_by_workers": self.list_minutes(about),
+            "requests": self.sum_requests(about),
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan as `train --plan --json` prints it; unknown figures are None."""
+        counts = self.count_passes()
+        return {
+            "status": "planned",
+            "solver": choose_solver(self.options).name,
+            "n_rows": self.source.n_rows,
+            "n_features": self.source.n_features,
+            "first_pass_bytes": self.first_bytes,
+            "later_pass_bytes": self.first_bytes - self.kept_bytes,
+            "taken_bytes": self.taken.each_bytes,
+            "sample_bytes": self.taken.once_bytes,
+            "first_pass_seconds": self.first_seconds,
+            "later_pass_seconds": self.later_seconds,
+            "between_passes_seconds": self.between_seconds,
+            "probed_chunks": self.probed_chunks,
+            "n_chunks": self.source.n_chunks,
+            "passes": counts[1],
+            "passes_range": [counts[0], counts[2]],
+            "passes_from": self.passes.how,
+            "seconds": self.sum_seconds(counts[1]),
+            "seconds_range": [self.sum_seconds(counts[0]), self.sum_seconds(counts[2])],
+            "read_bytes": self.sum_bytes(counts[1]),
+            "scratch_bytes": self.scratch_bytes,
+            "projected_memory_bytes": self.memory.projected_bytes,
+            "memory_budget_bytes": self.memory.budget_bytes,
+            **self._describe_cluster(),
+            "note": self.note,
+        }
+
+    def __str__(self) -> str:
+        """Return the plan as a table."""
+        source, counts = self.source, self.count_passes()
+        later, kept = format_bytes(self.first_bytes - self.kept_bytes), format_bytes(self.kept_bytes)
+        times = f"{show_seconds(self.first_seconds)} first, {show_seconds(self.later_seconds)} later"
+        between = self.between_seconds
+        thought = "" if between is None else f", and {show_seconds(between)} between two"
+        seconds = [self.sum_seconds(count) for count in counts]
+        if seconds[1] is not None and seconds[0] is not None and seconds[2] is not None:
+            read = format_bytes(self.sum_bytes(counts[1]) or 0)
+            least, about, most = map(show_seconds, (seconds[0], seconds[1], seconds[2]))
+            total = f"about {about} ({least} to {most}), {read} read"
+        else:
+            total = "not known" if seconds[0] is None else f"more than {show_seconds(seconds[0])}"
+        taken = f", and {format_bytes(self.taken.each_bytes)} of single rows for each" if self.taken.each_bytes else ""
+        if self.taken.once_bytes:
+            taken += f"; before the first, {format_bytes(self.taken.once_bytes)} of single rows"
+        lines = {
+            "data": f"{source.name}: {say_count(source.n_rows, 'row')} of {say_count(source.n_features, 'feature')}",
+            "a pass": f"reads {format_bytes(self.first_bytes)} first, {later} later ({kept} stay in memory){taken}",
+            "": f"{times}{thought}",
+            "measured": f"on chunks as they are now, on disk or cached: {self.probed_chunks} of {source.n_chunks}",
+            "passes": f"{_show_range(*counts)} ({self.passes.how})",
+            "in all": total,
+            "memory": f"{format_bytes(self.memory.projected_bytes)} of {format_bytes(self.memory.budget_bytes)}",
+        }
+        if self.cluster is not None:
+            lines["memory"] += " for each worker"
+            lines["workers"] = self._show_workers(self.cluster)
+        if self.scratch:
+            lines["scratch"] = f"at most {format_bytes(self.scratch_bytes)} in {self.scratch}"
+        if self.note:
+            lines["note"] = self.note
+        return "\n".join(f"{name:<9} {text}" for name, text in lines.items())
+
+    def _show_workers(self, cluster: Cluster) -> str:
+        """Describe the cost of the workers, and how many of them minimise the time of a pass."""
+        figures, about = self._describe_cluster(), self.count_passes()[1]
+        each = say_count(cluster.threads, "thread")
+        parts = [f"{cluster.workers} of {each}"]
+        if figures["worker_minutes"] is not None:
+            parts.append(f"{figures['worker_minutes']:.2g} worker minutes")
+        if figures["requests"]:
+            parts.append(f"{say_count(figures['requests'], 'request')} to the store")
+        minutes = ", ".join(f"{show_seconds(60 * each)} with {n:,}" for n, each in self.list_minutes(about).items())
+        fastest = f"a pass is shortest with {say_count(figures['fastest_workers'], 'worker')}"
+        return f"{', '.join(parts)}; {fastest}{f' (in all {minutes})' if minutes else ''}"
+
+
+def _show_range(least: int | None, about: int | None, most: int | None) -> str:
+    if about is None:
+        return "not known" if least is None else f"{least} at least"
+    return f"{about}" if least == most else f"about {about}, {least} to {most}"
+
+
+def show_seconds(seconds: float) -> str:
+    """Return a duration with about two significant figures."""
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"

@@ -1,0 +1,180 @@
+"""The folds of a cross-validation: the training rows of each fit, its held-out rows, and their scores.
+
+If the rows of a dataset form groups (the cells of a donor, the clicks of a user), a fold consists of whole groups. If
+the groups are ordered, for example by time, a fold can follow all rows on which its fit is trained.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from heapq import heapify, heapreplace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.rows.source import RowSource
+from streamsvm.data.tables.checks import LEAST_GROUP
+from streamsvm.engines.engine import Engine
+from streamsvm.models.model import Model
+from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
+from streamsvm.options import TrainOptions, require_classes
+from streamsvm.passes import Scan
+from streamsvm.problems.problem import Problem, read_truth
+from streamsvm.problems.registry import find_problem
+from streamsvm.system.errors import InputError, say_count
+
+Folds = npt.NDArray[np.uint8]
+NEVER = 255  # the fold of rows that are never held out
+MOST_FOLDS = 254
+
+
+def draw_folds(source: RowSource, options: TrainOptions, folds: int, forward: bool = False) -> Folds:
+    """Return the fold that holds out each row, (n,), drawn with the seed of the options.
+
+    Each class is split evenly; rankings are split by whole queries, and grouped rows by whole groups, into folds of
+    about equal size. forward: cut the ordered groups into folds + 1 parts; the first part is never held out (its rows
+    are marked NEVER); see `keep`.
+
+    Raises
+    ------
+    InputError
+        If the rows cannot be split in this way, or if one fold would hold out all rows of a class.
+    """
+    if not 2 <= folds <= MOST_FOLDS:
+        raise InputError(f"folds is {folds}; it must be from 2 to {MOST_FOLDS}")
+    problem = find_problem(options.task)
+    if problem.has_classes:
+        require_classes(source)
+    groups = source.column("groups")
+    if groups is None:
+        if forward:
+            raise InputError(f"{source.name}: folds in order need groups, which give the order, and it has none")
+        return problem.draw_folds(source, folds, np.random.default_rng(options.seed))
+    if problem.reads_queries and source.column("qid") is not None:
+        raise InputError(f"{source.name}: a ranking holds out whole queries; leave the groups out")
+    fold = _cut_in_order(source.name, groups, folds) if forward else _share_out(source.name, groups, folds, options)
+    if problem.has_classes and not problem.has_label_sets:  # a label may have no rows
+        _require_every_class(source, fold, folds, forward)
+    return fold
+
+
+def keep(fold: Folds, k: int, forward: bool) -> npt.NDArray[np.bool_]:
+    """Return the mask of the training rows of fit k: all other folds or, with `forward`, all earlier parts."""
+    return np.asarray((fold == NEVER) | (fold < k) if forward else fold != k)
+
+
+def _share_out(name: str, groups: I64, folds: int, options: TrainOptions) -> Folds:
+    """Assign each group, largest first, to the fold with the fewest rows; the seed orders groups of equal size."""
+    sizes, place = _count_groups(name, groups, folds)
+    order = np.random.default_rng(options.seed).permutation(len(sizes))
+    order = order[np.argsort(-sizes[order], kind="stable")]
+    filled, chosen = [(0, k) for k in range(folds)], np.empty(len(sizes), np.uint8)
+    heapify(filled)
+    for group, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
+        n_rows, k = filled[0]
+        chosen[group] = k
+        heapreplace(filled, (n_rows + size, k))
+    return chosen[place]
+
+
+def _cut_in_order(name: str, groups: I64, folds: int) -> Folds:
+    """Cut the ordered groups into folds + 1 parts with about equal numbers of rows."""
+    if groups.min() < LEAST_GROUP:
+        raise InputError(f"{name}: its groups are texts, which have no order; folds in order need numbers or times")
+    sizes, place = _count_groups(name, groups, folds + 1)
+    middles = np.cumsum(sizes) - sizes / 2
+    part = (middles * (folds + 1) / len(groups)).astype(np.int64)
+    if len(np.unique(part)) <= folds:
+        raise InputError(f"{name}: its groups are too large to be cut into {folds + 1} parts of about equal size")
+    return np.where(part == 0, NEVER, part - 1).astype(np.uint8)[place]
+
+
+def _count_groups(name: str, groups: I64, parts: int) -> tuple[I64, npt.NDArray[np.intp]]:
+    """Return the number of rows of each group, in ascending order, and the position of each row's group."""
+    _, place, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    if len(sizes) < parts:
+        raise InputError(
+            f"{name}: {say_count(len(sizes), 'group')} cannot be split into {parts} parts: take fewer --folds"
+        )
+    return sizes.astype(np.int64), place
+
+
+def _require_every_class(source: RowSource, fold: Folds, folds: int, forward: bool) -> None:
+    """Raise InputError if a fit would be trained without one of the classes."""
+    y, classes = source.column("y"), require_classes(source)
+    assert y is not None
+    for k in range(folds):
+        missing = np.flatnonzero(np.bincount(y[keep(fold, k, forward)], minlength=len(classes)) == 0)
+        if len(missing):
+            label = classes[missing[0]]
+            raise InputError(
+                f"{source.name}: fold {k + 1} would be trained without a row of the class {label}, since too few "
+                "groups have it; choose another number of folds, or folds without groups"
+            )
+
+
+def score_held_out(
+    engine: Engine, source: RowSource, models: Sequence[Model], fold: Folds, folds: int, problem: Problem
+) -> F64:
+    """Return the measure of each model on its held-out rows, (n_models,), in one pass."""
+    if problem.measure_tile is not None:
+        add = partial(_measure_tile, models, folds, source)
+        sums, sizes = engine.scan(Scan(partial(np.zeros, (2, len(models))), add, np.add, by_row=(fold,)))
+        measures: F64 = np.divide(sums, sizes, out=np.zeros(len(models)), where=sizes > 0)
+        return measures
+    tiles = engine.scan(Scan(list, partial(_add_scores, models, folds, source), operator.add, by_row=(fold,)))
+    (scores,) = join_tiles(tiles)
+    labels, qid = source.column("y"), source.column("qid") if problem.reads_queries else None
+    assert labels is not None
+    found = []
+    for k in range(len(models)):
+        mine = fold == k % folds
+        found.append(problem.measure_scores(scores[mine, k // folds], labels[mine], None if qid is None else qid[mine]))
+    return np.array(found)
+
+
+def list_scores(
+    models: Sequence[Model], folds: int, source: RowSource, X: Matrix, fold: Folds
+) -> Iterator[tuple[int, npt.NDArray[np.intp], F64]]:
+    """Yield, for each model, its number, the positions of its held-out rows in X, and their scores.
+
+    models: those of the first setting on each fold, then those of the second, and so on.
+    """
+    for k in range(folds):
+        mine = np.flatnonzero(fold == k)
+        if len(mine) == 0:
+            continue
+        rows = take_rows(X, mine)
+        for at in range(k, len(models), folds):
+            yield (
+                at,
+                mine,
+                models[at].scorer(source.n_features, source.scaling, source.is_sparse, source.features)(rows),
+            )
+
+
+def join_tiles(tiles: Iterable[tuple[int, tuple[np.ndarray, ...]]]) -> list[np.ndarray]:
+    """Concatenate the arrays of tiles in row order. tiles: pairs of a tile's first row and its arrays."""
+    parts = [part for _, part in sorted(tiles, key=lambda tile: tile[0])]
+    return [np.concatenate(each) for each in zip(*parts, strict=True)]
+
+
+def _measure_tile(models: Sequence[Model], folds: int, source: RowSource, totals: F64, rows: Rows, fold: Folds) -> None:
+    measure_tile = models[0].problem.measure_tile
+    assert measure_tile is not None
+    numbers = np.empty(0) if source.classes is None else models[0].problem.code_labels(source.classes, source.classes)
+    truth = read_truth(rows, numbers)
+    for at, mine, scores in list_scores(models, folds, source, rows.X, fold):
+        totals[:, at] += measure_tile(scores, truth[mine])
+
+
+def _add_scores(
+    models: Sequence[Model], folds: int, source: RowSource, tiles: list[Any], rows: Rows, fold: Folds
+) -> None:
+    scores = np.empty((rows.n_rows, len(models) // folds))
+    for at, mine, found in list_scores(models, folds, source, rows.X, fold):
+        scores[mine, at // folds] = found
+    tiles.append((rows.start, (scores,)))

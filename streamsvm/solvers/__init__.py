@@ -1,0 +1,1 @@
+"""The solvers, one folder each, and the modules that they share."""

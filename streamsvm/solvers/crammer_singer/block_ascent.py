@@ -1,0 +1,290 @@
+"""Crammer-Singer by dual coordinate ascent, one block of the data at a time (as in cutting_plane.block_ascent).
+
+    D(c) = sum_i C_i s_i - 1/2 sum_k |w_k|^2,    w_k = sum_{i: y_i = k} C_i s_i x_i - sum_{i: y_i != k} C_i c_ik x_i
+
+Row i has K shares. The share c_ik >= 0 of its cost goes to class k != y_i, and s_i <= 1 is the sum of these shares. A
+pass proves P and D for the shares at its start; meanwhile it improves the shares block by block, and keeps in memory
+the rows whose best two classes have close scores.
+
+A visit of a row sets all its shares to their optimum, with the shares of all other rows fixed (Keerthi et al. 2008).
+With g_k = w_k.x_i + [k != y_i], A = C_i |x_i|^2, and the current shares a_k = -c_ik and a_y = s_i, the optimum is
+
+    a_k <- min([k = y_i], (beta - b_k) / A),    b_k = g_k - A a_k,    beta such that the new a_k sum to zero
+
+To find beta, classes whose share would be 0 are removed until no more of them are found. The whole cost of a row is in
+one place if the row has no share, or if one class has all of it. Such a row is left out of further epochs if this class
+leads all others by more than the largest violation of the previous epoch (shrinking, as in
+cutting_plane.coordinate_ascent).
+
+Sources: Keerthi, Sundararajan, Chang, Hsieh & Lin 2008, "A sequential dual method for large scale multi-class linear
+SVMs", KDD; Fan, Chang, Hsieh, Wang & Lin 2008, "LIBLINEAR", J. Machine Learning Research 9, appendix E.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import add
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+from numba.extending import register_jitable
+
+from streamsvm.kernels.kernel import compute_squares
+from streamsvm.losses.classes import add_multiples, judge_row, read_costs, score_classes, solve_row, split_shares
+from streamsvm.numeric.rows import F32, F64, I32, I64, U32, Rows, split
+from streamsvm.passes import Requests, Scan
+from streamsvm.solvers.crammer_singer import line_search
+from streamsvm.solvers.cutting_plane import block_ascent
+from streamsvm.solvers.cutting_plane.block_ascent import (
+    BlockAscent,
+    DualTotals,
+    Way,
+    start_dual,
+    take_bound,
+)
+from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, Visit, ascend
+from streamsvm.solvers.cutting_plane.cuts import grows
+
+WHOLE_SHARE = 0.5  # of the requested gap; the ascent ends at it if all rows are in memory
+STEPS = np.arange(1, 9) / 8  # where a pass evaluates P on the line from the best point to that of the shares
+
+
+@register_jitable
+def _score(values: F32, indices: I32, indptr: I64, i: int, bias_feature: float, V: F64, scores: F64) -> None:
+    """Set `scores` (K,) to the scores of row i with the weights V (d+1, K)."""
+    for k in range(scores.size):
+        scores[k] = bias_feature * V[-1, k]
+    if values.ndim == 1:
+        for e in range(indptr[i], indptr[i + 1]):
+            x, weights = values[e], V[indices[e]]
+            for k in range(scores.size):
+                scores[k] += x * weights[k]
+    else:
+        for j in range(values.shape[1]):
+            x, weights = values[i, j], V[j]
+            if x != 0.0:
+                for k in range(scores.size):
+                    scores[k] += x * weights[k]
+
+
+@register_jitable
+def _add_changes(values: F32, indices: I32, indptr: I64, i: int, bias_feature: float, changes: F64, V: F64) -> None:
+    """Add x_i times the changes (K,) to V."""
+    for k in range(changes.size):
+        V[-1, k] += bias_feature * changes[k]
+    if values.ndim == 1:
+        for e in range(indptr[i], indptr[i + 1]):
+            x, weights = values[e], V[indices[e]]
+            for k in range(changes.size):
+                weights[k] += x * changes[k]
+    else:
+        for j in range(values.shape[1]):
+            x, weights = values[i, j], V[j]
+            if x != 0.0:
+                for k in range(changes.size):
+                    weights[k] += x * changes[k]
+
+
+@njit(cache=True, nogil=True)
+def _visit(
+    values: F32,
+    indices: I32,
+    indptr: I64,
+    y: I32,
+    costs: F64,
+    squares: F64,
+    bias_feature: float,
+    order: I64,
+    V: F64,
+    share: F64,
+    limit: float,
+) -> tuple[float, float, int]:
+    """Visit the rows of `order`, and move the rows that stay in the ascent to its front.
+
+    Return the duality gap (each row's term is taken when the row is visited), the largest violation, and the number of
+    rows that stay. V (d+1, K) and share (n, K) change in place. limit: the largest violation of the last epoch.
+    """
+    gap, worst, n = 0.0, 0.0, 0
+    lead, changes = np.empty(V.shape[1]), np.empty(V.shape[1])
+    for place in range(order.size):
+        i = order[place]
+        _score(values, indices, indptr, i, bias_feature, V, lead)
+        own = lead[y[i]]
+        for k in range(lead.size):
+            lead[k] = 1.0 + (lead[k] - own)
+        lead[y[i]] = 0.0
+        missed, violation, ahead = judge_row(lead, share[i], y[i])
+        gap += costs[i] * missed
+        if ahead > limit:
+            continue
+        order[n] = i
+        n += 1
+        if violation > 0.0 and solve_row(lead, y[i], costs[i] * squares[i], share[i], changes) > 0.0:
+            worst = max(worst, violation)
+            for k in range(changes.size):
+                changes[k] *= costs[i]
+            _add_changes(values, indices, indptr, i, bias_feature, changes, V)
+    return gap, worst, n
+
+
+@njit(cache=True, nogil=True)
+def _find_leads(scores: F64, y: I32, share: F64, distances: F64, is_free: npt.NDArray[np.bool_]) -> None:
+    """Set `distances`, the lead of the best v_ik over the second, and `is_free`, whether shares may move both ways."""
+    for i in range(y.size):
+        top, second, places = 0.0, -np.inf, (1 if share[i, y[i]] < 1.0 else 0)
+        for k in range(scores.shape[1]):
+            if k == y[i]:
+                continue
+            v = 1.0 + scores[i, k] - scores[i, y[i]]
+            places += share[i, k] > 0.0
+            if v > top:
+                top, second = v, top
+            elif v > second:
+                second = v
+        distances[i], is_free[i] = top - second, places > 1
+
+
+@dataclass
+class ClassPart:
+    """Rows in memory that the ascent visits (see coordinate_ascent.AscentRows).
+
+    share (n, K): c_ik, and s_i for k = y_i; the ascent changes it in place. y (n,): class codes. costs (n,): C_i.
+    squares (n,): |x_i|^2 with the constant feature. order: the rows that the ascent still visits.
+    """
+
+    rows: Rows
+    share: F64
+    y: I32
+    costs: F64
+    squares: F64
+    order: I64
+
+    @property
+    def gain(self) -> float:
+        """The rows' part of the linear term of D: sum C_i s_i."""
+        return float(self.costs @ self.share[np.arange(len(self.y)), self.y])
+
+    def start_over(self) -> None:
+        """Let the ascent visit all rows that can move again."""
+        self.order = np.flatnonzero(self.costs * self.squares > 0.0)
+
+    def visit(self, draws: U32, bias_feature: float, w: F64, limit: float) -> Visit:
+        """Visit the rows of `order`, sorted by their draws; see `_visit`. w: V (d+1, K)."""
+        self.order, before = self.order[np.argsort(draws, kind="stable")], self.gain
+        arrays = self.y, self.costs, self.squares, bias_feature, self.order, w, self.share
+        gap, worst, n_left = _visit(*split(self.rows.X), *arrays, limit)
+        return Visit(gap, self.gain - before, worst, n_left)
+
+    def find_distances(self, bias_feature: float, w: F64) -> tuple[F64, npt.NDArray[np.bool_]]:
+        """Return the lead of each row's best class over the second, (n,), and whether its shares may move both ways."""
+        n_rows, n_classes = self.share.shape
+        distances, is_free = np.empty(n_rows), np.empty(n_rows, np.bool_)
+        scores = score_classes(self.rows, w.reshape(n_classes, -1), bias_feature)
+        _find_leads(scores, self.y, self.share, distances, is_free)
+        return distances, is_free
+
+
+def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> ClassPart:
+    """Return these rows with a copy of their shares (n, K)."""
+    assert rows.y is not None
+    costs = read_costs(class_costs, rows)
+    squares = compute_squares(rows.X).astype(np.float64) + bias_feature**2
+    y = np.require(rows.y, np.int32, requirements="W")
+    part = ClassPart(rows, share.copy(), y, costs, squares, np.empty(0, np.int64))
+    part.start_over()
+    return part
+
+
+@dataclass(frozen=True)
+class ClassAscent(BlockAscent):
+    """Settings of the solver; class_costs: C_i of the K classes."""
+
+    @property
+    def n_classes(self) -> int:
+        """The number K of classes."""
+        return len(self.class_costs)
+
+    def make_part(self, rows: Rows, share: F64) -> AscentRows:
+        """Return rows with a copy of their shares (n, K)."""
+        return make_part(rows, np.array(self.class_costs), self.bias_feature, share)
+
+    def ascend(
+        self, parts: Sequence[AscentRows], w: F64, wanted: float, tol: float, epochs: int, seed: tuple[int, ...]
+    ) -> F64:
+        """Improve the shares of the parts; return the weights, which the ascent itself stores by feature, (d+1, K)."""
+        V = np.ascontiguousarray(w.reshape(self.n_classes, -1).T)
+        after = ascend(parts, self.bias_feature, V, 0.0, wanted, tol, epochs, seed).w
+        return np.ascontiguousarray(after.T).ravel()
+
+
+@dataclass
+class State(block_ascent.State):
+    """All that changes in a training. Weights are flat, (K (d+1),); for share and proved (n, K), see the module."""
+
+    share: F64 = grows("n", "k")
+    proved: F64 = grows("n", "k")
+
+
+def start_state(settings: ClassAscent, n_features: int) -> State:
+    """Return the state before the first pass, with W = 0 and c = 0; either all rows are kept in memory, or none."""
+    share = np.zeros((settings.n_rows, settings.n_classes))
+    return block_ascent.begin(settings, State.at_zero(settings.n_classes * (n_features + 1)), share)
+
+
+def warm_state(settings: ClassAscent, before: State, factor: float) -> State:
+    """Return the start, given the last state of the same problem with costs that are smaller by `factor`."""
+    first = start_state(settings, len(before.best_w) // settings.n_classes - 1)
+    return replace(first, share=before.share, master_w=factor * before.master_w, resident=before.resident)
+
+
+def solve(settings: ClassAscent, state: State) -> Requests:
+    """Train from a state. A run resumed from the state in any `Step` gives the same bits."""
+    return block_ascent.solve(settings, state, CLASSES)
+
+
+def _improve(settings: ClassAscent, state: block_ascent.State, rows: Rows) -> tuple[block_ascent.State, F64]:
+    """Improve the shares of all rows, which are in memory; return the state, and the start of the line to its W."""
+    part, seed = settings.make_part(rows, state.share), (settings.seed, state.passes)
+    W = settings.ascend([part], state.master_w, 0.0, WHOLE_SHARE * settings.tol, state.epochs, seed)
+    return replace(state, share=part.share, master_w=W), state.best_w
+
+
+def _list_scans(settings: ClassAscent, state: block_ascent.State, start: F64) -> list[Scan]:
+    """Return the scans of a pass: sums over all rows for D, for P along the line, and for rounding bounds."""
+    ends, class_costs = line_search.find_ends(start, state.master_w, settings.n_classes), np.array(settings.class_costs)
+    shared = (class_costs, settings.bias_feature)
+    dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
+    of_rounding = line_search.look_for_rounding(state, ends, *shared, settings.tol)
+    matrices = ends.reshape(2, settings.n_classes, -1)
+    return [dual, line_search.look_along(matrices, STEPS, np.empty(0), *shared), *of_rounding]
+
+
+def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
+    """Add the terms of D of rows with the shares (n, K); where rounding has made s_i exceed 1, it counts as 1."""
+    assert rows.y is not None
+    costs = read_costs(class_costs, rows)
+    taken, own = split_shares(share, rows.y)
+    classes, places = np.nonzero(taken.T)
+    used, lost = np.flatnonzero(own > 0.0), costs[places] * taken[places, classes]
+    places = np.concatenate((places, used))
+    classes, coefs = (
+        np.concatenate((classes, rows.y[used].astype(np.int64))),
+        np.concatenate((-lost, (costs * own)[used])),
+    )
+    add_multiples(totals.gradient.reshape(len(class_costs), -1), rows, places, classes, coefs, bias_feature)
+    totals.cost += float(costs @ own)
+
+
+def _prove(settings: ClassAscent, state: block_ascent.State, start: F64, totals: Sequence[Any]) -> block_ascent.State:
+    """Return the state with D of its shares and the best point of the line, given the totals of the scans."""
+    dual, line, *others = totals
+    ends = line_search.find_ends(start, state.master_w, settings.n_classes)
+    state = line_search.take_best(line_search.take_rounding(state, ends, others), ends, STEPS, line)
+    return take_bound(state, dual)
+
+
+CLASSES = Way(_improve, _list_scans, _prove)

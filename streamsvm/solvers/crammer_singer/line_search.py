@@ -1,0 +1,191 @@
+"""Cutting planes with a line search for Crammer-Singer: the one-slack form of a structural SVM.
+
+    P(W) = 1/2 |W|^2 + sum_i C_i max(0, max_{k != y_i} 1 + w_k.x_i - w_{y_i}.x_i)
+
+W is one vector of K (d+1) entries, whose K parts are the weights w_k of the classes, each with the weight of the
+constant feature last. Choosing a rival class for every row gives a cut (losses.classes), and the master problem is that
+of two classes (cutting_plane.cuts). A pass searches the line from the best point to the master's minimiser, computing
+losses at many steps and cuts at a few. Where rounding matters, it evaluates P in twice the precision at weight matrices
+on this line, and at lengthened copies of them, as in cutting_plane.cuts.
+
+Sources: Joachims, Finley & Yu 2009, "Cutting-plane training of structural SVMs", Machine Learning 77; Franc &
+Sonnenburg 2008 (the line search, see cutting_plane.line_search).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from streamsvm.certificates.double_double import add_exact_classes, combine_exact, start_exact
+from streamsvm.losses.classes import add_line_losses, add_multiples, find_rivals, read_costs, score_classes
+from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.rows import F64, Rows
+from streamsvm.passes import All, Requests, Scan, Step
+from streamsvm.solvers.cutting_plane import cuts
+from streamsvm.solvers.cutting_plane.line_search import LineState
+from streamsvm.solvers.cutting_plane.master import minimise_master
+
+S = TypeVar("S", bound=cuts.CutState)
+AROUND = 2.0 ** (np.arange(-8, 9) / 2)  # the steps along a line, as multiples of the last step taken
+CUTS_AT = np.array([0.5, 1.0, 2.0])  # the steps with cuts, likewise; another cut is at the end of the line
+
+
+def look_for_rounding(state: cuts.CutState, ends: F64, class_costs: F64, bias_feature: float, tol: float) -> list[Scan]:
+    """Return the scans of a pass that serve to bound rounding or reduce it.
+
+    The first pass sums the magnitudes. A later pass computes P in twice the precision at points near the line between
+    the ends (2, K (d+1)), if the rounding bound of P is too large for the requested gap.
+    """
+    if not len(state.magnitudes):
+        start = partial(cuts.start_magnitudes, len(state.best_w) // len(class_costs))
+        return [Scan(start, cuts.add_magnitudes, cuts.combine_magnitudes, (class_costs, bias_feature))]
+    if not cuts.is_noisy(state, tol):
+        return []
+    W = cuts.choose_line_points(*ends)
+    matrices = W.reshape(len(W), len(class_costs), -1)
+    shared = (np.ascontiguousarray(matrices[:, :, :-1]), matrices[:, :, -1] * bias_feature, class_costs)
+    return [Scan(partial(start_exact, len(W)), add_exact_classes, combine_exact, shared)]
+
+
+def take_rounding(state: S, ends: F64, answers: Sequence[Any]) -> S:
+    """Return the state with the answers to `look_for_rounding`, if there are any."""
+    for found in answers:
+        if isinstance(found, cuts.Magnitudes):
+            return _take_sizes(state, found)
+        return cuts.take_exact(state, cuts.choose_line_points(*ends), found)[0]
+    return state
+
+
+def _take_sizes(state: S, found: cuts.Magnitudes) -> S:
+    """Return the state with the magnitudes, which bound its rounding errors.
+
+    A row may contribute a slope of up to C_i to any class, so the magnitudes for each class are those of all rows. A
+    term of a sum goes through at most one addition per row, and 2 K more when the shares of a row are summed.
+    """
+    n_classes = len(state.best_w) // len(found.sums)
+    larger = 1.0 + bound_rounding(found.n_rows + 8, 1.0)
+    return replace(
+        state,
+        magnitudes=np.tile(larger * found.sums, n_classes),
+        largest=np.tile(found.largest, n_classes),
+        total_cost=larger * found.cost,
+        terms=min(state.terms + found.additions, found.n_rows) + 2.0 * n_classes + 16.0,
+    )
+
+
+@dataclass
+class LineTotals:
+    """Sums over rows: losses (T,) at the steps of a line, and cuts (c, K, d+1) with offsets (c,) at some steps."""
+
+    losses: F64
+    cuts: F64
+    offsets: F64
+
+
+def look_along(ends: F64, steps: F64, cut_steps: F64, class_costs: F64, bias_feature: float) -> Scan:
+    """Return the scan along the line between the ends (2, K, d+1). class_costs: (K,)."""
+    start = partial(start_line, len(steps), len(cut_steps), *ends.shape[1:])
+    return Scan(start, add_line, combine_lines, (ends, steps, cut_steps, class_costs, bias_feature))
+
+
+def find_ends(best: F64, other: F64, n_classes: int) -> F64:
+    """Return the ends of a line, (2, K (d+1)), given the best point so far and the other end.
+
+    With two classes, w_1 = -w_2 is enforced, so that a model needs only one weight vector; `best` already has it.
+    """
+    if n_classes == 2:
+        first, second = other.reshape(2, -1)
+        half = (second - first) / 2.0
+        other = np.concatenate((-half, half))
+    return np.stack((best, other))
+
+
+def start_line(n_steps: int, n_cuts: int, n_classes: int, width: int) -> LineTotals:
+    """Return the totals of no rows."""
+    return LineTotals(np.zeros(n_steps), np.zeros((n_cuts, n_classes, width)), np.zeros(n_cuts))
+
+
+def add_line(
+    totals: LineTotals, rows: Rows, ends: F64, steps: F64, cut_steps: F64, class_costs: F64, bias_feature: float
+) -> None:
+    """Add the losses and cuts of rows."""
+    assert rows.y is not None
+    costs = read_costs(class_costs, rows)
+    first, last = (score_classes(rows, W, bias_feature) for W in ends)
+    add_line_losses(first, last, rows.y, costs, steps, totals.losses)
+    for k, step in enumerate(cut_steps.tolist()):
+        rivals = find_rivals(first, last, rows.y, step)
+        used = np.flatnonzero((rivals >= 0) & (costs > 0.0))
+        classes = np.concatenate((rows.y[used].astype(np.int64), rivals[used]))
+        coefs = np.concatenate((costs[used], -costs[used]))
+        add_multiples(totals.cuts[k], rows, np.concatenate((used, used)), classes, coefs, bias_feature)
+        totals.offsets[k] += np.sum(costs[used])
+
+
+def combine_lines(left: LineTotals, right: LineTotals) -> LineTotals:
+    """Return the totals of the rows of both."""
+    return LineTotals(left.losses + right.losses, left.cuts + right.cuts, left.offsets + right.offsets)
+
+
+@dataclass(frozen=True)
+class LineSearch:
+    """Settings of the solver.
+
+    class_costs (K,): C_i of the classes, before sample weights; tol: the relative gap to reach; bias_feature: the value
+    of the constant feature; max_cuts: the most cuts kept (None: `cuts.most_cuts` decides).
+    """
+
+    class_costs: tuple[float, ...]
+    tol: float = 1e-3
+    bias_feature: float = 1.0
+    max_cuts: int | None = None
+
+    def most_cuts(self, width: int) -> int:
+        """Return the largest number of cuts kept at once."""
+        return self.max_cuts or cuts.most_cuts(width)
+
+
+@dataclass
+class State(LineState):
+    """All that changes in a training. Vectors are flat weight matrices, (K (d+1),). A cut counts a row at most once."""
+
+    repeats: ClassVar[float] = 1.0
+
+
+def solve(settings: LineSearch, state: State) -> Requests:
+    """Train from a state. A run resumed from the state in any `Step` gives the same bits."""
+    class_costs = np.array(settings.class_costs)
+    while True:
+        before, ends = state, find_ends(state.best_w, state.master_w, len(class_costs))
+        steps, cut_steps = (choose_steps(state.step * around) for around in (AROUND, CUTS_AT))
+        matrices = ends.reshape(2, len(class_costs), -1)
+        look = look_along(matrices, steps, cut_steps, class_costs, settings.bias_feature)
+        of_rounding = look_for_rounding(state, ends, class_costs, settings.bias_feature, settings.tol)
+        found, *others = yield All([look, *of_rounding])
+        state = take_best(take_rounding(state, ends, others), ends, steps, found)
+        new = cuts.RowSums(found.cuts.reshape(len(cut_steps), -1), found.offsets, found.offsets)
+        state = cuts.add_cuts(state, new, settings.most_cuts(new.vectors.shape[1]))
+        state = cuts.count_pass(minimise_master(state, settings.tol), before, 1)
+        yield Step(state, state.progress, cuts.find_status(state, settings.tol))
+
+
+def choose_steps(wanted: F64) -> F64:
+    """Return the steps strictly between 0 and 1, and then 1."""
+    return np.append(wanted[(wanted > 0.0) & (wanted < 1.0)], 1.0)
+
+
+def take_best(state: Any, ends: F64, steps: F64, found: LineTotals) -> Any:
+    """Move to the best step on a line if it lowers P. ends: flat weight matrices (2, K (d+1))."""
+    points = (1.0 - steps)[:, None] * ends[0] + steps[:, None] * ends[1]
+    objectives = np.sum(points**2, axis=1) / 2 + found.losses
+    best = int(np.argmin(objectives))
+    error = state.bound_loss(np.abs(ends[0]) + np.abs(ends[1]))
+    if cuts.is_better(objectives[best], error, state):
+        moved = replace(state, best_w=points[best], objective=float(objectives[best]), objective_rounding=error)
+        return replace(moved, step=float(steps[best]))
+    return replace(state, step=state.step / 8) if state.passes else state

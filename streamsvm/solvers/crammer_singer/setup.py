@@ -1,0 +1,149 @@
+"""The set-up of linear Crammer-Singer: parameters, memory and model for the rows of a source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamsvm.certificates.double_double import add_exact_classes, start_exact
+from streamsvm.data.rows.source import RowSource
+from streamsvm.models.model import LinearModel
+from streamsvm.numeric.rows import F64, Rows
+from streamsvm.options import TrainOptions
+from streamsvm.passes import MemoryNeed, Requests
+from streamsvm.problems.classification import CRAMMER_SINGER
+from streamsvm.solvers.crammer_singer import block_ascent, line_search
+from streamsvm.solvers.crammer_singer.block_ascent import ClassAscent, make_part
+from streamsvm.solvers.crammer_singer.line_search import LineSearch, State, add_line, start_line
+from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE
+from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, cut_bytes, exact_bytes, master_bytes, start_magnitudes
+from streamsvm.solvers.cutting_plane.line_search_setup import choose_most_cuts
+from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
+from streamsvm.solvers.cutting_plane.setup import BlockAscentSolver
+from streamsvm.solvers.options import CrammerSingerOptions
+from streamsvm.solvers.solver import Budget, Solver, TakeRows, make_linear_model
+from streamsvm.system.errors import InputError
+
+ROW_VECTORS = 10  # 8-byte numbers per row in memory: labels, costs, distances, orders
+CLASS_VECTORS = 4  # vectors of K numbers per row in memory: shares, scores
+NO_ROOM = "Crammer-Singer: the shares of all rows do not fit into the memory, so training is by a line search, "
+NO_ROOM += "which takes more reads; a larger --memory would save them."
+
+
+class ClassLineSearch(Solver):
+    """Cutting planes with a line search, for all classes at once."""
+
+    name, compiled = "cutting-plane", ("crammer-singer",)
+
+    def __init__(self, source: RowSource, parameters: LineSearch, note: str = "") -> None:
+        self.source, self.parameters, self.note = source, parameters, note
+        self.width = len(parameters.class_costs) * (source.n_features + 1)
+        about = {"acceleration": "line-search", "max_cuts": parameters.max_cuts}
+        self.settings = {**_describe(parameters), **about}
+
+    def start(self) -> State:
+        """Return the state at W = 0, without cuts."""
+        return State(np.zeros(self.width), np.zeros(self.width), np.empty((0, self.width)))
+
+    def warm_start(self, before: State, factor: float) -> State:
+        """Return the start with the cuts of `before`, rescaled to costs that are `factor` times as large."""
+        return replace(scale_costs(before, factor, self.parameters.tol), step=1.0)
+
+    def solve(self, state: State) -> Requests:
+        """Yield the passes of the steps."""
+        return line_search.solve(self.parameters, state)
+
+    def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
+        """Return the memory that the cuts and the sums of a pass take."""
+        width, exact, most_cuts = self.width, exact_bytes(self.width), self.parameters.most_cuts(self.width)
+        points, cuts = len(line_search.AROUND) + 1, len(line_search.CUTS_AT) + 1
+        return MemoryNeed(
+            driver_bytes=cut_bytes(width, most_cuts) + 8 * width * (3 * cuts + 8),
+            turn_bytes=master_bytes(most_cuts),
+            totals_bytes=8 * (points + cuts * (width + 1)) + 2 * exact,
+            shared_bytes=16 * width + exact,
+        )
+
+    def make_model(self, state: Any, take: TakeRows) -> LinearModel:  # noqa: ARG002
+        """Return the model of the best weights."""
+        return _make_model(self.source, self.parameters.bias_feature, state.best_w)
+
+
+class ClassAscentSolver(BlockAscentSolver):
+    """Dual coordinate ascent on blocks, for all classes at once."""
+
+    compiled = ("crammer-singer",)
+    algorithm = block_ascent
+    parameters: ClassAscent
+
+    def __init__(self, source: RowSource, parameters: ClassAscent) -> None:
+        super().__init__(source, parameters)
+        self.width, self.n_shares, self.dual = parameters.n_classes * self.width, parameters.n_classes, None
+        rows = "resident" if parameters.keeps_all else parameters.resident_rows
+        self.settings = {**_describe(parameters), "acceleration": "block-ascent", "rows": rows}
+
+    def _find_row_bytes(self) -> int:
+        vectors = ROW_VECTORS + CLASS_VECTORS * self.n_shares
+        return self.source.nbytes // self.source.n_rows + 8 * vectors
+
+    def _count_sum_bytes(self) -> int:
+        return 8 * (len(block_ascent.STEPS) + self.width) + 2 * exact_bytes(self.width)
+
+    def _count_more_bytes(self) -> int:
+        return 0
+
+    def _is_wide(self) -> bool:
+        return self.width > MOST_BESIDE
+
+    def _make_line_search(self, alone: bool) -> ClassLineSearch:
+        parameters, most = self.parameters, choose_most_cuts(self.width, alone)
+        search = LineSearch(parameters.class_costs, parameters.tol, parameters.bias_feature, most)
+        return ClassLineSearch(self.source, search)
+
+    def make_model(self, state: Any, take: TakeRows) -> LinearModel:  # noqa: ARG002
+        """Return the model of the best weights."""
+        return _make_model(self.source, self.bias_feature, state.best_w)
+
+
+def set_up(source: RowSource, options: TrainOptions, own: CrammerSingerOptions, budget: Budget) -> Solver:
+    """Return the solver: block ascent if its shares and enough rows fit into memory, otherwise the line search."""
+    costs, tol = tuple(CRAMMER_SINGER.tell_loss(source, options)["class_costs"]), float(options.tol)
+    note = ""
+    if own.acceleration == "block-ascent" or (own.acceleration == "auto" and own.max_cuts is None):
+        starts = tuple(int(start) for start in source.chunk_starts)
+        parameters = ClassAscent(costs, source.n_rows, starts, tol, own.intercept_scaling, options.seed)
+        chosen = ClassAscentSolver(source, parameters).fit_into(budget, options.resident_rows)
+        if chosen is not None:
+            return chosen
+        note = NO_ROOM
+    elif options.resident_rows is not None:
+        raise InputError("resident rows are not for acceleration=line-search or max_cuts; leave them out, or use auto")
+    return ClassLineSearch(source, LineSearch(costs, tol, own.intercept_scaling, own.max_cuts), note)
+
+
+def _describe(parameters: LineSearch | ClassAscent) -> dict[str, Any]:
+    about = {"task": "crammer-singer", "loss": "crammer_singer", "class_costs": list(parameters.class_costs)}
+    return {**about, "tol": parameters.tol, "bias_feature": parameters.bias_feature}
+
+
+def _make_model(source: RowSource, bias_feature: float, best_w: F64) -> LinearModel:
+    """Return the model. With two classes, the only score is twice that of the second class."""
+    W = best_w.reshape(len(np.asarray(source.classes)), -1)
+    biases = W[:, -1] * bias_feature
+    if len(W) == 2:
+        return make_linear_model(source, 2.0 * W[1, :-1], 2.0 * biases[1])
+    return make_linear_model(source, W[:, :-1].copy(), biases)
+
+
+def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
+    """Call the compiled functions of the line search, the master problem and the ascent."""
+    ones = np.ones(2)
+    add_line(start_line(1, 1, 2, 3), rows, np.zeros((2, 2, 3)), np.ones(1), np.ones(1), ones, 1.0)
+    add_exact_classes(start_exact(1), rows, np.zeros((1, 2, 2)), np.zeros((1, 2)), ones)
+    add_magnitudes(start_magnitudes(3), rows, ones, 1.0)
+    solve_master(np.eye(2), np.ones(2), np.zeros(2), 1e-9)
+    part = make_part(rows, ones, 1.0, np.zeros((2, 2)))
+    part.visit(np.zeros(len(part.order), np.uint32), 1.0, np.zeros((3, 2)), 0.0)
+    part.find_distances(1.0, np.zeros(6))

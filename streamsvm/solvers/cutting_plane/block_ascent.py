@@ -1,0 +1,427 @@
+"""Dual coordinate ascent on one block of the data at a time, with the rows near the margin kept in memory.
+
+    D(c) = sum_i C_i c_i - 1/2 |w(c)|^2,   w(c) = sum_i C_i c_i y_i x_i,   0 <= c_i <= 1
+
+D is the dual of the SVM: C_i is the cost of row i with label y_i, and c_i its share. A pass walks through the blocks,
+each a few chunks long, in a random order given by the seed. Coordinate ascent improves the shares of the rows in the
+block and of the rows kept from earlier blocks, and updates w after each step. Then the rows nearest the margin are
+kept, because their shares are the most likely to move again. Each share is thus chosen with a w that reflects all
+earlier blocks, so a few passes suffice, where methods that sum over all rows at a few points take dozens.
+
+P and D are proved by sums over all rows, for the shares at the start of a pass. Before the shares of a block move, its
+rows are added to D of the starting shares, and to P along the line from the best point to the w of the starting shares.
+So the last pass is the proof. If all rows fit into memory, their shares are improved there, and a pass only proves P
+and D.
+
+One of three methods solves the problem of rows in memory. Coordinate ascent (cutting_plane.coordinate_ascent) comes
+near the optimum in a few epochs if costs are low. One visit moves a multiplier C_i c_i by about 1 / |x_i|^2, so high
+costs take many epochs. Newton's method for a smoothed hinge (cutting_plane.smoothed_newton) does not depend on the
+costs, but needs matrices over all pairs of features, so it is limited to NEWTON_FEATURES features. It starts from the
+ascent's w, which saves half of its steps. For up to MOST_ROWS rows the matrix of products of the rows is smaller, and
+an interior-point method (cutting_plane.small_qp) is used.
+
+If the epochs over all rows would take minutes, a step ends after fewer epochs. If the ascent predicts that it needs
+more epochs than a step has time for, it gives up and leaves the rest to the line search (cutting_plane.two_solvers).
+
+Sources: Yu, Hsieh, Chang & Lin 2010, "Large linear classification when data cannot fit in memory" (blocks); Chang &
+Roth 2011, "Selective block minimization for faster convergence of limited memory large-scale linear models" (kept
+rows); Hsieh et al. 2008 (cutting_plane.coordinate_ascent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import add
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from streamsvm.certificates.double_double import ExactLosses
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.products import add_rows
+from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, join_rows
+from streamsvm.passes import All, Requests, Scan, Step, Take, Walk
+from streamsvm.solvers.cutting_plane import cuts, small_qp
+from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, ascend, make_part
+from streamsvm.solvers.cutting_plane.cuts import LINE_STEPS, Totals, grows
+from streamsvm.solvers.cutting_plane.line_search import LineState, look_along, search_line
+from streamsvm.solvers.cutting_plane.master import bound_dual
+from streamsvm.solvers.cutting_plane.near_rows import choose_rows
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise, read_rows
+
+ASCENT_PASSES = 3  # after this many passes over few rows, an interior-point method replaces the ascent
+TRIES = 3  # of the interior-point method: after this many in a row that moved neither P nor D, it stops
+ASCENT_SHARE_IN_MEMORY = 0.9  # of the requested gap: the ascent's stop, lower since its gap is that of a moving w
+LESS = 0.5  # the ascent's stop shrinks by this factor after each pass that has not proved enough
+FEW_SHARE = 0.5  # of the requested gap: the stop of the interior-point method
+NEWTON_SHARE = 0.8  # of the requested gap: the stop of Newton's method, whose gap the pass then proves
+NEWTON_FEATURES = 400  # with more features, Newton's matrices cost more than further epochs
+NEWTON_EPOCHS = 10.0  # Newton's method costs as much as this many epochs over all rows, plus its matrices
+CUBES = 0.5  # times d^3 over the numbers in all rows: the epochs that cost as much as all matrix factorisations
+MOST_NUMBERS = 2e10  # visited by the epochs of a step if Newton's method is not available: some seconds
+FAR = 2.0  # times the requested gap: with a larger gap the ascent was cut short, so its stop is not lowered
+MOST_BESIDE = 50_000  # features: with more, the cuts of a accompanying line search take too much memory
+WIDTH = 0.2  # of the smoothed hinge at the start of Newton's method
+EPOCHS = 10  # the maximum for the ascent on a block and the kept rows, in the first passes
+MORE_EPOCHS = 2  # factor on the epochs after a pass that left the gap above SLOW times its earlier value
+SLOW = 0.4
+STUCK = 0.8  # replaces SLOW if all rows are in memory
+MOST_EPOCHS = 80  # on a block; more epochs cost more time than the passes they save
+WHOLE_EPOCHS = 1000  # if all rows are in memory, where epochs cost no read
+ASCENT_SHARE = 0.3  # the ascent on a block stops at this share of the requested gap of the rows in memory
+LINE = np.ones(1)  # the only cut step of a line: its end
+KEPT_SHARE = 0.6  # of the resident rows are kept; the rest is room for the block
+FREE = 0.1  # factor on the distance from the margin of rows with 0 < c_i < 1, so that more of them are kept
+
+
+@dataclass(frozen=True)
+class BlockAscent:
+    """Settings of the solver.
+
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; resident_rows: the number of rows in
+    memory at once, including a block; chunk_starts (k+1,): the first row of each chunk, and the number of rows; tol:
+    the relative gap to reach; bias_feature: the value of the constant feature; seed: the seed of the random orders.
+    """
+
+    class_costs: tuple[float, ...]
+    resident_rows: int
+    chunk_starts: tuple[int, ...]
+    tol: float = 1e-3
+    bias_feature: float = 1.0
+    seed: int = 0
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.chunk_starts[-1]
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether all rows stay in memory."""
+        return self.resident_rows >= self.n_rows
+
+    @property
+    def kept_rows(self) -> int:
+        """Number of rows kept from block to block."""
+        return self.n_rows if self.keeps_all else max(1, int(KEPT_SHARE * self.resident_rows))
+
+    def make_part(self, rows: Rows, share: F64) -> AscentRows:
+        """Return the rows as a part for the ascent, with a copy of their shares."""
+        return make_part(rows, np.array(self.class_costs), self.bias_feature, share)
+
+    def ascend(
+        self, parts: Sequence[AscentRows], w: F64, wanted: float, tol: float, epochs: int, seed: tuple[int, ...]
+    ) -> F64:
+        """Improve the shares of the parts; see coordinate_ascent.ascend."""
+        return ascend(parts, self.bias_feature, w, 0.0, wanted, tol, epochs, seed).w
+
+    def count_rows(self, chunks: Sequence[int]) -> int:
+        """Return the number of rows in successive chunks."""
+        return self.chunk_starts[chunks[-1] + 1] - self.chunk_starts[chunks[0]]
+
+    def list_blocks(self) -> list[list[int]]:
+        """Return the chunks of each block: at least one, and as many successive chunks as fit."""
+        most, blocks, starts = self.resident_rows - self.kept_rows, list[list[int]](), self.chunk_starts
+        for k in range(len(starts) - 1):
+            if blocks and starts[k + 1] - starts[blocks[-1][0]] <= most:
+                blocks[-1].append(k)
+            else:
+                blocks.append([k])
+        return blocks
+
+
+class Carry(NamedTuple):
+    """What a walk passes from block to block: the next block's number, c, w, and the kept rows with their numbers."""
+
+    block: int
+    share: F64
+    w: F64
+    kept: Rows | None
+    numbers: I64
+
+
+def take_block(
+    settings: BlockAscent, seed: tuple[int, ...], epochs: int, wanted: float, carry: Carry, rows: Rows
+) -> Iterator[Carry]:
+    """Improve the shares of a block and of the kept rows, and choose the rows to keep.
+
+    seed: the seed of the orders in a pass; epochs: the maximum number of epochs on a block; wanted: the gap per row.
+    The ascent on a block stops when the gap of the rows in memory is at most `wanted` times their number.
+    """
+    share = carry.share.copy() if carry.block == 0 else carry.share  # later blocks change this copy
+    numbers = rows.start + np.arange(rows.n_rows)
+    new = np.flatnonzero(~np.isin(numbers, carry.numbers, assume_unique=True))
+    own = rows if len(new) == rows.n_rows else choose_rows(rows, new)
+    pairs = [(own, numbers[new])] if carry.kept is None else [(carry.kept, carry.numbers), (own, numbers[new])]
+    parts = [settings.make_part(some, share[at]) for some, at in pairs]
+    enough = wanted * sum(len(at) for _, at in pairs)
+    w = settings.ascend(parts, carry.w, enough, 0.0, epochs, (*seed, carry.block))
+    for part, (_, at) in zip(parts, pairs, strict=True):
+        share[at] = part.share
+    kept, kept_numbers = _keep_nearest(settings, parts, [at for _, at in pairs], w)
+    yield Carry(carry.block + 1, share, w, kept, kept_numbers)
+
+
+def _keep_nearest(
+    settings: BlockAscent, parts: Sequence[AscentRows], numbers: Sequence[I64], w: F64
+) -> tuple[Rows, I64]:
+    """Return the rows nearest the margin at w, among all parts, and their numbers."""
+    distances = [_find_distances(part, settings.bias_feature, w) for part in parts]
+    nearest = np.argsort(np.concatenate(distances), kind="stable")[: settings.kept_rows]
+    kept, found, end = list[Rows](), list[I64](), 0
+    for part, own in zip(parts, numbers, strict=True):
+        chosen = np.sort(nearest[(nearest >= end) & (nearest < end + len(own))]) - end
+        kept.append(choose_rows(part.rows, chosen))
+        found.append(own[chosen])
+        end += len(own)
+    return join_rows(kept), np.concatenate(found)
+
+
+def _find_distances(part: AscentRows, bias_feature: float, w: F64) -> F64:
+    """Return the distances from the margin, (n,).
+
+    Distances are reduced for rows whose share may move both ways, and infinite for rows without a cost.
+    """
+    distances, is_free = part.find_distances(bias_feature, w)
+    distances[is_free] *= FREE
+    distances[part.costs <= 0.0] = np.inf
+    return distances
+
+
+def improve(settings: BlockAscent, state: State, rows: Rows) -> tuple[State, F64]:
+    """Improve the shares of all rows; return the state with them and their w, and the start of the line search to w."""
+    if state.passes >= ASCENT_PASSES and rows.n_rows <= small_qp.MOST_ROWS:
+        if state.stuck < TRIES:
+            state = _improve_few(read_rows(settings, rows), FEW_SHARE * settings.tol, state)
+        return state, state.best_w
+    n_numbers = max(1, rows.X.data.size if isinstance(rows.X, CsrRows) else rows.X.size)
+    by_newton, most = has_newton(rows.n_rows, rows.X.shape[1]), max(1, int(MOST_NUMBERS / n_numbers))
+    is_long = not by_newton and state.epochs > most
+    patience = float(most) if is_long and rows.X.shape[1] <= MOST_BESIDE else np.inf
+    if by_newton:
+        patience = NEWTON_EPOCHS + CUBES * float(rows.X.shape[1]) ** 3 / n_numbers
+    part, epochs = settings.make_part(rows, state.share), most if is_long else state.epochs
+    is_far = is_long and state.objective - state.lower_bound > FAR * settings.tol * state.objective
+    tol = ASCENT_SHARE_IN_MEMORY * LESS ** (0 if is_far else state.passes) * settings.tol
+    seed = settings.seed, state.passes
+    bias = settings.bias_feature
+    found = ascend([part], bias, state.master_w, 0.0, 0.0, tol, epochs, seed, patience, tries_all=False)
+    state = replace(state, share=part.share.copy(), master_w=found.w)
+    if found.epochs < epochs and is_long and not found.is_enough:
+        return replace(state, epochs=0, slow=True), found.mean
+    if found.is_enough or not by_newton:
+        return state, found.mean
+    return _descend(read_rows(settings, rows), NEWTON_SHARE * settings.tol, state)
+
+
+def has_newton(n_rows: int, n_features: int) -> bool:
+    """Return whether Newton's method takes over if the ascent is slow."""
+    return n_rows > small_qp.MOST_ROWS and n_features <= NEWTON_FEATURES
+
+
+def _descend(data: HingeRows, tol: float, state: State) -> tuple[State, F64]:
+    """Continue by Newton's method; return the state, with new shares if their D is higher, and the w with the lowest P.
+
+    This w is the w of the shares only at the optimum.
+    """
+    none = Linear(np.zeros(len(state.master_w)), 0.0)
+    found = minimise(data, none, tol, state.master_w, smoothing=WIDTH)
+    if found.lower_bound <= float(data.costs @ state.share) - float(state.master_w @ state.master_w) / 2:
+        return state, found.w
+    return replace(state, share=found.shares, master_w=data.combine(found.shares)), found.w
+
+
+def _improve_few(data: HingeRows, tol: float, state: State) -> State:
+    """Improve the shares of a few hundred rows by an interior-point method."""
+    products = small_qp.multiply_rows(data.rows, data.bias_feature)
+    share, is_enough = small_qp.maximise_shares(data, products, state.share, state.master_w, 0.0, 0.0, tol)
+    w = data.combine(share)
+    if not is_enough and small_qp.can_refine(len(share), len(w)):
+        share = small_qp.refine_shares(data, share, w, tol)
+        w = data.combine(share)
+    return replace(state, share=share, master_w=w)
+
+
+@dataclass
+class State(LineState):
+    """The state of a run. Vectors are (d+1,); their last entry is the weight of the constant feature.
+
+    The state has no cuts, and master_w is the w of the shares c.
+
+    share (n,): c; proved (n,): the shares behind the lower bound; resident (r,): the numbers of the kept rows; epochs:
+    the maximum number of epochs of the ascent on a block in the next pass, or 0 if the ascent has given up; slow:
+    whether the epochs have grown to MOST_EPOCHS, or many epochs over all rows in memory have not helped.
+    """
+
+    share: F64 = grows("n")
+    proved: F64 = grows("n")
+    resident: I64 = grows("r", dtype=np.int64)
+    epochs: int = EPOCHS
+    slow: bool = False
+    repeats: ClassVar[float] = 1.0
+    row_numbers: ClassVar = ("resident",)
+
+
+S = TypeVar("S", bound=State)
+
+
+@dataclass
+class DualTotals(Totals):
+    """The sums of a dual point: gradient (d+1,), sum C_i c_i y_i x_i, and cost, sum C_i c_i."""
+
+    gradient: F64
+    cost: float = 0.0
+
+
+def start_state(settings: BlockAscent, n_features: int) -> State:
+    """Return the state before the first pass: w = 0 and c = 0, with no rows kept unless all rows fit into memory."""
+    return begin(settings, State.at_zero(n_features + 1), np.zeros(settings.n_rows))
+
+
+def begin(settings: BlockAscent, at_zero: S, share: F64) -> S:
+    """Return the state before the first pass with given shares."""
+    epochs = EPOCHS if len(settings.list_blocks()) > 1 else MOST_EPOCHS
+    return replace(
+        at_zero,
+        terms=count_terms(settings),
+        share=share,
+        proved=share,
+        resident=np.arange(settings.n_rows if settings.keeps_all else 0),
+        epochs=WHOLE_EPOCHS if settings.keeps_all else epochs,
+    )
+
+
+def count_terms(settings: BlockAscent) -> float:
+    """Return the most additions that any term of a sum goes through, for every order of the blocks."""
+    if settings.keeps_all:
+        return 0.0
+    blocks = settings.list_blocks()
+    return float(min(settings.n_rows, max(map(settings.count_rows, blocks)) + len(blocks) + LINE_STEPS))
+
+
+def warm_state(settings: BlockAscent, before: State, factor: float) -> State:
+    """Return the warm start, given the last state of the same problem with costs `factor` times smaller."""
+    first = start_state(settings, len(before.best_w) - 1)
+    return replace(first, share=before.share, master_w=factor * before.master_w, resident=before.resident)
+
+
+class Way(NamedTuple):
+    """The parts of the ascent that depend on the loss.
+
+    improve: improves the shares of all rows, held in memory, and returns the state and the start of a line search;
+    list_scans: returns the sums over all rows that a pass computes for the dual point (first) and along the line;
+    prove: returns the state with P and D proved by these sums.
+    """
+
+    improve: Callable[[Any, State, Rows], tuple[State, F64]]
+    list_scans: Callable[[Any, State, F64], list[Scan]]
+    prove: Callable[[Any, State, F64, Sequence[Any]], State]
+
+
+def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Requests:
+    """Run the ascent from a state. A run that is resumed from the state in any `Step` gives the same bits.
+
+    way: the parts that depend on the loss (None: HINGE).
+    """
+    way = way or HINGE
+    kept: Rows | None = None
+    while True:
+        before = state
+        if kept is None and len(state.resident):
+            kept = yield Take(state.resident)
+        if settings.keeps_all and state.epochs == 0:
+            yield All([])  # leaves the pass to the accompanying line search
+        elif settings.keeps_all:
+            assert kept is not None
+            state, start = way.improve(settings, state, kept)
+            first, *others = way.list_scans(settings, state, start)
+            state = way.prove(settings, state, start, (yield All([replace(first, held=kept), *others])))
+        else:
+            start = state.best_w
+            (carry,), *totals = yield All(
+                [_make_walk(settings, state, kept), *way.list_scans(settings, state, start)], in_walk=True
+            )
+            state, kept = way.prove(settings, state, start, totals), carry.kept
+            change = carry.w - before.master_w
+            w = totals[0].gradient + change  # from the sum over all rows, so without the rounding of earlier ascents
+            state = replace(state, share=carry.share, resident=carry.numbers, master_w=w)
+        state = _count_epochs(settings, cuts.count_pass(state, before, 1), before)
+        figures = {"resident_rows": float(len(state.resident))}
+        yield Step(state, state.progress, cuts.find_status(state, settings.tol), figures)
+
+
+def _count_epochs(settings: BlockAscent, state: State, before: State) -> State:
+    """Return the state with a new number of epochs for the next pass if this pass has lowered the gap too little.
+
+    On blocks the number grows. If all rows are in memory, many epochs have not helped; a few more follow, and the
+    accompanying line search does the rest (cutting_plane.two_solvers).
+    """
+    gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
+    if before.passes == 0 or gap <= (STUCK if settings.keeps_all else SLOW) * last:
+        return state
+    if settings.keeps_all:
+        return replace(state, epochs=min(EPOCHS, state.epochs), slow=True)
+    epochs = min(MORE_EPOCHS * state.epochs, MOST_EPOCHS)
+    return replace(state, epochs=epochs, slow=epochs == MOST_EPOCHS)
+
+
+def _list_scans(settings: BlockAscent, state: State, start: F64) -> list[Scan]:
+    """Return the sums over all rows that a pass computes: D, P along the line, and scans that bound rounding."""
+    ends, class_costs = np.stack((start, state.master_w)), np.array(settings.class_costs)
+    shared = (class_costs, settings.bias_feature)
+    dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
+    points = cuts.choose_line_points(*ends) if cuts.is_noisy(state, settings.tol) else None
+    extra = cuts.look_for_rounding(state, points, class_costs, settings.bias_feature)
+    return [dual, look_along(ends, LINE, class_costs, settings.bias_feature, with_cuts=False), *extra]
+
+
+def start_dual(width: int) -> DualTotals:
+    """Return zero totals."""
+    return DualTotals(np.zeros(width))
+
+
+def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
+    """Add the terms of rows, given their shares."""
+    y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
+    used = np.flatnonzero(costs * share > 0.0)
+    coef = (y * costs * share)[used]
+    add_rows(totals.gradient[None, :], rows.X, used, np.zeros_like(used), coef)
+    totals.gradient[-1] += bias_feature * float(np.sum(coef))
+    totals.cost += float(costs @ share)
+
+
+def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:
+    blocks = settings.list_blocks()
+    seed = (settings.seed, state.passes)
+    order = np.random.default_rng(seed).permutation(len(blocks))
+    carry = Carry(0, state.share, state.master_w, kept, state.resident)
+    wanted = ASCENT_SHARE * settings.tol * state.lower_bound / settings.n_rows
+    return Walk(partial(take_block, settings, seed, state.epochs, wanted), [carry], [[blocks[k] for k in order]])
+
+
+def _prove(settings: BlockAscent, state: State, start: F64, totals: Sequence[Any]) -> State:  # noqa: ARG001
+    """Return the state with D of its shares and the best point of the line, proved by sums over all rows."""
+    dual, segment, *others = totals
+    state = cuts.take_magnitudes(state, others)
+    ends = np.stack((start, state.master_w))
+    state, _, _ = search_line(state, ends, LINE, segment)
+    if len(others) and isinstance(others[0], ExactLosses):
+        state = cuts.take_exact(state, cuts.choose_line_points(*ends), others[0])[0]
+    return take_bound(state, dual)
+
+
+def take_bound(state: S, dual: DualTotals) -> S:
+    """Return the state with D of its shares if it is the highest so far. The shares make one cut."""
+    cost = np.full(1, dual.cost)
+    point = replace(state, cuts=dual.gradient[None, :], offsets=cost, sizes=cost)
+    value, rounding = bound_dual(point, np.ones(1))
+    if value - rounding > state.lower_bound:
+        return replace(
+            state, lower_bound=value - rounding, bound_rounding=rounding, proved=state.share, tried_rounding=0.0
+        )
+    return replace(state, tried_rounding=0.0 if value <= state.lower_bound else rounding)
+
+
+HINGE = Way(improve, _list_scans, _prove)

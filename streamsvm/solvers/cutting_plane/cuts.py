@@ -1,0 +1,412 @@
+"""Cuts below a convex loss, common to Algorithms 1 and 2 of Joachims 2006, and the rounding of losses and cuts.
+
+A cut (a_c, b_c) states that the loss at any w is at least b_c - w.a_c, where a_c and b_c include the rows' costs. A cut
+that has been inactive for many steps is dropped.
+
+Rounding: the first pass computes M_j = sum_i C_i |x_ij|. A cut may count a row several times, for instance if a row
+that has left the margin is subtracted again. If no row is counted more than k times, the magnitudes of the cut's terms
+for feature j sum to at most k M_j. The error of a sum is at most gamma_n times the magnitudes of its terms
+(numeric.rounding), where n is the most additions that any term goes through. The error bound of P is stored with P.
+
+If the rounding of P may exceed NOISE_SHARE of the requested gap, every pass also evaluates P in twice the precision
+(certificates.double_double) at points on the line to the master's minimiser, and at the same points multiplied by
+slightly more than 1. The longer points help if costs are so high that the best w has almost no loss: the loss of a
+margin of 1 - 1e-16 then matters, and scaling w by 1 + 1e-15 removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+from streamsvm import passes as protocol
+from streamsvm.certificates.double_double import ExactLosses, add_exact, combine_exact, start_exact
+from streamsvm.losses.hinge import FINE_STEPS
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.rounding import add_row_magnitudes, bound_rounding
+from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.passes import Progress, Scan
+
+IDLE_STEPS = 40  # A cut that has been inactive for more steps than this is dropped.
+STUCK_STEPS = 30  # Rounding is the limit if neither P nor D has moved for this many steps.
+LEAST_FALL = 1e-3  # of the gap: if all but this share of the gap is rounding, a step must lower it by this share
+NOISE_SHARE = 0.1  # rounding of P below this share of the requested gap does not matter
+ON_THE_LINE = (0.0, 1 / 32, 1 / 4, 1.0)  # steps of the points on the line
+LONGER = (0.0, 2.0**-49, 2.0**-42, 2.0**-33, 2.0**-24)  # relative increases in the length of a point
+LINE_STEPS = 17 * FINE_STEPS + 1  # the most changes that are summed along a line (cutting_plane.line_search)
+MOST_VALUES = 1 << 21  # numbers in all points of a pass: with many features, fewer longer points are tried
+
+
+def grows(*axes: str, dtype: Any = np.float64) -> Any:
+    """Return a dataclass field for an array that is initially empty, with the names of its axes (runs.records)."""
+    return field(default_factory=lambda: np.empty((0,) * len(axes), dtype), metadata={"axes": axes})
+
+
+@dataclass
+class CutState:
+    """The state of a cutting-plane solver.
+
+    Parameters
+    ----------
+    best_w, master_w
+        The best point so far, and the minimiser of the master problem, (width,) each.
+    cuts, offsets, z
+        The cuts a_c (m, width), their offsets b_c (m,), and their multipliers (m,).
+    sizes
+        For each cut, the sum of the costs of all rows ever added to it or subtracted again, (m,) (`RowSums`).
+    gram, idle
+        The products G (m, m), and the number of steps for which the multiplier of each cut has been zero, (m,).
+    objective, lower_bound
+        P at the best point, and the highest proved D.
+    slack
+        The loss that the cuts give at master_w: the paper's xi, times the sum of all costs.
+    passes, stuck
+        Passes so far, and steps in a row that moved neither P nor D.
+    magnitudes, largest, total_cost, terms
+        M and max_i |x_ij|, (width,) each, sum C_i, and the most additions that any term of a sum goes through. Before
+        the first pass the first three are empty or 0, and the last counts only the additions in the driver.
+    updates
+        Unused; kept because checkpoints of earlier versions contain it.
+    objective_rounding, bound_rounding
+        The error bound of P at the best point, and the amount subtracted from D.
+    tried_rounding
+        The amount that would have been subtracted from the latest D, if only this keeps D from being the highest;
+        otherwise 0.
+    repeats, of_cuts
+        How many times a cut may count a row, and the fields that hold one number per cut, 0 for a new cut.
+    """
+
+    best_w: F64 = field(metadata={"axes": ("d",)})
+    master_w: F64
+    cuts: F64 = field(metadata={"axes": ("m", "d")})
+    offsets: F64 = grows("m")
+    sizes: F64 = grows("m")
+    z: F64 = grows("m")
+    gram: F64 = grows("m", "m")
+    idle: I64 = grows("m", dtype=np.int64)
+    objective: float = float("inf")
+    lower_bound: float = 0.0
+    slack: float = 0.0
+    passes: int = 0
+    stuck: int = 0
+    magnitudes: F64 = grows("d")
+    largest: F64 = grows("d")
+    total_cost: float = 0.0
+    terms: float = 0.0
+    updates: float = 0.0
+    objective_rounding: float = 0.0
+    bound_rounding: float = 0.0
+    tried_rounding: float = 0.0
+    repeats: ClassVar[float] = 1.0
+    of_cuts: ClassVar[tuple[str, ...]] = ("z", "idle")
+    added: ClassVar[tuple[str, ...]] = ("tried_rounding",)
+
+    @classmethod
+    def at_zero(cls, width: int) -> Self:
+        """Return the state before the first pass: w = 0, and no cuts."""
+        return cls(np.zeros(width), np.zeros(width), np.empty((0, width)))
+
+    @property
+    def shapes(self) -> dict[str, tuple[str, ...]]:
+        """The axis names of the arrays that grow, by field."""
+        return {part.name: part.metadata["axes"] for part in fields(self) if part.metadata}
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether to add a line search (cutting_plane.two_solvers): the field `slow`, in states that have it."""
+        return bool(getattr(self, "slow", False))
+
+    @property
+    def progress(self) -> Progress:
+        """The objective, the lower bound, and the rounding of both."""
+        tried = self.objective_rounding + self.tried_rounding if self.tried_rounding > 0.0 else 0.0
+        own = self.objective_rounding + self.bound_rounding
+        return Progress(self.objective, self.lower_bound, self.passes, own, tried, self.bound_rounding)
+
+    def bound_loss(self, sizes: F64) -> float:
+        """Return the error bound of a computed P at points whose entries |w_j| are at most `sizes` (width,)."""
+        width, loss = len(self.magnitudes), self.total_cost + float(sizes @ self.magnitudes)
+        return bound_rounding(2.0 * (self.terms + width + 8), loss) + bound_rounding(width + 8, float(sizes @ sizes))
+
+
+S = TypeVar("S", bound=CutState)
+
+
+@dataclass
+class Totals:
+    """Sums over rows. The sums of two groups of rows are added field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        return replace(self, **{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+
+@dataclass
+class RowSums(Totals):
+    """Sums over rows that record the magnitude of their terms, so that their rounding can be bounded.
+
+    vectors (width,), offsets: sum C_i y_i x_i and sum C_i; sizes: the sum of |C_i| over all terms ever added or
+    subtracted. Several sums together have shapes (k, width), (k,) and (k,).
+    """
+
+    vectors: F64
+    offsets: Any = 0.0
+    sizes: Any = 0.0
+
+    def __sub__(self, other: RowSums) -> RowSums:
+        return RowSums(self.vectors - other.vectors, self.offsets - other.offsets, self.sizes + other.sizes)
+
+    def pick(self, chosen: Any) -> RowSums:
+        """Return a selection of the sums."""
+        return RowSums(self.vectors[chosen], self.offsets[chosen], self.sizes[chosen])
+
+
+def join_sums(parts: Sequence[RowSums]) -> RowSums:
+    """Concatenate the sums of several parts."""
+    vectors, offsets, sizes = zip(*((part.vectors, part.offsets, part.sizes) for part in parts), strict=True)
+    return RowSums(np.concatenate(vectors), np.concatenate(offsets), np.concatenate(sizes))
+
+
+def is_better(objective: float, rounding: float, known: Any) -> bool:
+    """Return whether a point is better than the best point of a state, allowing for rounding.
+
+    P plus its rounding must be lower. In addition, P must be lower, or its rounding less than half as large.
+    """
+    lower = objective < known.objective or rounding < known.objective_rounding / 2
+    return bool(lower and objective + rounding < known.objective + known.objective_rounding)
+
+
+def move_to(state: Any, w: F64, objective: float, rounding: float, **others: Any) -> Any:
+    """Return the state with w as its best point, and the other fields set, if w is better than its best point."""
+    if not is_better(objective, rounding, state):
+        return state
+    return replace(state, best_w=w, objective=float(objective), objective_rounding=float(rounding), **others)
+
+
+def most_cuts(width: int) -> int:
+    """Return the number of cuts kept at once: as many as fit into 128 MiB, but at least 64 and at most 500."""
+    return int(np.clip((128 << 20) // (8 * width), 64, 500))
+
+
+class CutSettings:
+    """The common settings of cutting planes. vectors: the number of vectors that the driver holds besides the cuts."""
+
+    max_cuts: int | None
+    vectors: ClassVar[int] = 8
+
+    def most_cuts(self, width: int) -> int:
+        """Return the largest number of cuts kept at once."""
+        return self.max_cuts or most_cuts(width)
+
+    def driver_bytes(self, width: int) -> int:
+        """Return the bytes that the driver needs for the cuts and a few vectors."""
+        return cut_bytes(width, self.most_cuts(width)) + 8 * width * self.vectors
+
+    def turn_bytes(self, width: int) -> int:
+        """Return the part of the driver's bytes that is used only while a step is computed."""
+        return master_bytes(self.most_cuts(width))
+
+
+def cut_bytes(width: int, cuts: int) -> int:
+    """Return the bytes of the cuts and their products while both are copied, plus those of the master problem."""
+    return 8 * width * 2 * cuts + 2 * 8 * cuts**2 + master_bytes(cuts)
+
+
+def master_bytes(cuts: int) -> int:
+    """Return the bytes needed to solve the master problem: four matrices (cuts, cuts)."""
+    return 4 * 8 * cuts**2
+
+
+def add_cuts(state: S, new: RowSums, most: int) -> S:
+    """Add new cuts, and drop the cuts idle for longest if there would be more than `most`.
+
+    A new cut equal to its predecessor is left out. If the new cuts do not all fit beside the cuts with positive
+    multipliers, the first of the new cuts are left out: if cuts with multipliers were dropped, the next steps would
+    only find them again.
+    """
+    differs = np.concatenate(([True], np.any(np.diff(new.vectors, axis=0) != 0, axis=1)))
+    keep = state.idle <= IDLE_STEPS
+    room = max(1, most - int(np.count_nonzero(state.z > 0)))
+    new = new.pick(np.flatnonzero(differs)[-room:])
+    cuts = new.vectors
+    if (excess := int(keep.sum()) + len(cuts) - most) > 0:
+        expendable = np.lexsort((state.z, -state.idle))
+        keep[expendable[keep[expendable]][:excess]] = False
+    m = int(keep.sum())
+    both = np.empty((m + len(cuts), cuts.shape[1]))  # only one copy: cuts may be most of the memory
+    old = np.take(state.cuts, np.flatnonzero(keep), axis=0, out=both[:m], mode="clip")
+    both[m:] = cuts
+    kept = {name: getattr(state, name)[keep] for name in state.of_cuts}
+    others: dict[str, Any] = {name: np.append(part, np.zeros(len(cuts), part.dtype)) for name, part in kept.items()}
+    return replace(
+        state,
+        cuts=both,
+        offsets=np.concatenate((state.offsets[keep], new.offsets)),
+        sizes=np.concatenate((state.sizes[keep], new.sizes)),
+        gram=extend_products(state.gram[np.ix_(keep, keep)], old, cuts),
+        **others,
+    )
+
+
+def extend_products(gram: F64, old: F64, new: F64) -> F64:
+    """Return the products of all pairs of cuts, given the products of the old cuts."""
+    across = new @ old.T
+    return np.block([[gram, across.T], [across, new @ new.T]])
+
+
+def drop_cuts(state: S) -> S:
+    """Return the state without its cuts, to free their memory."""
+    cuts, none, gram, idle = state.cuts[:0].copy(), np.empty(0), np.empty((0, 0)), np.empty(0, np.int64)
+    return replace(state, cuts=cuts, offsets=none, sizes=none, z=none, gram=gram, idle=idle)
+
+
+def count_pass(state: S, before: S, passes: int) -> S:
+    """Return the state with these passes counted, and `stuck` increased if they moved neither P nor D, else reset."""
+    return replace(state, passes=before.passes + passes, stuck=0 if has_moved(state, before) else before.stuck + 1)
+
+
+def has_moved(state: Any, before: Any) -> bool:
+    """Return whether P is lower or D is higher than before, by more than rounding.
+
+    If all but LEAST_FALL of the gap is rounding, the gap must fall by LEAST_FALL of itself: only a smaller rounding
+    bound can close it.
+    """
+    gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
+    if (1 - LEAST_FALL) * gap <= state.objective_rounding + state.bound_rounding:
+        return bool(gap < (1 - LEAST_FALL) * last)
+    rises = state.lower_bound > before.lower_bound * (1 + 1e-12)
+    return bool(rises or state.objective < before.objective * (1 - 1e-12))
+
+
+def find_status(state: CutState, tol: float, epsilon: float | None = None, violation: float = 0.0) -> str | None:
+    """Return the status by the relative gap or, if epsilon is given, by the paper's stop (line 9 of Algorithm 1).
+
+    violation: the excess of the loss at the master's minimiser over all cuts, divided by the sum of costs.
+    """
+    status = protocol.find_status(state.progress, tol, state.stuck, STUCK_STEPS)
+    if epsilon is None:
+        return status
+    if violation <= epsilon and state.passes > 1:
+        return "converged" if status == "converged" else "paper_stop"
+    return None if status == "converged" else status
+
+
+@dataclass
+class Magnitudes:
+    """Sums over rows that bound the rounding of losses and cuts.
+
+    sums: sum_i C_i |x_ij|, and largest: max_i |x_ij|, (width,) each, with the constant feature last; cost: sum_i C_i;
+    n_rows: the number of rows; a row that was added and later subtracted counts twice, here and in the sums. additions:
+    the most additions that any term of a sum over rows goes through if the rows of a group are added one after another.
+    """
+
+    sums: F64
+    largest: F64
+    cost: float = 0.0
+    n_rows: int = 0
+    additions: int = 0
+
+    def add(self, rows: Rows, steepest: F64, cost: float, bias_feature: float) -> None:
+        """Add rows whose losses have slopes of at most `steepest` (n,), and whose costs sum to `cost`."""
+        add_row_magnitudes(self.sums, self.largest, rows.X, steepest)
+        self.sums[-1] += abs(bias_feature) * float(np.sum(steepest))
+        self.largest[-1] = abs(bias_feature)
+        self.cost += cost
+        self.n_rows += rows.n_rows
+        self.additions += rows.n_rows
+
+
+def start_magnitudes(width: int) -> Magnitudes:
+    """Return zero magnitudes."""
+    return Magnitudes(np.zeros(width), np.zeros(width))
+
+
+def add_magnitudes(totals: Magnitudes, rows: Rows, class_costs: F64, bias_feature: float) -> None:
+    """Add the magnitudes of the rows."""
+    _, costs = read_labels(class_costs, rows.y, rows.sample_weight)
+    totals.add(rows, costs, float(np.sum(costs)), bias_feature)
+
+
+def combine_magnitudes(left: Magnitudes, right: Magnitudes) -> Magnitudes:
+    """Combine the magnitudes of two groups of rows."""
+    largest, n_rows = np.maximum(left.largest, right.largest), left.n_rows + right.n_rows
+    additions = max(left.additions, right.additions) + 1
+    return Magnitudes(left.sums + right.sums, largest, left.cost + right.cost, n_rows, additions)
+
+
+def take_magnitudes(state: S, answers: Sequence[Any]) -> S:
+    """Return the state with the magnitudes, which are the last answer to `look_for_rounding` in the first pass.
+
+    The magnitudes are sums too, so they are raised by the bound of their own rounding. A sum has at most as many terms
+    as there are rows. Sums along a line add the changes from step to step, so LINE_STEPS is added to their count.
+    """
+    if len(state.magnitudes):
+        return state
+    found: Magnitudes = answers[-1]
+    larger = 1.0 + bound_rounding(found.n_rows + 8, 1.0)
+    return replace(
+        state,
+        magnitudes=larger * found.sums,
+        largest=found.largest,
+        total_cost=larger * found.cost,
+        terms=max(state.terms, float(min(found.n_rows, found.additions + LINE_STEPS))),
+    )
+
+
+def is_noisy(state: CutState, tol: float) -> bool:
+    """Return whether the rounding of P may be too large for the requested gap."""
+    if not len(state.magnitudes) or not np.isfinite(state.objective):
+        return False
+    sizes = np.abs(state.best_w) + np.abs(state.master_w)
+    return state.bound_loss(sizes) > NOISE_SHARE * tol * state.objective
+
+
+def look_for_rounding(state: CutState, points: F64 | None, class_costs: F64, bias_feature: float) -> list[Scan]:
+    """Return the additional scans of a pass that serve to bound rounding.
+
+    They compute the loss in twice the precision at the points, if any, and the magnitudes in the first pass.
+    """
+    looks = []
+    if points is not None:
+        shared = (np.ascontiguousarray(points[:, :-1]), points[:, -1] * bias_feature, class_costs)
+        looks.append(Scan(partial(start_exact, len(points)), add_exact, combine_exact, shared))
+    if not len(state.magnitudes):
+        start = partial(start_magnitudes, len(state.best_w))
+        looks.append(Scan(start, add_magnitudes, combine_magnitudes, (class_costs, bias_feature)))
+    return looks
+
+
+def choose_points(bases: F64) -> F64:
+    """Return points (k, width): the given points, followed by lengthened copies of them."""
+    return np.concatenate([(1.0 + longer) * bases for longer in LONGER[: _count_longer(bases.size)]])
+
+
+def _count_longer(n_values: int) -> int:
+    return int(np.clip(MOST_VALUES // n_values, 1, len(LONGER)))
+
+
+def exact_bytes(width: int) -> int:
+    """Return the bytes of the points of a pass. Each task receives the points and splits them into two parts."""
+    n_values = len(ON_THE_LINE) * width
+    return 8 * n_values * _count_longer(n_values)
+
+
+def choose_line_points(start: F64, end: F64) -> F64:
+    """Return points on the line from start to end, followed by lengthened copies of them."""
+    return choose_points(np.stack([(1.0 - t) * start + t * end for t in ON_THE_LINE]))
+
+
+def take_exact(state: S, W: F64, found: ExactLosses) -> tuple[S, int, float]:
+    """Move to the best of the points; return the state, the index of that point, and the loss there.
+
+    The state moves only if the point is better beyond rounding.
+    """
+    losses, rounding = found.read(W.shape[1])
+    halves = np.einsum("kj,kj->k", W, W) / 2
+    rounding = rounding + np.array([bound_rounding(W.shape[1] + 8, 2 * half) for half in halves])
+    objectives = halves + losses
+    at = int(np.argmin(objectives + rounding))
+    return move_to(state, W[at], objectives[at], rounding[at]), at, float(losses[at])

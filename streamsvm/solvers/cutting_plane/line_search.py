@@ -1,0 +1,302 @@
+"""Linear SVM by cutting planes: Joachims 2006, Algorithm 1, and its acceleration by a line search.
+
+    P(w) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i w.x_i)       bias: a constant feature, penalised (as in LIBLINEAR)
+
+x_i, y_i and C_i are row i, its label and its cost. Every c in {0,1}^n gives a cut: the loss at every w is at least
+b_c - w.a_c with a_c = sum C_i c_i y_i x_i and b_c = sum C_i c_i (the constraints of OP2 in the paper). The cut at w has
+c_i = [y_i w.x_i < 1] (lines 5 to 7): row i is active at w if c_i = 1. The master problem minimises
+1/2 |w|^2 + max(0, max_c b_c - w.a_c) over the cuts made so far, and its dual value is a lower bound of P. The cuts
+include the costs, so C_i corresponds to the paper's C / n, and slack / sum C_i to its xi.
+
+A pass searches the segment from the best point so far to the master's minimiser. It computes the exact objective at
+FINE_STEPS steps between neighbouring cut steps (losses.hinge), and makes cuts at the cut steps. So a single read of the
+data serves the line search of OCAS (Franc & Sonnenburg 2008) and gives several cuts. Most rows are active at all points
+or at none, so the totals hold the cut of the first point and the differences of the other cuts from it. With
+`accelerated=False` the solver is the paper's algorithm: both ends of the segment are the master's minimiser, and a pass
+makes one cut there.
+
+References: Joachims 2006, "Training Linear SVMs in Linear Time", KDD. Franc & Sonnenburg 2008, "Optimized Cutting Plane
+Algorithm for Support Vector Machines", ICML.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import add
+from typing import ClassVar, TypeVar
+
+import numpy as np
+from numba import njit
+from numba.extending import register_jitable
+
+from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, add_segment_totals, fine_steps
+from streamsvm.numeric.products import add_rows_of, compute_scores
+from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
+from streamsvm.passes import All, Requests, Scan, Step
+from streamsvm.solvers.cutting_plane import cuts
+from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, Totals
+from streamsvm.solvers.cutting_plane.master import take_cuts
+
+
+@dataclass
+class CutTotals(Totals):
+    """Sums over rows: losses and cuts."""
+
+    losses: F64
+    costs: F64
+    gradients: F64
+
+
+class SegmentTotals(CutTotals):
+    """The totals along a segment: values at step 0, and changes from step to step (losses.hinge.add_segment_totals)."""
+
+
+def start_totals(k: int, width: int) -> SegmentTotals:
+    """Return zero totals for k cut steps and cuts of `width` entries; a width of 0 leaves out the cuts."""
+    return SegmentTotals(np.zeros((k * FINE_STEPS + 1, 2)), np.zeros(k + 1), np.zeros((k + 1, width)))
+
+
+def add_to_totals(
+    totals: SegmentTotals, rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float
+) -> None:
+    """Add the rows' losses and cuts."""
+    add_segment_totals(rows, ends, class_costs, cut_steps, bias_feature, totals.losses, totals.costs, totals.gradients)
+
+
+def look_along(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float, with_cuts: bool = True) -> Scan:
+    """Return the scan along a segment. ends (2, d+1); cut_steps (k,), ascending in (0, 1]; class_costs (2,).
+
+    with_cuts: whether cuts are made; they take as long as the losses if most rows are active.
+    """
+    start = partial(start_totals, len(cut_steps), ends.shape[1] if with_cuts else 0)
+    return Scan(start, add_to_totals, add, (ends, class_costs, cut_steps, bias_feature), scored=0)
+
+
+def totals_bytes(k: int, width: int) -> int:
+    """Return the bytes of the totals for k cut steps."""
+    return 8 * (k + 1) * (width + 1 + 2 * FINE_STEPS)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Weight vectors, losses and cuts at step 0 and at the k cut steps.
+
+    steps, losses (k+1,); W (k+1, d+1); cuts: k+1 sums.
+    """
+
+    steps: F64
+    W: F64
+    losses: F64
+    cuts: RowSums
+
+
+def list_cuts(totals: SegmentTotals) -> RowSums:
+    """Return the cuts at step 0 and at the k cut steps. Rows active at step 0 may be subtracted again later."""
+    offsets = np.cumsum(totals.costs)
+    return RowSums(np.cumsum(totals.gradients, axis=0), offsets, 2 * totals.costs[0] + offsets)
+
+
+def read_segment(ends: F64, cut_steps: F64, totals: SegmentTotals) -> Segment:
+    """Return the losses and cuts at the steps, by summing their changes from step to step."""
+    steps = np.append(0.0, cut_steps)
+    value, slope = np.cumsum(totals.losses, axis=0)[::FINE_STEPS].T
+    W = (1.0 - steps)[:, None] * ends[0] + steps[:, None] * ends[1]
+    return Segment(steps, W, value + steps * slope, list_cuts(totals))
+
+
+def choose_cut_steps(last_step: float, k: int) -> F64:
+    """Return at most k cut steps: a geometric sequence around the last step taken, and 1."""
+    around = last_step * 2.0 ** ((np.arange(k - 1) - k // 2) / 1.5)
+    return np.append(np.unique(around[(around > 0.0) & (around < 1.0)]), 1.0)  # tiny steps can underflow to 0
+
+
+@dataclass
+class LineState(CutState):
+    """The state of a solver that searches a line in every pass. step: the last step taken.
+
+    Vectors are (d+1,); their last entry is the weight of the constant feature. A cut at the end of a line is summed
+    from the rows active at the start and the rows that change sides on the way.
+    """
+
+    step: float = 1.0
+    repeats: ClassVar[float] = 2.0
+
+
+L = TypeVar("L", bound=LineState)
+
+
+def search_line(state: L, ends: F64, cut_steps: F64, totals: SegmentTotals) -> tuple[L, I64, float]:
+    """Move to the best fine step of the segment; return the state, the indices of cuts to add, and the loss at the end.
+
+    The cuts are the last cut at or before the best step, the next two, and the cut at the end of the segment. Index 0
+    is the cut at step 0, and the cut steps follow.
+    """
+    steps = fine_steps(cut_steps)
+    value, slope = np.cumsum(totals.losses, axis=0).T
+    losses = value + steps * slope
+    products = ends @ ends.T
+    squares = (1 - steps) ** 2 * products[0, 0] + 2 * steps * (1 - steps) * products[0, 1] + steps**2 * products[1, 1]
+    objectives = squares / 2 + losses
+    best = int(np.argmin(objectives))
+    step = float(steps[best])
+    if state.passes:
+        state = replace(state, step=step or state.step / 8)
+    rounding = state.bound_loss(2 * np.abs(ends[0]) + np.abs(ends[1]))  # slopes are differences from the start
+    state = cuts.move_to(state, (1 - step) * ends[0] + step * ends[1], objectives[best], rounding)
+    below = int(np.searchsorted(cut_steps, step, side="right"))  # 0 is the start
+    chosen = np.unique(np.minimum([below, below + 1, below + 2, len(cut_steps)], len(cut_steps)))
+    return state, chosen, float(losses[-1])
+
+
+class PointTotals(CutTotals):
+    """Sums over rows at k points.
+
+    losses (k,): the losses; costs (k,), gradients (k, d+1): the cut of the first point, followed by the differences of
+    the other points' cuts from it.
+    """
+
+
+def start_points(k: int, width: int) -> PointTotals:
+    """Return zero totals."""
+    return PointTotals(np.zeros(k), np.zeros(k), np.zeros((k, width)))
+
+
+@register_jitable
+def _classify(
+    scores: F64,
+    bias: F64,
+    y: I32,
+    weight: F64,
+    class_costs: F64,
+    losses: F64,
+    costs: F64,
+    signs: F64,
+    row: I64,
+    point: I64,
+    coef: F64,
+) -> tuple[int, int]:
+    """Add the losses and costs of a tile; list the rows to sum for the gradients. Return n and end.
+
+    Entries [:n] of the list are the rows active at the first point. Entries [end:], filled backwards, are the
+    differences at the other points.
+    """
+    n, end, k = 0, row.size, scores.shape[1]
+    for i in range(scores.shape[0]):
+        sign = 1.0 if y[i] == 1 else -1.0
+        cost = class_costs[y[i]] * (weight[i] if weight.size else 1.0)
+        first = sign * (scores[i, 0] + bias[0]) < 1.0
+        for p in range(k):
+            margin = sign * (scores[i, p] + bias[p])
+            active = margin < 1.0
+            if active:
+                losses[p] += cost * (1.0 - margin)
+            if active != first and cost > 0.0:
+                change = cost if active else -cost
+                end -= 1
+                row[end], point[end], coef[end] = i, p, change * sign
+                costs[p] += change
+                signs[p] += change * sign
+        if first and cost > 0.0:
+            row[n], point[n], coef[n] = i, 0, cost * sign
+            costs[0] += cost
+            signs[0] += cost * sign
+            n += 1
+    return n, end
+
+
+@njit(cache=True, nogil=True)
+def _add_points(
+    values: F32,
+    indices: I32,
+    indptr: I64,
+    y: I32,
+    weight: F64,
+    scores: F64,
+    bias: F64,
+    class_costs: F64,
+    losses: F64,
+    costs: F64,
+    signs: F64,
+    gradients: F64,
+) -> None:
+    """Add a tile with known scores in one call, because calls from Python take time."""
+    size = y.size * (scores.shape[1] + 1)
+    row, point, coef = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
+    n, end = _classify(scores, bias, y, weight, class_costs, losses, costs, signs, row, point, coef)
+    add_rows_of(values, indices, indptr, row[:n], point[:n], coef[:n], gradients)
+    add_rows_of(values, indices, indptr, row[end:], point[end:], coef[end:], gradients)
+
+
+def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float) -> None:
+    """Add rows at the points W (k, d+1), whose last column is the weight of the constant feature."""
+    assert rows.y is not None
+    weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
+    scores, signs = compute_scores(rows.X, W) if rows.scores is None else rows.scores, np.zeros(len(W))
+    _add_points(
+        *split(rows.X),
+        rows.y,
+        weight,
+        scores,
+        W[:, -1] * bias_feature,
+        class_costs,
+        totals.losses,
+        totals.costs,
+        signs,
+        totals.gradients,
+    )
+    totals.gradients[:, -1] += bias_feature * signs
+
+
+def read_cuts(totals: PointTotals) -> RowSums:
+    """Return the cuts at the points: k sums. Rows active at the first point may be subtracted again later."""
+    gradients, costs = totals.gradients.copy(), totals.costs.copy()
+    gradients[1:] += gradients[0]
+    costs[1:] += costs[0]
+    return RowSums(gradients, costs, 2 * costs[0] + costs)
+
+
+@dataclass(frozen=True)
+class CuttingPlane(CutSettings):
+    """Settings of the solver.
+
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; tol: the relative gap to reach; epsilon:
+    the paper's stop, the largest allowed violation of a cut in units of mean loss (None: stop by the gap); accelerated:
+    whether to use a line search; bias_feature: the value of the constant feature; max_cuts: the number of cuts kept
+    (None: the result of `cuts.most_cuts`).
+    """
+
+    class_costs: tuple[float, float]
+    tol: float = 1e-3
+    epsilon: float | None = None
+    accelerated: bool = True
+    bias_feature: float = 1.0
+    max_cuts: int | None = None
+
+    def cut_points(self, width: int) -> int:
+        """Return the number of cuts a pass computes: as many as fit into 16 MiB, but at least 4 and at most 16."""
+        return int(np.clip((16 << 20) // (8 * width) - 1, 4, 16)) if self.accelerated else 1
+
+    def driver_bytes(self, width: int) -> int:
+        """Return the bytes that the driver needs for the cuts and a few vectors."""
+        return super().driver_bytes(width) + 8 * width * 3 * self.cut_points(width)
+
+
+def solve(settings: CuttingPlane, state: LineState) -> Requests:
+    """Run Algorithm 1 from a state. A run that is resumed from the state in any `Step` gives the same bits."""
+    class_costs, width = np.array(settings.class_costs), len(state.best_w)
+    while True:
+        ends = np.stack((state.best_w if settings.accelerated else state.master_w, state.master_w))
+        cut_steps = choose_cut_steps(state.step, settings.cut_points(width))
+        before = state
+        look = look_along(ends, cut_steps, class_costs, settings.bias_feature)
+        points = cuts.choose_line_points(*ends) if cuts.is_noisy(state, settings.tol) else None
+        totals, *others = yield All([look, *cuts.look_for_rounding(state, points, class_costs, settings.bias_feature)])
+        state = cuts.take_magnitudes(state, others)
+        state, chosen, loss = search_line(state, ends, cut_steps, totals)
+        if points is not None:
+            state = cuts.take_exact(state, points, others[0])[0]
+        violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
+        found = list_cuts(totals).pick(chosen)
+        state = take_cuts(state, before, found, settings.most_cuts(width), settings.tol)
+        yield Step(state, state.progress, cuts.find_status(state, settings.tol, settings.epsilon, violation))

@@ -1,0 +1,199 @@
+"""The set-up of cutting planes without resident rows, and of a line search that runs beside another solver.
+
+For the hinge loss, cutting planes use a line search or the unmodified Algorithm 1 of Joachims 2006. `AnyLossSolver` is
+for any convex loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from streamsvm.data.rows.source import RowSource
+from streamsvm.losses.convex import ConvexLoss
+from streamsvm.numeric.products import add_rows
+from streamsvm.numeric.rounding import add_row_magnitudes
+from streamsvm.numeric.rows import F64, Rows
+from streamsvm.options import TrainOptions, compute_class_costs
+from streamsvm.passes import MemoryNeed, Requests
+from streamsvm.problems.registry import find_problem
+from streamsvm.solvers.cutting_plane import any_loss, line_search, two_solvers
+from streamsvm.solvers.cutting_plane.any_loss import AnyLoss
+from streamsvm.solvers.cutting_plane.cuts import CutState, exact_bytes, most_cuts
+from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, LineState, totals_bytes
+from streamsvm.solvers.cutting_plane.master import scale_costs
+from streamsvm.solvers.cutting_plane.two_solvers import BothStates
+from streamsvm.solvers.options import AnyLossOptions
+from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, Wrapper, describe_parameters
+
+
+def read_parameters(source: RowSource, options: TrainOptions, own: Any) -> dict[str, Any]:
+    """Return the parameters common to all solvers for the hinge loss."""
+    costs = compute_class_costs(source, options)
+    return {"class_costs": costs, "tol": float(options.tol), "bias_feature": own.intercept_scaling}
+
+
+class LineSearchSolver(LinearSolver):
+    """Cutting planes for the hinge loss, with or without a line search."""
+
+    name, compiled, n_starts = "cutting-plane", ("cutting-plane",), 1
+
+    def __init__(self, source: RowSource, parameters: CuttingPlane, note: str = "") -> None:
+        self.source, self.parameters, self.note, width = source, parameters, note, source.n_features + 1
+        self.bias_feature, self.settings = parameters.bias_feature, describe_parameters(parameters)
+        self.dual = DualWatch("cuts", width, parameters.most_cuts(width))
+
+    def start(self) -> LineState:
+        """Return the state at w = 0."""
+        return LineState.at_zero(self.source.n_features + 1)
+
+    def start_at(self, w: F64) -> LineState:
+        """Return the state at given weights; the first pass searches the line from there to 0."""
+        return replace(self.start(), best_w=w)
+
+    def warm_start(self, before: LineState, factor: float) -> LineState:
+        """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
+        return replace(scale_costs(before, factor, self.parameters.tol), step=1.0)
+
+    def solve(self, state: LineState) -> Requests:
+        """Yield the passes of the solver, step by step."""
+        return line_search.solve(self.parameters, state)
+
+    def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
+        """Return the memory. Shared vectors count twice because passes of several solvers in one read copy them."""
+        width = self.source.n_features + 1
+        exact = exact_bytes(width)
+        return MemoryNeed(
+            driver_bytes=self.parameters.driver_bytes(width),
+            turn_bytes=self.parameters.turn_bytes(width),
+            totals_bytes=totals_bytes(self.parameters.cut_points(width), width) + 2 * exact,
+            shared_bytes=32 * width + exact,
+        )
+
+
+class AnyLossSolver(LinearSolver):
+    """Cutting planes for the convex loss of the task in the options."""
+
+    name, compiled = "cutting-plane", ("any-loss",)
+
+    def __init__(self, source: RowSource, options: TrainOptions, own: AnyLossOptions, _: Budget) -> None:
+        problem = find_problem(options.task)
+        assert problem.make_loss is not None
+        self.source, self.bias_feature, self.has_classes = source, own.intercept_scaling, problem.has_classes
+        self.parameters = AnyLoss(
+            loss=cast(ConvexLoss, problem.make_loss(source, options)),
+            tol=float(options.tol),
+            bias_feature=own.intercept_scaling,
+            max_cuts=own.max_cuts,
+        )
+        self.settings = {
+            **{"task": options.task, "C": float(options.C), "tol": self.parameters.tol},
+            "bias_feature": own.intercept_scaling,
+            **({} if problem.tell_loss is None else problem.tell_loss(source, options)),
+            "max_cuts": own.max_cuts,
+            "class_weight": repr(options.class_weight),
+        }
+
+    def start(self) -> CutState:
+        """Return the state at w = 0."""
+        return CutState.at_zero(self.source.n_features + 1)
+
+    def warm_start(self, before: CutState, factor: float) -> CutState:
+        """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
+        return scale_costs(before, factor, self.parameters.tol)
+
+    def solve(self, state: CutState) -> Requests:
+        """Yield the passes of the solver, step by step."""
+        return any_loss.solve(self.parameters, state)
+
+    def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
+        """Return the memory. The totals of a task are cuts and, in the first pass, the magnitudes of the rows."""
+        width, k = self.source.n_features + 1, len(any_loss.STEPS)
+        return MemoryNeed(
+            driver_bytes=self.parameters.driver_bytes(width),
+            turn_bytes=self.parameters.turn_bytes(width),
+            totals_bytes=8 * width * (k + 2) + 16 * k,
+            shared_bytes=8 * width * k,
+        )
+
+
+BESIDE_CUTS = 128  # cuts of the accompanying line search; unless it keeps up, it is dropped long before that
+SLOW_BYTES = 32 << 20  # memory for its cuts, which may be more if it waits until the first solver is slow
+
+
+def choose_most_cuts(width: int, alone: bool) -> int:
+    """Return the number of cuts that the accompanying line search keeps."""
+    return max(BESIDE_CUTS, min(most_cuts(width), SLOW_BYTES // (8 * width))) if alone else BESIDE_CUTS
+
+
+def make_line_search(source: RowSource, parameters: Any, alone: bool) -> LineSearchSolver:
+    """Return the line search to run beside a solver for the hinge loss with these parameters."""
+    costs, most = (parameters.class_costs[0], parameters.class_costs[1]), choose_most_cuts(source.n_features + 1, alone)
+    other = CuttingPlane(costs, parameters.tol, bias_feature=parameters.bias_feature, max_cuts=most)
+    return LineSearchSolver(source, other)
+
+
+class TwoSolvers(Wrapper):
+    """A solver with resident rows and a line search that share the reads.
+
+    alone: whether the first solver runs alone until it is slow. terms: the most additions that any term of a sum goes
+    through if a walk computes the passes as well.
+    """
+
+    def __init__(self, first: Solver, other: Solver, tol: float, alone: bool, terms: float = 0.0) -> None:
+        super().__init__(first)
+        self.other, self.tol, self.alone, self.terms = other, tol, alone, terms
+        self.n_starts = other.n_starts
+        self.compiled = tuple(dict.fromkeys((*other.compiled, *first.compiled)))
+        if first.dual is not None and other.dual is not None:
+            self.dual = replace(first.dual, kind="cuts", most_cuts=first.dual.most_cuts + other.dual.most_cuts)
+
+    def _start_other(self) -> Any:
+        return replace(self.other.start(), terms=self.terms)
+
+    def start(self) -> BothStates:
+        """Return the initial state of both solvers."""
+        own = self.inner.start()
+        return BothStates([own, self._start_other()], own.best_w, alone=self.alone)
+
+    def start_at(self, w: F64) -> BothStates:
+        """Return both initial states at given weights; a first solver that cannot use weights starts at 0."""
+        own = self.inner.start_at(w) if self.inner.n_starts else self.inner.start()
+        return BothStates([own, replace(self._start_other(), best_w=w)], w, alone=self.alone)
+
+    start_each = Solver.start_each  # the version for one problem, whatever the first solver does
+
+    def warm_start(self, before: BothStates, factor: float) -> BothStates:
+        """Return the warm start of both solvers, or a new start if the first solver has no warm start."""
+        if type(self.inner).warm_start is Solver.warm_start:
+            return self.start()
+        own = self.inner.warm_start(before.states[0], factor)
+        other = self._start_other() if before.alone else self.other.warm_start(before.states[1], factor)
+        known = ("best_w", "objective", "lower_bound", "objective_rounding", "bound_rounding")
+        return BothStates([own, other], **{name: getattr(own, name) for name in known}, alone=self.alone)
+
+    def solve(self, state: BothStates) -> Requests:
+        """Yield the passes of both solvers."""
+        return two_solvers.solve([self.inner.solve, self.other.solve], self.tol, state)
+
+    def memory(self, threads: int) -> MemoryNeed:
+        """Return the memory of both. A walk holds its own totals, the totals of a block, and their sum."""
+        own, other = self.inner.memory(threads), self.other.memory(threads)
+        in_walk = own.walk_bytes > 0
+        return replace(
+            own,
+            driver_bytes=own.driver_bytes + other.driver_bytes,
+            turn_bytes=own.turn_bytes + other.turn_bytes,
+            totals_bytes=own.totals_bytes + (0 if in_walk else other.totals_bytes),
+            shared_bytes=own.shared_bytes + other.shared_bytes,
+            walk_bytes=own.walk_bytes + (3 * other.totals_bytes if in_walk else 0),
+        )
+
+
+def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
+    """Call the compiled functions that sum rows."""
+    every = np.arange(rows.n_rows)
+    add_rows(np.zeros((1, 3)), rows.X, every, np.zeros_like(every), np.ones(rows.n_rows))
+    add_row_magnitudes(np.zeros(3), np.zeros(3), rows.X, np.ones(rows.n_rows))

@@ -1,0 +1,260 @@
+"""The set-up of the linear SVM by cutting planes.
+
+The number of features and the memory determine which solver keeps rows near the margin in memory, and how many rows it
+keeps: one read, or ascent on blocks. This module has the parameters, memory and model of the ascent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamsvm.certificates.double_double import add_exact, start_exact
+from streamsvm.data.rows.source import RowSource
+from streamsvm.losses.hinge import FINE_STEPS, add_segment_totals
+from streamsvm.numeric.products import compute_scores_of_parts
+from streamsvm.numeric.rounding import add_row_magnitudes
+from streamsvm.numeric.row_norms import bound_rows, make_norm, measure_rows
+from streamsvm.numeric.rows import Rows
+from streamsvm.options import BUDGET_SHARE, TrainOptions
+from streamsvm.passes import MemoryNeed, Requests
+from streamsvm.solvers.cutting_plane import block_ascent
+from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, BlockAscent, count_terms, has_newton
+from streamsvm.solvers.cutting_plane.coordinate_ascent import ascend, make_part
+from streamsvm.solvers.cutting_plane.cuts import exact_bytes
+from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, add_points, start_points, totals_bytes
+from streamsvm.solvers.cutting_plane.line_search_setup import (
+    LineSearchSolver,
+    TwoSolvers,
+    make_line_search,
+    read_parameters,
+)
+from streamsvm.solvers.cutting_plane.small_qp import COPIES as COPIES_OF_ROWS
+from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, can_refine
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
+from streamsvm.solvers.one_read import setup as one_read
+from streamsvm.solvers.options import CuttingPlaneOptions
+from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, describe_parameters
+from streamsvm.system.errors import InputError
+
+COPIES = 4  # of the kept rows while new ones are chosen, and of a block while the next is read
+ROW_VECTORS = 12  # vectors of 8 bytes for each row in memory: labels, costs, shares, distances, orders
+NEWTON_VECTORS = 12  # vectors of 8 bytes for each row in memory, if Newton's method takes over
+NEWTON_MATRICES = 4  # matrices of all pairs of features
+SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
+VECTORS = 24  # vectors of the width of w
+MOST_FEATURES = 400  # with more features, the matrices of `one_read` cost more than the reads it saves
+MOST_BYTES = 256 << 20  # of arrays in memory: for larger arrays one read, shared by threads, is faster
+TOO_MANY_FEATURES = (
+    f"The data are read block by block (block-ascent): one-read is for up to {MOST_FEATURES} features, and the rows "
+    "have {:,}."
+)
+NO_SCRATCH = "scratch has no effect with acceleration={}, which is chosen here: leave it out"
+NO_ROWS = "The memory has no room for the resident rows with which fewer reads of the data are enough."
+
+
+class BlockAscentSolver(LinearSolver):
+    """Dual coordinate ascent on one block of the rows at a time, with the rows near the margin kept in memory."""
+
+    name = "cutting-plane"
+    compiled: tuple[str, ...] = ("cutting-plane", "ascent")
+    algorithm: Any = block_ascent
+    n_shares = 1  # shares of a row
+
+    def __init__(self, source: RowSource, parameters: BlockAscent) -> None:
+        self.source, self.parameters, self.bias_feature = source, parameters, parameters.bias_feature
+        self.width = source.n_features + 1
+        about = describe_parameters(parameters, "seed", "chunk_starts")
+        self.settings = {"acceleration": "block-ascent", **about}
+        self.dual = DualWatch(kind="shares", width=self.width, most_cuts=0, n_rows=source.n_rows)
+
+    def start(self) -> Any:
+        """Return the state at w = 0, with all shares 0."""
+        return self.algorithm.start_state(self.parameters, self.source.n_features)
+
+    def warm_start(self, before: Any, factor: float) -> Any:
+        """Return the initial state for costs `factor` times larger, with the shares of the state `before`."""
+        return self.algorithm.warm_state(self.parameters, before, factor)
+
+    def solve(self, state: Any) -> Requests:
+        """Yield the walks and passes of the solver, step by step."""
+        requests: Requests = self.algorithm.solve(self.parameters, state)
+        return requests
+
+    def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
+        """Return the memory for the shares of all rows, the kept rows, and a block in a walk."""
+        parameters, width = self.parameters, self.width
+        row_bytes, sums_bytes = self._find_row_bytes(), self._count_sum_bytes()
+        n, keeps_all, kept_bytes = self.source.n_rows, parameters.keeps_all, parameters.kept_rows * row_bytes
+        shares_bytes, walk_bytes = 8 * self.n_shares * n, 0
+        if not keeps_all:
+            block = max(map(parameters.count_rows, parameters.list_blocks()))
+            walk_bytes = (COPIES - 1) * kept_bytes + COPIES * block * row_bytes + 2 * sums_bytes + n
+        rows_bytes = kept_bytes * (2 if keeps_all else 1) + self._count_more_bytes()
+        return MemoryNeed(
+            driver_bytes=SHARES * shares_bytes + rows_bytes + 8 * VECTORS * width,
+            turn_bytes=8 * VECTORS * width // 2,
+            totals_bytes=sums_bytes if keeps_all else 0,
+            shared_bytes=8 * 4 * width + exact_bytes(width) + (0 if keeps_all else 2 * shares_bytes + kept_bytes),
+            walk_bytes=walk_bytes,
+        )
+
+    def _find_row_bytes(self) -> int:
+        return self.source.nbytes // self.source.n_rows + 8 * ROW_VECTORS
+
+    def _count_sum_bytes(self) -> int:
+        """Return the bytes of the sums of a pass."""
+        return totals_bytes(1, self.width) + 16 * self.width + 2 * exact_bytes(self.width)
+
+    def _count_more_bytes(self) -> int:
+        """Return the bytes of the methods that replace the ascent if all rows are in memory or there are few rows."""
+        n, width, more = self.source.n_rows, self.width, 0
+        if self.parameters.keeps_all and has_newton(n, self.source.n_features):
+            more += 8 * (NEWTON_VECTORS * n + NEWTON_MATRICES * width**2)
+        if n <= MOST_ROWS:
+            more += 8 * (MATRICES * n**2 + COPIES_OF_ROWS * n * width if can_refine(n, width) else PRODUCTS * n**2)
+        return more
+
+    def beside_line_search(self) -> Solver:
+        """Add an accompanying line search, which proves the optimum if extreme scales slow this solver down.
+
+        With few rows the line search runs from the start, because its passes then take almost no time.
+        """
+        if self._is_wide():
+            return self
+        alone, parameters = self.source.n_rows > MOST_ROWS, self.parameters
+        return TwoSolvers(self, self._make_line_search(alone), parameters.tol, alone, count_terms(parameters))
+
+    def _is_wide(self) -> bool:
+        return self.source.n_features > MOST_BESIDE
+
+    def _make_line_search(self, alone: bool) -> Solver:
+        return make_line_search(self.source, self.parameters, alone)
+
+    def fit_into(self, budget: Budget, asked: int | str | None) -> Solver | None:
+        """Return the solver with the requested resident rows, or as many as fit; return None if too few fit.
+
+        If there are few enough rows for the interior-point method, all of them are always resident.
+        """
+        n, stream_bytes, whole = self.source.n_rows, self.source.stream_bytes(), self._keep(self.source.n_rows)
+        if n <= MOST_ROWS:
+            return whole
+        if asked is None and BUDGET_SHARE * _held_bytes(whole) + stream_bytes <= budget.spare_bytes:
+            return whole
+        other_bytes = _held_bytes(self._keep(1)) + stream_bytes
+        number = budget.count_rows(n, asked, BUDGET_SHARE * COPIES * self._find_row_bytes(), other_bytes)
+        return self._keep(number) if number else None
+
+    def _keep(self, resident_rows: int) -> Solver:
+        return type(self)(self.source, replace(self.parameters, resident_rows=resident_rows)).beside_line_search()
+
+
+def _held_bytes(solver: Solver) -> int:
+    need = solver.memory(1)
+    return need.driver_bytes + need.walk_bytes
+
+
+def _set_up_blocks(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver | None:
+    """Return the ascent on blocks with the requested resident rows, or as many as fit; return None if too few fit."""
+    parameters = BlockAscent(
+        resident_rows=source.n_rows,
+        chunk_starts=tuple(int(start) for start in source.chunk_starts),
+        seed=options.seed,
+        **read_parameters(source, options, own),
+    )
+    return BlockAscentSolver(source, parameters).fit_into(budget, options.resident_rows)
+
+
+def _set_up_resident(
+    source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget
+) -> Solver | None:
+    """Return a solver with the requested resident rows, or as many as fit; return None if too few fit.
+
+    Rows with up to MOST_FEATURES features use one read if enough of them fit; other rows use ascent on blocks.
+    """
+    if own.acceleration != "block-ascent" and source.n_features <= MOST_FEATURES:
+        chosen = _set_up_narrow(source, options, own, budget)
+    else:
+        chosen = _set_up_blocks(source, options, own, budget)
+        if chosen is not None and own.acceleration == "one-read":
+            chosen.note = TOO_MANY_FEATURES.format(source.n_features)
+    if own.scratch is not None and (chosen is None or chosen.scratch is None):
+        raise InputError(NO_SCRATCH.format("line-search" if chosen is None else chosen.settings["acceleration"]))
+    return chosen
+
+
+def _set_up_narrow(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver | None:
+    """Return the one-read solver, or ascent on blocks if that is faster for these rows.
+
+    Ascent is used for arrays in memory, unless they are too large for one thread or so small that any solver is fast.
+    It is also used if few rows can be resident, because it then needs fewer reads. Ascent holds the shares of all rows.
+    If they do not fit into memory, one read is used instead; None is returned if its sample would be too small.
+    """
+    is_small = source.n_rows > MOST_ROWS and source.nbytes <= MOST_BYTES
+    if own.acceleration != "one-read" and not source.on_disk and is_small:
+        chosen = _set_up_blocks(source, options, own, budget)
+        if chosen is not None and chosen.settings["resident_rows"] == source.n_rows:
+            return chosen
+    parameters = one_read.choose_parameters(source, options, own, budget)
+    number = parameters.resident_rows
+    is_least = number >= one_read.count_least(source)
+    if number < one_read.count_enough(source) and not (is_least and own.acceleration == "one-read"):
+        chosen = _set_up_blocks(source, options, own, budget)
+        if chosen is not None:
+            kept = chosen.settings["resident_rows"]
+            chosen.note = one_read.describe_more_rows(source, options, number, kept)
+            return chosen
+        if not is_least:
+            return None
+    note = one_read.describe_more_rows(source, options, number, number)
+    return one_read.make_solver(source, parameters, note, own.scratch)
+
+
+def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver:
+    """Return the solver: one with resident rows if enough of them fit, unless the options request another."""
+    asked_for_stop = own.epsilon is not None or own.max_cuts is not None
+    acceleration, note = own.acceleration, ""
+    if acceleration in ("auto", "guided") and asked_for_stop:
+        acceleration = "line-search"
+    if acceleration not in ("line-search", "none"):
+        if asked_for_stop:
+            raise InputError(
+                f"epsilon and max_cuts are not for acceleration={acceleration}; use line-search, or leave them out"
+            )
+        chosen = _set_up_resident(source, options, own, budget)
+        if chosen is not None:
+            return chosen
+        acceleration, note = "line-search", NO_ROWS
+    if own.scratch is not None:
+        raise InputError(NO_SCRATCH.format(acceleration))
+    if options.resident_rows is not None:
+        raise InputError(f"resident rows are not for acceleration={acceleration}; leave them out, or use auto")
+    parameters = CuttingPlane(
+        accelerated=acceleration == "line-search",
+        epsilon=own.epsilon,
+        max_cuts=own.max_cuts,
+        **read_parameters(source, options, own),
+    )
+    return LineSearchSolver(source, parameters, note)
+
+
+def run_kernels(group: str, rows: Rows) -> None:
+    """Call the compiled functions of one group: "one-read", "ascent", or those that compute cuts and losses."""
+    if group == "one-read":
+        norm = make_norm(rows, 1.0)
+        measure_rows(norm, rows, 1.0)
+        bound_rows(norm.bound_by_squares(), rows, 1.0)
+        return
+    if group == "ascent":
+        part = make_part(rows, np.ones(2), 1.0, np.zeros(2))
+        ascend([part], 1.0, np.zeros(3), 0.0, 0.0, 0.0, 1, (0,))
+        HingeRows(rows, np.ones(2), np.ones(2), 1.0).add_products(None, np.arange(2), np.ones(2))
+        return
+    totals: tuple[Any, ...] = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
+    add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)
+    compute_scores_of_parts(rows.X, np.zeros((1, 2, 2)))
+    add_points(start_points(2, 3), rows, np.zeros((2, 3)), np.ones(2), 1.0)
+    add_row_magnitudes(np.zeros(3), np.zeros(3), rows.X, np.ones(2))
+    add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), np.ones(2))

@@ -1,0 +1,214 @@
+"""Newton's method for an SVM on rows in memory plus a linear term, with a hinge whose smoothing shrinks step by step.
+
+    F(w) = 1/2 |w|^2 + c - g.w + sum_i C_i max(0, 1 - m_i),                m_i = y_i w.x_i
+    D(a) = c + sum_i C_i a_i - 1/2 |v|^2,   v = g + sum_i C_i a_i y_i x_i,   0 <= a_i <= 1          (its dual)
+
+Within `width` of the margin, a parabola replaces the hinge and joins its two lines smoothly (Chapelle 2007,
+Training a Support Vector Machine in the Primal, section 2.3). The derivative of the smoothed loss is -a_i with
+
+    a_i = min(1, max(0, 1/2 + (1 - m_i) / (2 width)))
+
+so every w gives a dual point and a gap F(w) - D(a). At the minimiser of the smoothed problem v = w, and only the
+smoothing contributes to the gap; its contribution shrinks with the square of the width. Only rows within the width
+enter Newton's matrix:
+
+    I + sum_i C_i / (2 width) x_i x_i'
+
+An exact line search follows each Newton step, since the derivative along a line is piecewise linear.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from streamsvm.numeric.gram import GramSum
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.products import add_rows, compute_scores
+from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.solvers.cutting_plane.cuts import RowSums
+from streamsvm.system import interrupts
+
+FIRST_WIDTH = 1.0
+NARROWER = 0.3  # the width is multiplied by this once the smoothing causes most of the gap
+NARROWEST = 1e-12  # rounding is the limit if no step descends with a width below this
+MOST_STEPS = 200
+LINE_STEPS = 30  # bisections of a line search
+FLAT = 0.1  # a line search ends where the derivative falls to this share of its initial value
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The linear part of F, c - g.w, which does not depend on the rows in memory: slope g (width,), value c."""
+
+    slope: F64
+    value: float
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The lowest F found, with its w (width,), and the highest D found, with its shares a (n,)."""
+
+    w: F64
+    objective: float
+    shares: F64
+    lower_bound: float
+
+
+@dataclass(frozen=True)
+class HingeRows:
+    """Rows in memory with labels y_i of -1 or +1 and costs C_i, (n,) each, and the value of the constant feature."""
+
+    rows: Rows
+    y: F64
+    costs: F64
+    bias_feature: float
+
+    def find_margins(self, w: F64) -> F64:
+        """Return y_i w.x_i, (n,)."""
+        scores = compute_scores(self.rows.X, np.ascontiguousarray(w[None, :-1]))[:, 0]
+        margins: F64 = self.y * (scores + w[-1] * self.bias_feature)
+        return margins
+
+    def combine(self, shares: F64) -> F64:
+        """Return sum_i C_i a_i y_i x_i, (width,)."""
+        used = np.flatnonzero((shares != 0.0) & (self.costs != 0.0))
+        coef, total = (self.costs * shares * self.y)[used], np.zeros((1, self.rows.X.shape[1] + 1))
+        add_rows(total, self.rows.X, used, np.zeros_like(used), coef)
+        total[0, -1] = self.bias_feature * float(np.sum(coef))
+        combined: F64 = total[0]
+        return combined
+
+    def sum_up(self, shares: F64) -> RowSums:
+        """Return sum_i C_i a_i y_i x_i and sum_i C_i a_i."""
+        cost = float(self.costs @ shares)
+        return RowSums(self.combine(shares), cost, cost)
+
+    def add_products(self, Q: F64 | None, used: I64, weight: F64) -> F64:
+        """Return the upper triangle of Q + sum of weight_i x_i x_i' over the rows with the numbers `used`.
+
+        Q: None stands for I.
+        """
+        d = self.rows.X.shape[1]
+        gram = GramSum(d)
+        gram.add(self.rows.X, used, weight)
+        last = np.zeros((1, d))
+        add_rows(last, self.rows.X, used, np.zeros_like(used), weight)
+        matrix = np.eye(d + 1) if Q is None else Q.copy()
+        matrix[:d, :d] += np.triu(gram.finish())
+        matrix[:d, d] += self.bias_feature * last[0]
+        matrix[d, d] += self.bias_feature**2 * float(np.sum(weight))
+        return matrix
+
+
+def read_rows(settings: Any, rows: Rows) -> HingeRows:
+    """Return rows in memory with labels and costs, given class_costs and bias_feature in the settings."""
+    y, costs = read_labels(np.array(settings.class_costs), rows.y, rows.sample_weight)
+    return HingeRows(rows, y, costs, settings.bias_feature)
+
+
+@dataclass(frozen=True)
+class Pull:
+    """A term strength / 2 (w - point)'M(w - point) of F that keeps w near a point; M (width, width)."""
+
+    M: F64
+    point: F64
+    strength: float
+
+
+class _Quadratic:
+    """1/2 w'Qw - p.w + k: the part of F that does not depend on the rows, including any pull. Without a pull, Q = I."""
+
+    def __init__(self, linear: Linear, pull: Pull | None) -> None:
+        self.slope, self.value, self.Q, self._factor = linear.slope, linear.value, None, None
+        if pull is not None:
+            to_point = pull.strength * (pull.M @ pull.point)
+            self.slope = linear.slope + to_point
+            self.value = linear.value + float(pull.point @ to_point) / 2
+            self.Q = np.eye(len(pull.point)) + pull.strength * pull.M
+            self._factor = cho_factor(self.Q)
+
+    def multiply(self, w: F64) -> F64:
+        """Return Qw."""
+        return w if self.Q is None else self.Q @ w
+
+    def solve(self, v: F64) -> F64:
+        """Return the w with Qw = v."""
+        return v if self._factor is None else cho_solve(self._factor, v)
+
+
+def minimise(
+    data: HingeRows, linear: Linear, tol: float, start: F64, pull: Pull | None = None, smoothing: float = FIRST_WIDTH
+) -> Optimum:
+    """Minimise F, plus the pull if given, until the gap is at most tol times F. smoothing: the first width.
+
+    The search also ends after MOST_STEPS, or when rounding leaves no step. The returned objective and lower bound
+    include the pull.
+    """
+    w, quadratic = start, _Quadratic(linear, pull)
+    margins, costs = data.find_margins(start), data.costs
+    best = Optimum(start, float("inf"), np.zeros(len(costs)), float("-inf"))
+    for _ in range(MOST_STEPS):
+        interrupts.check()
+        slack = 1.0 - margins
+        shares = np.clip(0.5 + slack / (2.0 * smoothing), 0.0, 1.0)
+        v, product = quadratic.slope + data.combine(shares), quadratic.multiply(w)
+        objective = float(w @ product / 2 - quadratic.slope @ w + quadratic.value + costs @ np.maximum(slack, 0.0))
+        bound = float(quadratic.value + costs @ shares - v @ quadratic.solve(v) / 2)
+        best = replace(best, w=w, objective=objective) if objective < best.objective else best
+        best = replace(best, shares=shares, lower_bound=bound) if bound > best.lower_bound else best
+        if best.objective - best.lower_bound <= tol * abs(best.objective):
+            break
+        added = float(costs @ (np.maximum(slack, 0.0) - shares * slack))
+        if objective - bound <= 2.0 * added:
+            smoothing *= NARROWER
+            continue
+        near = np.flatnonzero(np.abs(slack) < smoothing)
+        matrix = data.add_products(quadratic.Q, near, costs[near] / (2.0 * smoothing))
+        try:
+            step = cho_solve(cho_factor(matrix), v - product)
+        except (np.linalg.LinAlgError, ValueError):  # rounding has made the matrix singular, or overflowed
+            break
+        along = data.find_margins(step)
+        first, second = float((product - quadratic.slope) @ step), float(step @ quadratic.multiply(step))
+        length = _search_line(first, second, slack, along, costs, smoothing)
+        if length == 0.0:
+            if smoothing < NARROWEST:
+                break
+            smoothing *= NARROWER
+            continue
+        w = w + length * step
+        margins = margins + length * along
+    return best
+
+
+def _search_line(first: float, second: float, slack: F64, along: F64, costs: F64, smoothing: float) -> float:
+    """Return the step length, at most 1, at which the derivative is nearly 0; return 0 if the step does not descend.
+
+    first, second: the derivative of the quadratic part at the start, and its change along the step; along (n,): the
+    change of the margins along the step.
+    """
+
+    def differentiate(t: float) -> float:
+        shares = np.clip(0.5 + (slack - t * along) / (2.0 * smoothing), 0.0, 1.0)
+        return float(first + t * second - (costs * shares) @ along)
+
+    at_start = differentiate(0.0)
+    if not at_start < 0.0:
+        return 0.0
+    low, high, t = 0.0, 1.0, 1.0
+    for _ in range(LINE_STEPS):
+        derivative = differentiate(t)
+        if abs(derivative) <= FLAT * -at_start:
+            return t
+        if derivative < 0.0:
+            if t == 1.0:
+                return t
+            low = t
+        else:
+            high = t
+        t = (low + high) / 2
+    return low

@@ -1,0 +1,345 @@
+"""The problems that decomposition solves: two classes, regression, one class, nu-SVC and nu-SVR.
+
+Regression. Each row has two hinges, one on each side of the tube:
+
+    max(0, |t_i - f_i - b| - epsilon) = max(0, (t_i - epsilon) - f_i - b) + max(0, f_i + b - (t_i + epsilon))
+
+Multiplied by C_i, both have the form C_i max(0, y_i (c_i - f_i - b)), with the side y_i = +1 or -1 and the corner
+c_i = t_i - epsilon y_i. A class label is the special case c_i = y_i, with one hinge and a side that never changes. At
+the optimum at most one of the two multipliers of a row is nonzero. A row therefore has one multiplier a_i, and y_i is
+its side. A row with a_i = 0 is assigned to the side of the bias on which its target lies, and stays there while an
+inner solver improves a working set. (Smola & Schoelkopf 2004, "A tutorial on support vector regression", Statistics and
+Computing 14, section 1.3.)
+
+One class and nu-SVC. The multipliers have fixed sums, and every corner c_i is 0:
+
+    min 1/2 sum_ij a_i a_j y_i y_j k(x_i, x_j),   0 <= a_i <= C_i,   sum_i a_i = N,       N = nu sum_i C_i
+
+For one class every y_i is +1. nu-SVC also has sum_i y_i a_i = 0, so the multipliers of each side sum to N / 2. A
+feasible point exists if the costs of each side sum to N / 2 or more. Working sets keep the sum of y_i a_i, which is all
+that one class needs; those of nu-SVC keep the sums of both sides (`WorkingSet.by_side`). Only the feasible start is
+special. If the active set holds all rows, the first rows get a_i = C_i, as in LIBSVM. Otherwise the active set is first
+given its share of N, and solved. In the next steps, rows with the lowest scores y_i f_i are made active and get
+a_i = C_i until the sum is N, since at the optimum a row below the rho of its side has a_i = C_i. The objective is also
+proved for a state whose sums are not full yet (certificates.kernel).
+
+nu-SVR. The half-width epsilon of the tube is chosen such that the share of rows outside is nu:
+
+    min over w, b, epsilon >= 0    1/2 |w|^2 + N epsilon + sum_i C_i max(0, |t_i - f_i - b| - epsilon)
+    max D(s) = sum_i t_i s_i - 1/2 sum_ij s_i s_j k(x_i, x_j),   |s_i| <= C_i,   sum_i s_i = 0,   sum_i |s_i| <= N
+
+with s_i = y_i a_i, as for a regression with epsilon = 0. (LIBSVM has two multipliers per row, which sum to N over all
+rows. Raising both multipliers of a row by the same amount changes only this sum, so one multiplier per row and an
+inequality suffice.) There are two kinds of rounds:
+
+    while sum_i |s_i| < N, or if epsilon would be negative, working sets are those of a regression with epsilon = 0, and
+    a step is cut short where sum_i |s_i| reaches N
+    otherwise working sets keep the sums of both sides, N / 2 each (`WorkingSet.by_side`)
+
+With u = b + epsilon and v = epsilon - b, the two sides of P are separate problems, and the best u and v are quantiles
+of the residuals t_i - f_i and of their negatives.
+
+Sources: Schoelkopf, Platt, Shawe-Taylor, Smola & Williamson 2001, "Estimating the support of a high-dimensional
+distribution", Neural Computation 13; Schoelkopf, Smola, Williamson & Bartlett 2000, "New support vector algorithms",
+Neural Computation 12; Chang & Lin 2001, "Training nu-support vector classifiers", Neural Computation 13; Chang & Lin
+2002, "Training nu-support vector regression", Neural Computation 14.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.certificates.kernel import (
+    FULL_SHARE,
+    Certificate,
+    FixedSum,
+    Proof,
+    certify,
+    certify_nu_tube,
+    certify_sums,
+    find_best_bias,
+    find_tube,
+    prove,
+    prove_nu_tube,
+    prove_sums,
+    raise_lowest,
+    spread,
+)
+from streamsvm.numeric.rounding import sum_exactly
+from streamsvm.numeric.rows import F64, I64
+from streamsvm.solvers.decomposition.working_set import Conditions, find_conditions, join_conditions, restore_balance
+from streamsvm.system.errors import InputError
+
+Totals = tuple[float, float]  # the sums of the multipliers of rows with y_i = +1, and with y_i = -1
+SIDES = (1.0, -1.0)
+
+
+class Tube(NamedTuple):
+    """The targets t_i (n,), float64, and epsilon, the half-width of the tube around them."""
+
+    targets: F64
+    width: float
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """y_i, C_i, a_i and f_i of n rows; the tube of a regression, or None; the fixed sums of both sides, or None."""
+
+    y: F64
+    costs: F64
+    alpha: F64
+    f: F64
+    tube: Tube | None
+    totals: Totals | None
+
+    def find_side(self, side: float) -> Conditions:
+        """Return the optimality conditions with only the rows of one side free to move."""
+        costs = np.where(self.y == side, self.costs, 0.0)
+        return find_conditions(self.y, costs, self.alpha, self.f, self.corners)
+
+    @property
+    def corners(self) -> F64:
+        """The corners c_i, (n,)."""
+        return self.y if self.tube is None else self.tube.targets - self.tube.width * self.y
+
+    def choose_sides(self) -> F64:
+        """Return the side of each row, (n,): y, except for rows of a regression whose multiplier is zero.
+
+        The latter go to the side of the bias on which their target lies. This bias is half-way between the greatest
+        c_i - f_i of rows that can move up and the least of rows that can move down.
+        """
+        if self.tube is None:
+            return self.y
+        zero, used = self.alpha == 0.0, self.costs > 0.0
+        above, error = self.y > 0, self.tube.targets - self.f
+        rising, falling = error - self.tube.width, error + self.tube.width
+        full = self.alpha >= self.costs
+        most = np.max(np.where(above | zero, rising, falling), where=used & (zero | ~above | ~full), initial=-np.inf)
+        least = np.min(np.where(above & ~zero, rising, falling), where=used & (zero | above | ~full), initial=np.inf)
+        bias = (most + least) / 2 if np.isfinite(most + least) else 0.0
+        return np.where(zero, np.where(error >= bias, 1.0, -1.0), self.y)
+
+
+class SummedRows(_Rows):
+    """The rows of one class or of nu-SVC. by_side: whether working sets keep the sums of both sides."""
+
+    by_side = True
+    totals: Totals
+
+    @property
+    def corners(self) -> F64:
+        """The corners c_i, (n,): 0."""
+        return np.zeros(len(self.y))
+
+    @property
+    def sums(self) -> list[FixedSum]:
+        """The sums of the sides that have rows."""
+        return [FixedSum(rows, total) for _, rows, total in list_sides(self.y, self.totals)]
+
+    def certify(self, bias: float | None = None) -> Certificate:
+        """Evaluate the objective and its bound: one class at `bias`, if given, two sides at their best biases."""
+        offsets = None if bias is None or len(self.sums) > 1 else [-bias]
+        return certify_sums(self.costs, self.alpha, self.y * self.f, self.sums, offsets)
+
+    def find_conditions(self) -> Conditions:
+        """Return the optimality conditions of the rows, separately for each side."""
+        found = [self.find_side(side) for side in SIDES if np.any(self.y == side)]
+        return found[0] if len(found) == 1 else join_conditions(found[0], found[1], self.y > 0)
+
+    def find_slacks(self) -> F64:
+        """Return rho - y_i f_i at the best rho of each side, (n,)."""
+        g = self.y * self.f
+        return spread(self.sums, [one.find_offset(self.costs, g) for one in self.sums], len(g)) - g
+
+    def prove(self, errors: F64, largest: float, tol: float, is_definite: bool = True) -> Proof:  # noqa: ARG002
+        """Return the proof of the objective and its bound."""
+        return prove_sums(self.costs, self.alpha, self.y * self.f, self.sums, errors, largest, is_definite)
+
+    def restore_sums(self, others: F64) -> None:  # noqa: ARG002
+        """Correct the rounding errors of the sums of both sides."""
+        for side, rows, total in list_sides(self.y, self.totals):
+            own = self.alpha[rows]
+            restore_balance(self.y[rows], own, self.costs[rows], np.array([-side * total]))
+            self.alpha[rows] = own
+
+    def list_lacking(self) -> list[tuple[I64, float]]:
+        """Return the rows and the sum of each side whose multipliers are below their sum by more than rounding."""
+        found = []
+        for _, rows, total in list_sides(self.y, self.totals):
+            own = self.alpha[rows]
+            if not total - sum_exactly(own[own > 0.0]) <= FULL_SHARE * total:
+                found.append((rows, total))
+        return found
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the multipliers have their fixed sums to rounding."""
+        return not self.list_lacking()
+
+    def find_rises(self) -> F64:
+        """Return the rise of each multiplier, (n,), that fills the sums, with the lowest scores raised first."""
+        rises, g = np.zeros(len(self.y)), self.y * self.f
+        for rows, total in self.list_lacking():
+            own = self.alpha[rows]
+            rises[rows] = raise_lowest(self.costs[rows] - own, g[rows], total - sum_exactly(own))
+        return rises
+
+    def choose_lowest(self, size: int) -> I64:
+        """Return at most `size` rows, ascending: the lowest scores that can rise, on sides whose sums are not full.
+
+        If both sides are not full, each gets half of the rows.
+        """
+        g, lacking = self.y * self.f, []
+        for rows, _ in self.list_lacking():
+            can_rise = rows[self.alpha[rows] < self.costs[rows]]
+            lacking.append(can_rise[np.argsort(g[can_rise], kind="stable")])
+        return np.sort(np.concatenate([rows[: size // len(lacking)] for rows in lacking]))
+
+
+def list_sides(y: F64, totals: Totals) -> Iterator[tuple[float, I64, float]]:
+    """Yield y_i, the rows and the fixed sum of each side that has rows."""
+    for side, total in zip(SIDES, totals, strict=True):
+        rows = np.flatnonzero(y == side)
+        if len(rows):
+            yield side, rows, total
+
+
+def split_total(total: float, two_sums: bool) -> Totals:
+    """Return the sums of both sides: N / 2 each if there are two sums, otherwise N and 0."""
+    return (total / 2, total / 2) if two_sums else (total, 0.0)
+
+
+def compute_total(nu: float, costs: F64) -> float:
+    """Return N; raise InputError if all weights are zero."""
+    total = nu * sum_exactly(costs)
+    if not total > 0.0:
+        raise InputError("the sample weights of all rows are zero: there is nothing to learn from")
+    return total
+
+
+def find_part(y: F64 | None, costs: F64, total: float, two_sums: bool, others: F64) -> Totals:
+    """Return the sums of an active set: each side's sum less that of the other rows, or the most that its costs allow.
+
+    others: y_i a_i of the other rows. y: the sides of the rows, or None if each row may be on either side.
+    """
+    totals = split_total(total, two_sums)
+    taken = [sum_exactly((side * others)[side * others > 0.0]) for side in SIDES]
+    most = [sum_exactly(costs if y is None else costs[y == side]) for side in SIDES]
+    return min(totals[0] - taken[0], most[0]), min(totals[1] - taken[1], most[1])
+
+
+class NuTubeRows(_Rows):
+    """The rows of nu-SVR, whose multipliers sum to at most N."""
+
+    tube: Tube
+    totals: Totals
+
+    @property
+    def total(self) -> float:
+        """N, the greatest sum of |s_i|."""
+        return math.fsum(self.totals)
+
+    @property
+    def room(self) -> float:
+        """By how much sum_i |s_i| can still rise; 0 if this is only rounding."""
+        room = self.total - math.fsum(self.alpha[self.alpha > 0.0].tolist())
+        return room if room > FULL_SHARE * abs(self.total) else 0.0
+
+    @property
+    def by_side(self) -> bool:
+        """Whether working sets keep the sums of both sides."""
+        if self.room > 0.0:
+            return False
+        if np.all(self.y == self.y[0]):
+            return True
+        above, below = map(self.find_side, SIDES)
+        return above.bias >= below.bias
+
+    def certify(self, bias: float | None = None) -> Certificate:  # noqa: ARG002
+        """Evaluate P and D at the best bias and the best epsilon."""
+        return certify_nu_tube(self.y, self.costs, self.alpha, self.f, self.tube.targets, self.total)
+
+    def find_conditions(self) -> Conditions:
+        """Return the optimality conditions of the rows, separately for each side if `by_side`."""
+        if self.by_side:
+            above, below = map(self.find_side, SIDES)
+            return join_conditions(above, below, self.y > 0)
+        return find_conditions(self.y, self.costs, self.alpha, self.f, self.corners)
+
+    def find_slacks(self) -> F64:
+        """Return how far each row is outside the best tube, (n,); negative inside it."""
+        bias, width = find_tube(self.costs, self.tube.targets - self.f, self.total)
+        found: F64 = np.abs(self.tube.targets - self.f - bias) - width
+        return found
+
+    def prove(self, errors: F64, largest: float, tol: float, is_definite: bool = True) -> Proof:  # noqa: ARG002
+        """Return the proof of P and D."""
+        about = self.y, self.costs, self.alpha, self.f, self.tube.targets
+        return prove_nu_tube(*about, self.total, errors, largest, is_definite)
+
+    def restore_sums(self, others: F64) -> None:
+        """Correct the rounding of sum_i s_i, or of each side's sum if there is no room. others: s_i of other rows."""
+        if self.room > 0.0:
+            restore_balance(self.y, self.alpha, self.costs, others)
+        else:
+            SummedRows(self.y, self.costs, self.alpha, self.f, None, self.totals).restore_sums(others)
+
+
+def cut_step(before: F64, after: F64, room: float) -> F64:
+    """Return the point nearest to `after` on the segment from `before` at which the sum has risen by at most `room`."""
+    rise = math.fsum([*after.tolist(), *(-before).tolist()])
+    return after if rise <= room else before + (after - before) * (room / rise)
+
+
+class Hinges(_Rows):
+    """The rows of two classes or of a regression, whose sides have no fixed sums."""
+
+    by_side = False
+
+    def restore_sums(self, others: F64) -> None:
+        """Correct the rounding error of sum_i y_i a_i. others: y_i a_i of other rows."""
+        restore_balance(self.y, self.alpha, self.costs, others)
+
+    def certify(self, bias: float | None = None) -> Certificate:
+        """Evaluate P and D; see `certificates.kernel.certify`."""
+        both = self.list_both()
+        return certify(both.y, both.costs, both.alpha, both.f, bias, None if self.tube is None else both.corners)
+
+    def find_conditions(self) -> Conditions:
+        """Return the optimality conditions of the rows on their sides."""
+        return find_conditions(self.y, self.costs, self.alpha, self.f, self.corners)
+
+    def find_slacks(self) -> F64:
+        """Return y_i (c_i - f_i - b) at the best bias b, (n,); for a regression, the larger of a row's two values."""
+        both = self.list_both()
+        found = both.y * (both.corners - both.f - find_best_bias(both.y, both.costs, both.f, both.corners))
+        return found if self.tube is None else np.maximum(*np.split(found, 2))
+
+    def prove(self, errors: F64, largest: float, tol: float, is_definite: bool = True) -> Proof:
+        """Return the proof of P and D; see `certificates.kernel.prove`."""
+        both = self.list_both()
+        errors, corners = (errors, None) if self.tube is None else (np.tile(errors, 2), both.corners)
+        return prove(both.y, both.costs, both.alpha, both.f, errors, largest, tol, is_definite, corners)
+
+    def list_both(self) -> Hinges:
+        """Return the hinges of all rows; for a regression those of both sides, 2n."""
+        if self.tube is None:
+            return self
+        n, upper = len(self.y), self.y > 0
+        alpha = np.concatenate((np.where(upper, self.alpha, 0.0), np.where(upper, 0.0, self.alpha)))
+        tube = Tube(np.tile(self.tube.targets, 2), self.tube.width)
+        return Hinges(np.repeat([1.0, -1.0], n), np.tile(self.costs, 2), alpha, np.tile(self.f, 2), tube, None)
+
+
+AnyRows = Hinges | SummedRows | NuTubeRows
+
+
+def make_hinges(y: F64, costs: F64, alpha: F64, f: F64, tube: Tube | None, totals: Totals | None) -> AnyRows:
+    """Return the rows as Hinges, SummedRows or NuTubeRows, depending on the tube and the sums."""
+    kind = Hinges if totals is None else SummedRows if tube is None else NuTubeRows
+    return kind(y, costs, alpha, f, tube, totals)

@@ -1,0 +1,285 @@
+"""The set-up of decomposition (SMO or IRWLS): settings, memory, model and report for the rows of a source.
+
+The settings include the number of active rows, which depends on the memory of active rows and of the tiles of a pass.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from streamsvm.certificates.kernel import find_best_bias
+from streamsvm.data.rows.source import RowSource, plan_groups
+from streamsvm.kernels import kernel as kernels
+from streamsvm.kernels import precomputed
+from streamsvm.kernels.kernel import Kernel
+from streamsvm.kernels.values import BLOCK_COLUMNS
+from streamsvm.models.model import KernelModel
+from streamsvm.numeric.rows import Rows, take_rows
+from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident, make_kernel
+from streamsvm.passes import MemoryNeed, Requests
+from streamsvm.problems.nu import NU_REGRESS, read_share
+from streamsvm.problems.registry import find_problem
+from streamsvm.problems.regression import EpsilonInsensitive, read_numbers
+from streamsvm.solvers.decomposition import solver
+from streamsvm.solvers.decomposition.inner_solvers import solve_by_pairs
+from streamsvm.solvers.decomposition.platt import solve_by_platt
+from streamsvm.solvers.decomposition.state import ActiveRowSettings, Decomposition, State, start_state
+from streamsvm.solvers.decomposition.working_set import WorkingSet
+from streamsvm.solvers.options import SMALL_ROWS, ClassDecompositionOptions, DecompositionOptions
+from streamsvm.solvers.solver import Budget, Report, Solver, TakeRows, describe_parameters, make_kernel_model
+from streamsvm.system.errors import InputError
+from streamsvm.system.machine import default_threads
+
+ACTIVE_COPIES = 3  # copies of the active rows in memory while they are read
+LEAST_ACTIVE_ROWS = 2048
+ACTIVE_SHARE = 5  # one row in 5 is active, if memory allows; chosen by measurements on Adult, Web and ijcnn1
+WHOLE_ROWS = 16_384  # up to this number, all rows are active if all their kernel columns fit into memory
+# Long rows (2 KiB or more) are also all active if kernel columns of a tenth of them fit into memory, since a pass over
+# long rows takes longer than computing columns.
+WHOLE_BYTES = 2048
+WHOLE_SHARE = 10
+LEAST_TILE_ROWS = 64  # a tile has at least so many sparse rows, however many features they use
+PRECISE_BYTES = 4 << 20  # this size of active rows in float64 is always allowed: OTHER_BYTES has room for it
+
+
+def _active_row_bytes(source: RowSource, active_bytes: int) -> int:
+    return int((ACTIVE_COPIES + 2) * find_row_bytes(source)) + active_bytes
+
+
+def count_active(source: RowSource, wanted: int | str | None, share_bytes: int, active_bytes: int) -> int:
+    """Return the largest number of active rows.
+
+    wanted: the requested number. By default, all rows are active if they are few or long, otherwise a fifth of them, as
+    far as memory allows. share_bytes: the memory for active rows, and the same again for kernel columns.
+    """
+    if wanted is None:
+        fit = LEAST_ACTIVE_ROWS + share_bytes // _active_row_bytes(source, active_bytes)
+        are_long = find_row_bytes(source) >= WHOLE_BYTES
+        most, part = (source.n_rows, WHOLE_SHARE) if are_long else (WHOLE_ROWS, 1)
+        if source.n_rows <= min(fit, most) and 4 * source.n_rows**2 // part <= share_bytes:
+            return source.n_rows
+        return min(source.n_rows, max(LEAST_ACTIVE_ROWS, min(source.n_rows // ACTIVE_SHARE, fit)))
+    return count_resident(wanted, source.n_rows)
+
+
+def choose_active(
+    source: RowSource,
+    options: TrainOptions,
+    own: DecompositionOptions | ClassDecompositionOptions,
+    budget: Budget,
+    held: tuple[int, int],
+) -> dict[str, Any]:
+    """Return the settings common to all decompositions: as many active rows and kernel columns as memory allows.
+
+    held: the bytes that the driver holds per row, and per active row in addition to its features.
+    The result must not change when a run is resumed or has more threads, so the other needs of the process are a round
+    figure (Budget.process_bytes). If the budget is too small, the least numbers are chosen; the error that rejects them
+    names the least memory.
+    """
+    held_bytes, active_bytes = held
+    least = held_bytes * source.n_rows + LEAST_ACTIVE_ROWS * _active_row_bytes(source, active_bytes)
+    share = max(0, budget.spare_bytes - least) // BUDGET_SHARE
+    selection = own.selection if isinstance(own, DecompositionOptions) else None
+    wanted = source.n_rows if selection == "platt" else options.resident_rows  # Platt's loops need all rows in memory
+    resident_rows = count_active(source, wanted, share, active_bytes)
+    if isinstance(own, DecompositionOptions) and selection == "chunking":  # the working set may be the whole active set
+        largest = math.isqrt(share // INNER_BYTES[own.inner or options.solver])
+        resident_rows = min(resident_rows, max(LEAST_ACTIVE_ROWS, largest))
+    cache_bytes = 0 if options.kernel == "linear" else own.cache_bytes  # a linear kernel caches no values
+    precise_rows = max(resident_rows // 2, int(PRECISE_BYTES / find_row_bytes(source)), 2)
+    threads, elsewhere = options.threads or default_threads(), (options.workers, options.scheduler) != (None, None)
+    return {
+        "tol": float(options.tol),
+        "resident_rows": resident_rows,
+        "precise_rows": min(source.n_rows, precise_rows),
+        "cache_bytes": min(share, 4 * resident_rows**2) if cache_bytes is None else cache_bytes,
+        "threads": threads,
+        # if there are few groups, a pass has fewer tasks than there are threads here
+        "pass_threads": 1 if elsewhere else max(1, threads // len(plan_groups(source))),
+        "seed": options.seed,
+    }
+
+
+def need_memory(
+    source: RowSource,
+    settings: ActiveRowSettings,
+    held: tuple[int, int],
+    sum_bytes: int,
+    matrix_bytes: int,
+    tile_bytes: int,
+    walk_bytes: int,
+    weight_bytes: int = 0,
+) -> MemoryNeed:
+    """Return the memory that a decomposition needs.
+
+    Every task receives the changed active rows in float64, or weights. A step holds the kernel values of a working set,
+    and those of a tile of rows per thread.
+
+    held: see `choose_active`. sum_bytes: the results of a pass per row. matrix_bytes: the kernel values of a working
+    set. tile_bytes: a tile of rows. walk_bytes: the tasks of a process. weight_bytes: the weights sent to a task.
+    """
+    n, active, row_bytes = source.n_rows, min(source.n_rows, settings.resident_rows), find_row_bytes(source)
+    precision = 2 if settings.is_small(n) else 1  # float64 takes twice the memory of float32
+    rows_bytes, shared = int(ACTIVE_COPIES * active * row_bytes * precision), int(2 * active * row_bytes) + weight_bytes
+    turn = matrix_bytes + settings.threads * tile_bytes
+    return MemoryNeed(
+        driver_bytes=held[0] * n + held[1] * active + rows_bytes + shared + settings.cache_bytes + turn,
+        turn_bytes=turn,
+        totals_bytes=sum_bytes * n // len(plan_groups(source)),
+        shared_bytes=shared,
+        gathered_bytes=sum_bytes * n,
+        walk_bytes=walk_bytes,
+    )
+
+
+def find_row_bytes(source: RowSource) -> float:
+    """Return the average bytes of a row of the source."""
+    return max(1.0, source.nbytes / source.n_rows)
+
+
+def count_tile_bytes(source: RowSource) -> int:
+    """Return the bytes of a tile of rows in dense form and of its kernel values; long sparse rows need more."""
+    used = min(source.n_features, LEAST_TILE_ROWS * find_row_bytes(source) / 8) if source.is_sparse else 0
+    values = max(kernels.TILE_VALUES, LEAST_TILE_ROWS * used)
+    return int(8 * BLOCK_COLUMNS * kernels.TILE_ROWS + 4 * values + 4 * source.n_features)
+
+
+NOT_TOLD = ("threads", "pass_threads", "seed", "numbers", "max_pairs", "two_sums")
+# 8-byte numbers per row: for the state, the next state, the choice of active rows and the proof. Measured: 27 (one
+# class) to 34 (irwls), including the messages of workers, which are planned separately.
+ROW_VECTORS = 40
+BOTH_SIDES_VECTORS = 24  # in addition for a regression, whose proof uses both hinges of every row
+ACTIVE_VECTORS = 16  # 8-byte numbers per active row, in addition
+INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # bytes per entry of K_WW, with its copies
+WORKING_ROWS = {"smo": (SMALL_ROWS, 2048), "irwls": (128, 128), "qp": (128, 128)}  # the latter two factor matrices
+WORKING_SHARE = 32  # one active row in 32 is in the working set, within WORKING_ROWS; chosen by measurements on MNIST
+
+
+class DecompositionSolver(Solver):
+    """Decomposition (SMO or IRWLS), with as many active rows and kernel columns as memory allows."""
+
+    def __init__(self, source: RowSource, options: TrainOptions, own: DecompositionOptions, budget: Budget) -> None:
+        self.source, self.name = source, options.solver
+        self.parameters = parameters = _choose_parameters(source, options, own, budget)
+        problem, told = find_problem(options.task), {}
+        left_out = [*NOT_TOLD, *(name for name in ("tube", "nu") if getattr(parameters, name) is None)]
+        if parameters.tube is not None or parameters.nu is not None:
+            assert problem.tell_loss is not None
+            left_out.append("class_costs")
+            told = problem.tell_loss(source, options)
+        self.settings = describe_parameters(parameters, *left_out) | told
+        self.classes = np.asarray(source.classes) if problem.has_classes else np.empty(0)
+        if problem.own_classes is not None:
+            self.classes = np.array(problem.own_classes)
+        more = ("linear-sums",) if parameters.kernel.name == "linear" else ()
+        self.compiled = (options.solver, *more, *(("platt",) if parameters.selection == "platt" else ()))
+
+    def start(self) -> State:
+        """Return the state in which all multipliers are 0."""
+        return start_state(self.source.n_rows, self.parameters.kernel.is_definite)
+
+    def solve(self, state: State) -> Requests:
+        """Yield the requests of the steps."""
+        return solver.solve(self.parameters, state)
+
+    def memory(self, threads: int) -> MemoryNeed:
+        """Return the memory that the solver needs: kernel values at twice the size, in case of float64, and f, y, C."""
+        settings, source, tile = self.parameters, self.source, count_tile_bytes(self.source)
+        active = min(source.n_rows, settings.resident_rows)
+        working = active if settings.selection == "chunking" else min(active, settings.working_rows)
+        matrices, walk = 2 * INNER_BYTES[settings.inner] * working**2, threads * settings.pass_threads * tile
+        return need_memory(source, settings, _count_held_bytes(settings.tube is not None), 24, matrices, tile, walk)
+
+    def make_model(self, state: State, take: TakeRows) -> KernelModel:
+        """Return the model of the support vectors."""
+        chosen = np.flatnonzero(state.stretch * state.alpha)
+        coefs = state.stretch * state.alpha[chosen] * state.y[chosen]
+        kernel, vectors = self.parameters.kernel, take(chosen).X
+        return make_kernel_model(self.source, kernel, vectors, coefs, state.bias, self.classes, chosen)
+
+    def report(self, state: State) -> Report:
+        """Return the progress, and the pair steps so far."""
+        now = state.progress
+        return Report(now.objective, now.lower_bound, now.passes, now.rounding_bound, pairs=state.pairs)
+
+
+def _choose_parameters(
+    source: RowSource, options: TrainOptions, own: DecompositionOptions, budget: Budget
+) -> Decomposition:
+    inner, has_tube = own.inner or options.solver, not find_problem(options.task).has_classes
+    active = choose_active(source, options, own, budget, _count_held_bytes(has_tube))
+    working_rows = int(np.clip(active["resident_rows"] // WORKING_SHARE, *WORKING_ROWS[inner]))
+    problem, about = find_problem(options.task), _read_tube(source, options)
+    has_classes = problem.has_classes and problem.own_classes is None
+    if own.selection == "platt" and (problem.has_nu or not has_classes):
+        raise InputError("selection platt: Platt's loops are for two classes and C; choose another selection")
+    if problem.has_nu and problem.own_classes is None and inner != "smo":
+        raise InputError(
+            f"inner {inner}: it keeps one sum of multipliers, and the task {problem.name} has two; use smo"
+        )
+    if own.max_pairs is not None and (inner != "smo" or own.selection == "platt"):
+        raise InputError("max_pairs: it counts the pair steps of smo on working sets, and there are none; leave it out")
+    if options.kernel == precomputed.NAME and own.selection == "platt":
+        raise InputError("selection platt: Platt's loops compute kernel values; choose another for known values")
+    kernel = make_kernel(source, options)
+    if problem.own_classes is not None and kernel.name == "poly" and kernel.degree == 1 and kernel.coef0 < 0:
+        told = "a constant in all kernel values changes no model of one class, and one below 0 leaves no lower bound"
+        raise InputError(f"coef0 is {kernel.coef0:g}: {told}; leave coef0 out")
+    return Decomposition(
+        nu=read_share(options) if problem.has_nu else None,
+        two_sums=problem.has_nu and has_classes,
+        class_costs=compute_class_costs(source, options) if has_classes else (options.C, options.C),
+        kernel=kernel,
+        inner=inner,
+        selection=own.selection,
+        working_rows=own.working_rows or working_rows,
+        max_pairs=own.max_pairs,
+        **active,
+        **about,
+    )
+
+
+def _read_tube(source: RowSource, options: TrainOptions) -> dict[str, Any]:
+    """Return the tube and the targets of a regression, or nothing for classes. nu-SVR starts with a tube of 0."""
+    if options.task == NU_REGRESS.name:
+        return {"tube": 0.0, "numbers": read_numbers(source)}
+    make = find_problem(options.task).make_loss
+    loss = None if make is None else make(source, options)
+    return {"tube": loss.epsilon, "numbers": loss.numbers} if isinstance(loss, EpsilonInsensitive) else {}
+
+
+def run_kernels(group: str, rows: Rows) -> None:
+    """Call every compiled function of decomposition in both precisions.
+
+    Three groups call only a part: "linear-sums" has the additional functions of linear kernels, "platt" has Platt's
+    loops, and "kernel-sums" has the functions that evaluate a model.
+    """
+    y, ones, f, X = np.array([-1.0, 1.0]), np.ones(2), np.zeros(2), rows.X
+    if group == "platt":
+        solve_by_platt(X, y, ones, Kernel("rbf"))
+    elif group in ("linear-sums", "kernel-sums"):
+        for columns in (X, kernels.to_float64(X)):
+            kernels.add_linear_sums(columns, kernels.combine_rows(take_rows(columns, np.arange(2)), ones), f)
+        if group == "kernel-sums":
+            kernels.compute_kernel_sums(Kernel("rbf"), kernels.to_float64(X), X, np.ones((1, 2)))
+    else:
+        for columns in (X, kernels.to_float64(X)):
+            kernels.compute_squares(X, np.float64)
+            take_rows(columns, np.arange(2))
+            for name in ("rbf", "poly"):
+                kernel = Kernel(name)
+                kernels.add_kernel_sums(kernel, X, columns, ones, f)
+                K = kernels.compute_kernel(kernel, columns)
+                solve_by_pairs(WorkingSet(K, y, np.zeros(2), np.zeros(2), ones), 1e-3)
+        for entries in (np.eye(2, dtype=np.float32), np.eye(2)):
+            kernels.add_chosen_columns(entries, np.arange(2), ones, f)
+        find_best_bias(y, ones, f)
+        kernels.add_moments([], rows, np.ones((1, 2)))
+
+
+def _count_held_bytes(is_regression: bool) -> tuple[int, int]:
+    """Return the bytes that the driver holds per row, and per active row in addition to its features."""
+    return 8 * (ROW_VECTORS + (BOTH_SIDES_VECTORS if is_regression else 0)), 8 * ACTIVE_VECTORS

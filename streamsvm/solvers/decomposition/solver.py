@@ -1,0 +1,452 @@
+"""Kernel SVM by decomposition: SMO (Platt 1998) and IRWLS (Pérez-Cruz et al. 2000) in one outer loop, out of core.
+
+    max D(a) = sum_i a_i - 1/2 sum_ij a_i a_j y_i y_j k(x_i, x_j),   0 <= a_i <= C_i,   sum_i y_i a_i = 0
+
+Symbols: a_i, the multipliers (`alpha`); f_i = sum_j a_j y_j k(x_i, x_j), the sums without the bias; C_i, the costs; P
+and D, the primal and the dual objective. The bias is free and unpenalised. All rows are on disk, and the driver holds
+a_i, f_i, C_i and y_i of each row. A step:
+
+    an active set is drawn from the rows that violate their KKT condition and from the free rows (0 < a_i < C_i)
+    its rows are read into memory, and their multipliers improved one working set at a time (active_set.py)
+    rows that have not moved are replaced by others, which are improved in turn
+    one pass updates f of all rows by the rows whose multipliers changed
+    P, D and their gap are computed from a and f of all rows (certificates.kernel)
+
+D rises with every step. Pérez-Cruz et al. 2000, section 3, draw the rows of working sets; here the active set is drawn
+in the same way, since an active set of the worst violators overshoots. (On Adult, with a tenth of the rows active and
+one turn per step, drawn rows take 8 or 9 passes, and the worst violators more than 40.) Two more rules prevent
+overshooting: equally many rows on both sides, and damping while there are violators (without damping, Adult takes 35
+passes). A linear kernel is folded into w, so that a pass needs only w.
+
+Active sets are improved with float32 kernel values, but passes compute kernel values in float64, so that f proves the
+gap: with float32 alone, a gap of 1e-3 was computed as 3e-6 (C = 1e4). Every step starts from the f of a pass. A bound
+of the errors of f, to which every pass adds (kernels.values), makes P and D proved bounds in floating point. If float32
+is too coarse to make progress, active sets are float64 from then on. If all rows are active, reading them is the only
+read of a step (all_active.py).
+
+For a kernel that is not positive semidefinite (Kernel.is_definite) there is no lower bound. Each row's share of P - D
+(certificates.kernel) still measures its KKT condition: it is zero if the condition holds, and never negative. When the
+sum of the shares is at most tol times the magnitude of P, the status is "stationary".
+
+The choice of the active rows.
+
+A step improves the active rows in several turns, and then makes one pass. After a turn, rows whose multipliers have
+changed stay, because the pass needs them. The others are replaced by the same number of rows that have not been active
+in this step, whose f is updated by the rows that stay. Nearly all active rows of a pass have therefore moved; without
+turns, a third of them did not (splice and Covertype).
+
+When all violators have been active, the free places go to rows that may have become violators during the step. While
+the active rows move, f of the inactive rows is unknown until the next pass. But the leeway by which a row met its
+condition is known from before the step, or from its last turn in the step. It is compared with the standard deviation
+of the changes of f of the active rows since then, which estimates how far f of the row may have moved. Such rows
+matter: nine tenths of the gap after a late step of Covertype belonged to rows that had been active in this step, had
+left, and were moved to the wrong side of their margins by later turns.
+
+The violation of a row is measured relative to the bias at which P is least. The bias half-way between the extremes, by
+which pairs are chosen, depends on a few outlying rows; relative to it, thousands of rows of one side would wrongly
+count as violators.
+
+Damping multiplies kernel values during a step, as if each active row also stood for some inactive violators that will
+move in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from streamsvm.certificates.kernel import find_best_bias
+from streamsvm.kernels import kernel as kernels
+from streamsvm.numeric.rounding import UNIT, sum_exactly
+from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
+from streamsvm.passes import Requests, Scan, Step, Take
+from streamsvm.solvers.decomposition import all_active
+from streamsvm.solvers.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, fill, improve
+from streamsvm.solvers.decomposition.hinges import Hinges, SummedRows, Totals, Tube, compute_total, find_part
+from streamsvm.solvers.decomposition.inner_solvers import NO_LIMIT
+from streamsvm.solvers.decomposition.state import (
+    STUCK_STEPS,
+    Change,
+    Decomposition,
+    ProvedState,
+    RowSums,
+    State,
+    add_sums,
+    find_end,
+    join_tiles,
+    make_change,
+    needs_float64,
+    read_hinges,
+    read_y,
+    require_kernel_range,
+    require_ranges,
+    update_state,
+)
+from streamsvm.solvers.decomposition.working_set import Conditions, Mask, draw_active_rows
+from streamsvm.system import deadline
+
+VIOLATION_SHARE = 0.01  # rows with less than this share of the largest violation need not be active
+DAMPING_POWER = 0.25  # the exponent of 1 + v / m in `Draw.choose_damping`
+MOST_TURNS = 16  # per step; each turn reads rows
+LEAST_CHANGED, LEAST_FRESH = 0.01, 6  # a further turn replaces at least this share, and number, of the active rows
+# After so many stuck steps, or steps on few rows, the inner solvers alternate on at least ESCALATION_ROWS rows.
+ESCALATION_STEPS, SLOW_STEPS, ESCALATION_ROWS = 2, 4, 256
+
+
+JOINED = ("y", "costs", "alpha", "rows", "errors")  # arrays of an active set with an entry for each row
+
+
+class NearRows:
+    """The leeway of n rows during a step, from which likely new violators are found.
+
+    leeway: (n,), of each row when its f was last known. known_at: (n,), the path at that time. path: the sum, over the
+    turns of the step so far, of the standard deviation of the changes of f of the active rows.
+    """
+
+    def __init__(self, conditions: Conditions) -> None:
+        self.leeway, self.known_at, self.path = conditions.leeway, np.zeros(len(conditions.errors)), 0.0
+
+    def update(self, rows: I64, conditions: Conditions, change: F64) -> None:
+        """Record the conditions of the active rows after a turn that changed their sums by `change`."""
+        self.path += float(np.std(change))
+        self.leeway[rows], self.known_at[rows] = conditions.leeway, self.path
+
+    def list_rows(self, is_candidate: Mask) -> I64:
+        """Return the candidates whose leeway is less than the path since it was known, least relative leeway first."""
+        path = self.path - self.known_at
+        near = np.flatnonzero(is_candidate & (path > 0.0) & (self.leeway < path))
+        return near[np.argsort(self.leeway[near] / path[near], kind="stable")]
+
+
+def is_escalated(state: ProvedState, n_rows: int) -> bool:
+    """Whether to try other inner solvers and rules: steps are stuck, or a few rows have taken many steps."""
+    return state.stuck >= ESCALATION_STEPS or (state.passes >= SLOW_STEPS and n_rows <= ESCALATION_ROWS)
+
+
+@dataclass
+class Turn:
+    """The active rows in a turn of a step.
+
+    before, f: (m,), y_i a_i and the sums of the active rows before the step. damping: the factor of kernel values; the
+    sums of the active set are f + damping * (their change in the step). pairs: the pair steps of SMO made in the step.
+    start: (m,), the sums of the active rows at the beginning of the turn.
+    """
+
+    active: ActiveSet
+    before: F64
+    f: F64
+    damping: float
+    pairs: int = 0
+    start: F64 = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start = self.expected
+
+    @property
+    def moves(self) -> F64:
+        """The changes of y_i a_i in the step, (m,)."""
+        return self.active.y * self.active.alpha - self.before
+
+    @property
+    def expected(self) -> F64:
+        """The sums after the step, (m,), according to the kernel values of the active set."""
+        return self.f + (self.active.f - self.f) / self.damping
+
+
+class Draw:
+    """The draws of a step: its first rows, and the rows that replace others in later turns.
+
+    tol: rows that violate by more than tol are violators. n_violators: the number of violators at a bound. candidates:
+    (n,), the rows that are drawn before others: all rows in the first step, violators and free rows later. is_lacking:
+    whether the multipliers do not have their fixed sums yet.
+    """
+
+    def __init__(self, settings: Decomposition, state: State) -> None:
+        self.state, self.n_rows = state, len(state.alpha)
+        self.rng = np.random.default_rng((settings.seed, state.passes))
+        self.size = settings.count_active(state.is_precise or is_escalated(state, self.n_rows))
+        self.was_active: Mask = np.zeros(self.n_rows, np.bool_)
+        self.candidates: Mask = np.ones(self.n_rows, np.bool_)
+        self.turns, self.n_violators, self.tol = 0, self.n_rows, 0.0
+        self.conditions: Conditions | None = None
+        self.near: NearRows | None = None
+        self.is_lacking = settings.nu is not None and state.passes == 0
+        if state.passes:
+            hinges = state.hinges
+            self.is_lacking = isinstance(hinges, SummedRows) and not hinges.is_full
+            self.conditions = find_best_conditions(state)
+            self.near = NearRows(self.conditions)
+            self.tol = VIOLATION_SHARE * self.conditions.violation
+            too_high, too_low = self.conditions.find_violators(self.tol)
+            self.n_violators = int(np.count_nonzero((too_high | too_low) & ~self.conditions.free))
+            self.candidates = too_high | too_low | self.conditions.free
+
+    def first(self) -> I64:
+        """Return the rows of the first turn, ascending: in the first step any rows, later violators and free rows."""
+        if self.n_rows <= self.size:
+            return np.arange(self.n_rows)
+        hinges = self.state.hinges
+        if self.state.passes and self.is_lacking and isinstance(hinges, SummedRows):
+            return hinges.choose_lowest(self.size)
+        return self._draw(self.size)
+
+    def next(self, turn: Turn) -> I64:
+        """Return the rows, ascending, that replace rows that have not moved; none after the last turn.
+
+        Candidates that have not been active in this step come first, then likely new violators (see `NearRows`).
+        """
+        if self.is_lacking or self.turns == MOST_TURNS:
+            return np.empty(0, np.int64)
+        stays, waiting = turn.moves != 0.0, self.candidates & ~self.was_active
+        near, n_waiting = self._list_near(turn, ~waiting), int(np.count_nonzero(waiting))
+        n_new = min(int(np.count_nonzero(~stays)), n_waiting + len(near))
+        if n_new < max(LEAST_FRESH, LEAST_CHANGED * self.size):
+            return np.empty(0, np.int64)
+        drawn = self._draw(min(n_new, n_waiting))
+        near = near[: n_new - len(drawn)]
+        self.was_active[near] = True
+        return np.sort(np.concatenate((drawn, near)))
+
+    def _list_near(self, turn: Turn, others: Mask) -> I64:
+        """Return the rows of `others` that may have become violators since their f was known, the likeliest first."""
+        if self.near is None:
+            return np.empty(0, np.int64)
+        active = replace(turn.active, f=turn.expected)
+        self.near.update(active.rows, active.settle(), turn.expected - turn.start)
+        return self.near.list_rows(others)
+
+    def _draw(self, size: int) -> I64:
+        """Draw rows that have not been active in this step."""
+        others, drawn = np.flatnonzero(~self.was_active), np.empty(0, np.int64)
+        if self.conditions is None:
+            drawn = np.sort(self.rng.choice(others, size, replace=False))
+        elif size:
+            drawn = others[draw_active_rows(self.conditions.of_rows(others), size, self.tol, self.rng)]
+        self.was_active[drawn] = True
+        self.turns += 1
+        return drawn
+
+    def choose_damping(self, n_moved: int) -> float:
+        """Return (1 + v / m)^DAMPING_POWER for m active rows and v violators at a bound that the step has not moved.
+
+        After the step, about as many rows as violate now will move in the same way as the active rows, even if all
+        violators are active. Free rows do not count, since nearly all of them are active and make no others move.
+        CoCoA+ uses v / m itself; measurements favour much less damping.
+        """
+        if self.size >= self.n_rows or is_escalated(self.state, self.n_rows):
+            return 1.0
+        return math.pow(1.0 + max(self.n_violators - n_moved, 0) / self.size, DAMPING_POWER)
+
+
+def find_best_conditions(state: State) -> Conditions:
+    """Return the conditions of all rows relative to the best bias, or to the bias half-way between the extremes.
+
+    The latter is used for fixed sums, after a step without progress, and if all violators relative to the best bias are
+    on one side, since multipliers move in pairs of one up and one down.
+    """
+    hinges = state.hinges
+    found = hinges.find_conditions()
+    if not isinstance(hinges, Hinges) or state.stuck:
+        return found
+    both = hinges.list_both()
+    about = found.about(find_best_bias(both.y, both.costs, both.f, both.corners))
+    sides = about.find_violators(VIOLATION_SHARE * about.violation)
+    return about if all(np.any(side) for side in sides) else found
+
+
+def start_turn(draw: Draw, active: ActiveSet) -> Turn:
+    """Return the first turn of a step."""
+    return Turn(active, active.y * active.alpha, active.f.copy(), draw.choose_damping(0))
+
+
+def exchange_rows(settings: Decomposition, state: State, draw: Draw, turn: Turn, fresh: ActiveSet) -> Turn:
+    """Return the next turn: the rows that have moved in this step, and the fresh rows in place of the others."""
+    kept, active = np.flatnonzero(turn.moves), turn.active
+    damping = draw.choose_damping(len(kept))
+    moves, X = turn.moves[kept], take_rows(active.X, kept)
+    f_kept = turn.f[kept] + (active.f - turn.f)[kept] * (damping / turn.damping)
+    f_fresh = fresh.f.copy()
+    kernels.add_kernel_sums(settings.kernel, fresh.X, X, damping * moves, f_fresh, settings.threads)
+
+    def join(old: Any, new: Any) -> Any:
+        return np.concatenate((old[kept], new))
+
+    tube, f = active.tube, np.concatenate((f_kept, f_fresh))
+    if tube is not None and fresh.tube is not None:
+        tube = tube._replace(targets=join(tube.targets, fresh.tube.targets))
+    arrays = {name: join(getattr(active, name), getattr(fresh, name)) for name in JOINED}
+    joined = replace(active, X=stack_rows([X, fresh.X]), f=f, tube=tube, **arrays)
+    joined.totals = find_totals(settings, state, joined.rows, joined.y, joined.costs)
+    return Turn(joined, join(turn.before, fresh.y * fresh.alpha), join(turn.f, fresh.f), damping, turn.pairs)
+
+
+def make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows) -> ActiveSet:
+    """Return the active set of the chosen rows, in float32, or in float64 if float32 is too coarse."""
+    y, costs, tube = read_hinges(settings, taken.n_rows, read_y(taken), taken.sample_weight)
+    require_ranges({"the costs": costs})
+    longest = max(state.longest, float(np.max(kernels.compute_squares(taken.X, np.float64), initial=0.0)))
+    require_kernel_range(settings.kernel, longest)
+    precise = needs_float64(settings, state, len(state.alpha), longest)
+    X = kernels.to_float64(taken.X) if precise else taken.X
+    is_bounded = len(chosen) == len(state.alpha) and all_active.bounds_by_terms(settings.kernel, X)
+    alpha, f, errors = state.alpha[chosen], state.f[chosen], state.errors[chosen]
+    terms, largest = np.zeros(len(chosen) if is_bounded else 0), settings.kernel.bound_values(longest)
+    totals = find_totals(settings, state, chosen, y, costs)
+    y = y if tube is None else state.y[chosen]
+    return ActiveSet(X, y, costs, alpha, f, chosen, errors, terms, largest=largest, tube=tube, totals=totals)
+
+
+def find_totals(settings: Decomposition, state: State, chosen: I64, y: F64, costs: F64) -> Totals | None:
+    """Return the fixed sums of an active set, or None if the problem has none.
+
+    In the first step only the costs of the active rows are known, and they determine its share.
+    """
+    if settings.nu is None:
+        return None
+    total = state.total if state.passes else settings.nu * sum_exactly(costs)
+    others = np.delete(state.y * state.alpha, chosen)
+    return find_part(y if settings.tube is None else None, costs, total, settings.takes_pairs_only, others)
+
+
+ACTIVE_TOL_SHARE = 0.1  # an active set is solved to this share of its violation
+ALL_ACTIVE_TOL_SHARE = 1e-4  # the share if all rows are active, unless the gap becomes small enough earlier
+SMALL_TOL_SHARE = 1e-10  # the share if all rows make one working set in float64
+FLOAT32_GAP_SHARE = 0.5  # the gap in memory, relative to the requested gap: recomputed in float64, it is larger
+INTERIOR_POINT_TURN = 4  # if all rows are active and few, every fourth step is the interior-point method
+
+
+def solve(settings: Decomposition, state: State) -> Requests:
+    """Train from a state. A run resumed from the state in any `Step` gives the same bits."""
+    while True:
+        draw = Draw(settings, state)
+        rows = draw.first()
+        active = make_active(settings, state, rows, (yield Take(rows)))
+        if len(rows) == len(state.alpha):
+            state = _solve_all(settings, state, active)
+            del active  # free the memory before the next rows are taken
+        else:
+            turn = start_turn(draw, active)
+            del active
+            _improve(settings, state, turn)
+            while _may_move(settings, state, turn) and len(rows := draw.next(turn)):
+                fresh = make_active(settings, state, rows, (yield Take(rows)))
+                turn = exchange_rows(settings, state, draw, turn, fresh)
+                del fresh
+                _improve(settings, state, turn)
+            change, first = _find_change(settings, state, turn), state.passes == 0
+            tiles = yield Scan(list, add_sums, add, (first, settings.pass_threads, *change))
+            state = replace(_add_up(settings, state, turn, join_tiles(tiles)), pairs=state.pairs + turn.pairs)
+            del change, tiles, turn
+        yield Step(state, state.progress, _find_status(settings, state), {"pairs": state.pairs})
+
+
+def _may_move(settings: Decomposition, state: State, turn: Turn) -> bool:
+    """Return whether the limits of time and of SMO's pair steps allow another turn in this step."""
+    return not deadline.is_over() and (settings.max_pairs is None or state.pairs + turn.pairs < settings.max_pairs)
+
+
+def _find_status(settings: Decomposition, state: State) -> str | None:
+    """Return the status with which the run ends after this step, or None if it continues."""
+    is_over = settings.max_pairs is not None and state.pairs >= settings.max_pairs
+    return _find_end(settings, state) or ("pair_limit" if is_over else None)
+
+
+def _find_end(settings: Decomposition, state: State) -> str | None:
+    """Return the status of a run that can make no more progress, or None."""
+    if isinstance(state.hinges, SummedRows) and not state.hinges.is_full:  # not a feasible point yet
+        return "stalled" if state.stuck >= STUCK_STEPS else None
+    if isinstance(state.hinges, SummedRows) and 0.0 <= state.objective <= state.rounding_bound:
+        return "stalled"  # w is 0 to rounding: the origin is among the rows, or the classes meet
+    end = find_end(settings, state)
+    if end is None and settings.takes_pairs_only and len(state.alpha) <= settings.resident_rows:
+        return "stalled" if state.stuck >= STUCK_STEPS else None  # for many rows, pair steps are the only solver
+    return end
+
+
+def _make_rounds(
+    settings: Decomposition, state: State, active: ActiveSet, gap: float | None, damping: float, pairs: int
+) -> Rounds:
+    """Return the rounds that improve the active set in this step, by the settings or escalated (see `is_escalated`).
+
+    pairs: the pair steps of SMO made so far.
+    """
+    size, rng = min(settings.working_rows, len(active.rows)), np.random.default_rng((settings.seed, state.passes, 1))
+    inner, rule = settings.inner, settings.selection
+    if is_escalated(state, len(state.alpha)):
+        inner, rule = "irwls" if state.passes % 2 and size <= ESCALATION_ROWS else "smo", "second-order"
+        size = min(max(size, ESCALATION_ROWS), len(active.rows))
+    if rule == "platt" and kernels.type_of(active.X) != np.float32:  # Platt's loops are compiled for float32 rows only
+        rule = "second-order"
+    most = NO_LIMIT if settings.max_pairs is None else max(0, settings.max_pairs - pairs)
+    return Rounds(settings.kernel, inner, rule, size, settings.threads, rng, damping, gap, most_pairs=most)
+
+
+def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> State:
+    """Return the state after a step in which all rows are active."""
+    longest = float(np.max(kernels.compute_squares(active.X, np.float64), initial=0.0))
+    after = _add_facts(settings, state, active.y, active.costs, active.tube, longest)
+    gap = FLOAT32_GAP_SHARE * settings.tol
+    is_turn = state.passes > 0 and state.passes % INTERIOR_POINT_TURN == 0
+    ascends, noisy = True, False
+    if is_turn and all_active.suits_factor(active, settings.kernel):
+        errors = all_active.solve_by_interior_point(active, settings.kernel, settings.threads, gap)
+        ascends = False
+    else:
+        small = settings.is_small(len(state.alpha))
+        rounds = _make_rounds(settings, state, active, None if small else gap, 1.0, state.pairs)
+        if small:
+            cache = ColumnCache.of_all(kernels.compute_kernel(settings.kernel, active.X, settings.threads))
+        else:
+            cache = ColumnCache.of_size(len(active.rows), settings.cache_bytes, kernels.type_of(active.X))
+        largest, share = settings.kernel.bound_values(longest), SMALL_TOL_SHARE if small else ALL_ACTIVE_TOL_SHARE
+        errors, noisy = all_active.solve_all(active, rounds, cache, share=share, gap=settings.tol, largest=largest)
+        after = replace(after, pairs=state.pairs + rounds.pairs)
+    moved = replace(after, y=active.y, alpha=active.alpha, f=active.f, errors=errors)
+    return update_state(settings, after, moved, noisy, ascends)
+
+
+def _add_facts(settings: Decomposition, state: State, y: F64, costs: F64, tube: Tube | None, longest: float) -> State:
+    """Return the state with the facts about all rows that the first step finds."""
+    total = 0.0 if settings.nu is None else compute_total(settings.nu, costs)
+    state = replace(state, y=y, costs=costs, longest=longest, total=total)
+    return state if tube is None else replace(state, targets=tube.targets, width=tube.width)
+
+
+def _improve(settings: Decomposition, state: State, turn: Turn) -> None:
+    """Improve the active rows of a turn."""
+    active, made = turn.active, state.pairs + turn.pairs
+    rounds = _make_rounds(settings, state, active, None, turn.damping, made)
+    cache = ColumnCache.of_size(len(active.rows), settings.cache_bytes, kernels.type_of(active.X))
+    fill(active, rounds, cache)
+    violation = active.settle().violation
+    improve(active, rounds, cache, ACTIVE_TOL_SHARE * violation, MOST_ROUNDS)
+    turn.pairs += rounds.pairs
+
+
+def _find_change(settings: Decomposition, state: State, turn: Turn) -> Change:
+    """Return the change of f that the pass applies to all rows after the last turn of a step."""
+    active = turn.active
+    others = np.delete(state.y * state.alpha, active.rows)
+    active.restore_balance(others[others != 0.0])
+    changed = np.flatnonzero(turn.moves)
+    return make_change(settings.kernel, kernels.to_float64(take_rows(active.X, changed)), turn.moves[changed])
+
+
+def _add_up(settings: Decomposition, state: State, turn: Turn, sums: RowSums) -> State:
+    """Return the state after a pass."""
+    active = turn.active
+    if state.passes == 0:
+        about = read_hinges(settings, len(sums.f), sums.y, sums.sample_weight)
+        state = _add_facts(settings, state, *about, sums.longest)
+    alpha, y = state.alpha.copy(), state.y.copy()
+    alpha[active.rows], y[active.rows] = active.alpha, active.y
+    f = state.f + sums.f
+    errors = state.errors + sums.errors + UNIT * np.abs(f)
+    moved = replace(state, y=y, alpha=alpha, f=f, errors=errors)
+    left = replace(moved, y=moved.hinges.choose_sides()).hinges.find_conditions().violation
+    noisy = bool(np.max(np.abs(turn.expected - f[active.rows])) > all_active.NOISE_SHARE * left)
+    return update_state(settings, state, moved, noisy)

@@ -1,0 +1,404 @@
+"""The settings and the state of a decomposition, the sums of a pass, and the test whether a step proved more.
+
+A step is undone if it neither raises the proved value of D nor lowers the proved value of P. Multipliers that differ
+only by rounding therefore do not replace each other, and the best proved multipliers are kept.
+
+A pass computes how the changed multipliers change the sums f of all rows:
+
+    change of f_i = sum_c coef_c k(x_i, z_c)      z_c, the rows whose multipliers a_c changed
+                                                  coef_c, the change of a_c y_c
+
+For a linear kernel the changed rows are folded into w = sum_c coef_c z_c, and the change is x_i.w; a precomputed kernel
+is folded likewise. Each row may have K sums, which change by K coefficients of each changed row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from streamsvm.certificates.kernel import Proof
+from streamsvm.kernels import kernel as kernels
+from streamsvm.kernels import precomputed
+from streamsvm.kernels.kernel import Kernel
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.products import compute_scores
+from streamsvm.numeric.rows import F64, I32, Matrix, Rows, slice_rows, take_rows
+from streamsvm.passes import ROUNDINGS, Progress, find_status
+from streamsvm.solvers.decomposition.hinges import AnyRows, SummedRows, Tube, make_hinges, split_total
+from streamsvm.system.errors import CertificateError, InputError
+
+FLOAT64_ROWS = 4096  # rows that are held in float64 at once
+
+
+class Change(NamedTuple):
+    """A change of f: columns (c, d) and coefs, (c,) or (K, c); or W, (1, d) or (K, d), in place of columns.
+
+    w_error: a bound of the error of each x.w relative to |x|.
+    """
+
+    kernel: Kernel
+    columns: Matrix
+    coefs: F64
+    W: F64
+    w_error: float
+
+
+def make_change(kernel: Kernel, columns: Matrix, coefs: F64) -> Change:
+    """Return the change of f by these rows with these coefficients. columns: float64."""
+    if kernel.name not in ("linear", precomputed.NAME):
+        return Change(kernel, columns, coefs, np.empty((0, 0)), 0.0)
+    W, errors = zip(*(kernels.fold_columns(kernel, columns, coef) for coef in np.atleast_2d(coefs)), strict=True)
+    return Change(kernel, take_rows(columns, np.empty(0, np.int64)), coefs[..., :0], np.stack(W), max(errors))
+
+
+def sum_change(change: Change, X: Matrix, threads: int) -> tuple[F64, F64]:
+    """Return the change of f of the rows X, (n,) or (n, K), and a bound of the error in each row, (n,)."""
+    kernel, columns, coefs, W, w_error = change
+    n, has_one = X.shape[0], coefs.ndim == 1
+    f, errors = np.zeros((n, *coefs.shape[:-1])), np.zeros(n)
+    if W.size and has_one:
+        kernels.add_linear_sums(X, W[0], f, threads)
+    elif W.size:
+        f = compute_scores(X, W)
+    elif has_one and coefs.size:
+        kernels.add_kernel_sums(kernel, X, columns, coefs, f, threads, errors=errors)
+    elif coefs.size:
+        for at in range(0, n, FLOAT64_ROWS):
+            part = slice(at, min(at + FLOAT64_ROWS, n))
+            rows = kernels.to_float64(slice_rows(X, part))
+            f[part], errors[part] = kernels.prove_kernel_sums(kernel, rows, columns, coefs, threads)
+    return f, kernels.bound_linear_sums(X, w_error) if W.size else errors
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """The results of a pass for the rows of a tile, or for all rows. start: the number of the first row.
+
+    f, errors: the changes of f, and bounds of their errors. The first pass also finds y, the label codes or the targets
+    of a regression; sample_weight, if the data have it; and longest, the largest |x_i|^2.
+    """
+
+    start: int
+    f: F64
+    errors: F64
+    y: I32 | F64 | None = None
+    sample_weight: F64 | None = None
+    longest: float = 0.0
+
+
+def join_tiles(tiles: list[RowSums]) -> RowSums:
+    """Return the sums of all rows, in row order."""
+    tiles = sorted(tiles, key=lambda tile: tile.start)
+
+    def join(name: str) -> Any:
+        parts = [getattr(tile, name) for tile in tiles]
+        return None if parts[0] is None else np.concatenate(parts)
+
+    longest = max(tile.longest for tile in tiles)
+    return RowSums(0, join("f"), join("errors"), join("y"), join("sample_weight"), longest)
+
+
+def read_y(rows: Rows) -> I32 | F64 | None:
+    """Return the targets of the rows, or else the codes of their labels."""
+    return rows.y if rows.target is None else rows.target
+
+
+def add_sums(tiles: list[RowSums], rows: Rows, first: bool, threads: int, *change: Any) -> None:
+    """Append the sums of a tile, in the first pass with other facts of its rows. change: the fields of a `Change`."""
+    f, errors = sum_change(Change(*change), rows.X, threads)
+    if not first:
+        tiles.append(RowSums(rows.start, f, errors))
+        return
+    y, weight = copy(read_y(rows)), copy(rows.sample_weight)
+    longest = float(np.max(kernels.compute_squares(rows.X, np.float64), initial=0.0))
+    tiles.append(RowSums(rows.start, f, errors, y, weight, longest))
+
+
+# D counts as risen if it grew by these shares of D and of the gap and, if the gap may be only rounding, by this share
+# of the rounding bound. The gap counts as fallen if it shrank by this share of itself.
+LEAST_DUAL_RISE, LEAST_DUAL_RISE_OF_GAP, LEAST_DUAL_RISE_OF_ROUNDING = 1e-14, 1e-6, 0.1
+LEAST_GAP_FALL = 0.01
+STUCK_STEPS = 10  # a run ends after so many steps in which D did not rise and the gap did not fall
+LARGEST_SUM = 1e150  # the square of this number is still finite in float64
+OUT_OF_RANGE = (
+    "numbers beyond the range of float64 ({what}). The dual coefficients or intercepts are not finite: scale the "
+    "features to about 1 (ingest --scale), or lower C and the weights"
+)
+LARGEST_RBF_EXPONENT = 1e4  # gamma (|x|^2 + |z|^2) beyond which float32 has no digits of |x - z|
+SMALLEST_VALUE, LARGEST_VALUE = 1e-30, 1e30  # the range of k_ii in float32
+
+
+@dataclass(frozen=True)
+class ActiveRowSettings:
+    """Settings of trainings by active sets.
+
+    class_costs: C_i of the classes by their codes, before sample weights. tol: the relative duality gap.
+    working_rows: rows of a working set. resident_rows: rows of an active set; precise_rows: the same for active sets in
+    float64, or None for resident_rows. cache_bytes: memory for kernel columns.
+    threads: threads of the driver; pass_threads: threads of each task of a pass, more than 1 if there are fewer tasks
+    than cores.
+    """
+
+    class_costs: tuple[float, ...]
+    kernel: Kernel
+    tol: float = 1e-3
+    working_rows: int = 1024
+    resident_rows: int = 10_000
+    precise_rows: int | None = None
+    cache_bytes: int = 256 << 20
+    threads: int = 1
+    pass_threads: int = 1
+    seed: int = 0
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether the kernel is known to be positive semidefinite, so that there is a lower bound."""
+        return self.kernel.is_definite
+
+    def count_active(self, is_precise: bool) -> int:
+        """Return the number of rows of an active set; is_precise: whether it is in float64."""
+        return self.precise_rows if is_precise and self.precise_rows is not None else self.resident_rows
+
+    def is_small(self, n_rows: int) -> bool:
+        """Whether all rows make one working set, which is solved in float64."""
+        return n_rows <= min(self.working_rows, self.resident_rows)
+
+
+@dataclass(frozen=True)
+class Decomposition(ActiveRowSettings):
+    """Settings of a training of one problem.
+
+    inner: a name in inner_solvers.INNER_SOLVERS; selection: one of working_set.RULES. max_pairs: the most pair steps
+    of SMO, or None for no limit.
+    tube: epsilon of a regression, whose two class costs are C, or None for a classification. numbers: the target of
+    each label code in a regression. nu: the nu of one class (whose class costs are 1), nu-SVC or nu-SVR (whose tube is
+    0 here, see hinges.py), or None.
+    two_sums: whether the multipliers of each class have a fixed sum, as in nu-SVC.
+    """
+
+    inner: str = "smo"
+    selection: str = "second-order"
+    tube: float | None = None
+    numbers: F64 = field(default_factory=lambda: np.empty(0), compare=False)
+    nu: float | None = None
+    two_sums: bool = False
+    max_pairs: int | None = None
+
+    def is_small(self, n_rows: int) -> bool:
+        """Whether all rows make one working set, which pair steps solve in float64, down to its rounding."""
+        return self.inner == "smo" and self.selection != "platt" and super().is_small(n_rows)
+
+    @property
+    def takes_pairs_only(self) -> bool:
+        """Whether working sets may keep two sums, so that only pair steps can solve them."""
+        return self.nu is not None and (self.two_sums or self.tube is not None)
+
+
+@dataclass(kw_only=True)
+class ProvedState:
+    """The part of a state that records what has been proved.
+
+    objective, magnitude: P of the model, and the sum of the magnitudes of its terms.
+    lower_bound: the greatest proved lower bound of the optimum, or NaN for an indefinite kernel, which has none.
+    dual: the greatest computed D of any step. rounding_bound: a bound of the rounding errors of P and D.
+    dual_error: the part of rounding_bound that belongs to D. tried_bound: the largest rounding bound of the steps
+    undone since the last progress, or 0.
+    least_gap: the least P - D so far. passes: the steps so far, each with one read of all rows.
+    stuck: the last steps in a row that neither raised D nor lowered the gap. is_precise: whether active sets are
+    float64.
+    """
+
+    objective: float = float("inf")
+    lower_bound: float = 0.0
+    rounding_bound: float = 0.0
+    tried_bound: float = 0.0
+    dual: float = 0.0
+    magnitude: float = 0.0
+    least_gap: float = float("inf")
+    passes: int = 0
+    stuck: int = 0
+    is_precise: bool = False
+    dual_error: float = 0.0
+
+    @property
+    def progress(self) -> Progress:
+        """P, its lower bound if there is one, and a bound of the rounding errors of both."""
+        bound = None if math.isnan(self.lower_bound) else self.lower_bound
+        rounding = max(self.rounding_bound, self.tried_bound)
+        return Progress(self.objective, bound, self.passes, rounding, taken_off=self.dual_error)
+
+
+S = TypeVar("S", bound=ProvedState)
+
+
+def move(
+    settings: ActiveRowSettings,
+    state: S,
+    moved: S,
+    prove: Callable[[S], Proof],
+    noisy: bool,
+    keeps_dual: bool = True,
+    ascends: bool = True,
+) -> tuple[S, Proof]:
+    """Return the state at the new multipliers, or at the old ones if the new ones prove no more, and its proof.
+
+    moved: the state with the new multipliers and their sums. noisy: whether more precise kernel values would help.
+    keeps_dual: whether D is compared with the greatest D of earlier steps. ascends: whether the next step continues
+    from the new multipliers, so that a larger P is acceptable for a higher D.
+    """
+    proof, tried_bound = prove(moved), 0.0
+    bound = max(state.lower_bound, proof.dual - proof.dual_error) if settings.is_definite else math.nan
+    dual_falls = not ascends or proof.dual - proof.rounding_bound < state.dual - state.rounding_bound
+    if dual_falls and proof.objective + proof.rounding_bound >= state.objective + state.rounding_bound:
+        moved, noisy, undone = state, True, proof
+        proof, tried_bound = prove(state), undone.rounding_bound
+    tried_bound = max(tried_bound, proof.lost, state.tried_bound if state.stuck else 0.0)
+    gap = proof.objective - proof.dual
+    is_rounded = gap <= ROUNDINGS * max(proof.rounding_bound, tried_bound)
+    moves = _has_progressed(state.dual if keeps_dual else math.inf, state.least_gap, proof, gap, is_rounded)
+    if bound > proof.objective + proof.objective_error:
+        told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"
+        raise CertificateError(f"{told}: this is a fault of streamsvm; please report it")
+    after = replace(
+        moved,
+        magnitude=proof.magnitude,
+        objective=proof.objective,
+        lower_bound=bound,
+        rounding_bound=proof.rounding_bound,
+        dual_error=proof.dual_error,
+        tried_bound=0.0 if moves or proof.is_within(settings.tol) else tried_bound,
+        dual=max(state.dual, proof.dual) if keeps_dual else proof.dual,
+        least_gap=min(gap, state.least_gap),
+        passes=state.passes + 1,
+        stuck=0 if moves else state.stuck + 1,
+        is_precise=state.is_precise or noisy or not moves,
+    )
+    return after, proof
+
+
+def _has_progressed(dual: float, least_gap: float, proof: Proof, gap: float, is_rounded: bool) -> bool:
+    """Whether D has risen above `dual` or the gap has fallen. is_rounded: whether the gap may be only rounding."""
+    rise = max(
+        LEAST_DUAL_RISE * abs(dual),
+        LEAST_DUAL_RISE_OF_GAP * gap,
+        LEAST_DUAL_RISE_OF_ROUNDING * proof.rounding_bound if is_rounded else 0.0,
+    )
+    return proof.dual > dual + rise or least_gap - gap > LEAST_GAP_FALL * abs(gap)
+
+
+def find_end(settings: ActiveRowSettings, state: ProvedState) -> str | None:
+    """Return the status with which the run ends, or None. See decomposition.solver for "stationary"."""
+    if settings.is_definite:
+        return find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
+    if state.objective - state.dual + state.rounding_bound <= settings.tol * state.magnitude:
+        return "stationary"
+    return "stalled" if state.stuck >= STUCK_STEPS else None
+
+
+@dataclass
+class State(ProvedState):
+    """All that changes during a training on n rows. Checkpoints store the fields by name.
+
+    alpha, f, costs, y: (n,) float64. f does not include the bias; y is -1 or +1; y and costs are known after the first
+    pass. errors: (n,), a bound of the error of each f_i. longest: the largest |x_i|^2.
+    targets, width: the targets of a regression, (n,), or empty for labels, and epsilon. In a regression y is the side
+    of each row.
+    stretch, bias: the model has `stretch` times the multipliers, and this bias (see certificates.kernel).
+    total: the fixed sum of the multipliers of one class or nu-SVC, the greatest sum for nu-SVR, otherwise 0. With a
+    fixed sum, P is 1/2 |w|^2, and D a bound of it (see certificates.kernel).
+    pairs: the pair steps of SMO so far.
+    """
+
+    alpha: F64
+    f: F64
+    costs: F64
+    y: F64
+    errors: F64
+    bias: float = 0.0
+    stretch: float = 1.0
+    longest: float = 0.0
+    targets: F64 = field(default_factory=lambda: np.empty(0))
+    width: float = 0.0
+    total: float = 0.0
+    pairs: int = 0
+    added: ClassVar = ("dual_error", "targets", "width", "total", "pairs")
+    shapes: ClassVar = {"targets": ("n",)}
+
+    @property
+    def tube(self) -> Tube | None:
+        """The tube around the targets; None for labels."""
+        return Tube(self.targets, self.width) if len(self.targets) else None
+
+    @property
+    def hinges(self) -> AnyRows:
+        """The hinges of all rows."""
+        totals = None
+        if self.total > 0.0:
+            totals = split_total(self.total, self.tube is not None or bool(np.any(self.y < 0)))
+        return make_hinges(self.y, self.costs, self.alpha, self.f, self.tube, totals)
+
+
+def start_state(n_rows: int, is_definite: bool = True) -> State:
+    """Return the state before any row is read: all multipliers are 0."""
+    alpha, f, costs, y, errors = np.zeros((5, n_rows))
+    return State(alpha, f, costs, y, errors, lower_bound=0.0 if is_definite else math.nan)
+
+
+def update_state(settings: Decomposition, state: State, moved: State, noisy: bool, ascends: bool = True) -> State:
+    """Return `moved`, or `state` if `moved` proves no more; see `move`."""
+    # with fixed sums P and D change places, so that with an indefinite kernel an earlier D may be too high
+    keeps_dual = settings.is_definite or not isinstance(moved.hinges, SummedRows)
+    after, proof = move(settings, state, moved, partial(_prove, settings), noisy, keeps_dual, ascends)
+    return replace(after, y=after.hinges.choose_sides(), bias=proof.bias, stretch=proof.stretch)
+
+
+def _prove(settings: Decomposition, state: State) -> Proof:
+    sizes = {"the costs": state.costs, "the multipliers": state.alpha, "the sums f": state.f}
+    require_ranges(sizes | {"their errors": state.errors, "the targets": state.targets})
+    largest = settings.kernel.bound_values(state.longest)
+    return state.hinges.prove(state.errors, largest, settings.tol, settings.is_definite)
+
+
+def require_ranges(sizes: Mapping[str, F64]) -> None:
+    """Raise InputError if, for any of these arrays, the square of the sum of magnitudes may exceed float64."""
+    for what, values in sizes.items():
+        with np.errstate(over="ignore", invalid="ignore"):
+            size = float(np.sum(np.abs(values)))
+        if not size < LARGEST_SUM:
+            raise InputError(OUT_OF_RANGE.format(what=what))
+
+
+def read_hinges(
+    settings: Decomposition, n_rows: int, y: I32 | F64 | None, weight: F64 | None
+) -> tuple[F64, F64, Tube | None]:
+    """Return y_i, C_i and the tube of rows with the codes or targets `y`. In a regression y_i is +1 for now."""
+    if settings.nu is not None and not settings.two_sums and settings.tube is None:
+        return np.ones(n_rows), np.ones(n_rows) if weight is None else np.array(weight, np.float64), None
+    assert y is not None
+    if settings.tube is None:
+        return *read_labels(settings.class_costs, y, weight), None
+    targets = np.asarray(y if y.dtype.kind == "f" else settings.numbers[y], np.float64)
+    costs = np.full(len(targets), settings.class_costs[0])
+    return np.ones(len(targets)), costs if weight is None else costs * weight, Tube(targets, settings.tube)
+
+
+def require_kernel_range(kernel: Kernel, longest: float) -> None:
+    """Raise InputError if kernel values of rows with |x|^2 up to `longest`, or their sums, may exceed float64."""
+    if not max(kernel.bound_values(longest), longest) < LARGEST_SUM:
+        raise InputError(OUT_OF_RANGE.format(what=f"kernel values of rows of length {math.sqrt(longest):.1e}"))
+
+
+def needs_float64(settings: ActiveRowSettings, state: ProvedState, n_rows: int, longest: float) -> bool:
+    """Return whether active rows with |x|^2 up to `longest` must be float64."""
+    if settings.is_small(n_rows) or state.is_precise or not longest < LARGEST_VALUE:
+        return True
+    if settings.kernel.name == "rbf":
+        return not 2 * settings.kernel.gamma * longest < LARGEST_RBF_EXPONENT
+    return not SMALLEST_VALUE < settings.kernel.bound_values(longest) < LARGEST_VALUE

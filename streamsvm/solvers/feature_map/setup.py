@@ -1,0 +1,139 @@
+"""The setup of a feature map for the rows of a source: option checks, memory, and compiled functions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from streamsvm.data.rows.source import RowSource, plan_groups
+from streamsvm.ingestion.write import Shape
+from streamsvm.kernels import feature_maps, precomputed
+from streamsvm.kernels.feature_maps import FeatureMap, KernelMap, PolynomialMap
+from streamsvm.kernels.kernel import Kernel, add_moments
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows, take_rows
+from streamsvm.options import TrainOptions, check_count, make_kernel
+from streamsvm.passes import MemoryNeed, Requests
+from streamsvm.solvers.feature_map import solver
+from streamsvm.solvers.feature_map.solver import Settings, State
+from streamsvm.solvers.options import MAPS, FeatureOptions
+from streamsvm.solvers.solver import TakeRows
+from streamsvm.system.errors import InputError
+
+PART_COPIES = 3  # Rows being mapped exist as kernel values, features and their squares, or float32 features.
+CHUNK_COPIES = 2  # A task fills one chunk of features; a second one allows for the rest of its file.
+ROW_COPIES = 8  # The map's rows are read, ordered and converted to float64, while the last map's rows are held.
+MATRICES = 7  # m x m: K, K with jitter, factor, inverse, T, T of the last map; or the matrices of an eigendecomposition
+ROW_VECTORS = 8  # vectors of 8 bytes for each row of the source: residuals, and a weighted draw from them
+
+
+class FeatureMapSolver:
+    """The computation of a feature map for the rows of a source; `runs.features` drives it like a `Solver`.
+
+    settings: the settings that a resumed run must share with the original run, as JSON. passes: the most reads of all
+    rows needed to compute the map. kernel_options: the options that define the kernel. Raises InputError if the map
+    cannot be made.
+    """
+
+    compiled = ("feature-map",)
+
+    def __init__(self, source: RowSource, options: FeatureOptions, kernel_options: TrainOptions) -> None:
+        self.parameters = parameters = _choose_parameters(source, options, kernel_options)
+        self.source, self.chunk_bytes, self.passes = source, options.chunk_bytes, solver.PASSES[parameters.name]
+        self.settings: dict[str, Any] = {"map": parameters.name}
+        self._has_kernel = parameters.name != "polynomial"
+        if self._has_kernel:
+            self.settings |= {"rank": parameters.rank, "seed": parameters.seed, **asdict(parameters.kernel)}
+
+    def start(self) -> State:
+        """Return the state before the first pass."""
+        return solver.start_state(self.parameters)
+
+    def solve(self, state: State) -> Requests:
+        """Yield the passes that compute the map."""
+        return solver.solve(self.parameters, state)
+
+    def make_map(self, state: State, take: TakeRows) -> FeatureMap:
+        """Return the map, given the last state; `take` returns rows by number."""
+        return solver.make_map(self.parameters, state, take(state.pivots).X)
+
+    def stand_in(self) -> FeatureMap:
+        """Return a placeholder map of the final size, used to project memory before any rows are read.
+
+        Its rows are zeros, with as many entries as the average row.
+        """
+        source, m, d = self.source, self.parameters.n_pivots, self.parameters.n_features
+        if not self._has_kernel:
+            return PolynomialMap(d)
+        rows: Matrix = np.zeros((1, d), np.float32)
+        if source.is_sparse:
+            items = min(d, 1 + source.nbytes // (8 * source.n_rows))
+            rows = CsrRows(np.zeros(items, np.float32), np.arange(items, dtype=np.int32), np.array([0, items]), d)
+        kernel, rank = self.parameters.kernel, self.parameters.rank
+        return KernelMap(kernel, take_rows(rows, np.zeros(m, np.int64)), np.zeros((m, rank)))
+
+    def memory(self, threads: int) -> MemoryNeed:
+        """Return the memory of the passes that compute the map, and of the pass that writes the features.
+
+        The totals of a task are Phi'Phi, or the residuals of the rows of a group. Each task receives the map, and the
+        last task combines all residuals.
+        """
+        n, m, m_bytes = self.source.n_rows, self.parameters.n_pivots, self._count_pivot_bytes()
+        gram_bytes = 8 * m**2 if self.parameters.name == "eigen" else 0
+        return MemoryNeed(
+            driver_bytes=self.count_driver_bytes(),
+            turn_bytes=0,
+            totals_bytes=max(gram_bytes, 16 * n // len(plan_groups(self.source))),
+            shared_bytes=2 * m_bytes + 8 * m**2 + 8 * n if self._has_kernel else 0,
+            walk_bytes=threads * self._count_task_bytes(),
+            gathered_bytes=8 * n if self._has_kernel else 0,
+        )
+
+    def count_driver_bytes(self) -> int:
+        """Return the memory of the driver: the map, its rows and matrices, and vectors over all rows of the source."""
+        if not self._has_kernel:
+            return 0
+        matrices = MATRICES - 3 if self.parameters.name == "eigen" else MATRICES  # 3 are counted as totals
+        pivots_bytes, m = ROW_COPIES * self._count_pivot_bytes(), self.parameters.n_pivots
+        return pivots_bytes + 8 * matrices * m**2 + 8 * ROW_VECTORS * self.source.n_rows
+
+    def _count_task_bytes(self) -> int:
+        """Return the working memory of a task: rows being mapped, and a chunk of features to write."""
+        source, width = self.source, self.parameters.n_pivots  # an upper limit: eigenvectors have fewer
+        if not self._has_kernel:
+            width = PolynomialMap(source.n_features).n_features
+        row_bytes = 8 * (2 * width + 2 * source.n_features)
+        shape = Shape(source.n_rows, width, 0, width, False)
+        chunk = min(max(4 * width, self.chunk_bytes or shape.chunk_bytes()), 4 * width * source.n_rows)
+        return PART_COPIES * max(8 * feature_maps.PART_VALUES, row_bytes) + CHUNK_COPIES * chunk
+
+    def _count_pivot_bytes(self) -> int:
+        is_dense = self.source.is_sparse and self.parameters.kernel.name == "linear"
+        dense_bytes = 8 * self.source.n_features if is_dense else 0
+        return self.parameters.n_pivots * (self.source.nbytes // self.source.n_rows + dense_bytes)
+
+
+def _choose_parameters(source: RowSource, options: FeatureOptions, kernel_options: TrainOptions) -> Settings:
+    if options.map not in MAPS:
+        raise InputError(f"approximation {options.map!r}: choose from {', '.join(MAPS)}")
+    if source.features is not None:
+        raise InputError(f"{source.name}: holds features already; make others of the rows that they were made of")
+    settings = Settings(options.map, source.name, source.n_rows, source.n_features)
+    if options.map == "polynomial":
+        return settings
+    check_count("rank", options.rank, 1)
+    check_count("seed", options.seed, 0)
+    if kernel_options.kernel == "sigmoid":
+        raise InputError("the kernel sigmoid has no features: it is not positive semidefinite")
+    if kernel_options.kernel == precomputed.NAME:
+        raise InputError("the kernel precomputed has no features: its values with other rows are not known")
+    return replace(settings, rank=options.rank, seed=options.seed, kernel=make_kernel(source, kernel_options))
+
+
+def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
+    """Call the compiled functions that map rows by their kernel values."""
+    add_moments([], rows, np.ones((1, 2)))
+    for name in ("linear", "rbf", "poly"):
+        feature_maps.measure_diagonal(Kernel(name), rows.X)
+        feature_maps.compute_block(Kernel(name), rows.X, rows.X)

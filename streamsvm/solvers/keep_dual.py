@@ -1,0 +1,339 @@
+"""A solver that keeps the dual point behind its lower bound, so that the bound can be checked independently.
+
+The dual point consists of the points at which the cuts of a run were made, and of the multipliers with which the lower
+bound last rose. A cut is recognised by a digest of its numbers, so solvers need not record where their cuts came from.
+If the states of a solver hold the dual share of every row (block ascent, interior-point), the shares are kept instead.
+
+The origin of a cut is a segment between two weight vectors and a step on it. It is read from the request of a pass and
+the totals that answer it. If the cut was made at a point, both ends of the segment are equal. The origins and the
+multipliers of the master problem determine the dual point (certificates.dual_points).
+
+A ranking whose driver holds the scores makes its cuts in two passes: one for the scores at both ends of a segment, and
+one for the sums of rows. The ends and the sums are recorded; the state after the step then gives each cut's step on the
+segment. All other cuts of rankings are made at points, which the totals or the request contain.
+
+The solver itself is unchanged and computes the same bits: only its requests, their answers and its states are observed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.certificates import dual_points as own_shares
+from streamsvm.certificates.dual_points import DualPoint, OfCut, Origin, OwnShares
+from streamsvm.losses.pairs import QuerySums
+from streamsvm.models.model import Model
+from streamsvm.numeric.rows import F64
+from streamsvm.passes import All, MemoryNeed, Progress, Requests, Scan, Step
+from streamsvm.solvers.cutting_plane import block_ascent, two_solvers
+from streamsvm.solvers.cutting_plane.cuts import CutState
+from streamsvm.solvers.cutting_plane.line_search import PointTotals, SegmentTotals, list_cuts, read_cuts
+from streamsvm.solvers.cutting_plane.master import bound_dual
+from streamsvm.solvers.interior_point.passes import gather, join_gathered
+from streamsvm.solvers.interior_point.state import read_point
+from streamsvm.solvers.interior_point.steps import T
+from streamsvm.solvers.one_read import state as one_read_state
+from streamsvm.solvers.ranking.solver import State as RankState
+from streamsvm.solvers.ranking.solver import add_scores, add_sums
+from streamsvm.solvers.ranking.streaming import CutSums, add_histogram_cuts
+from streamsvm.solvers.solver import Report, Solver, TakeRows, Wrapper
+from streamsvm.system.errors import InputError
+
+DIGEST_BYTES = 16
+
+ROW_VECTORS = 4  # vectors of 8 bytes per row: shares of this state, of the next, of a checkpoint, and one being formed
+TABLES = 4  # vectors for each cut: two ends if the cut is in use, and two ends if the bound rests on it
+OWN_SHARES = 2  # copies of the rows' own shares: in the cuts in use, and in the cuts that the bound rests on
+MADE = 96  # vectors of the cuts that a pass finds, of which only a few are kept
+
+
+@dataclass(frozen=True)
+class State(DualPoint):
+    """The state of a run, saved as it is. inner: a list with the solver's own state as its only entry.
+
+    The fields of a DualPoint describe all cuts with a known origin; the multiplier is 0 if the bound does not rest on
+    the cut. digests (m, 2): of these cuts. share (n,): the share of every row, or empty. bound: the lower bound that
+    the dual point proves.
+    """
+
+    inner: list[Any] = field(default_factory=list)
+    digests: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 2), np.uint64))
+    bound: float = 0.0
+    shapes: ClassVar[dict[str, tuple[str, ...]]] = {
+        "vectors": ("p", "d"),
+        "digests": ("m", "2"),
+        "ends": ("m", "2"),
+        "share": ("n",),
+        "rows": ("k",),
+        "corrections": ("k", "2"),
+        **dict.fromkeys(("steps", "multipliers"), ("m",)),
+        **dict.fromkeys(("own_cuts", "own_stops"), ("c",)),
+        **dict.fromkeys(("own_rows", "own_shares"), ("e",)),
+    }
+    row_numbers: ClassVar[tuple[str, ...]] = ("rows", "own_rows")
+    added: ClassVar[tuple[str, ...]] = ("most", "rows", "corrections", *OwnShares._fields)
+
+    def check(self) -> None:
+        """Raise ValueError if a cut refers to a vector, or a row to a cut, that does not exist."""
+        own_shares.check(self.own, len(self.ends))
+        if self.ends.size and not 0 <= int(self.ends.min()) <= int(self.ends.max()) < len(self.vectors):
+            raise ValueError(f"ends are not from 0 to {len(self.vectors) - 1}")
+
+
+Place = tuple[F64, F64, float, OfCut]  # start, end, step and own of an Origin: where a cut was made
+
+
+def read_dual_point(state: State) -> DualPoint:
+    """Return the dual point that proves the bound."""
+    if len(state.share):
+        return DualPoint(share=state.share, most=state.most, rows=state.rows, corrections=state.corrections)
+    used, known = np.flatnonzero(state.multipliers), own_shares.split(state.own)
+    places, ends = np.unique(state.ends[used], return_inverse=True)
+    return DualPoint(
+        vectors=state.vectors[places],
+        ends=ends.reshape(-1, 2),
+        steps=state.steps[used],
+        multipliers=state.multipliers[used],
+        **own_shares.join([known.get(k, own_shares.NONE) for k in used.tolist()])._asdict(),
+    )
+
+
+def list_origins(request: Any, answer: Any) -> Iterator[Origin]:
+    """Yield the origins of all cuts that the answer of a pass contains; nothing if it makes no cuts."""
+    if not isinstance(request, Scan):
+        return
+    if isinstance(answer, SegmentTotals):
+        ends, _, cut_steps, _ = request.shared
+        cuts = list_cuts(answer)
+        yield Origin(cuts.vectors[0], float(cuts.offsets[0]), ends[0], ends[0], 1.0)
+        for k, step in enumerate(cut_steps.tolist(), start=1):
+            yield Origin(cuts.vectors[k], float(cuts.offsets[k]), ends[0], ends[1], step)
+    elif isinstance(answer, PointTotals):
+        cuts = read_cuts(answer)
+        for w, cut, offset in zip(request.shared[0], cuts.vectors, cuts.offsets, strict=True):
+            yield Origin(cut, float(offset), w, w, 1.0)
+
+
+def list_proved(state: Any) -> Iterator[Origin]:
+    """Yield the origins of cuts that a solver made from rows in memory: the last cut of solvers.one_read."""
+    for one in list_states(state):
+        if isinstance(one, one_read_state.State):
+            own = OfCut(one.own_rows, one.own_shares)
+            yield Origin(one.cuts[-1], float(one.offsets[-1]), one.centre, one.centre, 1.0, own)
+
+
+def list_states(state: Any) -> list[CutState]:
+    """Return the states that hold cuts: one, or two if two solvers run side by side."""
+    return list(state.states) if isinstance(state, two_solvers.BothStates) else [state]
+
+
+class Certificate(NamedTuple):
+    """A lower bound, less its rounding error, and the state that proves it with multipliers z (m,) of its cuts."""
+
+    bound: float
+    state: CutState
+    z: F64
+
+
+def find_certificate(state: Any) -> Certificate:
+    """Return the certificate with the highest lower bound at the end of a step."""
+    found = list[Certificate]()
+    for one in list_states(state):
+        z, value, rounding = one.proof if isinstance(one, one_read_state.State) else one.z, 0.0, 0.0
+        if isinstance(one, block_ascent.State):
+            value = one.lower_bound
+        elif z.any():
+            value, rounding = bound_dual(one, z)
+        found.append(Certificate(value - rounding, one, z))
+    return max(found, key=lambda one: one.bound)
+
+
+Note = tuple[str, F64]
+
+
+def note_pass(request: Any, answer: Any) -> Iterator[Note]:
+    """Yield the ends of the segment that a pass has scored, or the cuts that it has summed; else nothing."""
+    if isinstance(request, Scan) and request.add is add_scores:
+        yield "ends", request.shared[0]
+    elif isinstance(request, Scan) and request.add is add_sums:
+        yield "cuts", answer
+
+
+def note_summed_cuts(request: Any, answer: Any) -> Iterator[Origin]:
+    """Yield the origins of the cuts that a pass has summed by query or by histograms; else nothing."""
+    sums = answer.sums if isinstance(answer, QuerySums) else answer
+    add = getattr(request, "add", None)
+    if isinstance(sums, CutSums):
+        for w, cut, offset in zip(sums.W, sums.cuts, sums.offsets.tolist(), strict=True):
+            yield Origin(cut, offset, w, w, 1.0)
+    elif isinstance(add, partial) and add.func is add_histogram_cuts:
+        (at, made), (W,) = add.args, request.shared
+        for k, one, cut in zip(at, made, sums.cuts, strict=True):
+            yield Origin(cut, one.offset, W[k], W[k], 1.0)
+
+
+def list_ranking_origins(notes: Sequence[Note], state: RankState) -> Iterator[Origin]:
+    """Yield the origins of a step's cuts, from the records of its passes and the state after it.
+
+    The first step scores no rows, since its cuts are made at w = 0.
+    """
+    found = dict(notes)
+    start, end = found.get("ends", np.zeros((2, len(state.best_w))))
+    for cut, (step, offset) in zip(found["cuts"], state.latest, strict=False):
+        yield Origin(cut, float(offset), start, end, float(step))
+
+
+NOTES: dict[str, Callable[[Any, Any], Iterable[Any]]] = {
+    "cuts": list_origins,
+    "pairs": note_pass,
+    "pairs at points": note_summed_cuts,
+    "shares": lambda request, _: getattr(request, "states", ()),  # the row states, which stay where rows are read
+}
+
+
+def note_cuts(state: State, inner: Any, progress: Progress, made: Sequence[Origin]) -> State:
+    """Return the state after a step that made these cuts; the solver need not have kept all of them."""
+    before = [digest.tobytes() for digest in state.digests]
+    known = dict(zip(before, _list_places(state), strict=True))
+    known |= {_digest(one.cut, one.offset): one[2:] for one in [*made, *list_proved(inner)]}
+    share, bound = state.share, progress.lower_bound or 0.0
+    multipliers = dict(zip(before, state.multipliers.tolist(), strict=True))
+    digests = {id(one): _digest_cuts(one) for one in list_states(inner)}
+    if bound > state.bound:
+        found, share = find_certificate(inner), np.empty(0)
+        if isinstance(found.state, block_ascent.State):
+            multipliers, share = {}, found.state.proved
+        else:
+            multipliers = defaultdict(float)  # The multipliers of equal cuts are added.
+            for digest, multiplier in zip(digests[id(found.state)], found.z.tolist(), strict=True):
+                multipliers[digest] += multiplier
+    used = [digest for digest, multiplier in multipliers.items() if multiplier > 0.0]
+    live = dict.fromkeys([*(digest for several in digests.values() for digest in several), *used])
+    after = replace(state, inner=[inner], share=share, bound=max(bound, state.bound))
+    return _fill(after, {digest: known[digest] for digest in live if digest in known}, multipliers)
+
+
+def _fill(state: State, places: Mapping[bytes, Place], multipliers: Mapping[bytes, float]) -> State:
+    """Return the state with cuts of these origins; a vector that several cuts share is stored once."""
+    pairs = [[_digest(w, 0.0) for w in place[:2]] for place in places.values()]
+    each = zip(pairs, places.values(), strict=True)
+    vectors = {digest: w for pair, place in each for digest, w in zip(pair, place[:2], strict=True)}
+    rank = {digest: k for k, digest in enumerate(vectors)}
+    return replace(
+        state,
+        vectors=np.stack(list(vectors.values())) if vectors else state.vectors[:0],
+        digests=np.frombuffer(b"".join(places), np.uint64).reshape(-1, 2),
+        ends=np.array([[rank[one] for one in pair] for pair in pairs], np.int64).reshape(-1, 2),
+        steps=np.array([step for _, _, step, _ in places.values()]),
+        multipliers=np.array([multipliers.get(digest, 0.0) for digest in places]),
+        **own_shares.join([own for *_, own in places.values()])._asdict(),
+    )
+
+
+def _list_places(state: State) -> list[Place]:
+    own = own_shares.split(state.own)
+    pairs = enumerate(zip(state.ends.tolist(), state.steps.tolist(), strict=True))
+    return [
+        (state.vectors[start], state.vectors[end], step, own.get(k, own_shares.NONE))
+        for k, ((start, end), step) in pairs
+    ]
+
+
+def _digest_cuts(state: CutState) -> list[bytes]:
+    return [_digest(cut, offset) for cut, offset in zip(state.cuts, state.offsets.tolist(), strict=True)]
+
+
+def _digest(cut: F64, offset: float) -> bytes:
+    """Return a digest that identifies this cut, or this vector if offset is 0."""
+    content = hashlib.blake2b(np.ascontiguousarray(cut).data, digest_size=DIGEST_BYTES)
+    content.update(np.float64(offset).tobytes())
+    return content.digest()
+
+
+class KeepDual(Wrapper):
+    """A solver whose dual point is kept. Raises InputError if it has none."""
+
+    def __init__(self, inner: Solver) -> None:
+        if inner.dual is None:
+            raise InputError(
+                f"{inner.name}: no dual point is kept for this task and loss (the model of smo or irwls is one "
+                "itself): leave --keep-dual out"
+            )
+        super().__init__(inner)
+        self.watch = inner.dual
+        self.settings = {**inner.settings, "keep_dual": True}
+
+    def memory(self, threads: int) -> MemoryNeed:
+        """Return the solver's memory, plus tables of vectors, shares in cuts (twice, while copied), and row shares."""
+        need, watch = self.inner.memory(threads), self.watch
+        gathered = 8 * watch.n_rows if need.state_bytes else 0
+        tables = 8 * watch.width * (2 * TABLES * watch.most_cuts + MADE) + 16 * 2 * OWN_SHARES * watch.n_own
+        driver = need.driver_bytes + tables + 8 * ROW_VECTORS * watch.n_rows
+        return replace(need, driver_bytes=driver, gathered_bytes=need.gathered_bytes + gathered)
+
+    def start(self) -> State:
+        """Return the state before the first pass, without a dual point."""
+        return State(inner=[self.inner.start()], vectors=np.empty((0, self.watch.width)))
+
+    def warm_start(self, before: State, factor: float) -> State:
+        """Return a warm start; other costs mean other cuts, so the known origins are dropped."""
+        return replace(self.start(), inner=[self.inner.warm_start(before.inner[0], factor)])
+
+    def solve(self, state: State) -> Requests:
+        """Yield the requests of the solver, and between them requests for its dual point."""
+        inner, note, notes = self.inner.solve(state.inner[0]), NOTES[self.watch.kind], list[Any]()
+        request = next(inner)
+        while True:
+            if isinstance(request, Step):
+                state, notes = (yield from self._note_step(state, request, notes)), []
+                yield replace(request, state=state)
+                request = inner.send(None)
+            else:
+                answers = [(yield request)]
+                notes += [one for pair in _list_pairs(request, answers[0]) for one in note(*pair)]
+                request = inner.send(answers.pop())
+
+    def _note_step(self, state: State, step: Step, notes: Sequence[Any]) -> Generator[Any, Any, State]:
+        """Return the state after a step, from the records of its passes; yield a request if row shares are needed."""
+        inner, bound = step.state, step.progress.lower_bound or 0.0
+        if self.watch.kind != "shares":
+            made = list_ranking_origins(notes, inner) if self.watch.kind == "pairs" else notes
+            return note_cuts(state, inner, step.progress, list(made))
+        if bound <= state.bound:
+            return replace(state, inner=[inner])
+        if isinstance(inner, block_ascent.State):
+            return replace(state, inner=[inner], share=inner.proved, bound=bound)
+        found = read_point(inner, join_gathered((yield gather(notes[-1], T))))
+        state = replace(state, inner=[inner], share=found.share, bound=bound)
+        return replace(state, most=found.most, rows=found.rows, corrections=found.corrections)
+
+    def make_model(self, state: State, take: TakeRows) -> Model:
+        """Return the solver's model."""
+        return self.inner.make_model(state.inner[0], take)
+
+    def report(self, state: State) -> Report:
+        """Return the solver's report."""
+        return self.inner.report(state.inner[0])
+
+
+def read_dual_points(state: Any) -> list[DualPoint]:
+    """Return the dual points that a run kept, one for each of its problems."""
+    problems = [state] if isinstance(state, State) else state.problems
+    return [read_dual_point(problem) for problem in problems]
+
+
+def _list_pairs(request: Any, answer: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every request with its answer, with `All` split into its parts."""
+    if isinstance(request, All):
+        for one, part in zip(request.requests, answer, strict=True):
+            yield from _list_pairs(one, part)
+    else:
+        yield request, answer

@@ -1,0 +1,1 @@
+"""Many problems at once: each class against the rest, all pairs of classes, or all labels."""

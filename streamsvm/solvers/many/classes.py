@@ -1,0 +1,589 @@
+"""Many two-class problems that share the reads of the data: each class against the rest, or all pairs.
+
+One against the rest: problem k of K separates the rows of class k (+1) from all other rows (-1). A row of class k has
+C_i = C * class_weight[k] * sample_weight_i, and any other row has C_i = C * sample_weight_i whatever the weight of its
+class, as in LIBLINEAR and scikit-learn's LinearSVC. A row is assigned to the class whose model gives it the highest
+score. Problems that do not fit into memory side by side are trained in rounds.
+
+One against one: there are K (K - 1) / 2 problems. Each has only the rows of its two classes, so all problems together
+have (K - 1) n rows. A row of class k has C_i = C * class_weight[k] * sample_weight_i in each of its problems, as in
+LIBSVM. Each problem votes for a class, and a row is assigned to the class with the most votes (numeric.labels). Knerr,
+Personnaz & Dreyfus (1990), Single-layer learning revisited; Hsu & Lin (2002), A comparison of methods for multiclass
+support vector machines.
+
+The requests of all solvers are answered together, and the solvers proceed in lockstep: a problem that has made its step
+waits for the others. The state of every problem is therefore known at each step, and a run resumed there repeats the
+same passes. A problem is done once its own relative gap is proved, and then makes no more requests. The relative gap
+computed from the summed objectives and bounds is at most the largest relative gap of a problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.rows.source import RowSource, plan_groups
+from streamsvm.data.rows.views import ONE, REST, OneLabel, OneVsRest, PairOfClasses, View, sum_label_weights
+from streamsvm.models.model import N_SUPPORT, KernelModel, LinearModel, Model
+from streamsvm.numeric.labels import list_pairs
+from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
+from streamsvm.options import TrainOptions, compute_class_factors, compute_label_factors
+from streamsvm.passes import All, MemoryNeed, Progress, Question, Request, Requests, Step, only_takes
+from streamsvm.problems.classification import MULTI_LABEL
+from streamsvm.problems.registry import find_problem
+from streamsvm.solvers.many.transformed import OnTransformedRows
+from streamsvm.solvers.solver import ONE_TRAINING, Budget, Report, Solver, TakeRows, share_memory, sum_memory
+from streamsvm.system.errors import InputError
+
+Make = Callable[[RowSource, TrainOptions], Solver]
+
+ONE_LABEL = "classify"  # the task of the problem of one label, which has two classes
+THREADS = 2  # memory is planned for this many threads, since models must not depend on the machine
+SLACK_BYTES = 64 << 20  # more than the engine leaves free
+MODELS = 4  # copies of all models: in two states, in a checkpoint, and in the saved model
+IN_ROUNDS = "{} problems are trained, at most {} of them side by side, as the memory has room for no more; {} rounds "
+IN_ROUNDS += "read the data one after the other. With more memory, fewer rounds would do."
+KNOWN = ("statuses", "objectives", "lower_bounds", "rounding_bounds", "counts", "steps")  # arrays of `Known`
+DONE = ("converged", "paper_stop", "stationary", "stalled")  # final, best first; limits are not final
+
+
+def make_one_against_rest(
+    source: RowSource,
+    options: TrainOptions,
+    make: Make,
+    process_bytes: int,
+    may_take_rounds: bool = False,
+    n_fits: int = 1,
+) -> Solver:
+    """Return the solver of all classes against the rest; `make` returns a two-class solver, or raises InputError.
+
+    may_take_rounds: whether problems that do not fit into memory together may be trained in rounds, which requires
+    linear models. n_fits: the number of such solvers that share a process, and with it the fixed memory of a process.
+    """
+    views = view_classes(source)
+    size = _count_side_by_side(source, options, make, process_bytes, n_fits) if may_take_rounds else len(views)
+    shared = share_options(source, options, process_bytes, size)
+    parts = [make(view, each) for view, each in zip(views, shared, strict=True)]
+    if any(part.scratch for part in parts):
+        raise InputError(f"{len(parts)} classes: {ONE_TRAINING}")
+    if size == len(views):
+        return AgainstRest(source, views, parts)
+    at_zero = np.array([_measure_zero(view, each) for view, each in zip(views, shared, strict=True)])
+    return Rounds(source, views, parts, at_zero, size)
+
+
+def _count_side_by_side(source: RowSource, options: TrainOptions, make: Make, process_bytes: int, n_fits: int) -> int:
+    """Return the number of classes trained side by side: all, halved until they fit into memory."""
+    budget = Budget.of(options, process_bytes)
+    views = view_classes(source)
+    size = n_classes = len(views)
+    while size > 1:
+        part = make(views[0], share_options(source, options, process_bytes, size)[0])
+        needed = count_needed_bytes(source, _need_memory([part] * size, THREADS), n_fits)
+        if size < n_classes:
+            needed += MODELS * 8 * n_classes * (source.n_features + 1)
+        if needed <= budget.spare_bytes:
+            break
+        size = -(-size // 2)
+    return size
+
+
+def count_needed_bytes(source: RowSource, need: MemoryNeed, n_fits: int = 1) -> int:
+    """Return the bytes of a solver with this need on THREADS threads, with its part of what n_fits solvers share."""
+    levels, once = (len(plan_groups(source)) - 1).bit_length(), SLACK_BYTES + THREADS * source.stream_bytes()
+    return once // n_fits + need.driver_bytes + need.walk_bytes + (3 * THREADS + levels) * need.totals_bytes
+
+
+def _measure_zero(view: View, options: TrainOptions) -> float:
+    """Return the sum of all losses at score 0, computed with one row per class that has the weight of all its rows."""
+    sums, make_loss = view.sum_weights(), cast(Any, find_problem(options.task).make_loss)
+    assert sums is not None
+    rows = Rows(0, np.zeros((2, 1), np.float32), np.arange(2, dtype=np.int32), sums)
+    return float(np.sum(make_loss(view, options).measure(rows, np.zeros(2))[0]))
+
+
+def view_classes(source: RowSource) -> Sequence[View]:
+    """Return the two-class problem of each class or label, as a view of the rows."""
+    assert source.classes is not None
+    if source.has_label_sets:
+        return [OneLabel(source, code, sums) for code, sums in enumerate(sum_label_weights(source))]
+    return [OneVsRest(source, code) for code in range(len(source.classes))]
+
+
+def share_options(
+    source: RowSource, options: TrainOptions, process_bytes: int = 0, size: int | None = None
+) -> list[TrainOptions]:
+    """Return the options of each class's problem: its class weight, and an equal part of the memory for rows.
+
+    size: the number of problems that share the memory; None for all.
+    """
+    if source.has_label_sets:
+        given = share_memory(options, size or MULTI_LABEL.count_problems(source), process_bytes)
+        each = compute_label_factors(source, options).tolist()
+        return [replace(given, task=ONE_LABEL, class_weight=dict(zip((REST, ONE), own, strict=True))) for own in each]
+    factors = compute_class_factors(source, options)
+    given = replace(share_memory(options, size or len(factors), process_bytes), class_weight=None)
+    return [replace(given, class_weight={ONE: float(factor)}) for factor in factors]
+
+
+@dataclass(kw_only=True)
+class Known:
+    """The progress of several problems. Each array has one entry per problem.
+
+    statuses: "" for a problem that is not done. lower_bounds: NaN for a problem without a bound. rounding_bounds: see
+    Progress. counts: the passes as the problem itself counts them. steps: the steps of the problem. passes: the number
+    of reads of the data.
+    """
+
+    statuses: npt.NDArray[np.str_]
+    objectives: F64
+    lower_bounds: F64
+    rounding_bounds: F64
+    counts: I64
+    steps: I64
+    passes: int = 0
+    added: ClassVar = ("steps",)
+
+    def sum_up(self, passes: int) -> Progress:
+        """Return the sums over the problems."""
+        bound, rounding = float(np.sum(self.lower_bounds)), float(np.sum(self.rounding_bounds))
+        return Progress(float(np.sum(self.objectives)), None if np.isnan(bound) else bound, passes, rounding)
+
+
+def _begin(objectives: F64, bound: float) -> dict[str, Any]:
+    """Return the fields of `Known` for problems that have made no step."""
+    n = len(objectives)
+    counts, steps = np.zeros((2, n), np.int64)
+    known = np.full(n, "", "<U16"), objectives, np.full(n, bound), np.zeros(n), counts, steps
+    return dict(zip(KNOWN, known, strict=True))
+
+
+@dataclass(kw_only=True)
+class State(Known):
+    """All that changes from step to step, as checkpoints store it. problems: the state of each problem."""
+
+    problems: list[Any]
+
+    @property
+    def progress(self) -> Progress:
+        """The sums over the problems; passes are the reads of the data in which any problem took part."""
+        return self.sum_up(self.passes)
+
+
+def start_state(problems: Sequence[Any]) -> State:
+    """Return the state with every problem in its given start state."""
+    return State(problems=list(problems), **_begin(np.full(len(problems), np.inf), np.nan))
+
+
+def solve(solvers: Sequence[Callable[[Any], Requests]], state: State) -> Requests:
+    """Train all problems from a state. solvers: for each problem, the function that continues from its state."""
+    open_problems = [k for k, status in enumerate(state.statuses.tolist()) if status not in DONE]
+    running = {k: solvers[k](state.problems[k]) for k in open_problems}
+    while running:
+        steps = yield from _make_step(running)
+        state = _update(state, steps)
+        running = {k: solver for k, solver in running.items() if not state.statuses[k]}
+        status = None if running else find_worst(state.statuses.tolist())
+        yield Step(state, state.progress, status, _sum_figures(steps) | {"open_problems": len(running)})
+
+
+def _make_step(running: Mapping[int, Requests]) -> Any:
+    """Return the next step of every solver, after making the requests of all solvers together.
+
+    Requests for single rows go first, while passes wait, so that all solvers make their passes together.
+    """
+    steps: dict[int, Step] = {}
+    waiting = _sort(steps, {k: next(solver) for k, solver in running.items()})
+    while waiting:
+        asked = {k: one for k, one in waiting.items() if only_takes(one)} or waiting
+        answers = yield All(list(asked.values()))
+        found = dict(zip(asked, answers, strict=True))
+        del answers
+        held = {k: one for k, one in waiting.items() if k not in found}
+        new = _sort(steps, {k: running[k].send(found.pop(k)) for k in list(found)})
+        waiting = dict(sorted((held | new).items()))
+    return steps
+
+
+def _sort(steps: dict[int, Step], requests: Mapping[int, Request]) -> dict[int, Question]:
+    """Add the steps among the requests to `steps`; return the other requests."""
+    steps |= {k: request for k, request in requests.items() if isinstance(request, Step)}
+    return {k: request for k, request in requests.items() if not isinstance(request, Step)}
+
+
+def _update(state: State, steps: Mapping[int, Step]) -> State:
+    """Return the state after these steps. The reads of the data grow by the most passes that any problem made."""
+    copies = {name: getattr(state, name).copy() for name in KNOWN}
+    after = replace(state, problems=list(state.problems), **copies)
+    for k, step in steps.items():
+        bound = step.progress.lower_bound
+        after.problems[k], after.statuses[k] = step.state, step.status or ""
+        after.objectives[k], after.lower_bounds[k] = step.progress.objective, np.nan if bound is None else bound
+        after.steps[k] += 1
+        after.rounding_bounds[k], after.counts[k] = step.progress.rounding_bound, step.progress.passes
+    after.passes += int(np.max(after.counts - state.counts))
+    return after
+
+
+def _sum_figures(steps: Mapping[int, Step]) -> dict[str, float]:
+    """Return the history entries of problems that learn one stream: its rows, and all their support vectors."""
+    first = next(iter(steps.values())).figures
+    if "rows" not in first:
+        return {}
+    vectors = sum(step.figures["n_support_vectors"] for step in steps.values())
+    return {"rows": first["rows"], "n_support_vectors": vectors}
+
+
+def find_worst(statuses: Sequence[str]) -> str:
+    """Return the worst of these statuses; a status that is not in DONE is worse than any in it."""
+    return max(statuses, key=lambda one: DONE.index(one) if one in DONE else len(DONE))
+
+
+class ManyProblems(Solver):
+    """The solvers of several problems combined into one; each step is a step of every problem."""
+
+    def __init__(self, source: RowSource, views: Sequence[View], parts: Sequence[Solver]) -> None:
+        first, self.source = parts[0], source
+        self.parts = [OnTransformedRows(part, view.transform) for view, part in zip(views, parts, strict=True)]
+        self.name, self.sample, self.settings = first.name, first.sample, _join_settings([p.settings for p in parts])
+        self.compiled = tuple(dict.fromkeys(group for part in parts for group in part.compiled))
+        self.note = next((part.note for part in parts if part.note), "")
+        self.n_starts = len(parts) if all(part.n_starts for part in parts) else 0
+
+    def start(self) -> Any:
+        """Return the state in which every problem is at its start."""
+        return start_state([part.start() for part in self.parts])
+
+    def warm_start(self, before: Any, factor: float) -> Any:
+        """Return the state with every problem warm-started from its state in `before`."""
+        pairs = zip(self.parts, before.problems, strict=True)
+        return start_state([part.warm_start(one, factor) for part, one in pairs])
+
+    def start_each(self, weights: Sequence[F64 | None]) -> State:
+        """Return the state in which each problem starts at its weights, or at its usual start if they are None."""
+        pairs = zip(self.parts, weights, strict=True)
+        return start_state([part.start() if w is None else part.start_at(w) for part, w in pairs])
+
+    def solve(self, state: Any) -> Requests:
+        """Yield the requests of all problems together."""
+        return solve([part.solve for part in self.parts], state)
+
+    def memory(self, threads: int) -> MemoryNeed:
+        """Return the memory of all problems together."""
+        return _need_memory(self.parts, threads)
+
+    def report(self, state: Any) -> Report:
+        """Return the sums of all problems, and the progress of each."""
+        reports = [part.report(one) for part, one in zip(self.parts, state.problems, strict=True)]
+        passes = state.passes + max(report.passes - int(n) for report, n in zip(reports, state.counts, strict=True))
+        bounds = [report.lower_bound for report in reports if report.lower_bound is not None]
+        return Report(
+            objective=sum(report.objective for report in reports),
+            lower_bound=sum(bounds) if len(bounds) == len(reports) else None,
+            passes=passes,
+            rounding_bound=sum(report.rounding_bound for report in reports),
+            tried_bound=sum(max(report.rounding_bound, report.tried_bound) for report in reports),
+            finished=all(report.finished for report in reports),
+            problems=tuple(map(describe_problem, state.statuses.tolist(), reports, state.steps.tolist())),
+        )
+
+    def _make_models(self, state: Any, take: TakeRows) -> tuple[list[Any], list[I64]]:
+        """Return the models of all problems without support vectors, and the row numbers of each model's vectors."""
+        chosen: list[I64] = []
+        pairs = zip(self.parts, state.problems, strict=True)
+        return [part.make_model(one, partial(_note_rows, chosen, take)) for part, one in pairs], chosen
+
+
+class AgainstRest(ManyProblems):
+    """The problems of all classes, each against the rest."""
+
+    def make_model(self, state: State, take: TakeRows) -> Model:
+        """Return the models of all classes as one."""
+        models, chosen = self._make_models(state, take)
+        return join_models(models, np.asarray(self.source.classes), chosen, take)
+
+
+def _join_settings(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the settings of all problems: common values as they are, others as lists with a value per problem."""
+    columns = {name: [one[name] for one in each] for name in each[0]}
+    same = {name: all(value == values[0] for value in values) for name, values in columns.items()}
+    return {"problems": len(each)} | {name: v[0] if same[name] else v for name, v in columns.items()}
+
+
+def _need_memory(parts: Sequence[Solver], threads: int) -> MemoryNeed:
+    """Return the memory of several problems together.
+
+    The solvers take turns using the working memory of a task. In sequential passes, which have no totals, they also
+    share one buffer of rows, and each model is in memory three times: as it was before the pass, as it is after it, and
+    as it is being changed.
+    """
+    needs = [part.memory(threads) for part in parts]
+    others = 3 * sum(need.shared_bytes for need in needs[1:] if not need.totals_bytes)
+    return replace(sum_memory(needs), walk_bytes=needs[0].walk_bytes + others)
+
+
+def describe_problem(status: str, progress: Progress, steps: int | None = None) -> dict[str, Any]:
+    """Return the progress of a problem as JSON; its status is "" until it is done."""
+    told = {
+        "status": status,
+        "objective": progress.objective,
+        "lower_bound": progress.lower_bound,
+        "relative_gap": progress.relative_gap,
+        "passes": progress.passes,
+    }
+    more = {"steps": steps, "pairs": getattr(progress, "pairs", None)}  # only some solvers count pairs
+    return told | {name: value for name, value in more.items() if value is not None}
+
+
+def _note_rows(chosen: list[I64], take: TakeRows, rows: I64) -> Rows:
+    """Append a model's row numbers to `chosen`; return no rows, since they are taken once for all models."""
+    chosen.append(rows)
+    return take(rows[:0])
+
+
+def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64], take: TakeRows) -> Model:
+    """Return the models of all classes as one. chosen: the row numbers of each model's vectors, if they are rows."""
+    first, intercept = models[0], np.array([model.intercept for model in models])
+    if isinstance(first, LinearModel):
+        return replace(first, coef=np.stack([model.coef for model in models]), intercept=intercept, classes=classes)
+    rows: I64 | None = None
+    info: dict[str, Any] = {}
+    if chosen:
+        rows = np.unique(np.concatenate(chosen))
+        taken = take(rows)
+        places, vectors = [np.searchsorted(rows, mine) for mine in chosen], first.keep_vectors(taken.X)
+        assert taken.y is not None
+        # The coefficients do not reveal the class of a vector that belongs only to the rest.
+        info = {N_SUPPORT: np.bincount(taken.y, minlength=len(classes)).tolist()}
+    else:
+        ends = np.cumsum([0, *(len(model.dual_coef) for model in models)])
+        places = [np.arange(at, end) for at, end in pairwise(ends.tolist())]
+        vectors = stack_rows([model.support_vectors for model in models])
+    dual_coef = np.zeros((len(models), vectors.shape[0] if rows is None else len(rows)))
+    for model, mine, coef in zip(models, places, dual_coef, strict=True):
+        coef[mine] = model.dual_coef
+    kernels: KernelModel = first
+    return replace(
+        kernels,
+        support_vectors=vectors,
+        dual_coef=dual_coef,
+        intercept=intercept,
+        classes=classes,
+        support=rows,
+        info=info,
+    )
+
+
+@dataclass(kw_only=True)
+class RoundsState(Known):
+    """All that changes from step to step, as checkpoints store it.
+
+    coefs (K, d) and intercepts (K,): the models of problems whose round has ended, and 0 for all others; the arrays of
+    `Known` also describe the problems of ended rounds. tried_bounds (K,): see Progress. passes: reads of the data in
+    ended rounds. first: the first problem of the current round; under_way: the state of that round, in a list of one.
+    If the last round has fewer problems, it is padded with problems that are done.
+    """
+
+    coefs: F64
+    intercepts: F64
+    tried_bounds: F64
+    first: int
+    under_way: list[State]
+
+    def check(self) -> None:
+        """Raise ValueError for numbers that no run can reach."""
+        if not 0 <= self.first <= len(self.statuses) or self.passes < 0:
+            raise ValueError(f"the round under way begins at problem {self.first}, after {self.passes} passes")
+
+    @property
+    def members(self) -> slice:
+        """The problems of the current round."""
+        return slice(self.first, min(self.first + len(self.under_way[0].problems), len(self.statuses)))
+
+    def gather(self) -> RoundsState:
+        """Return the state with the progress of the current round's problems entered in the arrays."""
+        inner, mine = self.under_way[0], self.members
+        known, n = {name: getattr(self, name).copy() for name in KNOWN}, mine.stop - mine.start
+        for name, values in known.items():
+            values[mine] = np.where(np.isfinite(inner.objectives[:n]), getattr(inner, name)[:n], values[mine])
+        return replace(self, **known)
+
+    @property
+    def progress(self) -> Progress:
+        """The sums over all problems."""
+        return self.gather().sum_up(self.passes + self.under_way[0].passes * (self.first < len(self.statuses)))
+
+
+class Rounds(ManyProblems):
+    """Problems trained in rounds, each with as many problems side by side as fit into memory.
+
+    When a round ends, the models and certificates of its problems are kept, and the solvers' states are discarded. The
+    memory of the driver therefore grows only by one model per problem. A problem whose round has not begun has the
+    model w = 0, whose objective is the sum of its rows' losses at score 0. at_zero: (K,), these objectives. size: the
+    problems of a round.
+    """
+
+    def __init__(
+        self, source: RowSource, views: Sequence[View], parts: Sequence[Solver], at_zero: F64, size: int
+    ) -> None:
+        super().__init__(source, views, parts)
+        self.at_zero, self.size, self.n_starts = at_zero, size, 0
+        self.settings = {**self.settings, "side_by_side": size}
+        self.note = IN_ROUNDS.format(len(parts), size, -(-len(parts) // size))
+
+    def warm_start(self, before: RoundsState, factor: float) -> RoundsState:  # noqa: ARG002
+        """Return the ordinary start, since the solvers' states of ended rounds were discarded."""
+        return self.start()
+
+    def memory(self, threads: int) -> MemoryNeed:
+        """Return the memory of the largest round and of all models."""
+        need, model_bytes = _need_memory(self.parts[: self.size], threads), 8 * len(self.parts)
+        model_bytes *= MODELS * (self.source.n_features + 1)
+        return replace(need, driver_bytes=need.driver_bytes + model_bytes)
+
+    def start(self) -> RoundsState:
+        """Return the state before the first pass."""
+        K = len(self.parts)
+        return RoundsState(
+            coefs=np.zeros((K, self.source.n_features)),
+            intercepts=np.zeros(K),
+            tried_bounds=np.zeros(K),
+            first=0,
+            under_way=[self._start_round(0)],
+            **_begin(self.at_zero.copy(), 0.0),
+        )
+
+    def _start_round(self, first: int) -> State:
+        """Return the state at the start of a round, padded with problems that are done."""
+        n = min(self.size, len(self.parts) - first)
+        state = start_state([self.parts[first + min(k, n - 1)].start() for k in range(self.size)])
+        state.statuses[n:] = DONE[0]
+        for name in ("objectives", "lower_bounds"):
+            getattr(state, name)[n:] = 0.0
+        return state
+
+    def solve(self, state: RoundsState) -> Requests:
+        """Train from a state. A run resumed from the state in any `Step` gives the same bits."""
+        while state.first < len(self.parts):
+            inner = solve([part.solve for part in self.parts[state.members]], state.under_way[0])
+            answer, request = None, next(inner)
+            while not isinstance(request, Step) or request.status is None:
+                if isinstance(request, Step):
+                    answer, state = None, replace(state, under_way=[request.state])
+                    yield self._make_step(state, request)
+                else:
+                    answer = yield request
+                request = inner.send(answer)
+            state = self._end_round(replace(state, under_way=[request.state]))
+            yield self._make_step(state, request)
+
+    def _make_step(self, state: RoundsState, inner: Step) -> Step:
+        """Return a step of all problems, given the step of the current round."""
+        is_last = state.first == len(self.parts)
+        left = {
+            "open_problems": int(np.count_nonzero(state.gather().statuses == "")),
+            "waiting_problems": len(self.parts) - state.members.stop,
+        }
+        status = find_worst(state.statuses.tolist()) if is_last else None
+        return Step(state, state.progress, status, {**inner.figures, **left})
+
+    def _end_round(self, state: RoundsState) -> RoundsState:
+        """Return the state at the start of the next round, or after the last one."""
+        model = self.make_model(state)
+        known, mine, tried = state.gather(), state.members, state.tried_bounds.copy()
+        ended = zip(self.parts[mine], state.under_way[0].problems, strict=False)
+        tried[mine] = [part.report(one).tried_bound for part, one in ended]
+        after = mine.stop
+        return replace(
+            known,
+            coefs=model.coef,
+            intercepts=np.asarray(model.intercept),
+            tried_bounds=tried,
+            passes=state.passes + state.under_way[0].passes,
+            first=after,
+            under_way=[self._start_round(after)] if after < len(self.parts) else state.under_way,
+        )
+
+    def make_model(self, state: RoundsState, take: TakeRows | None = None) -> LinearModel:  # noqa: ARG002
+        """Return the models of all problems as one; linear models need no rows."""
+        coefs, intercepts, mine = state.coefs.copy(), state.intercepts.copy(), state.members
+        first: Any = None
+        for k, one in zip(range(mine.start, mine.stop), state.under_way[0].problems, strict=False):
+            first = self.parts[k].make_model(one, _take_none)
+            coefs[k], intercepts[k] = first.coef, first.intercept
+        first = first or self.parts[0].make_model(self.parts[0].start(), _take_none)
+        classes = np.asarray(self.source.classes)
+        model: LinearModel = replace(first, coef=coefs, intercept=intercepts, classes=classes)
+        return model
+
+    def report(self, state: RoundsState) -> Report:
+        """Return the sums of all problems, and the progress of each."""
+        known = state.gather()
+        columns = zip(*(getattr(known, name).tolist() for name in KNOWN), strict=True)
+        problems = [(s, Progress(p, d, passes, e), steps) for s, p, d, e, passes, steps in columns]
+        return replace(
+            Solver.report(self, state),
+            tried_bound=float(np.sum(np.maximum(known.rounding_bounds, known.tried_bounds))),
+            problems=tuple(describe_problem(*each) for each in problems),
+        )
+
+
+def _take_none(rows: I64) -> Rows:
+    raise AssertionError(f"a linear model takes no rows, and not {rows}")
+
+
+def make_one_against_one(source: RowSource, options: TrainOptions, make: Make, process_bytes: int) -> Solver:
+    """Return the solver of all pairs of classes; `make` returns a two-class solver, or raises InputError."""
+    factors, y = compute_class_factors(source, options), source.column("y")
+    assert y is not None
+    views = [PairOfClasses(source, y, *pair) for pair in list_pairs(len(factors))]
+    budget, n_rows = Budget.of(options, process_bytes), sum(view.n_rows for view in views)
+    parts = []
+    for view in views:
+        weights = {label: float(factors[view.codes[label]]) for label in (REST, ONE)}
+        own_bytes = budget.part(view.n_rows, n_rows)
+        parts.append(make(view, replace(options, class_weight=weights, memory_bytes=own_bytes)))
+    return Pairs(source, views, parts)
+
+
+class Pairs(ManyProblems):
+    """The problems of all pairs of classes."""
+
+    def __init__(self, source: RowSource, views: Sequence[PairOfClasses], parts: Sequence[Solver]) -> None:
+        super().__init__(source, views, parts)
+        self.views, self.settings = views, {**self.settings, "multi_class": "ovo"}
+
+    def make_model(self, state: State, take: TakeRows) -> KernelModel:
+        """Return the models of all pairs as one, with the support vectors sorted by class."""
+        models, chosen = self._make_models(state, take)
+        numbers = [view.transform.to_source(rows) for view, rows in zip(self.views, chosen, strict=True)]
+        support = np.unique(np.concatenate(numbers))
+        taken = take(support)
+        assert taken.y is not None
+        order = np.argsort(taken.y, kind="stable")
+        place = np.argsort(order)
+        K = len(np.asarray(self.source.classes))
+        dual_coef = np.zeros((K - 1, len(support)))
+        for view, model, mine in zip(self.views, models, numbers, strict=True):
+            second, first = view.codes.tolist()
+            of_first = model.dual_coef > 0
+            at = place[np.searchsorted(support, mine)]
+            dual_coef[second - 1, at[of_first]] = model.dual_coef[of_first]
+            dual_coef[first, at[~of_first]] = model.dual_coef[~of_first]
+        first_model: KernelModel = models[0]
+        vectors = first_model.keep_vectors(taken.X)
+        return replace(
+            first_model,
+            support_vectors=vectors if vectors.shape[0] == 0 else take_rows(vectors, order),
+            dual_coef=dual_coef,
+            intercept=np.array([model.intercept for model in models]),
+            classes=np.asarray(self.source.classes),
+            support=support[order],
+            n_support=np.bincount(taken.y, minlength=K),
+        )

@@ -1,0 +1,137 @@
+"""The setup of Newton's method for a source, with either penalty: parameters, memory and model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from streamsvm.data.rows.source import RowSource
+from streamsvm.losses.convex import SmoothLoss, has_kinks
+from streamsvm.numeric.gram import BUFFER_ROWS
+from streamsvm.numeric.row_norms import RowNorm
+from streamsvm.numeric.rows import Rows
+from streamsvm.options import TrainOptions
+from streamsvm.passes import MemoryNeed, Requests
+from streamsvm.problems.classification import Logistic
+from streamsvm.problems.registry import find_problem
+from streamsvm.solvers.newton.l1_solver import L1Newton, minimise_model
+from streamsvm.solvers.newton.solver import ROWS_A_FEATURE, Newton, solve
+from streamsvm.solvers.newton.sums import TILE_ROWS, Look, sum_rows
+from streamsvm.solvers.options import NewtonOptions
+from streamsvm.solvers.solver import LEAST_ROWS, Budget, FirstSample, LinearSolver
+
+SHARE = 10  # One row in SHARE is in the sample, if memory allows.
+SMALL_BYTES = 32 << 20  # Smaller data stay in memory, and one pass proves the gap.
+COPIES = 3  # of the sample while it is fetched
+ROW_VECTORS = 8  # vectors of 8 bytes for each row of the sample
+KINK_VECTORS = 40  # additional vectors if the loss has kinks
+MATRICES = 8  # matrices (width, width) of the driver: Hessian and its factor, norm, products
+SUMS = 2  # the two parts of the Hessian in the totals of a task
+TILE_VECTORS = 16  # vectors of 8 bytes for each row of a tile
+MOST_L1_FEATURES = 2000  # the most features whose weights change in a step
+L1_ROWS_A_FEATURE = 10
+L1_ROW_VECTORS = 12
+L1_VECTORS = 12  # vectors (d+1,) of the driver between steps; a step needs the same number in addition
+
+
+class NewtonSolver(LinearSolver):
+    """Newton's method for a smooth loss, started from a sample of the rows in memory."""
+
+    name, compiled = "newton", ("newton",)
+    rows_a_feature, row_vectors, n_vectors = ROWS_A_FEATURE, ROW_VECTORS, 0
+
+    def __init__(self, source: RowSource, options: TrainOptions, own: NewtonOptions, budget: Budget) -> None:
+        problem = find_problem(options.task)
+        assert problem.make_loss is not None
+        assert problem.tell_loss is not None
+        self.source, self.bias_feature, self.has_classes = source, own.intercept_scaling, problem.has_classes
+        about: dict[str, Any] = {"tol": float(options.tol), "bias_feature": own.intercept_scaling}
+        loss = cast(SmoothLoss, problem.make_loss(source, options))
+        self.parameters = self._make_parameters(loss, **about, seed=options.seed)
+        resident_rows = self._count_rows(options, budget)
+        self.parameters = replace(self.parameters, resident_rows=resident_rows)
+        penalty = {} if options.penalty == "l2" else {"penalty": options.penalty}
+        told = problem.tell_loss(source, options)
+        self.settings = {**told, **penalty, "resident_rows": resident_rows, **about}
+        self.sample = FirstSample(resident_rows, is_held=True)
+
+    def _make_parameters(self, loss: SmoothLoss, **about: Any) -> Newton:
+        return Newton(loss, 0, **about)
+
+    def _count_rows(self, options: TrainOptions, budget: Budget) -> int:
+        """Return the number of rows in the sample; 0, for no sample, if memory has no room for LEAST_ROWS."""
+        n, row_bytes, need = self.source.n_rows, self._find_row_bytes(), self.memory(1)
+        wanted = max(LEAST_ROWS, self.rows_a_feature * self._count_weights(), n // SHARE, SMALL_BYTES // row_bytes)
+        if has_kinks(self.parameters.loss):  # With all rows in memory, the minimiser is found exactly.
+            wanted = n
+        other = need.driver_bytes + 8 * need.totals_bytes + 2 * self.source.stream_bytes()
+        return budget.count_rows(n, options.resident_rows, COPIES * row_bytes, other, wanted)
+
+    def _count_weights(self) -> int:
+        """Return the number of weights that a step may change."""
+        return self.source.n_features + 1
+
+    def _find_row_bytes(self) -> int:
+        vectors = self.row_vectors + (KINK_VECTORS // COPIES if has_kinks(self.parameters.loss) else 0)
+        return self.source.nbytes // self.source.n_rows + 8 * vectors
+
+    def _find_look_bytes(self) -> int:
+        """Return the bytes of the matrix of the norm."""
+        return 8 * self._count_weights() ** 2
+
+    def start(self) -> Any:
+        """Return the state at w = 0."""
+        return self.parameters.start(self.source.n_rows, self.source.n_features, self.source.is_shuffled)
+
+    def warm_start(self, before: Any, factor: float) -> Any:  # noqa: ARG002
+        """Return a state that starts from the weights of an earlier state."""
+        return before.restart()
+
+    def solve(self, state: Any) -> Requests:
+        """Yield the passes and steps."""
+        return solve(self.parameters, state)
+
+    def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
+        """Return the memory of the sample, and of the matrices and vectors of the driver and of the tasks.
+
+        With the penalty |w|_1, the second part of the Hessian stays empty.
+        """
+        width, m = self.source.n_features + 1, self._count_weights()
+        sample_bytes, matrix_bytes = COPIES * self.parameters.resident_rows * self._find_row_bytes(), 8 * m**2
+        tile_bytes, vectors_bytes = TILE_ROWS * (8 * TILE_VECTORS + 4 * m), 8 * self.n_vectors * width
+        turn = (MATRICES - 1) * matrix_bytes + sample_bytes + vectors_bytes
+        return MemoryNeed(
+            driver_bytes=matrix_bytes + turn + tile_bytes + vectors_bytes,
+            turn_bytes=turn,
+            totals_bytes=SUMS * (matrix_bytes + 8 * BUFFER_ROWS * m) + 8 * 4 * width + tile_bytes,
+            shared_bytes=8 * 2 * width + self._find_look_bytes(),
+        )
+
+
+class L1NewtonSolver(NewtonSolver):
+    """Newton's method with the penalty |w|_1; a step changes few weights."""
+
+    compiled = ("l1-newton",)
+    rows_a_feature, row_vectors, n_vectors = L1_ROWS_A_FEATURE, L1_ROW_VECTORS, L1_VECTORS
+
+    def _make_parameters(self, loss: SmoothLoss, **about: Any) -> L1Newton:
+        return L1Newton(loss, 0, most_features=min(MOST_L1_FEATURES, self.source.n_features), **about)
+
+    def _count_weights(self) -> int:
+        return min(MOST_L1_FEATURES, self.source.n_features) + 1
+
+    def _find_look_bytes(self) -> int:
+        """Return the bytes of the features' positions in the Hessian (Look.places)."""
+        return 8 * (self.source.n_features + 1)
+
+
+def run_kernels(group: str, rows: Rows) -> None:
+    """Call the compiled functions that sum gradient and curvature, and for |w|_1 those that minimise the model."""
+    if group == "newton":
+        sum_rows(rows, np.zeros((2, 3)), Look(Logistic((1.0, 1.0)), 1.0, RowNorm(np.eye(3)), 1.0)).least.finish()
+        return
+    settings, none = L1Newton(Logistic((1.0, 1.0)), 0, most_features=2), np.zeros(3)
+    totals = sum_rows(rows, np.zeros((2, 3)), settings.make_look(settings.start(rows.n_rows, 2)))
+    minimise_model(totals.least.finish(), totals.gradient, none)

@@ -1,0 +1,318 @@
+"""The state of Newton's method, the step that follows from a pass, and the lower bounds that a pass proves.
+
+    P(w) = 1/2 |w|^2 + L(w)
+
+The bounds rest on the value, the gradient and the curvature of P at one point w, and on bounds of their rounding
+errors. The first bound follows from strong convexity, and is also D at the dual point a_i = -l_i'(f_i):
+
+    P(w + v) >= P(w) - 1/2 |grad|^2                                       for every v,   grad = w + g
+
+In a ball |u| <= r, with v = A'u, no score moves by more than r |A x_i|. Let H_r be the Hessian of L with the least
+second derivative that each loss has within this distance, and M = I + H_r. Then
+
+    P(w + v) >= P(w) + grad.v + 1/2 v'Mv                                                       for |u| <= r
+
+If the right side is at least P(w) on the whole sphere |u| = r, then P is at least P(w) outside the ball, because it is
+convex. So the minimiser lies inside, and P is at least P(w) - 1/2 grad'M^-1 grad. This bound is far higher than the
+first one, which ignores the curvature of the losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
+
+import numpy as np
+from scipy.linalg import cho_solve, solve_triangular
+
+from streamsvm.numeric.products import factorise
+from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.rows import F64, I64
+from streamsvm.passes import Progress, Step, find_status
+from streamsvm.solvers.newton.sums import Look, Totals
+
+NEXT_REACH = 0.2  # the ball's radius relative to the last step, whose error is much smaller near the minimiser
+ROUNDINGS = 8.0  # the least radius of a ball, as a multiple of the gradient's error: the minimiser is known no better
+LESS = 0.1  # the factor of the damping after a full step that lowered P
+FIRST_PACE = 0.03  # the share to which the width may shrink at a time
+SLOW_PACE, SLOWEST_PACE = 0.5, 0.9  # the same after one, or many, steps on whose line P was nowhere lower
+HARDLY = 1e-8  # If a step is expected to lower P by no more than this share, only the bound is missing.
+LEAST_MOVE = 1e-12  # relative: smaller changes of P and D may be rounding
+STUCK_STEPS = 10  # If neither P nor D has moved for this many steps, rounding is the limit.
+CAUTION = 5.0  # The width does not shrink below this multiple of the expected error of a step.
+BISECTIONS = 60
+SAFE = 1e-9  # relative: covers the rounding of eigenvalues and norms
+
+
+@dataclass
+class Iterates:
+    """The points, bounds and counts of Newton's method. Vectors are (d+1,), the weight of the constant feature last.
+
+    best_w: the point with the lowest P. next_w: the point of the next pass. base_w, value: the point where the step to
+    next_w began, and the smoothed P there. resident: the row numbers of the sample, empty after the first pass. n_rows:
+    the number of rows. objective: P at best_w. lower_bound: the best lower bound so far. passes: their number so far.
+    stuck: the number of passes since objective or lower_bound last moved. objective_rounding, bound_rounding and
+    tried_rounding bound the rounding errors of the objective, of the lower bound, and of a bound that rounding made
+    useless.
+    """
+
+    best_w: F64
+    next_w: F64
+    base_w: F64
+    resident: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    value: float = float("inf")
+    n_rows: int = 0
+    objective: float = float("inf")
+    lower_bound: float = 0.0
+    passes: int = 0
+    stuck: int = 0
+    objective_rounding: float = 0.0
+    bound_rounding: float = 0.0
+    tried_rounding: float = 0.0
+    row_numbers: ClassVar = ("resident",)
+    kept: ClassVar[tuple[str, ...]] = ()  # the fields that `restart` keeps, in addition to the best point
+
+    @property
+    def progress(self) -> Progress:
+        """The objective, the lower bound, and their rounding errors."""
+        tried = self.objective_rounding + self.tried_rounding if self.tried_rounding > 0.0 else 0.0
+        own = self.objective_rounding + self.bound_rounding
+        return Progress(self.objective, self.lower_bound, self.passes, own, tried, self.bound_rounding)
+
+    def restart(self) -> Self:
+        """Return the start for a problem with other costs: at the best point, without a sample."""
+        kept = {name: getattr(self, name) for name in ("n_rows", *self.kept)}
+        return type(self)(self.best_w, self.best_w, self.best_w, **kept)
+
+    def counted(self, before: Self) -> Self:
+        """Return this state with updated counts of passes, and of passes without a move. before: the last state."""
+        lower = self.objective < before.objective * (1.0 - LEAST_MOVE)
+        moved = lower or self.lower_bound > before.lower_bound * (1.0 + LEAST_MOVE)
+        return replace(self, passes=before.passes + 1, stuck=0 if moved else before.stuck + 1)
+
+    def step(self, tol: float) -> Step:
+        """Return the step that ends in this state, with the run's status for a relative gap of tol."""
+        return Step(self, self.progress, find_status(self.progress, tol, self.stuck, STUCK_STEPS))
+
+
+@dataclass
+class State(Iterates):
+    """The state of a run with the penalty 1/2 |w|^2.
+
+    width: of the smoothing, 0 before the first pass and for smooth losses; pace: the share to which the width may
+    shrink at a time; damping: the weight of the kinks' tails (`take_step`); A (d+1, d+1) and reach: the ball of the
+    next pass, or empty and 0 for no ball.
+    """
+
+    A: F64 = field(default_factory=lambda: np.empty((0, 0)))
+    reach: float = 0.0
+    width: float = 0.0
+    pace: float = FIRST_PACE
+    damping: float = 0.0
+    shapes: ClassVar = {"best_w": ("d",), "next_w": ("d",), "base_w": ("d",), "resident": ("r",), "A": ("k", "k")}
+    kept: ClassVar = ("width",)
+
+    def check(self) -> None:
+        """Raise ValueError if A is neither empty, as before the first pass, nor of the width of w."""
+        if len(self.A) not in (0, len(self.best_w)):
+            raise ValueError(f"A has {len(self.A)} rows")
+
+
+def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share: float) -> State:
+    """Return the state after a pass, with P, its lower bound, and the next point.
+
+    smooth_share: the share of P that the smoothing of kinks may use.
+    """
+    point, least = make_point(ends[1], totals, look, state.n_rows), totals.least.finish()
+    hidden_before = state.tried_rounding
+    state = _raise_bound(state, look, point, totals.slack, least)
+    steps = np.array(look.steps)
+    values, errors = measure_line(ends, steps, totals, state.n_rows)
+    state = _note_best(state, ends, steps, values - totals.excess, errors)
+    k, is_known = int(np.argmin(values)), bool(np.all(ends[0] == ends[1]))
+    if is_known or (point.objective < state.value and point.objective <= float(values[k]) + float(errors[k])):
+        damping = state.damping if is_known else LESS * state.damping
+        H = least + totals.rest.finish()
+        # Without curvature, a step would jump past all kinks. So the diagonal is raised for features with few rows near
+        # their kinks; for features with many such rows, the tails are below the diagonal of H.
+        H += np.diag(np.maximum(0.0, damping * totals.tail - np.diagonal(H)))
+        state = replace(state, base_w=ends[1], value=point.objective, damping=damping)
+        state, decrease = aim(state, point, H)
+        is_rounding = float(np.linalg.norm(point.gradient)) <= point.gradient_error
+        hidden = state.tried_rounding if is_rounding or decrease <= HARDLY * state.objective else 0.0
+        return _shrink_width(replace(state, tried_rounding=hidden), totals, smooth_share * state.objective)
+    state = replace(state, damping=1.0, tried_rounding=hidden_before)
+    lowest = ends[0] + steps[k] * (ends[1] - ends[0])
+    if float(values[k]) < state.value:  # The next pass computes the gradient there.
+        return replace(state, base_w=lowest, value=float(values[k]), next_w=lowest, reach=0.0)
+    if state.width > 0.0:  # The curvature of the step was valid only near its base: smooth more, and shrink less.
+        pace = min(max(SLOW_PACE, float(np.sqrt(state.pace))), SLOWEST_PACE)
+        return replace(state, next_w=state.base_w, reach=0.0, width=state.width / pace, pace=pace)
+    return replace(state, next_w=ends[0] + steps[0] * (ends[1] - ends[0]), reach=0.0)
+
+
+def _raise_bound(state: State, look: Look, point: Point, slack: float, least: F64) -> State:
+    """Return the state with the lower bound that the point proves, if it is higher. slack: see sums.Totals."""
+    unsure = bound_rounding(state.n_rows + 24, slack)
+    below = replace(point, objective=point.objective - slack, objective_error=point.objective_error + unsure)
+    bounds = [bound_by_gradient(below), bound_in_ball(below, look, least, state.n_rows)]
+    value, rounding = max(bounds, key=lambda bound: bound[0] - bound[1])
+    if value - rounding > state.lower_bound:
+        return replace(state, lower_bound=value - rounding, bound_rounding=rounding, tried_rounding=0.0)
+    tried = [error for bound, error in bounds if bound + error > state.lower_bound]  # Rounding may hide a better one.
+    return replace(state, tried_rounding=max(tried, default=0.0))
+
+
+def _note_best(state: State, ends: F64, steps: F64, objectives: F64, errors: F64) -> State:
+    """Return the state with the point of the line where P is lowest, if it is better. errors: bounds on P's error."""
+    k, last = int(np.argmin(objectives)), len(steps) - 1
+    k = last if float(objectives[last]) <= float(objectives[k]) + float(errors[k]) else k
+    if not float(objectives[k]) < state.objective:
+        return state
+    w = ends[1] if k == last else ends[0] + steps[k] * (ends[1] - ends[0])
+    return replace(state, best_w=w, objective=float(objectives[k]), objective_rounding=float(errors[k]))
+
+
+def _shrink_width(state: State, totals: Totals, allowed: float) -> State:
+    """Return the state with a smaller width if the smoothing takes more than `allowed` off the lower bound.
+
+    The amount falls with the square of the width. The width stays wide enough for the expected error of the next step
+    (CAUTION). The first width is the mean distance from the kinks.
+    """
+    taken, step = totals.slack - float(totals.excess[-1]), (state.reach / NEXT_REACH) ** 2 / 2
+    if state.width == 0.0 and totals.slopes > 0.0:
+        return replace(state, width=float(totals.losses[-1]) / totals.slopes)
+    if taken > allowed:
+        share = max(0.9 * float(np.sqrt(allowed / taken)), CAUTION * step / totals.slack)
+        return replace(state, width=state.width * min(1.0, max(state.pace, share)))
+    return state
+
+
+def aim(state: State, point: Point, H: F64) -> tuple[State, float]:
+    """Return the state with Newton's step from a point and the next pass's ball, and the expected decrease of P."""
+    M, factor = factorise(H + np.eye(len(H)))
+    if factor is None:
+        return replace(state, next_w=point.w - point.gradient, reach=0.0), float("inf")
+    step = -cho_solve((factor, False), point.gradient)
+    A = solve_triangular(factor, np.eye(len(M))).T
+    length = float(np.sqrt(max(0.0, float(step @ M @ step))))
+    reach = max(NEXT_REACH * length, ROUNDINGS * point.error_in_ball)
+    return replace(state, next_w=point.w + step, A=np.ascontiguousarray(A), reach=reach), length**2 / 2
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point w with P, its gradient, and bounds on their errors.
+
+    gradient_error: of the error's length; error_in_ball: of the length of A times the error, if the pass had a ball.
+    """
+
+    w: F64
+    objective: float
+    gradient: F64
+    objective_error: float
+    gradient_error: float
+    error_in_ball: float
+
+
+def make_point(w: F64, totals: Totals, look: Look, n_rows: int) -> Point:
+    """Return the point at the end of the line of a pass.
+
+    An error of a score changes the slope by the second derivative times the error. Each entry of a sum of n terms has
+    an error of at most gamma_n times the sum of the terms' magnitudes, and |A v| <= sum_j |A e_j| |v_j| for an error v.
+    """
+    objectives, errors = measure_line(np.stack((w, w)), np.ones(len(totals.losses)), totals, n_rows)
+    gradient, terms = w + totals.gradient, bound_rounding(n_rows + 24, 1.0)
+    larger, sizes = 1.0 + 2 * terms + SAFE, np.abs(w) + np.abs(totals.gradient)
+    of_sum = bound_rounding(len(w) + 24, float(look.norm.measure_columns() @ sizes))
+    return Point(
+        w=w,
+        objective=float(objectives[-1]),
+        gradient=gradient,
+        objective_error=float(errors[-1]),
+        gradient_error=larger * (terms * totals.steep + totals.moved) + bound_rounding(4, float(np.linalg.norm(sizes))),
+        error_in_ball=larger * (terms * totals.steep_in_ball + totals.moved_in_ball) + of_sum,
+    )
+
+
+def halve_squares(W: F64) -> F64:
+    """Return 1/2 |w|^2 of points (k, d+1)."""
+    halves: F64 = np.sum(W**2, axis=1) / 2
+    return halves
+
+
+def measure_line(
+    ends: F64, steps: F64, totals: Totals, n_rows: int, penalise: Callable[[F64], F64] = halve_squares
+) -> tuple[F64, F64]:
+    """Return P at the steps (k,) of the line between the ends (2, d+1), and bounds on its error, (k,) each.
+
+    penalise: returns the penalties of points (k, d+1).
+    """
+    points, terms = ends[0] + steps[:, None] * (ends[1] - ends[0]), bound_rounding(n_rows + 24, 1.0)
+    largest = 2.0 * float(np.max(penalise(ends)))  # The points are rounded, too.
+    errors = (1.0 + 2 * terms + SAFE) * totals.errors + terms * totals.losses
+    return penalise(points) + totals.losses, errors + bound_rounding(ends.shape[1] + 24, largest)
+
+
+def bound_by_gradient(point: Point) -> tuple[float, float]:
+    """Return P - 1/2 |grad|^2, and a bound on its error."""
+    length, error = float(np.linalg.norm(point.gradient)), point.gradient_error
+    rounding = point.objective_error + error * length + error**2 / 2 + bound_rounding(len(point.w) + 8, length**2)
+    return point.objective - length**2 / 2, rounding
+
+
+def bound_in_ball(point: Point, look: Look, least: F64, n_rows: int) -> tuple[float, float]:
+    """Return P - 1/2 grad'M^-1 grad, and a bound on its error; zeros if the minimiser may lie outside the ball.
+
+    least (d+1, d+1): H_r. With N = A M A', s = A grad and v = A'u, the bound is P plus the minimum of s.u + 1/2 u'Nu.
+    If no eigenvalue of N is below l > 0, this minimum is at least s.u + 1/2 u'Nu - |Nu + s|^2 / (2 l) for every u.
+    """
+    none, width, error = (0.0, 0.0), len(point.w), point.error_in_ball
+    if not look.reach > 0.0:
+        return none
+    # The rounding of H_r's sums adds at most gamma_n d times the diagonal of H_r.
+    off = bound_rounding(n_rows + 2 * width + 40, 1.0) * width
+    M, A = np.eye(width) + least - np.diag(off * np.diagonal(least)), look.norm.A
+    try:
+        np.linalg.cholesky(M)  # fails if N has a negative eigenvalue, in a fiftieth of the time of eigh
+        with np.errstate(all="ignore"):
+            N, slope = A @ M @ A.T, A @ point.gradient
+            sizes = float(np.linalg.norm(np.abs(A) @ np.abs(M) @ np.abs(A).T))
+            off = bound_rounding(3 * width + 16, sizes)  # bounds the error of N in a matrix norm
+        if not np.isfinite(off + error + float(np.linalg.norm(slope))):
+            return none
+        values, vectors = np.linalg.eigh((N + N.T) / 2)
+    except np.linalg.LinAlgError:
+        return none
+    off += SAFE * float(np.max(np.abs(values)))
+    values = values - 2 * off  # lower bounds on the eigenvalues of N - off I, rounding included
+    unsure = SAFE * float(np.linalg.norm(slope)) + error
+    if not values[0] > 0.0 or not bound_on_sphere(values, vectors.T @ slope, look.reach) >= unsure * look.reach:
+        return none
+    u = -vectors @ ((vectors.T @ slope) / values)
+    terms, bent = np.abs(N) @ np.abs(u) + off * np.abs(u) + np.abs(slope), N @ u - off * u
+    value = point.objective + float(slope @ u) + float(u @ bent) / 2
+    left = float(np.linalg.norm(bent + slope)) + bound_rounding(width + 16, float(np.linalg.norm(terms)))
+    rounding = point.objective_error + error * float(np.linalg.norm(u)) + (left + error) ** 2 / (2 * float(values[0]))
+    own = bound_rounding(2 * width + 16, float(np.abs(u) @ terms) + abs(point.objective))
+    return value, (1.0 + SAFE) * rounding + own
+
+
+def bound_on_sphere(values: F64, slopes: F64, radius: float) -> float:
+    """Return a lower bound on s.u + 1/2 sum_k l_k u_k^2 over |u| = radius. values: l, ascending. slopes: s.
+
+    For every v > -l_1 the Lagrangian gives the lower bound -1/2 sum_k s_k^2 / (l_k + v) - 1/2 v radius^2. The best v is
+    found by bisection on the derivative, but every v gives a valid bound.
+    """
+    low, high = -float(values[0]), float(np.linalg.norm(slopes)) / radius
+    high = max(high - float(values[0]), low + SAFE)
+    best = float("-inf")
+    for _ in range(BISECTIONS):
+        v = (low + high) / 2
+        shifted = values + v
+        if not shifted[0] > 0.0:
+            break
+        best = max(best, -float(np.sum(slopes**2 / shifted) + v * radius**2) / 2)
+        low, high = (v, high) if float(np.sum((slopes / shifted) ** 2)) > radius**2 else (low, v)
+    return best

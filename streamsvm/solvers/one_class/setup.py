@@ -1,0 +1,110 @@
+"""The setup of the linear one-class SVM for a source: settings, memory and model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from streamsvm.certificates.kernel import BOUNDARY_SHARE
+from streamsvm.data.rows.source import RowSource, plan_groups
+from streamsvm.models.model import LinearModel
+from streamsvm.numeric.rows import Rows, draw_sample
+from streamsvm.options import BUDGET_SHARE, TrainOptions, count_resident
+from streamsvm.passes import MemoryNeed, Requests
+from streamsvm.problems.nu import CLASSES, ONE_CLASS, read_nu
+from streamsvm.solvers.one_class import solver
+from streamsvm.solvers.one_class.solver import BINS, MOST_POINTS, Centre, LinearOneClass, State
+from streamsvm.solvers.options import OneClassOptions
+from streamsvm.solvers.solver import Budget, FirstSample, Solver, TakeRows, describe_parameters, make_linear_model
+from streamsvm.system.errors import InputError
+
+LEAST_ROWS = 3000  # the least number of rows to keep, unless there are fewer rows
+LAW_SHARE = 0.5  # of (n d)^(2/3) rows, as in one_read.setup
+MOST_WORK = 2e9  # the products in a step of the quadratic program: rows times features squared
+WIDE_ROWS = 600  # With more features than rows, the program's matrix is over the rows.
+ROW_VECTORS = 24  # vectors of 8 bytes per row in memory: costs, scores, orders, and those of the quadratic program
+COPIES = 5  # of a row: as kept by groups, after merging, and in float64 in the quadratic program
+GROUP_SHARE = 2  # A group keeps this multiple of its share of the rows, since near rows may be more frequent in it.
+
+
+class OneClassSolver(Solver):
+    """The linear one-class SVM by cutting planes, with the rows near the boundary in memory."""
+
+    name, compiled = "cutting-plane", ("one-class",)
+
+    def __init__(self, source: RowSource, options: TrainOptions, _: OneClassOptions, budget: Budget) -> None:
+        weight = source.column("sample_weight")
+        cost = float(source.n_rows) if weight is None else math.fsum(weight[weight > 0.0].tolist())
+        if not cost > 0.0:
+            raise InputError("the sample weights of all rows are zero: there is nothing to learn from")
+        rows = _count_rows(source, options, budget)
+        self.source, self.seed = source, options.seed
+        self.parameters = LinearOneClass(
+            total=read_nu(options) * cost,
+            cost=cost,
+            resident_rows=rows,
+            most=-(-GROUP_SHARE * rows // len(plan_groups(source))),
+            tol=float(options.tol),
+        )
+        about = {"acceleration": "one-class", **describe_parameters(self.parameters)}
+        self.settings = {**about, **ONE_CLASS.tell_loss(source, options)}
+        self.sample = FirstSample(rows, is_held=False)
+
+    def start(self) -> State:
+        """Return the state before the first pass, with the row numbers of the sample."""
+        source = self.source
+        return State(draw_sample(self.parameters.resident_rows, source.n_rows, self.seed, source.is_shuffled))
+
+    def solve(self, state: State) -> Requests:
+        """Yield the passes and steps."""
+        return solver.solve(self.parameters, self.source.n_features, state)
+
+    def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
+        """Return the memory of the points, the kept rows, and the matrix of the quadratic program.
+
+        A group holds up to twice the rows that it keeps in the end, since it drops rows only above that number.
+        """
+        source, parameters = self.source, self.parameters
+        d, rows = source.n_features, min(source.n_rows, 2 * GROUP_SHARE * parameters.resident_rows)
+        kept = parameters.resident_rows * _find_row_bytes(source)
+        matrix = 3 * 8 * min(d, rows) ** 2
+        own = 2 * parameters.most * (source.nbytes // source.n_rows + 64)
+        return MemoryNeed(
+            driver_bytes=_find_other_bytes(d) + kept + matrix,
+            turn_bytes=kept // 2 + matrix,
+            totals_bytes=8 * (5 * d + BINS) + own,
+            shared_bytes=8 * (d + BINS),
+            gathered_bytes=kept // COPIES,
+        )
+
+    def make_model(self, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG002
+        """Return the model of the best point; rows on the boundary belong to the class in spite of rounding."""
+        rho = state.best_rho - BOUNDARY_SHARE * abs(state.best_rho)
+        return replace(make_linear_model(self.source, state.best, -rho, has_classes=False), classes=np.array(CLASSES))
+
+
+def _count_rows(source: RowSource, options: TrainOptions, budget: Budget) -> int:
+    if options.resident_rows is not None:
+        return count_resident(options.resident_rows, source.n_rows)
+    n, d = source.n_rows, source.n_features
+    wanted = max(LEAST_ROWS, round(LAW_SHARE * float(n * d) ** (2 / 3)))
+    at_most = max(MOST_WORK / d**2, WIDE_ROWS)
+    fit = (budget.spare_bytes - _find_other_bytes(d)) // (BUDGET_SHARE * _find_row_bytes(source))
+    return int(max(2, min(n, wanted, at_most, max(fit, LEAST_ROWS // 3))))
+
+
+def _find_row_bytes(source: RowSource) -> int:
+    """Return the bytes that a resident row needs, with its copies and vectors, in all groups together."""
+    return 2 * GROUP_SHARE * (COPIES * (source.nbytes // source.n_rows + 8) + 8 * ROW_VECTORS)
+
+
+def _find_other_bytes(d: int) -> int:
+    return 8 * d * (3 * MOST_POINTS + 32)
+
+
+def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
+    """Call the compiled functions that sum rows."""
+    totals = solver.start_lowest(rows.X.shape[1], 1)
+    solver.add_lowest(totals, rows, Centre(np.zeros(rows.X.shape[1]), 0.0, 1, np.zeros(1)))

@@ -1,0 +1,557 @@
+"""The linear one-class SVM: find the point of a reduced hull nearest to the origin, with the near rows in memory.
+
+    min 1/2 |v|^2,   v in V = {sum_i a_i x_i:  0 <= a_i <= C_i,  sum_i a_i = N},      N = nu sum_i C_i
+
+is the dual of the problem of Schoelkopf et al. 2001 with the linear kernel, times (nu n)^2. Let Q* be its minimum, and
+for a point w let M(w, rho) = N rho - sum_i C_i max(0, rho - w.x_i). The maximum of M over rho is the minimum of w.v
+over v in V. Hence
+
+    M^2 / (2 |w|^2)  <=  Q*  <=  1/2 |v|^2        (certificates.kernel)
+
+A pass at (w, rho) sums the far rows with scores below rho, and keeps the rows near rho. With
+
+    f_i = w.x_i        r_i = |f_i - rho| / |(x_i, s)|        s = |rho| / |w|
+
+no row with r_i >= r changes sides of the offset while (w, rho / s) moves by less than r. Since s is the distance of the
+plane from the origin, the choice of near rows does not depend on the scale of the features. A group of chunks keeps the
+rows with the smallest r_i. All other rows are far; those with f_i < rho are summed with their costs C_i.
+
+With the multipliers of far rows fixed at C_i or 0, the multipliers of the near rows are a quadratic program in memory.
+Its solution (v, rho_v) is a point of V. It is the optimum if it is so close to (w, rho) that no far row changes sides:
+then the sums of the pass also give M there. Otherwise the next pass is at the point nearest to the origin in the hull
+of all points so far. For each w where a pass was made, these points include a cut: the vertex of V that minimises w.v.
+With the cuts alone, this would be the method of Wolfe 1976, "Finding the nearest point in a polytope", Mathematical
+Programming 11, which converges. The first centre is the solution of a sample.
+
+The program in memory:
+
+    min over a    1/2 |v|^2,   v = g + sum_i a_i x_i,     0 <= a_i <= C_i,   sum_i a_i = N
+
+is solved by a primal-dual interior-point method with Mehrotra's predictor and corrector. With the multiplier rho of the
+sum and the multipliers z, u of the limits, the conditions are
+
+    v.x_i - rho - z_i + u_i = 0,     z_i a_i = mu,     u_i (C_i - a_i) = mu,     sum_i a_i = N
+
+A step solves (X X' + Z/A + U/(C - A)) da - d_rho = h with a matrix over the features, or over the rows if there are
+fewer rows (Ferris & Munson 2002, "Interior-point methods for massive support vector machines", SIAM J. Optim. 13). The
+proved gap of a and rho is  sum_i a_i max(0, v.x_i - rho) + sum_i (C_i - a_i) max(0, rho - v.x_i).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.sparse import csr_array
+
+from streamsvm.certificates.kernel import find_offset
+from streamsvm.kernels.kernel import combine_rows, compute_squares
+from streamsvm.numeric.products import add_rows, compute_scores
+from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, stack_rows, take_rows
+from streamsvm.passes import Progress, Requests, Scan, Step, Take, find_status
+
+MOST_STEPS = 80
+TOLERANCE = 1e-13  # of the gap, relative to |v|^2
+LEAST = 1e-24  # With rows of length at most 1, a gap below this means that |v| is only rounding.
+FALL, PATIENCE = 0.9, 12  # If the gap has not fallen to the share FALL in PATIENCE steps, rounding is the limit.
+TILE_ROWS = 256
+BOUNDARY = 0.995  # the share of the way to the limits that a step may go
+MOST_POINTS = 64  # the most points of V that are kept
+BINS = 256  # of scores, by which rho is found if the near rows miss it
+STUCK_STEPS = 3
+LEAST_FALL = 1e-9  # A smaller relative change of the bounds is no progress.
+Solve = Callable[[F64], F64]
+
+
+class Nearest(NamedTuple):
+    """A solution: a (n,), within its limits and with the sum N up to rounding, v (d,), and rho."""
+
+    a: F64
+    v: F64
+    rho: float
+
+
+class Iterate(NamedTuple):
+    """An interior point: a (n,), rho, and the multipliers z, u (n,) of the limits; all except rho are positive."""
+
+    a: F64
+    rho: float
+    z: F64
+    u: F64
+
+
+def find_nearest(X: Matrix | F64, costs: F64, total: float, g: F64 | None = None) -> Nearest:
+    """Return the solution for X (n, d), costs C (n,), total N with 0 < N <= sum C_i, and g (d,), by default 0.
+
+    Rows and costs are first scaled to magnitudes of about 1.
+    """
+    rows: Any = csr_array((X.data, X.indices, X.indptr), shape=X.shape) if isinstance(X, CsrRows) else X
+    rows = rows.astype(np.float64)
+    offset = np.zeros(rows.shape[1]) if g is None else g
+    squares = rows.multiply(rows).sum(axis=1) if hasattr(rows, "multiply") else np.einsum("ij,ij->i", rows, rows)
+    size = float(np.sqrt(np.max(squares))) or 1.0
+    share, rho = _solve(rows / size, costs / total, offset / (total * size))
+    a = _fill(share * total, costs, total)
+    return Nearest(a, offset + rows.T @ a, rho * total * size**2)
+
+
+def _solve(X: Any, C: F64, g: F64) -> tuple[F64, float]:
+    """Return a, with sum 1, and rho, for scaled rows and costs."""
+    n = len(C)
+    if float(np.sum(C)) <= 1.0:
+        return C.copy(), float(np.max(X @ (g + X.T @ C), initial=0.0))
+    a = C / np.sum(C)
+    f = X @ (g + X.T @ a)
+    rho = float(np.median(f))
+    start = max(1e-3, float(np.mean(np.abs(f - rho))))
+    at = Iterate(a, rho, np.maximum(f - rho, 0.0) + start, np.maximum(rho - f, 0.0) + start)
+    products = _multiply(X) if X.shape[1] > n else None
+    best, least, idle = at, np.inf, 0
+    for _ in range(MOST_STEPS):
+        v, room = g + X.T @ at.a, C - at.a
+        f, square = X @ v, float(v @ v)
+        gap = float(at.a @ np.maximum(f - at.rho, 0.0) + room @ np.maximum(at.rho - f, 0.0))
+        idle = 0 if gap <= FALL * least else idle + 1
+        if gap < least:
+            best, least = at, gap
+        is_inside = min(np.min(at.a), np.min(room), np.min(at.z), np.min(at.u)) > 0.0
+        if gap <= TOLERANCE * square + LEAST or idle > PATIENCE or not is_inside:
+            break
+        try:
+            with np.errstate(all="ignore"):
+                solve = _factor(X, products, at.z / at.a + at.u / room)
+                at = _step(at, room, f - at.rho - at.z + at.u, solve)
+        except (LinAlgError, ValueError):  # Too close to the limits for the precision or the range of float64.
+            break
+    return best.a, best.rho
+
+
+def _step(at: Iterate, room: F64, off: F64, solve: Solve) -> Iterate:
+    """Return the iterate after Mehrotra's step. off (n,): the residual of the first condition."""
+    n, lacking = len(room), 1.0 - float(np.sum(at.a))
+    of_ones = solve(np.ones(n))
+    share = np.sum(of_ones)  # 0 if all of them underflow: then the step is no number, and ends the iteration
+
+    def find(rz: F64, ru: F64) -> tuple[F64, float, F64, F64]:
+        h = solve(-off + rz / at.a - ru / room)
+        d_rho = (lacking - np.sum(h)) / share
+        da = h + d_rho * of_ones
+        return da, d_rho, (rz - at.z * da) / at.a, (ru + at.u * da) / room
+
+    mu = float(at.z @ at.a + at.u @ room) / (2 * n)
+    da, d_rho, dz, du = find(-at.z * at.a, -at.u * room)
+    length = _find_length(at, room, da, dz, du)
+    after = float((at.z + length * dz) @ (at.a + length * da) + (at.u + length * du) @ (room - length * da)) / (2 * n)
+    target = (after / mu) ** 3 * mu
+    da, d_rho, dz, du = find(target - at.z * at.a - da * dz, target - at.u * room + da * du)
+    length = BOUNDARY * _find_length(at, room, da, dz, du)
+    return Iterate(at.a + length * da, at.rho + length * d_rho, at.z + length * dz, at.u + length * du)
+
+
+def _find_length(at: Iterate, room: F64, da: F64, dz: F64, du: F64) -> float:
+    """Return the longest step, at most 1, that keeps a, C - a, z and u positive."""
+    pairs = ((at.a, da), (room, -da), (at.z, dz), (at.u, du))
+    return min(1.0, *(float(np.min(-value / change, where=change < 0.0, initial=1.0)) for value, change in pairs))
+
+
+def _multiply(X: Any) -> F64:
+    """Return X X' as a dense array; TILE_ROWS rows at a time, since the product of sparse rows is sparse."""
+    products = np.empty((X.shape[0], X.shape[0]))
+    for at in range(0, X.shape[0], TILE_ROWS):
+        part: Any = X[at : at + TILE_ROWS] @ X.T
+        products[at : at + TILE_ROWS] = part.toarray() if hasattr(part, "toarray") else part
+    return products
+
+
+def _factor(X: Any, products: F64 | None, diagonal: F64) -> Solve:
+    """Return the function that solves (X X' + diagonal) y = h. products: X X' if there are fewer rows than features."""
+    if products is not None:
+        matrix = products.copy(order="F")
+        matrix[np.diag_indices(len(matrix))] += diagonal
+        whole = cho_factor(matrix, lower=True, overwrite_a=True)
+        return lambda h: np.asarray(cho_solve(whole, h))
+    d, q = X.shape[1], 1.0 / diagonal
+    scaled = X.T.multiply(q).tocsr() if hasattr(X, "multiply") else X.T * q
+    inner = scaled @ X
+    inner = inner.toarray() if hasattr(inner, "toarray") else inner
+    inner[np.diag_indices(d)] += 1.0
+    factor = cho_factor(inner)
+
+    def solve(h: F64) -> F64:
+        y = q * (h - X @ cho_solve(factor, X.T @ (q * h)))
+        rest = h - X @ (X.T @ y) - diagonal * y  # One step of refinement, since the costs of rows differ widely.
+        return np.asarray(y + q * (rest - X @ cho_solve(factor, X.T @ (q * rest))))
+
+    return solve
+
+
+def _fill(a: F64, costs: F64, total: float) -> F64:
+    """Return a clipped to its limits, with the error of its sum distributed in proportion to the room left."""
+    a = np.clip(a, 0.0, costs)
+    lacking = total - float(np.sum(a))
+    room = costs - a if lacking > 0.0 else a
+    most = float(np.sum(room))
+    return np.clip(a + lacking * room / most, 0.0, costs) if most > 0.0 else a
+
+
+@dataclass(frozen=True)
+class Centre:
+    """The centre of a pass: w (d,), rho. most: the rows that a group keeps. edges (k,): of the bins of scores."""
+
+    w: F64
+    rho: float
+    most: int
+    edges: F64
+
+    @property
+    def unit(self) -> float:
+        """The length s, or 1 if the plane goes through the origin."""
+        length = float(np.linalg.norm(self.w))
+        unit = abs(self.rho) / length if length > 0.0 else 1.0
+        return unit if 0.0 < unit < np.inf else 1.0
+
+
+@dataclass(frozen=True)
+class Near:
+    """Near rows in memory, with their costs C_i > 0, scores f_i and distances r_i (`reach`), (m,)."""
+
+    X: Matrix
+    costs: F64
+    f: F64
+    reach: F64
+
+
+@dataclass
+class LowestTotals:
+    """The sums of a pass.
+
+    lowest (d,), mass: sum of C_i x_i, and of C_i, over far rows with f_i < rho; level (d,), level_mass: the same over
+    far rows with f_i = rho; highest (d,): sum of C_i x_i over the other far rows; sizes (d,): sum of C_i |x_ij| over
+    all rows; largest (d,): max |x_ij|; counts (k+1,): the sum of C_i in each bin of scores; cost: sum of all C_i;
+    radius: a lower bound on r_i of far rows; low, high: the highest score of a far row below rho, and the lowest score
+    of the other far rows; least, most: the extreme scores; near: the kept rows.
+    """
+
+    lowest: F64
+    level: F64
+    highest: F64
+    sizes: F64
+    largest: F64
+    counts: F64
+    mass: float = 0.0
+    level_mass: float = 0.0
+    cost: float = 0.0
+    n_rows: int = 0
+    radius: float = np.inf
+    low: float = -np.inf
+    high: float = np.inf
+    least: float = np.inf
+    most: float = -np.inf
+    near: list[Near] = field(default_factory=list)
+
+
+def start_lowest(d: int, n_edges: int) -> LowestTotals:
+    """Return the sums over no rows."""
+    return LowestTotals(np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(n_edges + 1))
+
+
+def read_costs(rows: Rows) -> F64:
+    """Return the costs C_i, (n,)."""
+    return np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
+
+
+def add_lowest(totals: LowestTotals, rows: Rows, centre: Centre) -> None:
+    """Add rows to the totals of their group."""
+    costs = read_costs(rows)
+    add_row_magnitudes(totals.sizes, totals.largest, rows.X, costs)
+    f = compute_scores(rows.X, centre.w[None])[:, 0]
+    reach = np.abs(f - centre.rho) / np.hypot(centre.unit, np.sqrt(compute_squares(rows.X, np.float64)))
+    totals.cost += float(np.sum(costs))
+    totals.n_rows += rows.n_rows
+    totals.counts += np.bincount(np.searchsorted(centre.edges, f), costs, len(totals.counts))
+    is_near = reach < totals.radius
+    counted = costs > 0.0
+    totals.least = min(totals.least, float(np.min(f[counted], initial=np.inf)))
+    totals.most = max(totals.most, float(np.max(f[counted], initial=-np.inf)))
+    _add_far(totals, Near(rows.X, costs, f, reach), np.flatnonzero(counted & ~is_near), centre.rho)
+    chosen = np.flatnonzero(counted & is_near)
+    if len(chosen):
+        totals.near.append(_pick(Near(rows.X, costs, f, reach), chosen))
+    if sum(len(part.f) for part in totals.near) > 2 * centre.most:
+        _keep_nearest(totals, centre)
+
+
+def _keep_nearest(totals: LowestTotals, centre: Centre) -> None:
+    """Keep the centre.most rows with the smallest r_i, and add the others as far rows."""
+    whole = join_near(totals.near)
+    order = np.argsort(whole.reach, kind="stable")
+    dropped = np.sort(order[centre.most :])
+    totals.radius = min(totals.radius, float(whole.reach[order[centre.most]]))
+    _add_far(totals, whole, dropped, centre.rho)
+    totals.near = [_pick(whole, np.sort(order[: centre.most]))]
+
+
+def _add_far(totals: LowestTotals, rows: Near, far: I64, rho: float) -> None:
+    """Add the far rows at these places in `rows`."""
+    if not len(far):
+        return
+    totals.radius = min(totals.radius, float(np.min(rows.reach[far])))
+    f = rows.f[far]
+    is_below, is_level, is_above = f < rho, f == rho, f > rho
+    totals.low = max(totals.low, float(np.max(f[is_below], initial=-np.inf)))
+    totals.high = min(totals.high, float(np.min(f[~is_below], initial=np.inf)))
+    sums = (totals.lowest, far[is_below]), (totals.level, far[is_level]), (totals.highest, far[is_above])
+    for total, chosen in sums:
+        add_rows(total[None], rows.X, chosen, np.zeros(len(chosen), np.int64), rows.costs[chosen])
+    totals.mass += float(np.sum(rows.costs[far[is_below]]))
+    totals.level_mass += float(np.sum(rows.costs[far[is_level]]))
+
+
+def add_up_lowest(left: LowestTotals, right: LowestTotals) -> LowestTotals:
+    """Return the sums over both groups of rows."""
+    sums = {each.name: getattr(left, each.name) + getattr(right, each.name) for each in fields(LowestTotals)}
+    extremes = {
+        "largest": np.maximum(left.largest, right.largest),
+        "radius": min(left.radius, right.radius),
+        "low": max(left.low, right.low),
+        "high": min(left.high, right.high),
+        "least": min(left.least, right.least),
+        "most": max(left.most, right.most),
+    }
+    return LowestTotals(**{**sums, **extremes})
+
+
+def join_near(parts: list[Near]) -> Near:
+    """Return the rows of one or more parts, concatenated."""
+    vectors = [np.concatenate([getattr(part, name) for part in parts]) for name in ("costs", "f", "reach")]
+    return Near(stack_rows([part.X for part in parts]), *vectors)
+
+
+def _pick(rows: Near, places: I64) -> Near:
+    return Near(take_rows(rows.X, places), rows.costs[places], rows.f[places], rows.reach[places])
+
+
+@dataclass(frozen=True)
+class LinearOneClass:
+    """Settings.
+
+    total: N; cost: the sum of all C_i; resident_rows: the number of rows in the sample, and about the number of rows
+    kept by a pass; most: the number of rows that a group keeps; tol: the relative gap to reach.
+    """
+
+    total: float
+    cost: float
+    resident_rows: int
+    most: int
+    tol: float = 1e-3
+
+
+@dataclass
+class State:
+    """The state of a run.
+
+    w (d,), rho: the centre of the next pass, empty before the first; edges (k,): of the bins of scores; best (d,),
+    best_rho: the best point of V; points (k, d): the kept points of V; point_error: a bound on their distances from V;
+    resident (r,): the row numbers of the sample. The objective is that of `best`. bound_rounding is already subtracted
+    from the lower bound.
+    """
+
+    resident: I64
+    w: F64 = field(default_factory=lambda: np.empty(0))
+    edges: F64 = field(default_factory=lambda: np.empty(0))
+    best: F64 = field(default_factory=lambda: np.empty(0))
+    points: F64 = field(default_factory=lambda: np.empty((0, 0)))
+    rho: float = 0.0
+    best_rho: float = 0.0
+    point_error: float = 0.0
+    objective: float = np.inf
+    objective_rounding: float = 0.0
+    lower_bound: float = 0.0
+    bound_rounding: float = 0.0
+    passes: int = 0
+    stuck: int = 0
+    shapes: ClassVar = {"resident": ("r",), "w": ("d",), "edges": ("e",), "best": ("d",), "points": ("p", "d")}
+    row_numbers: ClassVar = ("resident",)
+
+    @property
+    def progress(self) -> Progress:
+        """The objective, the lower bound, and their rounding errors."""
+        rounding = self.objective_rounding + self.bound_rounding
+        return Progress(self.objective, self.lower_bound, self.passes, rounding, taken_off=self.bound_rounding)
+
+
+class Margin(NamedTuple):
+    """M at w and the best rho, a bound on its rounding error, and that rho."""
+
+    value: float
+    error: float
+    rho: float
+
+
+def solve(settings: LinearOneClass, d: int, state: State) -> Requests:
+    """Run from a state. A run that is resumed from the state in any `Step` gives the same bits."""
+    if not len(state.w):
+        taken = yield Take(state.resident)
+        state = _start_at_sample(settings, state, taken)
+        del taken
+    while True:
+        centre = Centre(state.w, state.rho, settings.most, state.edges)
+        totals = yield Scan(partial(start_lowest, d, len(state.edges)), add_lowest, add_up_lowest, (centre,))
+        state = _learn(settings, state, totals, centre.unit)
+        del totals
+        is_zero = state.objective <= state.objective_rounding  # w is 0 up to rounding: V contains the origin.
+        status = "stalled" if is_zero else find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
+        yield Step(state, state.progress, status)
+
+
+def _start_at_sample(settings: LinearOneClass, state: State, taken: Rows) -> State:
+    """Return the state whose first centre is the solution for the sample, with costs scaled to the sum of all rows."""
+    costs = read_costs(taken)
+    chosen = np.flatnonzero(costs > 0.0)
+    if not len(chosen):  # The sample has no weight, although other rows have.
+        return replace(state, w=np.zeros(taken.X.shape[1]), edges=np.zeros(1))
+    rows = taken.pick(chosen)
+    scaled = costs[chosen] * (settings.cost / float(np.sum(costs)))
+    found = find_nearest(rows.X, scaled, settings.total)
+    edges = np.unique(np.quantile(compute_scores(rows.X, found.v[None])[:, 0], np.linspace(0.0, 1.0, BINS)))
+    return replace(state, w=found.v, rho=found.rho, edges=edges)
+
+
+def _learn(settings: LinearOneClass, state: State, totals: LowestTotals, unit: float) -> State:
+    """Return the state after a pass: its bound, a better point of V, and the next centre."""
+    before, near = state, join_near(totals.near)
+    state = replace(state, passes=state.passes + 1)
+    rest, limits = settings.total - totals.mass, (totals.low, totals.high)
+    state = _raise_bound(state, state.w, _measure(settings, totals, near, state.w, state.w, limits))
+    points, lacking = [*state.points, _find_vertex(near, totals, rest)], 0.0
+    has_room = 0.0 < rest <= float(np.sum(near.costs))
+    if has_room:
+        found = find_nearest(near.X, near.costs, rest, totals.lowest)
+        points, lacking = [*points, found.v], abs(float(np.sum(found.a)) - rest)
+    state = _take_points(state, np.array(points), totals, lacking + bound_rounding(totals.n_rows + 4, settings.cost))
+    if not has_room:
+        return _end_step(_look_for_offset(state, totals, near, settings.total), before)
+    margin = _measure(settings, totals, near, state.best, state.w, (-np.inf, np.inf))
+    moved = np.hypot(np.linalg.norm(state.best - state.w), abs(margin.rho - state.rho) / unit)
+    if moved < (1.0 - 1e-9) * totals.radius:
+        state = _raise_bound(state, state.best, margin)
+    edges = np.linspace(totals.least, totals.most, BINS)
+    return _end_step(replace(state, w=state.best, rho=margin.rho, best_rho=margin.rho, edges=edges), before)
+
+
+def _measure(
+    settings: LinearOneClass, totals: LowestTotals, near: Near, v: F64, w: F64, limits: tuple[float, float]
+) -> Margin:
+    """Return M at v for the best rho within the limits, with every far row on the side where the pass found it.
+
+    If rounding puts a far row on the wrong side, the error is at most the rounding error of its score at v, or at the
+    centre w of the pass.
+    """
+    f, rest = compute_scores(near.X, v[None])[:, 0], settings.total - totals.mass
+    rho = float(np.clip(_find_offset(near.costs, f, rest), *limits))
+    loss = float(near.costs @ np.maximum(0.0, rho - f))
+    value = rest * rho + float(totals.lowest @ v) - loss
+    size = 2.0 * abs(rho) * settings.cost + float((np.abs(v) + np.abs(w)) @ totals.sizes)
+    return Margin(value, 4.0 * bound_rounding(totals.n_rows + len(v) + 16, size), rho)
+
+
+def _find_offset(costs: F64, f: F64, rest: float) -> float:
+    """Return the best rho, or an extreme score if the near rows cannot take `rest`, the part of N left to them."""
+    if not 0.0 < rest < float(np.sum(costs)):
+        return float(np.min(f) if rest <= 0.0 else np.max(f))
+    return find_offset(costs, f, rest)
+
+
+def _raise_bound(state: State, w: F64, margin: Margin) -> State:
+    """Return the state with the lower bound that M proves, if it is higher than the present one."""
+    square, sure = float(w @ w), margin.value - margin.error
+    if not (sure > 0.0 and square > 0.0):
+        return state
+    bound = margin.value / square * margin.value / 2
+    square *= 1.0 + 2.0 * bound_rounding(len(w) + 4, 1.0)
+    proved = (1.0 - 8 * UNIT) * (sure / square * sure / 2)
+    if proved <= state.lower_bound:
+        return state
+    return replace(state, lower_bound=proved, bound_rounding=bound - proved)
+
+
+def _find_vertex(near: Near, totals: LowestTotals, rest: float) -> F64:
+    """Return the vertex of V that minimises w.v at the centre: the near rows with the lowest scores have a_i = C_i.
+
+    If the near rows have no room for the rest of N, the far rows of one side share the remainder, rows with the score
+    rho first.
+    """
+    order = np.argsort(near.f, kind="stable")
+    before = np.cumsum(near.costs[order]) - near.costs[order]
+    a = np.empty(len(order))
+    a[order] = np.clip(rest - before, 0.0, near.costs[order])
+    below = 1.0 + rest / totals.mass if rest < 0.0 else 1.0
+    beyond = rest - float(np.sum(near.costs))
+    level = _share(beyond, totals.level_mass)
+    others = totals.cost - totals.mass - totals.level_mass - float(np.sum(near.costs))
+    above = _share(beyond - totals.level_mass, others)
+    return below * totals.lowest + combine_rows(near.X, a) + level * totals.level + above * totals.highest
+
+
+def _share(wanted: float, cost: float) -> float:
+    """Return the share of `cost` that `wanted` takes, from 0 to 1."""
+    return min(1.0, wanted / cost) if wanted > 0.0 < cost else 0.0
+
+
+def _take_points(state: State, points: F64, totals: LowestTotals, lacking: float) -> State:
+    """Return the state with the point nearest to the origin in the hull of points of V, if it is better than the best.
+
+    lacking: a bound on the error of a point's sum of multipliers, each unit of which changes v by the length of a row.
+    A point of the hull is as far from V as the points that it combines, and becomes one of the points of later passes.
+    """
+    found = find_nearest(points, np.ones(len(points)), 1.0)
+    used = np.flatnonzero(found.a > 1e-12)
+    if len(used) > MOST_POINTS:
+        used = np.sort(used[np.argsort(-found.a[used], kind="stable")[:MOST_POINTS]])
+    kept = np.vstack((points[used], found.v)) if len(used) < len(points) else points
+    length, size = float(np.linalg.norm(found.v)), float(np.linalg.norm(totals.sizes))
+    new_error = 1.01 * (bound_rounding(totals.n_rows + 16, size) + lacking * float(np.linalg.norm(totals.largest)))
+    point_error, weight = max(state.point_error, new_error), float(np.sum(found.a))
+    combined = bound_rounding(len(points) + 16, size) + (abs(weight - 1.0) + bound_rounding(len(points), 1.0)) * size
+    error = max(1.0, weight) * (1.0 + 1e-12) * point_error + 1.01 * combined
+    objective = length**2 / 2
+    rounding = length * error + error**2 / 2 + bound_rounding(len(found.v) + 4, objective)
+    state = replace(state, points=kept, point_error=error if kept is not points else point_error)
+    if objective + rounding >= state.objective + state.objective_rounding:
+        return state
+    return replace(state, best=found.v, objective=objective, objective_rounding=rounding)
+
+
+def _look_for_offset(state: State, totals: LowestTotals, near: Near, total: float) -> State:
+    """Return the state with a better rho for the same w; needed if the near rows do not contain the right offset.
+
+    rho is interpolated in the bin in which the costs add up to `total`, and the next pass divides this bin. If rho is
+    already right, but more rows than are kept have exactly this score, the next centre is the best point.
+    """
+    below, edges = np.cumsum(totals.counts), np.clip(state.edges, totals.least, totals.most)
+    k = min(int(np.searchsorted(below, total)), len(edges))
+    low, high = np.concatenate(([totals.least], edges, [totals.most]))[k : k + 2]
+    inside = (total - (below[k - 1] if k else 0.0)) / max(float(totals.counts[k]), np.finfo(float).tiny)
+    rho = float(low + min(1.0, inside) * (high - low))
+    nearest = float(near.f[np.argmin(np.abs(near.f - rho))])
+    rho = nearest if low <= nearest <= high else rho
+    if rho == state.rho:
+        edges, at = np.linspace(totals.least, totals.most, BINS), int(np.argmin(np.abs(near.f - rho)))
+        rho = float(compute_scores(take_rows(near.X, np.array([at])), state.best[None])[0, 0])
+        return replace(state, w=state.best, rho=rho, best_rho=rho, edges=edges)
+    # No pass has evaluated the best point yet: its offset is estimated by the centre's, times the ratio of the scores.
+    square = float(state.w @ state.w)
+    best_rho = rho * float(state.w @ state.best) / square if square > 0.0 else rho
+    return replace(state, rho=rho, best_rho=best_rho, edges=np.linspace(low, high, BINS))
+
+
+def _end_step(state: State, before: State) -> State:
+    """Return the state with an updated count of steps without progress."""
+    fall = LEAST_FALL * max(abs(state.objective), np.finfo(float).tiny) if np.isfinite(state.objective) else 0.0
+    better = before.objective - state.objective > fall or state.lower_bound - before.lower_bound > fall
+    return replace(state, stuck=0 if better else state.stuck + 1)

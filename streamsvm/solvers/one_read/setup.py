@@ -1,0 +1,170 @@
+"""The setup of `one_read` for the rows of a source: the number of resident rows, memory, and model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from streamsvm.data.rows.source import RowSource, plan_groups
+from streamsvm.numeric.rows import F64
+from streamsvm.options import TrainOptions
+from streamsvm.passes import MemoryNeed, Requests
+from streamsvm.solvers.cutting_plane.cuts import cut_bytes, most_cuts
+from streamsvm.solvers.cutting_plane.line_search import totals_bytes
+from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
+from streamsvm.solvers.one_read import solver
+from streamsvm.solvers.one_read.solver import LINE_POINTS, MOST_OWN
+from streamsvm.solvers.one_read.state import GROUP_SHARE, HELD_SHARE, OneRead, State, start_state, start_state_at
+from streamsvm.solvers.one_read.trust_region import INNER_STEPS, KEPT_POINTS, POINTS, TILE_ROWS
+from streamsvm.solvers.options import CuttingPlaneOptions
+from streamsvm.solvers.solver import Budget, DualWatch, FirstSample, LinearSolver, Solver, describe_parameters
+from streamsvm.system.machine import format_bytes
+
+ROW_VECTORS = 24  # vectors of 8 bytes for each row of a problem in memory
+MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, the pull
+HELD = 6  # while it is read, a group may hold twice the rows that it keeps, and copies of some
+SHARE = 10  # one row in SHARE is resident if memory allows, or the number given by the law
+ROWS_A_FEATURE = 8  # with fewer resident rows per feature, the sample's minimiser is too far away
+LAW_SHARE = 0.13  # of (n d)^(2/3) rows: with fewer resident rows, ascent on blocks takes fewer reads
+SMALL_ROWS = 3000  # at least this many rows are resident if memory allows, so that small data takes one pass
+COPIES = GROUP_SHARE + 1  # of the resident rows, at the end of a pass: the gathered rows, and those chosen from them
+MORE_ROWS = "{:,} rows stay in memory. With {:,}{}, the data would be read fewer times."
+MORE_MEMORY = ", which takes {} more memory"
+THREADS = 8  # memory is reserved for the totals of this many threads, whatever the machine has
+STREAMS = 2  # memory is also reserved for this many streams of rows
+MEMORY_SHARE = 1.5  # two thirds of the spare memory are for resident rows, including those in the totals
+
+
+def choose_parameters(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> OneRead:
+    """Return the parameters with the requested number of resident rows, or as many as fit into memory."""
+    parameters = OneRead(
+        resident_rows=0,
+        seed=options.seed,
+        sets_aside=own.scratch is not None,
+        **read_parameters(source, options, own),
+    )
+    need = make_solver(source, parameters).memory(1)
+    other_bytes = need.driver_bytes + 3 * THREADS * need.totals_bytes + STREAMS * source.stream_bytes()
+
+    def count(wanted: int, row_bytes: int) -> int:
+        return budget.count_rows(source.n_rows, options.resident_rows, row_bytes, other_bytes, wanted)
+
+    wanted = max(source.n_rows // SHARE, SMALL_ROWS, count_enough(source), round(_count_by_law(source)))
+    number = count(wanted, _find_resident_bytes(source, COPIES + 1))
+    if number <= HELD_SHARE * source.n_rows:  # then the first sample is not held, which leaves memory for more rows
+        wanted = max(number, min(wanted, int(HELD_SHARE * source.n_rows)))
+        number = count(wanted, _find_resident_bytes(source, COPIES))
+    return replace(parameters, resident_rows=number)
+
+
+def count_enough(source: RowSource) -> int:
+    """Return the number of resident rows with which `one_read` takes no more reads than ascent on blocks.
+
+    The result is at most the number of rows. The number of rows needed for a single read grows with (n d)^(2/3)
+    (docs/solvers/one_read.md).
+    """
+    return min(source.n_rows, max(count_least(source), round(LAW_SHARE * _count_by_law(source))))
+
+
+def count_least(source: RowSource) -> int:
+    """Return the least number of resident rows for a useful sample: ROWS_A_FEATURE rows for each entry of w."""
+    return ROWS_A_FEATURE * (source.n_features + 1)
+
+
+def _count_by_law(source: RowSource) -> float:
+    return float(float(source.n_rows * source.n_features) ** (2 / 3))
+
+
+def describe_more_rows(source: RowSource, options: TrainOptions, resident_rows: int, kept: int) -> str:
+    """Describe how many resident rows, and how much more memory, would save reads; return "" if enough rows are kept.
+
+    resident_rows: the number that fits for one read; kept: the number of rows kept by the solver that was chosen.
+    """
+    enough = count_enough(source)
+    if kept >= enough:
+        return ""
+    more_bytes = (enough - resident_rows) * _find_resident_bytes(source, COPIES + 1)
+    is_known = options.resident_rows is None and resident_rows > 0  # if no rows fit, still more may be missing
+    more = MORE_MEMORY.format(format_bytes(more_bytes)) if is_known else ""
+    return MORE_ROWS.format(kept, enough, more)
+
+
+class OneReadSolver(LinearSolver):
+    """The solver that selects the rows near the margin in one read and solves them exactly."""
+
+    name, compiled, n_starts = "cutting-plane", ("one-read",), 1
+
+    def __init__(self, source: RowSource, parameters: OneRead, note: str, scratch: str | None) -> None:
+        self.source, self.parameters, self.bias_feature = source, parameters, parameters.bias_feature
+        self.note, self.scratch, width = note, scratch, source.n_features + 1
+        left_out = ("seed",) if parameters.sets_aside else ("seed", "sets_aside")  # absent in runs of earlier versions
+        self.settings = {"acceleration": "one-read", **describe_parameters(parameters, *left_out)}
+        self.dual = DualWatch("cuts", width, most_cuts(width), n_own=MOST_OWN * parameters.resident_rows)
+        self.sample = FirstSample(parameters.resident_rows, parameters.holds_sample(source.n_rows))
+
+    def start(self) -> State:
+        """Return the state at w = 0."""
+        source = self.source
+        return start_state(self.parameters, source.n_rows, source.n_features, source.is_shuffled)
+
+    def start_at(self, w: F64) -> State:
+        """Return the state at given weights."""
+        return start_state_at(self.parameters, self.source.n_rows, self.source.is_shuffled, w)
+
+    def solve(self, state: State) -> Requests:
+        """Yield the passes of the solver, step by step."""
+        return solver.solve(self.parameters, state)
+
+    def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
+        """Return the memory of the solver and of its resident rows."""
+        n, parameters = self.source.n_rows, self.parameters
+        copies = COPIES + parameters.holds_sample(n)
+        return need_memory(self.source, parameters, parameters.resident_rows / n, copies)
+
+
+def make_solver(source: RowSource, parameters: OneRead, note: str = "", scratch: str | None = None) -> Solver:
+    """Return the solver with an accompanying line search, and with a note for users.
+
+    scratch: the folder for rows set aside. The line search reads all rows, so with a scratch folder it waits until the
+    solver is slow.
+    """
+    first = OneReadSolver(source, parameters, note, scratch)
+    alone = parameters.sets_aside
+    return TwoSolvers(first, make_line_search(source, parameters, alone), parameters.tol, alone)
+
+
+def need_memory(source: RowSource, parameters: OneRead, share: float, copies: int) -> MemoryNeed:
+    """Return the memory of passes over a source; copies: the number of copies of the resident rows.
+
+    share: the number of resident rows per row read; a group keeps GROUP_SHARE times this share of its rows.
+    """
+    width, row_bytes = source.n_features + 1, _find_row_bytes(source)
+    rows_bytes, group_rows = parameters.resident_rows * row_bytes, source.n_rows // len(plan_groups(source))
+    sample_cuts = KEPT_POINTS + 2 * INNER_STEPS
+    turn_bytes = cut_bytes(width, most_cuts(width) + sample_cuts) - cut_bytes(width, most_cuts(width))
+    turn_bytes += 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 32 * TILE_ROWS * (KEPT_POINTS + 1)
+    turn_bytes += 8 * (ROW_VECTORS * parameters.resident_rows + MATRICES * width**2)
+    return MemoryNeed(
+        driver_bytes=copies * rows_bytes + cut_bytes(width, most_cuts(width)) + turn_bytes,
+        turn_bytes=turn_bytes,
+        totals_bytes=sums_bytes(width) + HELD * (int(group_rows * share) + 1) * row_bytes,
+        shared_bytes=8 * 2 * ((POINTS + 7) * width + width**2),  # 2: passes of several fits in one read copy these
+        gathered_bytes=GROUP_SHARE * rows_bytes,
+    )
+
+
+def sums_bytes(width: int) -> int:
+    """Return the bytes of one task's totals, without the kept rows."""
+    return 2 * totals_bytes(LINE_POINTS, width) + 8 * (POINTS + 4) * (width + 2)
+
+
+def _find_row_bytes(source: RowSource) -> int:
+    return source.nbytes // source.n_rows + 64
+
+
+def _find_resident_bytes(source: RowSource, copies: int) -> int:
+    """Return the bytes per resident row: its copies, and its part of the problems and of the totals."""
+    held = 3 * THREADS * HELD / len(plan_groups(source))
+    row_bytes = _find_row_bytes(source)
+    own = 8 * ROW_VECTORS + (copies + held) * row_bytes
+    sent = GROUP_SHARE * row_bytes  # sent by workers to the driver
+    return round(max(MEMORY_SHARE * own, own + sent))

@@ -1,0 +1,226 @@
+"""One read: rows near the margin stay in memory and are solved exactly; all other rows are summed as they are read.
+
+    F(w) = 1/2 |w|^2 + c - g.w + sum_near C_i max(0, 1 - m_i),      m_i = y_i w.x_i
+
+A pass at a centre w_0 keeps the rows near the margin (cutting_plane.near_rows), and computes c and g, the sums of C_i
+and C_i y_i x_i over the far rows with m_i < 1 at w_0. F is never above P, because max(0, 1 - m) >= s (1 - m) for s = 0
+and s = 1. So the minimum of F is a lower bound of P over all rows that needs no further read, and a dual point of F is
+a cut of P. While w stays within the radius r of w_0, no far row changes sides, and F equals P. If the minimiser of F
+lies in this ball, P is known there, and the proof is complete.
+
+The first centre is the minimiser of a sample. If F's minimiser leaves the ball, the next centre minimises a model of P
+(one_read.trust_region). One master problem holds the cuts of all rows and the dual points of F. Rows that may change
+sides can be set aside, so that later passes read only these rows (one_read.subset).
+
+A pass makes cuts over all rows at the best point so far and at the centre. If one_read.trust_region requests it, a pass
+also makes cuts at the points of the sample's active cuts. The active cuts determine the sample's optimum, so cuts over
+all rows at the same points give a good lower bound.
+
+A pass also searches two lines from the best point, to the sample's minimiser and to the minimiser of the master problem
+of all rows. The second line is the line search of cutting_plane.line_search, which helps if the sample is misleading. P
+and the lower bound are sums over all rows, so they are valid whatever the sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from operator import add
+
+import numpy as np
+
+from streamsvm.certificates.double_double import ExactLosses
+from streamsvm.numeric.row_norms import RowNorm
+from streamsvm.numeric.rows import F64, I64, find_first_rows, weigh_rows
+from streamsvm.passes import All, Requests, Scan, Step, Take
+from streamsvm.solvers.cutting_plane import cuts, line_search
+from streamsvm.solvers.cutting_plane.cuts import IDLE_STEPS, RowSums
+from streamsvm.solvers.cutting_plane.line_search import PointTotals, Segment
+from streamsvm.solvers.cutting_plane.master import bound_dual, minimise_master
+from streamsvm.solvers.cutting_plane.near_rows import Part, choose_rows, gather, scan_near
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise, read_rows
+from streamsvm.solvers.one_read.state import ALLOWANCE, OneRead, State, look_at_centre, note_proof
+from streamsvm.solvers.one_read.subset import among_undecided, choose_apart, narrow, set_apart, stay_within, take_frozen
+from streamsvm.solvers.one_read.trust_region import STEPS, choose_centre, update_trust
+
+LINE_POINTS = 16  # cuts of a pass on the line to the master's minimiser
+MOST_OWN = 3  # the most rows with own shares in all cuts, in multiples of the resident rows
+SURE_POINTS = 3  # the first points of a pass, evaluated in twice the precision if rounding matters
+NEAR_SHARE = 0.01  # F is minimised to this share of the tolerance: in the ball, its gap is the proved gap
+
+
+def prove(
+    settings: OneRead, state: State, sums: RowSums, kept: Part, weight: F64, is_narrow: bool = False
+) -> tuple[State, dict[str, float]]:
+    """Minimise F; return the state with the dual point of F as a cut. sums: over the rows with m_i < 1 at the centre.
+
+    The last point in the ball on the way from the centre to F's minimiser becomes the best point if it is better.
+    is_narrow: whether the pass read only the undecided rows, so that P is known only in their ball.
+    """
+    near = np.flatnonzero(weight == 1.0)
+    data = read_rows(settings, choose_rows(kept.rows, near))
+    beyond = sums - data.sum_up((kept.margins[near] < 1.0).astype(np.float64))
+    far = Linear(beyond.vectors, beyond.offsets)
+    state = replace(state, resident=kept.numbers, weight=weight, radius=kept.radius)
+    found = minimise(data, far, NEAR_SHARE * settings.tol, state.centre)
+    moved, _ = RowNorm(state.A).bound_move(found.w - state.centre)
+    step = min(1.0, (1.0 - 1e-9) * state.radius / moved) if moved > 0.0 else 1.0
+    last = state.centre + step * (found.w - state.centre)
+    state = _take_inside(state, data, far, stay_within(state, state.centre, last) if is_narrow else last)
+    if not np.isfinite(state.objective):  # no point is known yet, and rounding put this one outside the ball
+        state = _take_inside(state, data, far, state.centre)
+    cut = beyond + data.sum_up(found.shares)
+    cut = RowSums(cut.vectors[None, :], np.array([cut.offsets]), np.array([cut.sizes]))
+    state = cuts.add_cuts(state, cut, cuts.most_cuts(len(far.slope)))
+    before = _take_bound(note_shares(state, kept, near, found.shares))
+    state = make_room(note_proof(minimise_master(before, settings.tol), before), settings.resident_rows)
+    figures = {"resident_rows": float(len(weight)), "near_rows": float(len(near)), "radius": state.radius}
+    figures |= {"moved": moved, "predicted": state.predicted}
+    return state, figures
+
+
+def _take_bound(state: State) -> State:
+    """Return the state with the lower bound from its last cut alone, if it is higher than the bound so far."""
+    alone = np.zeros(len(state.z))
+    alone[-1] = 1.0
+    value, rounding = bound_dual(state, alone)
+    if value - rounding <= state.lower_bound:
+        return state
+    return replace(state, lower_bound=value - rounding, bound_rounding=rounding, z=alone, proof=alone)
+
+
+def note_shares(state: State, kept: Part, near: I64, shares: F64) -> State:
+    """Return the state with the rows whose share in the last cut does not follow from their side at the centre.
+
+    These are the near rows with a different share, and the near rows whose side depends on rounding.
+    """
+    differs = shares != (kept.margins[near] < 1.0)
+    own = np.flatnonzero(differs | (kept.reach[near] == 0.0))
+    n_own = state.n_own.copy()
+    n_own[-1] = len(own)
+    return replace(state, n_own=n_own, own_rows=kept.numbers[near[own]], own_shares=shares[own])
+
+
+def make_room(state: State, resident_rows: int) -> State:
+    """Return the state with the oldest dual points of F marked as idle if all have too many own shares in total.
+
+    The next pass drops idle dual points before it proves a bound. Dual points behind the current bound are marked last.
+    """
+    excess = int(np.sum(state.n_own)) - (MOST_OWN - 1) * resident_rows
+    held = np.flatnonzero(state.n_own)
+    order = held[np.lexsort((state.z[held], -state.idle[held], state.proof[held] > 0.0))]
+    dropped = order[: np.searchsorted(np.cumsum(state.n_own[order]), excess) + 1] if excess > 0 else order[:0]
+    idle = state.idle.copy()
+    idle[dropped] = IDLE_STEPS + 1
+    return replace(state, idle=idle)
+
+
+def _take_inside(state: State, data: HingeRows, far: Linear, w: F64) -> State:
+    """Return the state moved to w if w lies in the ball, where F equals P, and is better than the best point.
+
+    F adds sums over all rows and sums over the near rows, so its rounding is at most twice that of one sum.
+    """
+    moved, left = RowNorm(state.A).bound_move(w - state.centre)
+    if moved > state.radius or left > ALLOWANCE * float(np.linalg.norm(state.centre)):
+        return state
+    margins, half = data.find_margins(w), float(w @ w) / 2
+    loss = far.value - float(far.slope @ w) + float(data.costs @ np.maximum(1.0 - margins, 0.0))
+    rounding = 2 * state.bound_loss(np.abs(w))
+    best_cut = far.slope + data.combine((margins < 1.0).astype(np.float64))
+    moved_to: State = cuts.move_to(state, w, half + loss, rounding, loss=loss, best_cut=best_cut)
+    return moved_to
+
+
+def choose_lines(state: State, minimiser: F64) -> list[tuple[F64, F64]]:
+    """Return the lines from the best point to the sample's and to the master's minimiser, with their cut steps."""
+    lines = [(np.stack((state.best_w, minimiser)), STEPS)]
+    if len(state.offsets):
+        steps = line_search.choose_cut_steps(state.step, LINE_POINTS)
+        lines.append((np.stack((state.best_w, state.master_w)), steps))
+    return lines
+
+
+def cut_at(settings: OneRead, W: F64) -> Scan:
+    """Return the scan that makes cuts over all rows at the points W (k, d+1)."""
+    shared = (W, np.array(settings.class_costs), settings.bias_feature)
+    return Scan(partial(line_search.start_points, len(W), W.shape[1]), line_search.add_points, add, shared)
+
+
+def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list[Segment]) -> State:
+    """Return the state with the best point of a pass, the cuts of the pass, and the lower bound they give."""
+    at_points = line_search.read_cuts(totals)
+    state = _take_best(state, W, totals.losses, at_points.vectors, np.abs(W))[0]
+    made, step = [at_points], 0.0
+    for found in segments:
+        ends = np.abs(found.W[0]) + np.abs(found.W[-1])
+        state, at = _take_best(state, found.W, found.losses, found.cuts.vectors, np.broadcast_to(ends, found.W.shape))
+        step = float(found.steps[at])
+        chosen = np.unique(np.clip([at, at + 1, at + 2], 1, len(found.steps) - 1))
+        made.append(found.cuts.pick(chosen))
+    if len(segments) > 1:
+        state = replace(state, step=step or state.step / 8)
+    state = cuts.add_cuts(state, cuts.join_sums(made), cuts.most_cuts(W.shape[1]))
+    return minimise_master(state, tol)
+
+
+def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) -> tuple[State, int]:
+    """Move to the best of the points if it is better; return the state and the index of that point.
+
+    sizes (k, d+1): the largest |w_j| in the sums for each point, which bound the rounding of its loss.
+    """
+    objectives = np.sum(W**2, axis=1) / 2 + losses
+    best = int(np.argmin(objectives))
+    rounding = state.bound_loss(sizes[best])
+    others = {"loss": float(losses[best]), "best_cut": gradients[best]}
+    return cuts.move_to(state, W[best], objectives[best], rounding, **others), best
+
+
+def take_sure(state: State, points: F64, found: ExactLosses, vectors: F64) -> State:
+    """Move to the best of the points evaluated in twice the precision.
+
+    vectors: the cuts at the first points; the later points are lengthened copies of them (cuts.choose_points).
+    """
+    after, at, loss = cuts.take_exact(state, points, found)
+    return state if after is state else replace(after, loss=loss, best_cut=vectors[at % len(vectors)])
+
+
+def solve(settings: OneRead, state: State) -> Requests:
+    """Run the solver from a state. A run that is resumed from the state in any `Step` gives the same bits."""
+    class_costs, bias, sample = np.array(settings.class_costs), settings.bias_feature, None
+    while True:
+        before, held = state, None
+        if sample is None:
+            taken = yield Take(state.resident)
+            sample = weigh_rows(taken, state.weight)
+            if settings.holds_sample(state.n_rows):
+                held = find_first_rows(taken, state.resident)
+            del taken
+        state, aim = choose_centre(settings, state, sample)
+        lines, sample = choose_lines(state, aim.end), None
+        points = cuts.choose_points(aim.W[:SURE_POINTS]) if cuts.is_noisy(state, settings.tol) else None
+        narrower = narrow(state, aim, lines) if points is None else None
+        aim, lines = narrower or (aim, lines)
+        state = state if narrower else choose_apart(settings, state)
+        look = look_at_centre(settings, state, state.apart_share if narrower else 1.0)
+        looks = [line_search.look_along(ends, steps, class_costs, bias) for ends, steps in lines]
+        asked = [cut_at(settings, aim.W), *looks, scan_near(look, held=held)]
+        asked = among_undecided(settings, state, asked) if narrower else set_apart(settings, state, asked)
+        extra = cuts.look_for_rounding(state, points, class_costs, bias)
+        found = yield All([*asked, *extra])
+        state = cuts.take_magnitudes(state, found)
+        state = state if narrower else take_frozen(state, found[1 + len(lines)])
+        answered = zip(lines, found[1:], strict=False)
+        segments = [line_search.read_segment(*line, totals) for line, totals in answered]
+        state = note_proof(settle(state, aim.W, settings.tol, found[0], segments), state)
+        state = update_trust(state, before, aim, float(found[0].losses[1]))
+        if points is not None:
+            vectors = line_search.read_cuts(found[0]).vectors[:SURE_POINTS]
+            state = take_sure(state, points, found[2 + len(lines)], vectors)
+        totals = found[1 + len(lines)]
+        kept, weight = gather(totals, look)
+        state, figures = prove(settings, state, totals.sums, kept, weight, is_narrow=narrower is not None)
+        figures |= {"undecided_rows": float(totals.n_rows)} if narrower else {}
+        state = cuts.count_pass(state, before, 1)
+        sample = weigh_rows(kept.rows, weight)
+        del kept, held, asked
+        yield Step(state, state.progress, cuts.find_status(state, settings.tol), figures)

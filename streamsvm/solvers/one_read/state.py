@@ -1,0 +1,148 @@
+"""The settings and the state of one_read.solver, and the queries for its passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from streamsvm.numeric.row_norms import RowNorm
+from streamsvm.numeric.rows import F64, I64, draw_sample
+from streamsvm.solvers.cutting_plane.cuts import CutState, grows
+from streamsvm.solvers.cutting_plane.line_search import LineState
+from streamsvm.solvers.cutting_plane.near_rows import Look
+
+GROUP_SHARE = 2  # a group keeps this many times its share of the resident rows, as it may have more near rows
+HELD_SHARE = 0.05  # a first sample above this share of the rows is held during the first pass, not read again
+ALLOWANCE = 1e-9  # of |w_0|: the part of a move that its bound may charge to the rows' lengths
+
+
+@dataclass(frozen=True)
+class OneRead:
+    """Settings of the solver.
+
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; resident_rows: the number of rows that a
+    pass keeps; tol: the relative gap to reach; bias_feature: the value of the constant feature; seed: the seed of the
+    random draws; sets_aside: whether rows that may change sides are set aside for later passes (one_read.subset).
+    """
+
+    class_costs: tuple[float, float]
+    resident_rows: int
+    tol: float = 1e-3
+    bias_feature: float = 1.0
+    seed: int = 0
+    sets_aside: bool = False
+
+    def holds_sample(self, n_rows: int) -> bool:
+        """Return whether the first sample stays in memory during the first pass, so that it is not read twice."""
+        return self.resident_rows > HELD_SHARE * n_rows
+
+
+@dataclass
+class State(LineState):
+    """The state of a run. Vectors are (d+1,); their last entry is the weight of the constant feature.
+
+    loss, best_cut: the loss of all rows at the best point, and the cut a_c over all rows there; resident, weight (r,):
+    the rows kept by the last pass, and how many rows each stands for; points (p, d+1): the points at which the next
+    sample is cut first; n_rows: the number of rows; centre (d+1,): the centre of the last pass; A (d+1, d+1): the
+    matrix of the norm of rows; radius: the distance from the centre within which F equals P; widest: the radius if no
+    far rows are drawn; predicted: the expected distance from the centre to the minimiser; trust: the trust radius. A
+    dual point of F counts a row up to three times, hence `repeats`: in the sum over all rows, in the sum over the near
+    rows that is subtracted from it, and in the sum over the near rows with their shares.
+
+    If the first pass sets rows aside (one_read.subset): apart (d+1,): the centre of that pass; apart_radius: the radius
+    within which rows are set aside, or 0 for none; frozen (d+1,), frozen_cost: the sums over the other rows;
+    apart_share: the largest share of a group that is set aside.
+
+    To reconstruct the dual point behind the lower bound (solvers.keep_dual): proof (m,): the multipliers with which the
+    bound last rose; n_own (m,): the number of rows with a share of their own in each cut; own_rows, own_shares (e,):
+    the numbers and shares of these rows in the last cut.
+    """
+
+    loss: float = 0.0
+    best_cut: F64 = field(default_factory=lambda: np.empty(0))
+    resident: I64 = grows("r", dtype=np.int64)
+    weight: F64 = grows("r")
+    points: F64 = grows("p", "d")
+    n_rows: int = 0
+    centre: F64 = grows("d")
+    A: F64 = grows("k", "d")
+    radius: float = 0.0
+    widest: float = 0.0
+    predicted: float = 0.0
+    trust: float = 0.0
+    proof: F64 = grows("m")
+    n_own: I64 = grows("m", dtype=np.int64)
+    own_rows: I64 = grows("e", dtype=np.int64)
+    own_shares: F64 = grows("e")
+    apart: F64 = grows("d")
+    frozen: F64 = grows("d")
+    apart_radius: float = 0.0
+    apart_share: float = 0.0
+    frozen_cost: float = 0.0
+    added: ClassVar = (*LineState.added, "apart", "frozen", "apart_radius", "apart_share", "frozen_cost")
+    repeats: ClassVar[float] = 3.0
+    of_cuts: ClassVar = (*CutState.of_cuts, "proof", "n_own")
+    row_numbers: ClassVar = ("resident", "own_rows")
+
+    def check(self) -> None:
+        """Raise ValueError if A does not fit the width of the vectors; A is empty before the first pass."""
+        if len(self.A) not in (0, len(self.centre)):
+            raise ValueError(f"A has {len(self.A)} rows")
+
+
+def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bool = False) -> State:
+    """Return the state before the first pass: w = 0, no cuts, and a uniformly drawn sample."""
+    none = np.zeros(n_features + 1)
+    rows = draw_sample(settings.resident_rows, n_rows, settings.seed, is_shuffled)
+    return replace(
+        State.at_zero(n_features + 1),
+        terms=float(settings.resident_rows),
+        best_cut=none,
+        centre=none,
+        apart=none,
+        frozen=none,
+        resident=rows,
+        weight=np.full(len(rows), n_rows / len(rows)),
+        points=none[None, :],
+        n_rows=n_rows,
+    )
+
+
+def start_state_at(settings: OneRead, n_rows: int, is_shuffled: bool, w: F64) -> State:
+    """Return the state before a first pass centred at w, unless the sample shows that w is far from the optimum."""
+    state = start_state(settings, n_rows, len(w) - 1, is_shuffled)
+    return replace(state, best_w=w, centre=w, points=w[None, :])
+
+
+def note_proof(state: State, before: State) -> State:
+    """Return the state with its multipliers as the proof if they have raised the lower bound."""
+    return replace(state, proof=state.z) if state.lower_bound > before.lower_bound else state
+
+
+def look_at_centre(settings: OneRead, state: State, share: float = 1.0) -> Look:
+    """Return the `Look` of the pass at the centre, which also samples far rows if a step out of the ball is expected.
+
+    share: the largest share of a group's rows that the pass reads.
+    """
+    kept, draws = GROUP_SHARE * settings.resident_rows / (share * state.n_rows), state.predicted > state.widest
+    return make_look(settings, state.centre, RowNorm(state.A), kept, draws, state.passes)
+
+
+def make_look(
+    settings: OneRead, centre: F64, norm: RowNorm, share: float, draws: bool = False, passes: int = 0
+) -> Look:
+    """Return the `Look` of a pass at a centre that keeps up to this share of each group's rows."""
+    return Look(
+        w=centre,
+        norm=norm,
+        squares=norm.bound_by_squares(),
+        draws=draws,
+        share=min(1.0, share),
+        most=settings.resident_rows,
+        left=ALLOWANCE * float(np.linalg.norm(centre)),
+        class_costs=np.array(settings.class_costs),
+        bias_feature=settings.bias_feature,
+        seed=settings.seed + passes,
+    )

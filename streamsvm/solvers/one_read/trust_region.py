@@ -1,0 +1,268 @@
+"""The centre of the next pass of one_read.solver: the minimiser of a model of P within a trust radius.
+
+    1/2 |w|^2 + max(f_S(w) + h.w + r, max_c b_c - w.a_c),     h = f'(w_b) - f_S'(w_b),   r = f(w_b) - f_S(w_b) - h.w_b
+
+f is the loss of all rows, f_S the weighted loss of the sample in memory, w_b the best point so far, and (a_c, b_c) are
+the cuts of all rows (cutting_plane.cuts). The correction by h and r gives f_S the value and the slope of f at w_b. The
+maximum keeps the model at or above all known cuts. The model is minimised by cutting planes: a cut (a, b) of f_S gives
+the cut (a - h, b + r) of the corrected loss.
+
+The first centre is the minimiser of a sample. Later centres are minimisers of the model. A minimiser beyond the trust
+radius is pulled towards the best point, and the radius grows or shrinks with the accuracy of the model. If two passes
+were not enough, later passes also make cuts over all rows at the points of the sample's active cuts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamsvm.numeric.row_norms import RowNorm, make_norm
+from streamsvm.numeric.rows import F64, Rows
+from streamsvm.solvers.cutting_plane import line_search
+from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, extend_products
+from streamsvm.solvers.cutting_plane.line_search import PointTotals
+from streamsvm.solvers.cutting_plane.master import MASTER_SHARE, solve_cuts
+from streamsvm.solvers.cutting_plane.near_rows import choose_rows, find_margins, find_reach
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, Pull, minimise, read_rows
+from streamsvm.solvers.one_read.state import OneRead, State, look_at_centre
+from streamsvm.system import interrupts
+
+INNER_STEPS = 60  # the most steps on the sample between two passes
+IDLE_STEPS = 5  # rounding is the limit if this many steps in a row neither lower the point nor raise the bound
+MOVES = 1e-12  # the least relative change that counts as progress
+KEPT_POINTS = 50  # points of old samples at which a new sample is cut before it is minimised
+POINTS = 16  # the most points of the sample's active cuts at which a pass makes cuts over all rows
+TILE_ROWS = 4096  # rows of the sample whose scores at all points are held at once
+STEPS = 2.0 ** (np.arange(-14, 1) / 1.5)  # cut steps on a line
+SAMPLE_SHARE = 0.1  # the sample's problem is solved to this share of the current gap
+MODEL_SHARE = 0.05  # the model is minimised to this share of the tolerance
+FIRST_TOL, HALF_TOL = 1e-4, 1e-2  # for the first sample and its halves, whose sampling error is larger
+PULLED_TOL = 1e-3  # a pulled model is minimised to this gap: its minimiser only starts a step
+FIRST_PULL = 1e-2  # the first pull adds about this share of P at the trust radius
+STRONGER = 10.0  # factor from each pull to the next
+MOST_PULLS = 8  # each takes a minimisation; the last is ten million times as strong as the first
+STRONGEST = 1e12  # the largest trace of a pull's matrix: beyond it, too few digits of I are left in the sum
+GROWS, SHRINKS = 2.0, 0.4  # factors on the last step: the trust radius after good and bad steps
+NOT_FAR = 2.0  # times the expected distance: a given point within this of the sample's minimiser is used
+FARTHEST = 1e100  # the trust radius if nothing limits a step
+GOOD, BAD = 0.7, 0.2  # shares of the decrease that the model promised
+FIRST_PASSES = 2  # this many passes cut at two points only; later passes also cut where the sample has cuts
+STUCK_PASSES = 5  # if this many passes moved neither bound, rounding keeps the sample's cuts from helping
+VIOLATED = 0.1  # cuts may exceed the model by this share of the decrease it promises
+
+
+@dataclass(frozen=True)
+class SampleModel:
+    """The corrected loss f_S(w) + h.w + r.
+
+    rows: the sample, with each row's weight multiplied by the number of rows it stands for.
+    """
+
+    rows: Rows
+    class_costs: F64
+    bias_feature: float
+    h: F64
+    r: float
+
+
+def minimise_sample(model: SampleModel, state: CutState, points: F64, known: RowSums, wanted: float) -> tuple[F64, ...]:
+    """Minimise the sample's problem by cutting planes with a line search, until its gap is at most `wanted`.
+
+    Return the minimiser, the minimiser of the master problem, the points (p, d+1) at which the sample was cut, and the
+    multipliers of these cuts; the multipliers of the last points may be missing. The search also ends after
+    INNER_STEPS, or if IDLE_STEPS steps in a row have made no progress.
+
+    state: holds the cuts over all rows, and the best point, from which the search starts. points, known: the points at
+    which the sample has already been cut, and the cuts there.
+    """
+    best, n_full, new = state.best_w, len(state.offsets), known
+    made, offsets, gram, z = state.cuts, state.offsets, state.gram, state.z  # all rows' cuts; the sample's follow
+    lowest, highest, idle = np.inf, -np.inf, 0
+    for _ in range(INNER_STEPS):
+        interrupts.check()
+        corrected = new.vectors - model.h
+        gram, made = extend_products(gram, made, corrected), np.vstack((made, corrected))
+        offsets, z = np.append(offsets, new.offsets + model.r), np.append(z, np.zeros(len(corrected)))
+        z, master_w = solve_cuts(made, offsets, gram, z, MASTER_SHARE * wanted)
+        combined = z @ made
+        bound = float(z @ offsets - combined @ combined / 2)
+        found, objectives = _look(model, state, best, master_w)
+        at = int(np.argmin(objectives))
+        best = found.W[at]
+        moves = lowest - objectives[at] > MOVES * abs(objectives[at]) or bound - highest > MOVES * abs(bound)
+        lowest, highest, idle = min(lowest, objectives[at]), max(highest, bound), 0 if moves else idle + 1
+        if objectives[at] - bound <= wanted or idle >= IDLE_STEPS:
+            break
+        chosen = np.unique(np.minimum([max(at, 1), at + 1], len(objectives) - 1))
+        points, new = np.vstack((points, found.W[chosen])), found.cuts.pick(chosen)
+    return best, master_w, points, z[n_full:]
+
+
+def _look(model: SampleModel, state: CutState, best: F64, end: F64) -> tuple[line_search.Segment, F64]:
+    """Evaluate the sample on the segment from `best` to `end`; return the segment and the objective at its points."""
+    ends = np.stack((best, end))
+    totals = line_search.start_totals(len(STEPS), len(best))
+    line_search.add_to_totals(totals, model.rows, ends, model.class_costs, STEPS, model.bias_feature)
+    found = line_search.read_segment(ends, STEPS, totals)
+    loss = found.losses + found.W @ model.h + model.r
+    if len(state.offsets):
+        loss = np.maximum(loss, np.max(state.offsets[:, None] - state.cuts @ found.W.T, axis=0))
+    return found, np.sum(found.W**2, axis=1) / 2 + loss
+
+
+def minimise_model(settings: OneRead, state: State, model: SampleModel) -> tuple[State, F64]:
+    """Minimise the model; return the state, with points to cut the next sample, and points for cuts over all rows.
+
+    The first three points for cuts over all rows are the best point so far, the model's minimiser, and the minimiser of
+    the model's master problem.
+    """
+    known = _cut(model.rows, settings, state.points)
+    wanted = SAMPLE_SHARE * max(state.objective - state.lower_bound, settings.tol * state.objective)
+    best, master_w, points, z = minimise_sample(model, state, state.points, line_search.read_cuts(known), wanted)
+    order = np.argsort(-z, kind="stable")[:POINTS]
+    W = np.concatenate((np.stack((state.best_w, best, master_w)), points[order[z[order] > 0.0]]))
+    return replace(state, points=points[-KEPT_POINTS:]), W
+
+
+def _cut(rows: Rows, settings: OneRead, W: F64) -> PointTotals:
+    totals, class_costs = line_search.start_points(len(W), W.shape[1]), np.array(settings.class_costs)
+    for at in range(0, rows.n_rows, TILE_ROWS):
+        line_search.add_points(totals, rows.slice(slice(at, at + TILE_ROWS)), W, class_costs, settings.bias_feature)
+    return totals
+
+
+@dataclass(frozen=True)
+class Aim:
+    """The points and the line of a pass at a centre, in addition to the rows near the margin.
+
+    W (k, d+1): the points for cuts over all rows: the best point so far, the centre, and any others; end (d+1,): the
+    end of the line search from the best point; expected: the model's value of P at the centre; stepped: the distance
+    from the best point to the centre.
+    """
+
+    W: F64
+    end: F64
+    expected: float = 0.0
+    stepped: float = 0.0
+
+
+def choose_centre(settings: OneRead, state: State, sample: Rows) -> tuple[State, Aim]:
+    """Choose the next centre; return the state with it, and the points and the line of the pass."""
+    if not len(state.A):
+        state = _choose_first(settings, state, sample)
+        return state, Aim(np.stack((state.best_w, state.centre)), state.centre)
+    norm, data = RowNorm(state.A), read_rows(settings, sample)
+    at_best = _cut(sample, settings, state.best_w[None, :])
+    h = line_search.read_cuts(at_best).vectors[0] - state.best_cut
+    r = state.loss - float(at_best.losses[0]) - float(h @ state.best_w)
+    model, M = Linear(-h, r), norm.find_scatter()
+    free = minimise(data, model, MODEL_SHARE * settings.tol, state.best_w).w
+    near = replace(state, trust=min(state.trust, _find_room(state, M)))
+    w = _pull(near, data, model, M, free)
+    expected = _evaluate(data, model, w)
+    above = float(np.max(state.offsets - state.cuts @ w, initial=0.0)) + float(w @ w) / 2 - expected
+    W, end = np.stack((state.best_w, w)), w
+    is_moving = state.stuck < STUCK_PASSES
+    is_below = is_moving and above > VIOLATED * max(state.objective - expected, 0.0)
+    if is_below or (is_moving and state.passes >= FIRST_PASSES):
+        corrected = SampleModel(sample, np.array(settings.class_costs), settings.bias_feature, h, r)
+        state, points = minimise_model(settings, state, corrected)
+        W = np.concatenate((W, points[1:]))
+    if is_below:
+        end = W[2]
+        w = _go_on(M, near, state.best_w, end)
+        W, expected = np.concatenate((W[:1], w[None, :], W[2:])), _evaluate(data, model, w)
+    stepped, predicted = _measure(M, w - state.best_w), _measure(M, free - state.centre) / 2
+    return replace(state, centre=w, predicted=predicted), Aim(W, end, expected, stepped)
+
+
+def _choose_first(settings: OneRead, state: State, sample: Rows) -> State:
+    """Return the state with the sample's minimiser as its centre.
+
+    The distance between the minimisers of the two halves of the sample is about twice the distance from the sample's
+    minimiser to the minimiser over all rows. The minimiser of one half also shows how near the margin the rows of the
+    other half are. If the sample has all rows, its minimiser is exact, and neither estimate is needed.
+    """
+    none = Linear(np.zeros(len(state.best_w)), 0.0)
+    w = minimise(read_rows(settings, sample), none, FIRST_TOL, state.centre).w
+    norm = make_norm(sample, settings.bias_feature)
+    if sample.n_rows == state.n_rows:
+        return replace(state, centre=w, A=norm.A, trust=FARTHEST)
+    given = state.centre
+    halves = [choose_rows(sample, np.arange(k, sample.n_rows, 2)) for k in range(2)]
+    data = [read_rows(settings, half) for half in halves]
+    ends = [minimise(replace(half, costs=2 * half.costs), none, HALF_TOL, w).w for half in data]
+    predicted = norm.bound_move(ends[0] - ends[1])[0] / 2
+    if np.any(given) and norm.bound_move(given - w)[0] <= NOT_FAR * predicted:
+        w = given  # indistinguishable from the optimum by the sample, and fitted to more rows
+    state = replace(state, centre=w, A=norm.A, predicted=predicted, trust=GROWS * predicted or FARTHEST)
+    look = replace(look_at_centre(settings, state), w=ends[0])
+    reach = np.sort(find_reach(look, halves[1], find_margins(look, halves[1], data[1].y)))
+    widest = float(reach[min(int(look.most / state.n_rows * len(reach)), len(reach) - 1)])
+    return replace(state, widest=widest)
+
+
+def _find_room(state: State, M: F64) -> float:
+    """Return how far the second centre may be from the best point if the pass is to read only the undecided rows.
+
+    All other rows keep their sides within this distance (one_read.subset). If the second pass is not enough, later
+    passes may go farther.
+    """
+    room = 0.999 * (state.apart_radius - _measure(M, state.best_w - state.apart))
+    return room if state.passes == 1 and room > 0.0 else FARTHEST
+
+
+def _pull(state: State, data: HingeRows, model: Linear, M: F64, free: F64) -> F64:
+    """Return the model's minimiser `free`, or the lowest point of the model found within the trust radius.
+
+    The minimiser is pulled ever more strongly towards the best point until it lies within the radius. The model falls
+    on the way back to the previous point, which was pulled less, so the result is the point where this way reaches the
+    radius.
+    """
+    w, before = free, free
+    strength, strongest = FIRST_PULL * state.objective / max(state.trust, 1e-100) ** 2, STRONGEST / float(np.trace(M))
+    for _ in range(MOST_PULLS):
+        if _measure(M, w - state.best_w) <= state.trust or strength >= strongest:
+            break
+        before, w = w, minimise(data, model, PULLED_TOL, w, Pull(M, state.best_w, strength)).w
+        strength *= STRONGER
+    return _go_on(M, state, w, before)
+
+
+def _go_on(M: F64, state: State, start: F64, end: F64) -> F64:
+    """Return the last point within the trust radius on the way from the start to the end.
+
+    If the start is outside the radius, the way from the best point to the start is searched instead.
+    """
+    if _measure(M, start - state.best_w) > state.trust:
+        start, end = state.best_w, start
+    move, first = end - start, start - state.best_w
+    a, b, c = float(move @ M @ move), float(first @ M @ move), float(first @ M @ first) - state.trust**2
+    root = float(np.sqrt(max(b * b - a * c, 0.0)))
+    step = min(1.0, -c / (b + root)) if b + root > 0.0 else 1.0
+    return start + max(step, 0.0) * move
+
+
+def _evaluate(data: HingeRows, model: Linear, w: F64) -> float:
+    hinge = float(data.costs @ np.maximum(1.0 - data.find_margins(w), 0.0))
+    return float(w @ w) / 2 + hinge + model.value - float(model.slope @ w)
+
+
+def _measure(M: F64, move: F64) -> float:
+    return float(np.sqrt(max(0.0, float(move @ M @ move))))
+
+
+def update_trust(state: State, before: State, aim: Aim, loss: float) -> State:
+    """Return the state with a new trust radius, given the state before the pass and the loss of all rows at the centre.
+
+    The radius grows if P fell by most of the decrease that the model promised, and shrinks if P fell by little of it.
+    """
+    promised = before.objective - aim.expected
+    if not len(before.A) or promised <= 0.0:
+        return state
+    ratio = (before.objective - loss - float(state.centre @ state.centre) / 2) / promised
+    if ratio < BAD and aim.stepped > 0.0:
+        return replace(state, trust=SHRINKS * aim.stepped)
+    return replace(state, trust=max(state.trust, GROWS * aim.stepped)) if ratio > GOOD else state

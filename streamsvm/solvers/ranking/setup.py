@@ -1,0 +1,172 @@
+"""The setup of ordinal regression and ROC area by cutting planes: settings, memory and model for a source's rows."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from streamsvm.certificates import double_double
+from streamsvm.data.rows.source import RowSource, plan_groups
+from streamsvm.losses import histograms
+from streamsvm.losses.pairs import Pairs, count_pairs
+from streamsvm.models.model import RankModel
+from streamsvm.numeric.products import add_rows
+from streamsvm.numeric.rounding import add_row_magnitudes
+from streamsvm.numeric.rows import Rows
+from streamsvm.options import TrainOptions
+from streamsvm.passes import MemoryNeed, Requests
+from streamsvm.problems import ranking
+from streamsvm.solvers.cutting_plane.master import scale_costs
+from streamsvm.solvers.options import RankingOptions
+from streamsvm.solvers.ranking import solver, streaming
+from streamsvm.solvers.ranking.solver import PairSearch, Ranking, Sample, State
+from streamsvm.solvers.ranking.streaming import NEARER, HistogramSearch, QuerySearch
+from streamsvm.solvers.solver import Budget, DualWatch, Solver, TakeRows, describe_parameters, make_linear_model
+
+HELD_VECTORS = 7  # of ranking.ROW_VECTORS, those held between steps: pairs, two states, and scores in transit
+SAMPLE_ROW_BYTES = 8 * 28  # of a sample row, without its features: ranks, scores, and sort buffers
+
+
+class RankingSolver(Solver):
+    """Cutting planes for pairs of rows, with the scores of all rows in the driver.
+
+    n_pairs: the sum of the weights of the pairs; weight: the sum of the weights of the rows.
+    """
+
+    name = "cutting-plane"
+    compiled: tuple[str, ...] = ("ranking",)
+    kind: Literal["pairs", "pairs at points"] = "pairs"
+
+    def __init__(
+        self, source: RowSource, options: TrainOptions, own: RankingOptions, found: Any, n_pairs: float, weight: float
+    ) -> None:
+        self.source, self.found, self.n_pairs, d = source, found, n_pairs, source.n_features
+        self.parameters = Ranking(
+            pair_cost=float(options.C) * (weight / n_pairs),
+            tol=float(options.tol),
+            epsilon=own.epsilon,
+            accelerated=own.acceleration == "line-search",
+            max_cuts=own.max_cuts,
+        )
+        self.settings = {"task": options.task, **describe_parameters(self.parameters)}
+        self.dual = DualWatch(self.kind, d, self.parameters.most_cuts(d))
+
+    def start(self) -> State:
+        """Return the state at w = 0."""
+        return State.at_zero(self.source.n_features)
+
+    def warm_start(self, before: State, factor: float) -> State:
+        """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
+        return scale_costs(before, factor, self.parameters.tol)
+
+    def solve(self, state: State) -> Requests:
+        """Yield the passes of the solver, step by step."""
+        sample = solver.draw_sample(self.found, self.parameters.pair_cost)
+        return solver.solve(self.parameters, PairSearch(self.found), self.n_pairs, sample, state)
+
+    def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
+        """Return the memory.
+
+        The totals of a task are sums of rows, or the scores of a group of chunks. Each task receives a weight vector,
+        and its own rows' entries of the vectors that have one entry per row.
+        """
+        n, d, parameters = self.source.n_rows, self.source.n_features, self.parameters
+        return MemoryNeed(
+            driver_bytes=parameters.driver_bytes(d) + 8 * ranking.ROW_VECTORS * n,
+            turn_bytes=parameters.turn_bytes(d) + 8 * (ranking.ROW_VECTORS - HELD_VECTORS) * n,
+            totals_bytes=8 * (solver.RETREATS + 1) * d + 16 * n // len(plan_groups(self.source)),
+            shared_bytes=8 * d,
+            gathered_bytes=16 * n,
+            by_row_bytes=8 * (solver.RETREATS + 1) * n,
+        )
+
+    def make_model(self, state: State, take: TakeRows) -> RankModel:  # noqa: ARG002
+        """Return the model with the best weights."""
+        return RankModel(**vars(make_linear_model(self.source, state.best_w, 0.0)))
+
+
+class QueryRankingSolver(RankingSolver):
+    """Cutting planes for pairs of rows in queries, all small enough that their rows may be copied."""
+
+    kind = "pairs at points"
+
+    def solve(self, state: State) -> Requests:
+        """Yield the passes of the solver, step by step."""
+        search = QuerySearch((int(self.source.chunk_starts[0]), int(self.source.chunk_starts[-1])))
+        return self._stream(search, state)
+
+    def _stream(self, search: QuerySearch | HistogramSearch, state: State) -> Requests:
+        """Yield the passes of steps, with a sample whose total pair weight equals that of all pairs."""
+        sample, parameters = self.found.sample, self.parameters
+        weighed = Sample(sample, self.found.rows, parameters.pair_cost * self.n_pairs / sample.total)
+        return streaming.solve(parameters, search, self.n_pairs, weighed, state)
+
+    def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
+        """Return the memory. The totals of a task are cuts and the data of its queries; the driver holds the sample."""
+        source, d, points = self.source, self.source.n_features, 2 * len(solver.LONGER)
+        return MemoryNeed(
+            driver_bytes=self.parameters.driver_bytes(d) + 2 * ranking.query_bytes(source, len(self.found.rows)),
+            turn_bytes=self.parameters.turn_bytes(d),
+            totals_bytes=8 * (2 * points + 2) * d + ranking.count_task_bytes(source, self.found),
+            shared_bytes=8 * points * d,
+        )
+
+
+class FewRanksSolver(QueryRankingSolver):
+    """Cutting planes for many rows with few ranks, with pairs counted in histograms of the scores."""
+
+    compiled = ("ranking", "ranking-histograms")
+
+    def solve(self, state: State) -> Requests:
+        """Yield the passes of the solver, step by step."""
+        return self._stream(HistogramSearch(self.found.totals, self.source.n_rows), state)
+
+    def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
+        """Return the memory.
+
+        The totals of a task are histograms of the scores at some points, or two cuts; for the cuts, it receives their
+        tables. The driver holds the rows of the sample, and evaluates the histograms.
+        """
+        d, points = self.source.n_features, 2 + len(NEARER)
+        sample_bytes = 2 * (self.source.nbytes // self.source.n_rows + SAMPLE_ROW_BYTES) * len(self.found.rows)
+        return MemoryNeed(
+            driver_bytes=self.parameters.driver_bytes(d) + sample_bytes + histograms.MEASURE_BYTES,
+            turn_bytes=self.parameters.turn_bytes(d) + histograms.MEASURE_BYTES,
+            totals_bytes=points * max(histograms.histogram_bytes(self.found.totals.n_ranks), 8 * 4 * d),
+            shared_bytes=8 * points * d + 2 * 8 * histograms.MOST_CELLS,
+        )
+
+
+def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Budget) -> RankingSolver:
+    """Return the solver. Raise InputError if the data have no pairs of rows to compare."""
+    queries = ranking.find_small_queries(source, options.task)
+    if queries is not None:
+        return QueryRankingSolver(source, options, own, queries, queries.total, queries.weight)
+    if ranking.has_few_ranks(source, options.task):
+        few = ranking.find_few_ranks(source, options.task)
+        return FewRanksSolver(source, options, own, few, few.totals.of_pairs, few.totals.weight)
+    found, weight = ranking.find_pairs(source, options.task)
+    return RankingSolver(source, options, own, found, found.total, weight)
+
+
+def run_kernels(group: str, rows: Rows) -> None:
+    """Call the compiled functions of one group: "ranking-histograms", or those that evaluate pairs.
+
+    Pairs are evaluated with one query and with two queries. This group also calls the functions that sum rows.
+    """
+    if group == "ranking-histograms":
+        histogram = histograms.start_histogram(2)
+        histograms.add_scores(histogram, np.zeros(2), np.arange(2, dtype=np.int32), np.ones(2))
+        cut = histograms.measure_histogram(histogram, 2, 1.0).cut
+        cut.find_coefs(np.zeros(2), np.arange(2, dtype=np.int32), np.ones(2), np.zeros_like(cut.coefs))
+        return
+    scores = double_double.compute_exact_scores(rows.X, np.zeros((1, 2)))[0]
+    for starts in ([0, 2], [0, 1, 2]):
+        two = Pairs(np.arange(2, dtype=np.int32), np.ones(2), np.array(starts))
+        count_pairs(np.zeros(2), two, 1.0)
+        double_double.measure_pairs_exactly(scores, two, 1.0)
+        double_double.count_pairs_exactly(np.zeros(2), two)
+    double_double.add_exact_sums(double_double.start_exact_sums(2), rows, np.ones(2))
+    add_rows(np.zeros((1, 2)), rows.X, np.arange(2), np.zeros(2, np.int64), np.ones(2))
+    add_row_magnitudes(np.zeros(2), np.zeros(2), rows.X, np.ones(2))

@@ -1,0 +1,329 @@
+"""Algorithm 2 of Joachims 2006 with driver memory that does not grow with the number of rows.
+
+This is the algorithm of ranking.solver with the same line search, except that losses and cuts are summed by the tasks
+that read the rows, in one of two ways. The line search needs no pass. The driver holds a sample of the rows, whose
+scores at both ends of the segment show where P is lowest on it. The segment starts at the best point. The slope of P
+there is the slope of the highest cut, which was made at this point unless it was dropped. If P is noisy, the best point
+may be one whose P was computed in twice the precision without a cut; the slope then comes from the sample alone.
+
+`QuerySearch` is for rows in queries. Pairs are formed only within a query. So the loss of all pairs and its cut are
+sums over queries (ranking.solver), just as in classification they are sums over rows, and no vector has an entry per
+row (losses.pairs). A pass computes P and the cut at the point that the sample suggests. If P is not lower there, a
+second pass evaluates points nearer to the best point.
+
+`HistogramSearch` is for many rows with few ranks. The first pass computes the histograms of the scores
+(losses.histograms) at the point that the sample suggests, and at points nearer to the best point. The histograms bound
+the loss at these points, and determine the contribution of each row to a cut by the row's rank and the bucket of its
+score. P uses the upper bound. The second pass sums the cut at the point with the lowest P; the value of the cut there
+is the lower bound. So the reported gap is proved. It cannot become smaller than the distance between the bounds: about
+the square of a bucket's width if scores are spread out, some 1e-9 of the loss of all pairs for two ranks.
+
+The second pass computes the scores again, at the same set of points, so that it reproduces the same bits. If it does
+not, for example on a different kind of processor, the weights of the buckets differ, and the run ends with an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.certificates import double_double
+from streamsvm.losses import histograms
+from streamsvm.losses.histograms import HistogramCut, RankTotals
+from streamsvm.losses.pairs import count_pairs, sum_queries
+from streamsvm.numeric.products import add_rows, compute_scores
+from streamsvm.numeric.rounding import SMALLEST, UNIT, add_row_magnitudes, bound_rounding
+from streamsvm.numeric.rows import F64, I64, Matrix, Rows, make_writable
+from streamsvm.passes import All, Question, Requests, Scan, Take
+from streamsvm.solvers.cutting_plane.cuts import RowSums, is_noisy, move_to
+from streamsvm.solvers.ranking import solver
+from streamsvm.solvers.ranking.solver import Ranking, Sample, Search, Searching, State
+
+NEARER = (1 / 4, 1 / 16)  # fractions of the step to try if the sample's step led to a higher P
+
+Ends = tuple[int, int]
+
+
+@dataclass
+class CutSums:
+    """Sums over queries at the points W (k, d).
+
+    cuts (k, d), offsets and losses (k,): the cut at each point with its offset, and the loss there. magnitudes (2, d),
+    from the first pass: sum_i most_i |x_ij| and max_i |x_ij|, where most_i is the largest magnitude of row i's coef in
+    any cut.
+    """
+
+    W: F64
+    cuts: F64
+    offsets: F64
+    losses: F64
+    magnitudes: F64
+
+    def add_first(self, rows: Rows, loss: float, most: F64) -> None:
+        """Add the loss of rows at w = 0, and their magnitudes; most (n,): the largest magnitude of each row's coef."""
+        self.offsets[0] += loss
+        self.losses[0] += loss
+        add_row_magnitudes(self.magnitudes[0], self.magnitudes[1], rows.X, most)
+
+
+def start_cuts(W: F64) -> CutSums:
+    """Return zero sums."""
+    return CutSums(W, np.zeros_like(W), np.zeros(len(W)), np.zeros(len(W)), np.zeros((2, W.shape[1])))
+
+
+def combine_cuts(left: CutSums, right: CutSums) -> CutSums:
+    """Combine the sums of two groups of queries."""
+    magnitudes = solver.combine_magnitudes(left.magnitudes, right.magnitudes)
+    return CutSums(left.W, left.cuts + right.cuts, left.offsets + right.offsets, left.losses + right.losses, magnitudes)
+
+
+def add_first_cut(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
+    """Add the cut of whole queries at w = 0. K (up + down) at w = 0 bounds the coefs of every cut."""
+    up, down = count_pairs(np.zeros(rows.n_rows), double_double.pair_rows(rows, starts), 1.0)
+    _add_cut(sums, 0, rows, cost * (up - down))
+    sums.add_first(rows, cost * float(np.sum(up)), cost * (up + down))
+
+
+def sum_cuts(ends: Ends, W: F64, cost: float) -> Scan:
+    """Return the pass that sums the losses and the cuts at the points W (k, d)."""
+    return Scan(*sum_queries(ends, partial(start_cuts, W), partial(add_query_cuts, cost), combine_cuts))
+
+
+def add_query_cuts(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
+    """Add the losses and the cuts of whole queries."""
+    pairs, scores = double_double.pair_rows(rows, starts), compute_scores(rows.X, make_writable(sums.W))
+    for k in range(len(sums.W)):
+        loss = solver.measure_pairs(scores[:, k].copy(), pairs, cost)
+        _add_cut(sums, k, rows, loss.coefs)
+        sums.offsets[k] += loss.offset
+        sums.losses[k] += loss.loss
+
+
+def _add_cut(sums: CutSums, k: int, rows: Rows, coefs: F64) -> None:
+    row = np.flatnonzero(coefs)
+    add_rows(sums.cuts, rows.X, row, np.full(len(row), k), coefs[row])
+
+
+def measure_exactly(ends: Ends, W: F64, shorter: F64) -> Scan:
+    """Return the pass for the losses at the points W (k, d) in twice the precision, divided by K. Its answer is (k, 4).
+
+    The row of a point has the loss as a sum of two numbers, the sum of the magnitudes of its terms, and the loss at
+    scores reduced by the share `shorter` (k,), summed over the queries without a loss at the scores themselves.
+    """
+    take = partial(double_double.add_exact_losses, W, shorter)
+    return Scan(*sum_queries(ends, partial(np.zeros, (len(W), 4)), take, double_double.combine_exact_losses))
+
+
+@dataclass(frozen=True)
+class QuerySearch:
+    """The search for rows in queries. ends: the first row, and the row after the last."""
+
+    ends: Ends
+
+    def begin(self, settings: Ranking, state: State) -> Searching:
+        """Compute P and the cut at w = 0."""
+        start, take = partial(start_cuts, np.zeros((1, len(state.best_w)))), partial(add_first_cut, settings.pair_cost)
+        found = yield Scan(*sum_queries(self.ends, start, take, combine_cuts))
+        return begin_with(state, found.sums, self.ends[1] - self.ends[0])
+
+    def search_line(self, settings: Ranking, sample: Sample, state: State) -> Searching:
+        """Move to the best point found, and make cuts at all points evaluated."""
+        steps, chosen = choose_steps(settings, sample, state)
+        moves = state.master_w - state.best_w
+        W = state.best_w + np.outer(steps, moves)
+        if is_noisy(state, settings.tol):
+            points = np.stack([(1.0 + longer) * w for longer in solver.LONGER for w in (W[-1], state.master_w)])
+            exactly = measure_exactly(self.ends, points, _shorten(state, points))
+            totals, exact = yield All([sum_cuts(self.ends, W, settings.pair_cost), exactly])
+        else:
+            totals, exact = (yield sum_cuts(self.ends, W, settings.pair_cost)), None
+        found, passes = read_sums(totals.sums), 1
+        if chosen > 0.0 and not found.objectives[-1] < state.objective:
+            nearer = yield from self._retreat(settings, chosen * moves, state)
+            found, passes = Found(*map(np.concatenate, zip(found, nearer, strict=True))), 2
+        state = move(state, found)
+        if exact is not None:
+            state = _take_exact(settings, state, points, exact.sums, self.ends[1] - self.ends[0])
+        return state, *found.offer(), passes
+
+    def _retreat(self, settings: Ranking, moves: F64, state: State) -> Generator[Question, Any, Found]:
+        """Evaluate points nearer to the best point; return the results up to the first point with a lower P."""
+        W = state.best_w + np.outer(NEARER, moves)
+        found = read_sums((yield sum_cuts(self.ends, W, settings.pair_cost)).sums)
+        lower = np.flatnonzero(found.objectives < state.objective)
+        return found.first(int(lower[0]) + 1 if len(lower) else len(W))
+
+
+def _shorten(state: State, points: F64) -> F64:
+    """Return the shares by which to shorten scores at the points (k, d), to test if pairs certainly have no loss.
+
+    A pair without a loss at the shortened scores has no loss within the rounding of its scores (compare
+    solver._is_apart). A share of 1 marks a point for which this cannot be decided.
+    """
+    reach = np.abs(points) @ state.largest  # bounds every score
+    shorter: F64 = 4.0 * ((double_double.bound_score(points.shape[1]) + UNIT) * reach + UNIT)
+    return np.where(shorter < 0.5, shorter, 1.0)
+
+
+def _take_exact(settings: Ranking, state: State, points: F64, sums: F64, n_rows: int) -> State:
+    """Move to the best of the points if it is better. sums (k, 4): the results of measure_exactly at the points."""
+    share, shorter = double_double.bound_score(points.shape[1]), _shorten(state, points)
+    for w, (found, rest, size, of_shorter), by in zip(points, sums.tolist(), shorter.tolist(), strict=True):
+        loss, rounding = double_double.round_sums(found + rest, size, n_rows, settings.pair_cost)
+        if loss != 0.0 or by == 1.0 or of_shorter > 0.0:
+            rounding += share * float(np.abs(w) @ state.magnitudes)
+        half = float(w @ w) / 2
+        state = move_to(state, w, half + loss, rounding + bound_rounding(len(w) + 8, 2 * half))
+    return state
+
+
+class Found(NamedTuple):
+    """The results of passes at points W (k, d): P (k,), the loss (k,), and the cuts (k, d) with their offsets (k,)."""
+
+    W: F64
+    objectives: F64
+    losses: F64
+    cuts: F64
+    offsets: F64
+
+    def first(self, n: int) -> Found:
+        """Return the results at the first n points."""
+        return Found(*(part[:n] for part in self))
+
+    def offer(self) -> tuple[RowSums, float]:
+        """Return all cuts, and the loss at the first point."""
+        return solver.sum_pairs(self.cuts, self.offsets), float(self.losses[0])
+
+
+def solve(settings: Ranking, search: Search, total: float, sample: Sample, state: State) -> Requests:
+    """Read the rows of the sample, then run Algorithm 2 from a state as ranking.solver does."""
+    X = (yield Take(sample.rows)).X
+    yield from solver.solve(settings, search, total, replace(sample, X=X), state)
+
+
+def read_sums(sums: CutSums) -> Found:
+    """Return the results of a pass that summed losses and cuts."""
+    objectives = np.einsum("kj,kj->k", sums.W, sums.W) / 2 + sums.losses
+    return Found(sums.W, objectives, sums.losses, sums.cuts, sums.offsets)
+
+
+def begin_with(state: State, sums: CutSums, n_terms: int) -> tuple[State, RowSums, float, int]:
+    """Return the results of the first pass. n_terms: the most additions that any term goes through."""
+    state = solver.begin_at_zero(state, float(sums.losses[0]), n_terms)
+    return solver.note_magnitudes(state, sums.magnitudes), *read_sums(sums).offer(), 1
+
+
+def choose_steps(settings: Ranking, sample: Sample, state: State) -> tuple[list[float], float]:
+    """Return the steps at which to evaluate P, and the sample's step: 0 if P does not fall, or with no line search."""
+    steps = [1.0] if settings.epsilon is not None or not settings.accelerated else []
+    if not settings.accelerated:
+        return steps, 0.0
+    assert sample.X is not None
+    highest, moves = int(np.argmax(state.offsets - state.cuts @ state.best_w)), state.master_w - state.best_w
+    squares = np.array([state.best_w @ moves, moves @ moves])
+    start, end = compute_scores(sample.X, np.stack((state.best_w, state.master_w))).T
+    slope = None if is_noisy(state, settings.tol) else float(squares[0] - state.cuts[highest] @ moves)
+    step = solver.find_step(sample, start, end - start, squares, slope)
+    return [*steps, step or solver.AHEAD], step
+
+
+def move(state: State, found: Found) -> State:
+    """Return the state moved to the best of the points if it is better."""
+    best = int(np.argmin(found.objectives))
+    rounding = state.bound_loss(np.abs(state.best_w) + np.abs(state.master_w))
+    moved_to: State = move_to(state, found.W[best], found.objectives[best], rounding)
+    return moved_to
+
+
+@dataclass
+class HistogramCuts:
+    """Sums over rows: cuts (c, d), and for each cut, the weights of the rows by page, bucket and rank."""
+
+    cuts: F64
+    seen: list[F64]
+
+
+def add_first_ranks(up: F64, down: F64, sums: CutSums, rows: Rows) -> None:
+    """Add the cut at w = 0. v_i (up + down) at w = 0, for the row's rank, bounds the coef of row i in every cut."""
+    ranks, weight = histograms.read_ranks(rows)
+    coefs = weight * (up - down)[ranks]
+    add_rows(sums.cuts, rows.X, np.arange(rows.n_rows), np.zeros(rows.n_rows, np.int64), coefs)
+    sums.add_first(rows, float(np.sum(weight * up[ranks])), weight * (up + down)[ranks])
+
+
+def start_histogram_cuts(n_features: int, shapes: Sequence[tuple[int, ...]]) -> HistogramCuts:
+    """Return zero cuts."""
+    return HistogramCuts(np.zeros((len(shapes), n_features)), [np.zeros(shape) for shape in shapes])
+
+
+def add_histogram_cuts(
+    at: Sequence[int], cuts: Sequence[HistogramCut], sums: HistogramCuts, rows: Rows, W: F64
+) -> None:
+    """Add the rows of a tile to each cut."""
+    (ranks, weight), scores = histograms.read_ranks(rows), compute_scores(rows.X, make_writable(W))
+    for k, cut in enumerate(cuts):
+        coefs = cut.find_coefs(np.ascontiguousarray(scores[:, at[k]]), ranks, weight, sums.seen[k])
+        row = np.flatnonzero(coefs)
+        add_rows(sums.cuts, rows.X, row, np.full(len(row), k), coefs[row])
+
+
+def combine_histogram_cuts(left: HistogramCuts, right: HistogramCuts) -> HistogramCuts:
+    """Combine the cuts of two groups of rows."""
+    return HistogramCuts(left.cuts + right.cuts, [a + b for a, b in zip(left.seen, right.seen, strict=True)])
+
+
+@dataclass(frozen=True)
+class HistogramSearch:
+    """The search for rows with few ranks. n_rows: the number of rows in the source."""
+
+    ranks: RankTotals
+    n_rows: int
+
+    def begin(self, settings: Ranking, state: State) -> Searching:
+        """Compute P and the cut at w = 0."""
+        cost, start = settings.pair_cost, partial(start_cuts, np.zeros((1, len(state.best_w))))
+        take = partial(add_first_ranks, cost * self.ranks.below, cost * self.ranks.above)
+        sums = yield Scan(start, take, combine_cuts)
+        return begin_with(state, sums, self.n_rows + histograms.MOST_CELLS)  # sums over rows, then over buckets
+
+    def search_line(self, settings: Ranking, sample: Sample, state: State) -> Searching:
+        """Move to the best point found on the segment from the best point so far to the master's minimiser.
+
+        Cuts are made at the chosen points, and at a nearer point if P is lower there. Near the best point every cut may
+        already be known.
+        """
+        assert sample.X is not None
+        steps, chosen = choose_steps(settings, sample, state)
+        if state.stuck and settings.accelerated:
+            chosen = steps[-1] = self._go_farther(sample.X, state, steps[-1])
+        nearer = [part * chosen for part in NEARER if chosen > 0.0]
+        W = state.best_w + np.outer([*steps, *nearer], state.master_w - state.best_w)
+        exponents = histograms.choose_exponents(sample.X, W, self.ranks.n_ranks)
+        start = partial(histograms.start_histograms, self.ranks.n_ranks, exponents)
+        counted = yield Scan(start, histograms.add_histograms, histograms.combine_histogram_lists, (W,))
+        measured = [histograms.measure_histogram(each, self.n_rows, settings.pair_cost) for each in counted]
+        losses, offsets = np.array([[each.upper, each.cut.offset] for each in measured]).T
+        objectives = np.einsum("kj,kj->k", W, W) / 2 + losses
+        at = sorted({*range(len(steps)), int(np.argmin(objectives))})
+        cuts = [measured[k].cut for k in at]
+        first = partial(start_histogram_cuts, W.shape[1], [cut.coefs.shape for cut in cuts])
+        sums = yield Scan(first, partial(add_histogram_cuts, at, cuts), combine_histogram_cuts, (W,))
+        for k, seen in zip(at, sums.seen, strict=True):
+            measured[k].require_same(seen, self.n_rows)
+        found = Found(W[at], objectives[at], losses[at], sums.cuts, offsets[at])
+        return move(state, found), *found.offer(), 2
+
+    def _go_farther(self, X: Matrix, state: State, step: float) -> float:
+        """Return a longer step, which moves scores by one bucket, and twice as far after each step without progress.
+
+        Pairs that begin to have a loss within one bucket are counted together, so a shorter step may find only known
+        cuts.
+        """
+        ends = np.stack((state.best_w, state.master_w))
+        start, end = compute_scores(X, ends).T
+        width = 2.0 ** -min(histograms.choose_exponents(X, ends, self.ranks.n_ranks))
+        return min(1.0, step + 2.0**state.stuck * width / max(float(np.max(np.abs(end - start))), SMALLEST))

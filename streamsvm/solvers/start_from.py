@@ -1,0 +1,274 @@
+"""Starts from earlier trainings: from the weights of a model, or from a ball that is stored with the model.
+
+A ball (solvers.one_read.kept_ball) is stored as arrays with metadata and a checksum, and is checked when it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamsvm.data.rows.source import RowSource
+from streamsvm.data.store.edits import Changes
+from streamsvm.models.model import LinearModel, Model
+from streamsvm.numeric.rows import F64, CsrRows, Rows
+from streamsvm.options import TrainOptions
+from streamsvm.passes import MemoryNeed, Requests
+from streamsvm.solvers.cutting_plane.cuts import Magnitudes, RowSums
+from streamsvm.solvers.cutting_plane.near_rows import Part
+from streamsvm.solvers.one_read import kept_ball
+from streamsvm.solvers.one_read.kept_ball import Ball, Changed, Finder
+from streamsvm.solvers.one_read.setup import COPIES, choose_parameters, make_solver, need_memory
+from streamsvm.solvers.one_read.state import GROUP_SHARE, OneRead
+from streamsvm.solvers.set_up import choose_solver, read_own_options, set_up
+from streamsvm.solvers.solver import Budget, Solver, Wrapper
+from streamsvm.system.errors import InputError, MemoryBudgetError
+
+FORMAT = 2  # Balls of format 1 have no count of additions.
+NEAR = ("numbers", "margins", "reach", "priority")
+SUMS = ("sums", "largest")
+ABOUT: dict[str, tuple[type, ...]] = {"fingerprint": (str,), "class_costs": (list,)}
+ABOUT |= dict.fromkeys(("n_rows", "rows_summed", "additions", "n_features"), (int,))
+ABOUT |= dict.fromkeys(("bias_feature", "cost", "size", "radius", "total_cost"), (int, float))
+ONLY_LINEAR = (
+    "a ball is kept of linear models of two classes with the hinge loss, with up to {} features, trained by cutting "
+    "planes"
+)
+MOST_FEATURES = 400
+
+
+def choose_ball_settings(source: RowSource, options: TrainOptions) -> OneRead:
+    """Return the settings of a ball; InputError if the problem has none, MemoryBudgetError if its rows do not fit."""
+    if set_up(source, options).n_starts != 1 or source.n_features > MOST_FEATURES:
+        raise InputError(ONLY_LINEAR.format(MOST_FEATURES))
+    budget = Budget.of(options, choose_solver(options).process_bytes)
+    settings = choose_parameters(source, options, read_own_options(options), budget)
+    if not settings.resident_rows:
+        raise MemoryBudgetError("the memory has no room for the rows of a ball; allow more, or leave it out")
+    return settings
+
+
+def join_weights(model: Model, source: RowSource, bias_feature: float) -> F64:
+    """Return the weights of a two-class linear model for the rows of a source, with the constant feature's last.
+
+    Raises InputError if the model is of another kind, or has other classes or features.
+    """
+    if not isinstance(model, LinearModel) or model.coef.ndim != 1 or model.features is not None or source.features:
+        raise InputError("a training starts from linear models of two classes, without a feature map")
+    if source.classes is None or model.classes.tolist() != source.classes.tolist():
+        raise InputError(f"the model to start from has other classes than {source.name}")
+    w, b = model.weights(source.n_features, source.scaling, source.is_sparse)
+    return np.append(w, float(b) / bias_feature if bias_feature else 0.0)
+
+
+def list_weights(model: Model, source: RowSource, bias_feature: float) -> list[F64 | None]:
+    """Return the one-vs-rest weights for each class of a source with more than two classes; None for new classes.
+
+    Raises InputError if the model is not linear, or has a class or a feature that the source does not have.
+    """
+    if not isinstance(model, LinearModel) or model.features is not None or source.features:
+        raise InputError("a training starts from linear models, without a feature map")
+    if model.coef.ndim == 1 and len(model.classes) > 2:
+        raise InputError("the model to start from ranks rows: it has one vector of weights for all classes")
+    assert source.classes is not None
+    classes, known = source.classes.tolist(), model.classes.tolist()
+    if not known or not set(known) <= set(classes) or model.problem.has_label_sets != source.has_label_sets:
+        raise InputError(f"the model to start from has other classes than {source.name}, or labels of another kind")
+    w, b = model.weights(source.n_features, source.scaling, source.is_sparse)
+    constant = np.asarray(b, np.float64) / bias_feature if bias_feature else np.zeros(w.shape[:-1])
+    W = np.concatenate((w, constant[..., None]), axis=-1)
+    each = dict(zip(known, np.stack((-W, W)) if W.ndim == 1 else W, strict=True))
+    return [each.get(label) for label in classes]
+
+
+def find_ball(source: RowSource, settings: OneRead, model: Model) -> Finder:
+    """Return the generator that computes the ball at the weights of a model."""
+    centre = join_weights(model, source, settings.bias_feature)
+    return kept_ball.find_ball(settings, source.n_rows, source.is_shuffled, centre)
+
+
+class StartedFrom(Wrapper):
+    """A solver that starts from the weights of a model. Raises InputError if the solver cannot use weights."""
+
+    def __init__(self, inner: Solver, model: Model, source: RowSource) -> None:
+        super().__init__(inner)
+        if not inner.n_starts:
+            raise InputError(
+                "start_from is for linear models with the hinge loss, trained by cutting planes, and of more than two "
+                "classes for those that are trained against the rest side by side; leave it out"
+            )
+        bias_feature = float(inner.settings["bias_feature"])
+        self.weights: list[F64 | None] = (
+            [join_weights(model, source, bias_feature)]
+            if inner.n_starts == 1
+            else list_weights(model, source, bias_feature)
+        )
+        digest = hashlib.sha256(b"".join(b"new" if w is None else w.tobytes() for w in self.weights))
+        self.settings = {**inner.settings, "start_from": digest.hexdigest()}
+
+    def start(self) -> Any:
+        """Return the state at the weights of the model."""
+        return self.inner.start_each(self.weights)
+
+
+class Update(Wrapper):
+    """A solver that reads only the changed rows of a source, `changes.view()`, and updates a ball.
+
+    The ball may have more near rows than settings.resident_rows, and new near rows are added to them. Memory and the
+    rounding bounds of sums over resident rows count all of them; the totals of a task are those of a group of changed
+    rows. A resumed update must use the same ball, which is identified by its SHA-256.
+    """
+
+    def __init__(self, changes: Changes, settings: OneRead, ball: Ball, sha256: str, found: list[Ball]) -> None:
+        self.view = changes.view()
+        left, numbers = changes.renumber(ball.near.numbers)
+        left_out = changes.list_copies(ball.near.numbers[~left])
+        self.changed = Changed(changes.n_new, changes.n_gone, changes.source.n_rows, left_out)
+        if changes.n_gone:  # Near rows may have been deleted since.
+            ball = kept_ball.leave_out(settings, ball, left, numbers, changes.n_old)
+        self.ball = ball
+        most = len(self.ball.near.numbers) + kept_ball.count_new(self.ball, self.changed.n_new, self.view.n_chunks)
+        self.parameters = replace(settings, resident_rows=max(settings.resident_rows, most))
+        super().__init__(make_solver(changes.source, self.parameters))
+        self.settings = {**self.settings, "updates": changes.n_before, "ball": sha256}
+        self.found, self.dual, self.sample = found, None, None
+
+    def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
+        """Return the memory of passes over the changed rows."""
+        return need_memory(self.view, self.parameters, kept_ball.find_share(self.ball) / GROUP_SHARE, COPIES)
+
+    def start(self) -> Any:
+        """Return the state at the centre of the ball."""
+        return kept_ball.start_update(self.parameters, self.ball, self.changed.n_new)
+
+    def solve(self, state: Any) -> Requests:
+        """Yield the passes over the changed rows."""
+        return kept_ball.update(self.parameters, self.ball, self.changed, self.found, state)
+
+
+def pack_ball(ball: Ball, settings: OneRead, fingerprint: str) -> dict[str, Any]:
+    """Return a ball as arrays and metadata: the fingerprint of its rows, its costs, and a checksum of everything."""
+    rows = ball.near.rows
+    X = rows.X
+    features = {"X/data": X.data, "X/indices": X.indices, "X/indptr": X.indptr} if isinstance(X, CsrRows) else {"X": X}
+    arrays = {
+        **features,
+        **{name: values for name, values in rows.vectors.items() if name in ("y", "sample_weight")},
+        **{name: getattr(ball.near, name) for name in NEAR},
+        **{name: getattr(ball.magnitudes, name) for name in SUMS},
+        "centre": ball.centre,
+        "A": ball.A,
+        "gradient": ball.sums.vectors,
+    }
+    about = {
+        "format": FORMAT,
+        "fingerprint": fingerprint,
+        "class_costs": list(settings.class_costs),
+        "bias_feature": settings.bias_feature,
+        "n_rows": ball.n_rows,
+        "cost": ball.sums.offsets,
+        "size": ball.sums.sizes,
+        "radius": ball.near.radius,
+        "total_cost": ball.magnitudes.cost,
+        "rows_summed": ball.magnitudes.n_rows,
+        "additions": ball.magnitudes.additions,
+        "n_features": len(ball.centre) - 1,
+    }
+    return {"about": json.dumps({**about, "sha256": _digest(about, arrays)}), **arrays}
+
+
+def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
+    """Return a ball and its metadata, with its SHA-256; ValueError or KeyError unless `pack_ball` made the arrays."""
+    found, about = dict(arrays), read_about(arrays)
+    del found["about"]
+    if about.get("format") != FORMAT:
+        raise ValueError("it has another format")
+    sha256 = about.pop("sha256", None)
+    if sha256 != _digest(about, found):
+        raise ValueError("its checksum is wrong")
+    wrong = [name for name, kinds in ABOUT.items() if type(about[name]) not in kinds]
+    if wrong:
+        raise ValueError(f"{wrong[0]} is {str(about[wrong[0]])[:40]}")
+    X = found.get("X")
+    if X is None:
+        X = CsrRows(found["X/data"], found["X/indices"], found["X/indptr"], about["n_features"])
+    rows = Rows(-1, X, found["y"], found.get("sample_weight"))
+    near = replace(Part(rows, *(found[name] for name in NEAR)), radius=about["radius"])
+    counts = about["total_cost"], about["rows_summed"], about["additions"]
+    magnitudes = Magnitudes(found["sums"], found["largest"], *counts)
+    sums = RowSums(found["gradient"], about["cost"], about["size"])
+    ball = Ball(found["centre"], found["A"], sums, near, about["n_rows"], magnitudes)
+    _check(ball)
+    return ball, {**about, "sha256": sha256}
+
+
+def read_about(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a ball, unchecked."""
+    about = json.loads(str(arrays["about"]))
+    if not isinstance(about, dict):
+        raise ValueError("it has another format")
+    return about
+
+
+def check_fit(ball: Ball, source: RowSource, n_rows: int) -> None:
+    """Raise ValueError unless a ball belongs to n_rows rows with the layout, features and weights of a source."""
+    rows, numbers = ball.near.rows, ball.near.numbers
+    width, has_weights = source.n_features + 1, source.take(np.zeros(1, np.int64)).sample_weight is not None
+    if len(ball.centre) != width or isinstance(rows.X, CsrRows) != source.is_sparse:
+        raise ValueError(f"its rows are not the rows of {source.name}: other features")
+    if (rows.sample_weight is not None) != has_weights:
+        raise ValueError(f"its rows are not the rows of {source.name}: weights in one of the two only")
+    if ball.n_rows != n_rows:
+        raise ValueError(f"{source.name} had {n_rows:,} rows then, and not {ball.n_rows:,}")
+    if np.any((numbers < 0) | (numbers >= ball.n_rows)) or len(np.unique(numbers)) < len(numbers):
+        raise ValueError("numbers of rows that lie outside of its rows, or occur twice")
+
+
+def _check(ball: Ball) -> None:
+    """Raise ValueError for arrays that are invalid for compiled code, even if their checksum is right."""
+    near, width, sizes = ball.near, len(ball.centre), ball.magnitudes
+    n, X, codes, weight = len(near.numbers), near.rows.X, near.rows.y, near.rows.sample_weight
+    shapes: list[tuple[Any, tuple[int, ...], Any]] = [(ball.A, (width, width), np.float64), (codes, (n,), np.int32)]
+    shapes += [(getattr(near, name), (n,), np.int64 if name == "numbers" else np.float64) for name in NEAR]
+    for values in (ball.centre, ball.sums.vectors, sizes.sums, sizes.largest):
+        shapes.append((values, (width,), np.float64))
+    if weight is not None:
+        shapes.append((weight, (n,), np.float64))
+    if isinstance(X, CsrRows):
+        items = (len(X.data),)
+        shapes += [(X.data, items, np.float32), (X.indices, items, np.int32), (X.indptr, (n + 1,), np.int64)]
+    else:
+        shapes.append((X, (n, width - 1), np.float32))
+    for values, shape, dtype in shapes:
+        if values.shape != shape or values.dtype != dtype or not np.isfinite(values).all():
+            raise ValueError(f"an array of shape {values.shape} where finite numbers {shape} are expected")
+    if isinstance(X, CsrRows):
+        _check_items(X, width - 1)
+    numbers = (near.radius, ball.sums.sizes, sizes.cost, sizes.additions, abs(ball.sums.offsets))
+    right = all(np.isfinite(number) and number >= 0 for number in numbers)
+    right = right and 1 <= n <= ball.n_rows <= sizes.n_rows < 2**62
+    right = right and not (np.any(near.reach < 0) or np.any(near.priority < 0))
+    if not right or np.any((codes != 0) & (codes != 1)) or (weight is not None and np.any(weight < 0)):
+        raise ValueError("numbers, labels or weights that no ball has")
+
+
+def _check_items(X: CsrRows, n_features: int) -> None:
+    if X.n_features != n_features:
+        raise ValueError(f"sparse rows with {X.n_features} features, and a centre with {n_features}")
+    limits = X.indptr[0] == 0 and X.indptr[-1] == len(X.data) == len(X.indices) and np.all(np.diff(X.indptr) >= 0)
+    if not limits or np.any((X.indices < 0) | (X.indices >= X.n_features)):
+        raise ValueError("items of sparse rows that lie outside of the rows")
+
+
+def _digest(about: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name in sorted(arrays):
+        values = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {values.dtype} {values.shape}".encode())
+        digest.update(values.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

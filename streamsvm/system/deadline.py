@@ -1,0 +1,55 @@
+"""The time limit of a training, for long computations to check.
+
+Limits are normally checked between steps. A solver that begins with a long computation in memory also checks `is_over`
+there, and ends this computation with the best point so far. Then a pass follows, which certifies the result.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
+# a context variable, so that reads by Zarr in an event loop inherit it
+_IS_LATE: ContextVar[Callable[[], bool] | None] = ContextVar("is_late", default=None)
+ENDED: deque[str] = deque(maxlen=1000)  # names of work that is out of time, as reported by another process
+
+
+def is_over() -> bool:
+    """Return whether the training of this thread is out of time; False without a limit."""
+    is_late = _IS_LATE.get()
+    return is_late is not None and is_late()
+
+
+@contextmanager
+def held(is_late: Callable[[], bool] | None) -> Iterator[None]:
+    """Let `is_over` call `is_late` within the block."""
+    before = _IS_LATE.get()
+    _IS_LATE.set(is_late)
+    try:
+        yield
+    finally:
+        _IS_LATE.set(before)
+
+
+def kept(function: Callable[..., T], is_stopped: Callable[[], bool] = lambda: False) -> Callable[..., T]:
+    """Wrap a function to run in another thread under this thread's limit; `is_over` is also True once it is stopped."""
+    here = _IS_LATE.get() or (lambda: False)
+    return held(lambda: here() or is_stopped())(function)
+
+
+def limit(seconds: float | None) -> AbstractContextManager[None]:
+    """Let `is_over` return True within the block after `seconds` (None: never)."""
+    end = math.inf if seconds is None else time.monotonic() + min(seconds, sys.float_info.max)
+    return held(lambda: time.monotonic() >= end)
+
+
+def end(names: Iterable[str]) -> None:
+    """Record that work with these names is out of time. The driver of a training calls this on workers."""
+    ENDED.extend(names)

@@ -1,0 +1,51 @@
+"""Reading and writing numpydoc sections, the source of the command line's help and the estimators' documentation."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from itertools import groupby
+from typing import NamedTuple
+
+ORDER = ("Parameters", "Attributes", "References", "Examples")
+SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
+
+
+class Entry(NamedTuple):
+    """An entry of a section: `name : kind`, and the indented text below it."""
+
+    kind: str
+    text: str
+
+
+def split_sections(docstring: str | None) -> dict[str, str]:
+    """Return the text of each section by its title. The text before the first section has the title ""."""
+    summary, *rest = SECTION.split(inspect.cleandoc(docstring or ""))
+    return {"": summary, **dict(zip(rest[0::2], rest[1::2], strict=True))}
+
+
+def read_entries(section: str) -> dict[str, Entry]:
+    """Return the entries of a section by name. Names that share an entry, `a, b : kind`, share its text."""
+    found = dict[str, Entry]()
+    for entry in re.split(r"^(?=\S)", section, flags=re.MULTILINE)[1:]:
+        head, _, text = entry.partition("\n")
+        names, _, kind = head.partition(" : ")
+        found |= dict.fromkeys(names.split(", "), Entry(kind, text.rstrip()))
+    return found
+
+
+def write_entries(entries: Mapping[str, Entry]) -> str:
+    """Return the text of a section. Consecutive entries with the same text are written as one entry."""
+    lines = []
+    for entry, names in groupby(entries, key=lambda name: entries[name]):
+        lines.append(", ".join(names) + (f" : {entry.kind}" if entry.kind else "") + "\n")
+        lines.append(f"{entry.text}\n" if entry.text else "")
+    return "".join(lines)
+
+
+def join_sections(sections: Mapping[str, str]) -> str:
+    """Return a docstring with these sections, in the order of ORDER. Sections without text are left out."""
+    shown = [title for title in ORDER if sections.get(title, "").strip()]
+    parts = [f"{title}\n{'-' * len(title)}\n{sections[title].strip(chr(10))}" for title in shown]
+    return "\n\n".join([sections[""].strip("\n"), *parts]) + "\n"

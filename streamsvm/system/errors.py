@@ -1,0 +1,48 @@
+"""The errors of streamsvm. For an InputError, the command line prints only the message, and exits with status 2."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """The input or an argument is invalid. The message names the file, place, reason and remedy."""
+
+
+class IntegrityError(InputError):
+    """Stored data are damaged: a chunk has been changed, truncated, swapped or lost. The message names its file."""
+
+
+class NeedsOptionError(InputError):
+    """The rows cannot be read with the current options. The message names an option of `ingest` that can read them."""
+
+
+class CertificateError(RuntimeError):
+    """A lower bound exceeds the objective. This is a fault of streamsvm, never of the data."""
+
+
+class TimeLimitError(ConnectionError):
+    """A training ran out of time while waiting for a cluster that does not run it, or for a silent object store."""
+
+
+class MemoryBudgetError(InputError):
+    """The projected memory, `needed_bytes`, exceeds the budget. The message names the options to change."""
+
+    def __init__(self, message: str, needed_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.needed_bytes = needed_bytes
+
+
+class ReadError(OSError, InputError):
+    """An object store has not returned an object after several requests. The message names the URL of the object."""
+
+
+class WriteError(OSError, InputError):
+    """A file cannot be written, for example for lack of space or permission. The message names the file."""
+
+
+def say_count(n: int, noun: str) -> str:
+    """Return a number and its noun for a message: "1 chunk", "1,200 rows", "2 passes"."""
+    if n == 1:
+        return f"1 {noun}"
+    if noun.endswith("s"):
+        return f"{n:,} {noun}es"
+    return f"{n:,} {noun[:-1]}ies" if noun.endswith("y") else f"{n:,} {noun}s"

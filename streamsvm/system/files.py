@@ -1,0 +1,153 @@
+"""Paths and URLs, and files that appear complete or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import BinaryIO
+from urllib.parse import urlsplit
+
+from streamsvm.system.errors import InputError, WriteError
+
+SCHEMES = ("s3", "gs", "az", "http", "https")  # of object stores
+
+
+def is_remote(path: str | Path) -> bool:
+    """Return whether a path is the URL of an object store."""
+    return urlsplit(str(path)).scheme in SCHEMES
+
+
+def hide_secrets(path: str | Path) -> str:
+    """Return a path for messages: a URL loses its user, password, query and fragment, which may be secret."""
+    if not is_remote(path):
+        return str(path)
+    parts = urlsplit(str(path))
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def to_local_path(path: str | Path) -> Path:
+    """Return the path of a file or folder on a local disk. Raises InputError for a URL."""
+    if is_remote(path):
+        raise InputError(f"{hide_secrets(path)}: this is a path on a local disk only, not in an object store")
+    return Path(path)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Convert an OSError in the block to a WriteError that names the path."""
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError as error:
+        raise WriteError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def open_atomically(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing. It appears complete or not at all, and is on disk at the end of the block.
+
+    The file is written under a unique name and then renamed. If it cannot be written, WriteError is raised and no
+    partial file is left.
+    """
+    partial = name_partial(path)
+    try:
+        with writing(path):
+            with partial.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+            sync_folder(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that appears complete or not at all."""
+    with open_atomically(path) as file:
+        file.write(content)
+
+
+def name_partial(path: Path) -> Path:
+    """Return a unique name in the folder of `path`, for a file or folder that is being made."""
+    return path.with_name(f".{path.name}.{token_hex(4)}.partial")
+
+
+def is_partial(name: str, of: str | None = None) -> bool:
+    """Return whether `name_partial` made this name, from the name `of` (None: any name)."""
+    made = rf"\.{'.+' if of is None else re.escape(of)}\.[0-9a-f]{{8}}\.partial"
+    return re.fullmatch(made, name, re.DOTALL) is not None  # a name may have line ends
+
+
+def remove_partials(folder: Path, of: str | None = None) -> None:
+    """Remove the partial files that killed processes left in a folder, for the name `of` (None: any name).
+
+    The caller must hold the lock. A folder that may be written to but not listed keeps its files.
+    """
+    for left in list_partials(folder, of):
+        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink(missing_ok=True)
+
+
+def list_partials(folder: Path, of: str | None = None) -> list[Path]:
+    """Return the partial files in a folder, for the name `of` (None: any name); none if the folder cannot be listed."""
+    try:
+        return [entry for entry in folder.iterdir() if is_partial(entry.name, of)]
+    except PermissionError:
+        return []
+
+
+def refuse_inputs(out: str | Path, inputs: Iterable[str | Path]) -> None:
+    """Raise InputError if `out` is one of the inputs, lies within one, or contains one.
+
+    inputs: files, folders, URLs, or "-" for standard input.
+    """
+    for source in inputs:
+        if _overlap(out, source):
+            raise InputError(f"{out}: is read by this command, and would be replaced; choose another name to write to")
+
+
+def _overlap(given: str | Path, source: str | Path) -> bool:
+    out = Path(given)
+    if is_remote(given) or is_remote(source):
+        names = [f"{str(each).rstrip('/')}/" for each in (given, source)]
+        return names[0].startswith(names[1]) or names[1].startswith(names[0])
+    if str(source) == "-":
+        return out.exists() and os.path.samestat(os.fstat(sys.stdin.fileno()), out.stat())
+    path, target = Path(str(source).removeprefix("file://")).resolve(), out.resolve()
+    same = out.exists() and path.exists() and path.samefile(out)  # samefile also recognises hard links
+    return same or target.is_relative_to(path) or path.is_relative_to(target)
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync the entries of a folder to the disk, so that a renamed file survives a power failure.
+
+    Does nothing if the folder may not be read, or if its file system does not support syncing.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: Path) -> None:
+    """Sync all files in a folder and its subfolders to the disk."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(parent, name), "rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(parent))

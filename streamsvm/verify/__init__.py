@@ -1,0 +1,1 @@
+"""Verification: P and D of a stored model, recomputed from its rows."""

@@ -1,0 +1,351 @@
+"""P and D of kernel models, recomputed in float64. D follows from the model's coefficients, without a kept dual point.
+
+nu-SVC has an objective and a lower bound that both follow from the model (certificates.kernel):
+
+    Q = r^2 / 2 |w|^2     >=     M^2 / (2 |w|^2),   M = N - sum_i C_i max(0, 1 - y_i f_i),   r = N / sum_j |s_j|
+
+f_i are the scores of the model, s_j its coefficients y_j a_j / r, and w = sum_j s_j phi(x_j). For pairs of classes,
+objectives and bounds are summed over the pairs. P of nu-SVR is taken at the half-width of the tube that minimises it.
+For a one-class model
+
+    Q = 1/2 sum_ij a_i a_j k(x_i, x_j)     >=     M^2 / (2 |w|^2),   M = N rho - sum_i C_i max(0, rho - w.phi(x_i))
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streamsvm.certificates.dual_points import Bound
+from streamsvm.certificates.kernel import find_best_bias
+from streamsvm.data.rows.source import RowSource
+from streamsvm.data.rows.views import pick_pair
+from streamsvm.engines.engine import Engine
+from streamsvm.kernels.kernel import Kernel, add_kernel_sums, compute_squares, prove_kernel_sums, to_float64
+from streamsvm.losses.classes import add_line_losses, read_costs
+from streamsvm.losses.convex import ConvexLoss
+from streamsvm.models.model import KernelModel
+from streamsvm.numeric.labels import list_pairs
+from streamsvm.numeric.rounding import UNIT, bound_rounding
+from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
+from streamsvm.passes import Scan
+from streamsvm.problems.classification import CLASSIFY, Hinge
+from streamsvm.problems.problem import read_truth
+from streamsvm.problems.regression import read_numbers
+from streamsvm.system.errors import InputError
+from streamsvm.verify.dual_file import count_problems
+from streamsvm.verify.linear import Found, bound_optimum, single_out, split_two_classes
+
+SUM_SHARE = 1e-12  # largest |y'a| relative to sum a_i: it need not be zero, since the terms of the sum are rounded
+
+
+def read_sums(model: KernelModel) -> tuple[F64, F64]:
+    """Return the coefficients (K, m) and the biases (K,) of all scores. Raises InputError without support vectors."""
+    if model.is_of_known_values:
+        raise InputError("the objective of a model of a precomputed kernel cannot be recomputed")
+    return np.atleast_2d(model.dual_coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
+
+
+def evaluate(model: KernelModel, engine: Engine, problem: dict[str, Any], dual: bool) -> Found:
+    """Recompute P of a model whose losses depend on one score each and, with `dual`, its lower bound."""
+    losses = model.problem.read_losses(problem, engine.source, count_problems(model))
+    add, model = partial(_add_losses, losses, find_pairs(model)), model.list_pairs()
+    coefs, biases = read_sums(model)
+    shared = (model.kernel, model.support_vectors, coefs, biases)
+    totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 2)), add, np.add, shared))
+    squares, errors = measure_squares(model, coefs)
+    loss, moved = totals.sum(axis=0).tolist()
+    half = float(np.sum(squares)) / 2
+    of_sums = bound_rounding(engine.source.n_rows + 24, loss) + bound_rounding(len(coefs) + 8, half)
+    bound = _bound(model, engine.source, problem, squares, errors) if dual else None
+    return Found(half + loss, moved + float(np.sum(errors)) / 2 + of_sums, bound)
+
+
+Pairs = Sequence[tuple[int, int]] | None
+
+
+def find_pairs(model: KernelModel) -> Pairs:
+    """Return the pairs of classes that define the problems of a model; None if each problem has all rows."""
+    return None if model.n_support is None else list_pairs(len(model.n_support))
+
+
+def _pick_rows(rows: Rows, k: int, n_problems: int, pairs: Pairs) -> tuple[Rows, I64]:
+    """Return the rows of a tile that belong to a problem, with labels 1 and 0, and their positions in the tile."""
+    if pairs is None:
+        return single_out(rows, k, n_problems), np.arange(rows.n_rows)
+    first, second = pairs[k]
+    return pick_pair(rows, first=first, second=second), np.flatnonzero((rows.y == first) | (rows.y == second))
+
+
+def _add_losses(
+    losses: Sequence[ConvexLoss],
+    pairs: Pairs,
+    totals: F64,
+    rows: Rows,
+    kernel: Kernel,
+    vectors: Matrix,
+    coefs: F64,
+    biases: F64,
+) -> None:
+    """Add, for every problem, the losses of the rows and a bound on their error."""
+    F, errors = prove_kernel_sums(kernel, rows.X, vectors, coefs)
+    for k, loss in enumerate(losses):
+        one, places = _pick_rows(rows, k, len(losses), pairs)
+        totals[k] += sum_losses(loss, one, F[places, k] + biases[k], errors[places])
+
+
+def sum_losses(loss: ConvexLoss, rows: Rows, f: F64, errors: F64) -> tuple[float, float]:
+    """Return the sum of the losses of the rows, and a bound on its error, given errors e of the scores f.
+
+    A convex loss l moves by at most max(l(f - e), l(f + e)) - l(f). The rounding of 1 - y f counts as an error of f.
+    """
+    off = 1.01 * errors + 4 * UNIT * (1.0 + np.abs(f))
+    values, below, above = (loss.measure(rows, scores)[0] for scores in (f, f - off, f + off))
+    return float(np.sum(values)), 1.01 * float(np.sum(np.maximum(below, above) - values))
+
+
+def measure_squares(model: KernelModel, coefs: F64) -> tuple[F64, F64]:
+    """Return |w|^2 of each problem and bounds on their errors, (n_problems,), from the support vectors alone."""
+    X = to_float64(model.support_vectors)
+    squares, errors = np.zeros((2, len(coefs)))
+    for k, coef in enumerate(coefs):
+        used = np.flatnonzero(coef)
+        if len(used):
+            own, s, (f, off) = take_rows(X, used), coef[used], np.zeros((2, len(used)))
+            add_kernel_sums(model.kernel, own, own, s, f, errors=off)
+            squares[k] = s @ f
+            errors[k] = 1.01 * np.abs(s) @ (off + bound_rounding(len(s) + 4, 1.0) * np.abs(f))
+    return squares, errors
+
+
+def _bound(model: KernelModel, source: RowSource, problem: dict[str, Any], squares: F64, errors: F64) -> Bound | None:
+    """Return D of the model's coefficients, less its rounding, or None for a kernel without a lower bound.
+
+    squares, errors: the results of `measure_squares`. Raises InputError if the coefficients are no dual point: their
+    sum is not zero, or one exceeds the cost of its class (checked only if the rows have no weights).
+
+    If rounding leaves a small sum s, coefficients of its sign can shrink until it vanishes. This lowers D by at most
+    |s| (1 + max |f_j|) + s^2 / 2 max k_jj, with |f_j| <= |w| sqrt(k_jj).
+    """
+    if model.info["lower_bound"] is None:
+        return None
+    coefs, costs = np.atleast_2d(model.dual_coef), np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
+    total = np.abs(coefs).sum(axis=1)
+    lacking = np.array([abs(math.fsum(coef.tolist())) for coef in coefs])
+    if np.any(lacking > SUM_SHARE * total):
+        raise InputError("the model's coefficients are no dual point: they do not sum to zero")
+    if source.column("sample_weight") is None and np.any((coefs > costs[:, 1:]) | (-coefs > costs[:, :1])):
+        raise InputError("the model's coefficients are no dual point: one is above the cost of its row")
+    largest = 1.01 * _bound_diagonal(model)
+    of_point = lacking * (1.0 + np.sqrt(largest * np.maximum(squares + errors, 0.0)) + lacking * largest)
+    rounding = float(np.sum(errors / 2 + 1.01 * of_point))
+    rounding += bound_rounding(coefs.size + 8, float(np.sum(total + np.abs(squares))))
+    return Bound(float(np.sum(total - squares / 2)) - rounding, rounding)
+
+
+def _bound_diagonal(model: KernelModel) -> float:
+    """Return an upper bound on k(z, z) of the support vectors z."""
+    return model.kernel.bound_values(float(np.max(compute_squares(model.support_vectors, np.float64), initial=0.0)))
+
+
+def evaluate_nu_classes(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> Found:
+    """Recompute the objective of a nu-SVC model, and the lower bound if the kernel has one.
+
+    Raises InputError if the coefficients are not feasible.
+    """
+    pairs, model = find_pairs(model), model.list_pairs()
+    coefs, biases = read_sums(model)
+    losses = CLASSIFY.read_losses({"class_costs": problem["class_costs"]}, engine.source, len(coefs))
+    shared, add = (model.kernel, model.support_vectors, coefs, biases), partial(_add_nu_losses, losses, pairs)
+    totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 4)), add, operator.add, shared))
+    squares, errors = measure_squares(model, coefs)
+    values, bounds, of_values = [], [], []
+    for coef, own, square, off, (loss, moved, size, cost) in zip(
+        coefs, losses, squares.tolist(), errors.tolist(), totals.tolist(), strict=True
+    ):
+        total = float(problem["nu"]) * cost
+        offset = total / float(np.sum(np.abs(coef))) if np.any(coef) else 0.0
+        _check_nu_point(model, engine.source, coef, np.array(own.class_costs) * (1.0 / offset if offset else 0.0))
+        values.append(offset**2 * square / 2)
+        of_values.append(offset**2 * off)
+        margin_error = moved + bound_rounding(engine.source.n_rows + 4, size + total)
+        bounds.append(bound_optimum(total - loss, margin_error, square, off))
+    bound = Bound(sum(one.value for one in bounds), sum(one.rounding for one in bounds))
+    return Found(sum(values), sum(of_values), bound if model.kernel.is_definite else None)
+
+
+def _add_nu_losses(
+    losses: Sequence[Hinge], pairs: Pairs, totals: F64, rows: Rows, kernel: Kernel, X: Matrix, S: F64, b: F64
+) -> None:
+    """Add the losses, a bound on their error due to the scores, the terms that bound their rounding, and the costs."""
+    for k, loss in enumerate(losses):
+        one, places = _pick_rows(rows, k, len(losses), pairs)
+        used = np.flatnonzero(S[k])
+        f, errors = np.zeros((2, len(places)))
+        add_kernel_sums(kernel, take_rows(rows.X, places), take_rows(X, used), S[k, used], f, errors=errors)
+        f += b[k]
+        costs = loss.steepest(one)
+        totals[k] += *sum_losses(loss, one, f, errors), costs @ (np.abs(f) + 1.0 + errors), np.sum(costs)
+
+
+def _check_nu_point(model: KernelModel, source: RowSource, coef: F64, most: F64) -> None:
+    """Raise InputError unless the coefficients are feasible. most: the limit of each class, before weights."""
+    weight, support = source.column("sample_weight"), _require_support(model, source.n_rows)
+    limit = np.where(coef > 0.0, most[1], most[0]) * (1.0 if weight is None else weight[support])
+    if np.any(np.abs(coef) > limit * (1.0 + len(coef) * SUM_SHARE)):
+        raise InputError("the model's coefficients are no multipliers: one is above the cost of its row")
+    if abs(float(np.sum(coef))) > len(coef) * SUM_SHARE * float(np.sum(np.abs(coef))):
+        raise InputError(
+            "the model's coefficients are no multipliers: the multipliers of the two classes have different sums; this "
+            "happens if training was stopped early"
+        )
+
+
+def _require_support(model: KernelModel, n_rows: int) -> I64:
+    """Return the row numbers of the support vectors. Raises InputError unless they are numbers of these rows."""
+    assert model.support is not None
+    if len(model.support) and model.support.max() >= n_rows:
+        raise InputError("the model's support vectors are not among these rows")
+    return model.support
+
+
+def evaluate_tube(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> Found:
+    """Recompute P of a nu-SVR model."""
+    (coef,), (bias,) = read_sums(model)
+    numbers, shared = read_numbers(engine.source), (model.kernel, model.support_vectors, coef, float(bias))
+    tiles = engine.scan(Scan(list, partial(_add_distances, numbers), operator.add, shared))
+    _, *columns = zip(*sorted(tiles, key=lambda tile: tile[0]), strict=True)
+    distances, errors, weight = (np.concatenate(parts) for parts in columns)
+    costs = float(problem["row_cost"]) * weight
+    square, of_square = (float(found[0]) for found in measure_squares(model, coef[None]))
+    total = float(problem["nu"]) * float(np.sum(costs))
+    n = len(costs)
+    width = find_best_bias(np.ones(n), costs, np.zeros(n), distances, total)
+    objective = square / 2 + total * width + float(costs @ np.maximum(distances - width, 0.0))
+    return Found(objective, float(costs @ errors) + of_square / 2 + bound_rounding(n + 8, 2 * objective))
+
+
+def _add_distances(
+    numbers: F64, tiles: list[Any], rows: Rows, kernel: Kernel, vectors: Matrix, coef: F64, bias: float
+) -> None:
+    """Append the distances of the scores from the targets, the errors of the scores, and the weights of the rows."""
+    f, errors = np.zeros((2, rows.n_rows))
+    add_kernel_sums(kernel, rows.X, vectors, coef, f, errors=errors)
+    f, truth = f + bias, read_truth(rows, numbers)
+    errors += 4 * UNIT * (np.abs(f) + np.abs(truth))
+    weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight.copy()
+    tiles.append((rows.start, np.abs(truth - f), errors, weight))
+
+
+def evaluate_one_class(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> Found:
+    """Recompute the objective of a one-class model, and the lower bound if the kernel has one.
+
+    Raises InputError if the coefficients are not feasible: one is negative or above the weight of its row, or their sum
+    is not nu times the sum of the weights.
+    """
+    (coef,), (bias,) = read_sums(model)
+    weight = engine.source.column("sample_weight")
+    weight = np.ones(engine.source.n_rows) if weight is None else weight
+    total = float(problem["nu"]) * float(np.sum(weight))
+    if np.any((coef < 0.0) | (coef > weight[_require_support(model, len(weight))])):
+        raise InputError("the model's coefficients are no multipliers: one is not between 0 and the weight of its row")
+    if abs(float(np.sum(coef)) - total) > len(weight) * SUM_SHARE * total:
+        raise InputError(
+            "the model's coefficients are no multipliers: their sum is not nu times the sum of the weights; this "
+            "happens if training was stopped early"
+        )
+    square, error = (float(found[0]) for found in measure_squares(model, coef[None]))
+    if not model.kernel.is_definite:
+        return Found(square / 2, error)
+    rho, vectors = -float(bias), to_float64(model.support_vectors)
+    scan = Scan(partial(np.zeros, 3), partial(_add_offset_losses, rho), operator.add, (model.kernel, vectors, coef))
+    loss, moved, size = engine.scan(scan).tolist()
+    moved += bound_rounding(len(weight) + 4, size + abs(total * rho))
+    return Found(square / 2, error, bound_optimum(total * rho - loss, moved, square, error))
+
+
+def _add_offset_losses(rho: float, totals: F64, rows: Rows, kernel: Kernel, vectors: Matrix, coef: F64) -> None:
+    """Add the losses, a bound on their error due to the scores, and the terms that bound their rounding."""
+    f, errors = np.zeros((2, rows.n_rows))
+    add_kernel_sums(kernel, rows.X, vectors, coef, f, errors=errors)
+    costs = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
+    losses, most = np.maximum(rho - f, 0.0), np.maximum(rho - f + errors, 0.0)
+    totals += costs @ losses, costs @ (most - losses), costs @ (np.abs(f) + abs(rho) + errors)
+
+
+def evaluate_classes(model: KernelModel, engine: Engine, problem: dict[str, Any], dual: bool) -> Found:
+    """Recompute P of a Crammer-Singer model and, with `dual`, its lower bound."""
+    costs, feature = np.asarray(problem["class_costs"], np.float64), float(problem["bias_feature"])
+    coefs, biases = (split_two_classes(each, len(costs)) for each in read_sums(model))
+    if feature == 0.0 and np.any(biases != 0.0):
+        raise InputError("the model has biases, but reports that it has none")
+    shared = (model.kernel, to_float64(model.support_vectors), coefs, biases, costs)
+    loss, moved = engine.scan(Scan(partial(np.zeros, 2), _add_class_losses, operator.add, shared)).tolist()
+    square, error = _measure_square(model, coefs, biases, feature)
+    rounding = bound_rounding(engine.source.n_rows + 24, loss) + moved + error / 2
+    has_bound = dual and model.info["lower_bound"] is not None
+    bound = _bound_classes(model, engine.source, coefs, costs, (square, error), feature) if has_bound else None
+    return Found(square / 2 + loss, rounding, bound)
+
+
+def _add_class_losses(
+    totals: F64, rows: Rows, kernel: Kernel, vectors: Matrix, coefs: F64, biases: F64, costs: F64
+) -> None:
+    """Add the losses of the rows, and a bound on their error."""
+    assert rows.y is not None
+    own, losses = read_costs(costs, rows), np.zeros(1)
+    F, errors = prove_kernel_sums(kernel, rows.X, vectors, coefs)
+    F += biases
+    add_line_losses(F, F, rows.y, own, np.ones(1), losses)
+    reach = np.max(np.abs(F), axis=1) + float(np.max(np.abs(biases)))
+    totals += losses[0], own @ (2.02 * errors + 8 * UNIT * (1.0 + 2 * reach))
+
+
+def _measure_square(model: KernelModel, coefs: F64, biases: F64, bias_feature: float) -> tuple[float, float]:
+    """Return sum_k |w_k|^2, including the weights of the constant feature, and a bound on its error."""
+    X = to_float64(model.support_vectors)
+    if not X.shape[0]:
+        return 0.0, 0.0
+    F, errors = prove_kernel_sums(model.kernel, X, X, coefs)
+    products = coefs.T * F
+    weights = biases / bias_feature if bias_feature else np.zeros(len(biases))
+    size = float(np.sum(np.abs(products)) + np.sum(weights**2))
+    error = 1.01 * float(np.sum(np.abs(coefs), axis=0) @ errors) + bound_rounding(products.size + 8, size)
+    return float(np.sum(products) + np.sum(weights**2)), error
+
+
+def _bound_classes(
+    model: KernelModel, source: RowSource, coefs: F64, costs: F64, proved: tuple[float, float], bias_feature: float
+) -> Bound:
+    """Return D of the model's coefficients, less its rounding. proved: the result of `_measure_square`.
+
+    In floating point, the coefficients of a row do not sum exactly to zero; the bound accounts for this as described in
+    certificates.kernel. Raises InputError if the coefficients are no dual point: those of a row do not sum to zero, one
+    for a class other than the row's is positive, or one exceeds the cost of its row (checked only if the rows have no
+    weights).
+    """
+    (square, error), y = proved, source.column("y")
+    assert y is not None
+    if model.support is None or np.any(model.support >= len(y)):
+        raise InputError("the model does not name its support vectors among these rows")
+    labels, every = y[model.support], np.arange(len(model.support))
+    own, others = coefs[labels, every], coefs.copy()
+    others[labels, every] = 0.0
+    lacking = np.abs(own + np.sum(others, axis=0))
+    if np.any(lacking > SUM_SHARE * own) or np.any(others > 0.0):
+        raise InputError(
+            "the model's coefficients are no dual point: the coefficients of a row do not belong to its class; the "
+            "model names its rows by number, so give the rows of the training in the same order (ingest --shuffle no)"
+        )
+    if source.column("sample_weight") is None and np.any(own > costs[labels]):
+        raise InputError("the model's coefficients are no dual point: one is above the cost of its row")
+    gain, missing = math.fsum(own.tolist()), float(np.sum(lacking + 2 * len(costs) * UNIT * own))
+    moved = 2 * missing * math.sqrt(_bound_diagonal(model) + bias_feature**2)
+    of_point = missing + math.sqrt(max(0.0, square + error)) * moved + moved**2 / 2
+    rounding = error / 2 + bound_rounding(len(own) + 8, gain + square) + of_point
+    return Bound(gain - square / 2 - rounding, rounding)

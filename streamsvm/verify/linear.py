@@ -1,0 +1,291 @@
+"""P and D of linear models, recomputed.
+
+P of hinge losses is summed in twice the working precision (certificates.double_double), P of other losses in float64. D
+comes from the dual points that a run has kept (certificates.dual_points). The solver that made them is not trusted: the
+multipliers of the rows are computed from shares or cuts while the rows are read, and corrections of multipliers are
+limited to what the costs allow.
+
+P of a one-class model is 1/2 |w|^2, and its D follows from the model alone (certificates.kernel).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from streamsvm.certificates import double_double, dual_points
+from streamsvm.certificates.double_double import ExactLosses
+from streamsvm.certificates.dual_points import Bound, DualPoint, DualSums, add_dual_sums
+from streamsvm.certificates.kernel import BOUNDARY_SHARE
+from streamsvm.data.rows import views
+from streamsvm.engines.engine import Engine
+from streamsvm.engines.merge import answer
+from streamsvm.kernels.kernel import compute_squares
+from streamsvm.losses.classes import add_line_losses, read_costs, score_classes
+from streamsvm.losses.convex import ConvexLoss, SmoothLoss
+from streamsvm.models.model import LinearModel
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.products import compute_scores
+from streamsvm.numeric.rounding import UNIT, bound_rounding
+from streamsvm.numeric.rows import F64, I64, Rows, take_rows
+from streamsvm.passes import All, Scan
+from streamsvm.system.errors import InputError
+from streamsvm.verify.dual_file import count_problems
+
+SLICE_ROWS = 1024  # rows whose scores by all weight vectors are held at once
+
+T = TypeVar("T")
+Loss = ConvexLoss | SmoothLoss
+
+
+class Found(NamedTuple):
+    """P, a bound on its rounding error, and D if it was recomputed."""
+
+    objective: float
+    rounding: float
+    bound: Bound | None = None
+
+
+def bound_optimum(margin: float, margin_error: float, square: float, square_error: float) -> Bound:
+    """Return M^2 / (2 |w|^2) less its rounding, given M and |w|^2 and bounds on their errors."""
+    value, least = (
+        m**2 / (2 * s) if m > 0.0 and s > 0.0 else 0.0
+        for m, s in ((margin, square), (margin - margin_error, square + square_error))
+    )
+    return Bound((1.0 - 8 * UNIT) * least, max(0.0, value - least) + 8 * UNIT * value)
+
+
+def split_two_classes(values: F64, n_classes: int) -> F64:
+    """Return the values of K classes, (K, ..); two classes with one value get minus and plus half of it."""
+    both = values if len(values) > 1 else np.concatenate((-values, values)) / 2
+    if len(both) != n_classes:
+        raise InputError(f"the model has {len(both)} classes, but reports the costs of {n_classes}")
+    return both
+
+
+def read_weights(model: LinearModel) -> F64:
+    """Return the weights of all scores, (K, d+1), with the biases in the last column."""
+    return np.column_stack((np.atleast_2d(model.coef), np.atleast_1d(np.asarray(model.intercept, np.float64))))
+
+
+def evaluate(model: LinearModel, engine: Engine, problem: dict[str, Any], points: list[DualPoint] | None) -> Found:
+    """Recompute P of a model whose losses depend on one score each, and D if there are dual points."""
+    losses = model.problem.read_losses(problem, engine.source, count_problems(model))
+    loss = problem.get("loss", "hinge")
+    if loss == "hinge":
+        costs = np.array([own.class_costs for own in losses])
+        return _evaluate_hinges(model, engine, costs, problem.get("bias_feature"), points)
+    if points is not None:
+        raise InputError(f"the lower bound with the loss {loss} cannot be recomputed; leave out --dual")
+    return _evaluate_losses(model, engine, losses, float(problem["bias_feature"]), problem.get("penalty") == "l1")
+
+
+def _evaluate_hinges(
+    model: LinearModel, engine: Engine, costs: F64, bias_feature: float | None, points: list[DualPoint] | None
+) -> Found:
+    W, biases = np.atleast_2d(model.coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
+    start, combine = partial(start_each, len(W), double_double.start_exact, 1), double_double.combine_exact
+    scans = [Scan(start, _add_hinges, partial(combine_each, combine), (W, biases, costs))]
+    problems = [Problem(k, len(W), point, costs[k], bias_feature) for k, point in enumerate(points or [])]
+    if problems:
+        scans.append(_scan_points(problems, W.shape[1]))
+    totals, *sums = answer(engine, All(scans))
+    found = [total.read(W.shape[1]) for total in totals]
+    half = float(np.sum(W**2)) / 2
+    if bias_feature:
+        half += float(np.sum((biases / bias_feature) ** 2)) / 2
+    rounding = bound_rounding(W.size + 8, 2 * half) + sum(float(bound[0]) for _, bound in found)
+    bound = None
+    if problems:  # the lower bound of the sum of their objectives is the sum of their lower bounds
+        pairs = zip(problems, sums[0], strict=True)
+        bounds = [dual_points.bound_by_shares(own, bias_feature, one.point.most_multiple) for one, own in pairs]
+        bound = Bound(sum(each.value for each in bounds), sum(each.rounding for each in bounds))
+    return Found(half + sum(float(loss[0]) for loss, _ in found), rounding, bound)
+
+
+def start_each(n_problems: int, start: Callable[..., T], *sizes: int) -> list[T]:
+    """Return empty totals for each problem."""
+    return [start(*sizes) for _ in range(n_problems)]
+
+
+def combine_each(combine: Callable[[T, T], T], left: Sequence[T], right: Sequence[T]) -> list[T]:
+    """Return the combined totals of each problem."""
+    return [combine(*pair) for pair in zip(left, right, strict=True)]
+
+
+def _add_hinges(totals: list[ExactLosses], rows: Rows, W: F64, biases: F64, costs: F64) -> None:
+    """Add the losses of the rows in the two-class problem, or in each one-versus-rest problem."""
+    for k, total in enumerate(totals):
+        double_double.add_exact(total, single_out(rows, k, len(totals)), W[k : k + 1], biases[k : k + 1], costs[k])
+
+
+def single_out(rows: Rows, code: int, n_problems: int) -> Rows:
+    """Label the rows of class `code` 1 and all others 0. With a single problem, the rows are returned unchanged."""
+    if rows.label_sets is not None:
+        return views.single_out_label(rows, code=code)
+    return rows if n_problems == 1 else views.single_out(rows, code=code)
+
+
+def _evaluate_losses(
+    model: LinearModel, engine: Engine, losses: Sequence[Loss], bias_feature: float, is_l1: bool
+) -> Found:
+    """Recompute P for losses that depend on one score, given the loss of each problem.
+
+    A score is off by at most e |x_i|, with e = gamma_(d+8) |w|. The effect on a smooth loss is bounded by its slope and
+    its second derivative, and the effect on any other loss by its steepest slope.
+    """
+    W = read_weights(model)
+    start = partial(np.zeros, (len(W), 3))
+    totals = engine.scan(Scan(start, partial(_add_losses, losses), operator.add, (W,)))
+    penalised = np.column_stack((W[:, :-1], W[:, -1] / bias_feature if bias_feature else np.zeros(len(W))))
+    of_weights = float(np.sum(np.abs(penalised))) if is_l1 else float(np.sum(penalised**2)) / 2
+    moved = bound_rounding(W.shape[1] + 12, 1.0) * np.linalg.norm(W, axis=1)
+    of_scores = float(np.sum(moved * totals[:, 1] + moved**2 * totals[:, 2]))
+    loss_sum, n_terms = float(np.sum(totals[:, 0])), engine.source.n_rows + 24
+    of_sums = of_scores + bound_rounding(n_terms, loss_sum)
+    return Found(of_weights + loss_sum, of_sums + bound_rounding(W.size + 8, 2 * of_weights))
+
+
+def _add_losses(losses: Sequence[Loss], totals: F64, rows: Rows, W: F64) -> None:
+    """Add, for every problem, the losses of the rows, sum |l_i'| |x_i| and sum max l_i'' |x_i|^2."""
+    scores, squares = compute_scores(rows.X, W[:, :-1]) + W[:, -1], compute_squares(rows.X, np.float64) + 1.0
+    for k, loss in enumerate(losses):
+        own = single_out(rows, k, len(losses))
+        values, slopes = loss.measure(own, scores[:, k])
+        totals[k, 0] += np.sum(values)
+        totals[k, 1] += (loss.steepest(own) if isinstance(loss, ConvexLoss) else np.abs(slopes)) @ np.sqrt(squares)
+        if not isinstance(loss, ConvexLoss):
+            totals[k, 2] += loss.sharpest(own) @ squares
+
+
+def evaluate_classes(model: LinearModel, engine: Engine, problem: dict[str, Any]) -> Found:
+    """Recompute P of a Crammer-Singer model.
+
+    A score is off by at most e |x_i|, with e = gamma_(d+8) |w_k|. A loss depends on two scores, with slope C_i in each.
+    """
+    costs, feature = np.asarray(problem["class_costs"], np.float64), float(problem["bias_feature"])
+    W = split_two_classes(read_weights(model), len(costs))
+    loss, lengths = engine.scan(Scan(partial(np.zeros, 2), _add_class_losses, operator.add, (W, costs))).tolist()
+    penalised = W[:, -1] / feature if feature else np.zeros(len(W))
+    half = float(np.sum(W[:, :-1] ** 2) + np.sum(penalised**2)) / 2
+    moved = bound_rounding(W.shape[1] + 12, 2.0 * float(np.max(np.linalg.norm(W, axis=1)))) * lengths
+    of_sums = bound_rounding(engine.source.n_rows + 24, loss) + bound_rounding(W.size + 8, 2 * half)
+    return Found(half + loss, moved + of_sums)
+
+
+def _add_class_losses(totals: F64, rows: Rows, W: F64, class_costs: F64) -> None:
+    """Add the losses of the rows, and sum C_i |x_i|."""
+    assert rows.y is not None
+    costs, scores, losses = read_costs(class_costs, rows), score_classes(rows, W, 1.0), np.zeros(1)
+    add_line_losses(scores, scores, rows.y, costs, np.ones(1), losses)
+    totals += losses[0], costs @ np.sqrt(compute_squares(rows.X, np.float64) + 1.0)
+
+
+def evaluate_one_class(model: LinearModel, engine: Engine, problem: dict[str, Any]) -> Found:
+    """Recompute 1/2 |w|^2 of a one-class model, and the lower bound on the optimum.
+
+    The training has proved that w is a sum of rows times multipliers; the model does not store the multipliers.
+    """
+    square, rho = float(model.coef @ model.coef), -float(np.asarray(model.intercept))
+    error = bound_rounding(len(model.coef) + 4, square)
+    offsets = np.array([rho, rho / (1.0 - BOUNDARY_SHARE * np.sign(rho))])  # of the model, and of its training
+    scan = Scan(partial(np.zeros, (3, 2)), partial(_add_offset_losses, offsets), operator.add, (model.coef[None],))
+    losses, sizes, costs = engine.scan(scan)
+    totals = float(problem["nu"]) * costs
+    rounding = bound_rounding(engine.source.n_rows + 8, 1.0) * (sizes + 2 * np.abs(totals * offsets))
+    margins = totals * offsets - losses
+    best = int(np.argmax(margins - rounding))
+    return Found(square / 2, error, bound_optimum(float(margins[best]), float(rounding[best]), square, error))
+
+
+def _add_offset_losses(offsets: F64, totals: F64, rows: Rows, W: F64) -> None:
+    """Add the losses, with scores in twice the working precision, the terms that bound their rounding, and the weights.
+
+    A row whose score is above the offset has no loss, however its score is rounded to float64.
+    """
+    pairs = double_double.compute_exact_scores(rows.X, W)[0]
+    f = (pairs[:, 0] + pairs[:, 1])[:, None]
+    costs = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
+    totals[0] += costs @ np.maximum(offsets - f, 0.0)
+    totals[1] += costs @ np.where(f <= offsets, np.abs(f) + np.abs(offsets), 0.0)
+    totals[2] += float(np.sum(costs))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A two-class problem: its index among the one-versus-rest problems, and its dual point.
+
+    class_costs (2,) are the costs of the rest and of the class. bias_feature is the value of the constant feature, or
+    None for a free bias.
+    """
+
+    place: int
+    n_problems: int
+    point: DualPoint
+    class_costs: F64
+    bias_feature: float | None
+
+
+def count_bytes(points: Sequence[DualPoint], n_features: int, in_slices: bool = True) -> tuple[int, int]:
+    """Return the bytes that the points take in the driver, and the bytes of the totals of one task.
+
+    in_slices: whether a task holds the scores of a slice of its rows for all cuts.
+    """
+    sums = 8 * 6 * (n_features + 1) * len(points)
+    sums += 8 * n_features * min(SLICE_ROWS, max((len(point.rows) for point in points), default=0))
+    cuts = max((len(point.steps) + len(point.vectors) for point in points), default=0)
+    return 3 * sum(point.nbytes for point in points), sums + 8 * 6 * SLICE_ROWS * (cuts + 1) * in_slices
+
+
+def _scan_points(problems: Sequence[Problem], n_features: int) -> Scan:
+    """Return the pass that computes the sums of the dual points of all problems."""
+    by_row = [problem.point.share for problem in problems if len(problem.point.share)]
+    bare = [replace(problem, point=replace(problem.point, share=problem.point.share[:0])) for problem in problems]
+    given = [bool(len(problem.point.share)) for problem in problems]
+    start = partial(start_each, len(problems), dual_points.start_dual_sums, n_features)
+    combine = partial(combine_each, dual_points.combine_dual_sums)
+    return Scan(start, partial(_add_points, bare, given), combine, (), tuple(by_row))
+
+
+def _add_points(
+    problems: Sequence[Problem], given: Sequence[bool], totals: list[DualSums], rows: Rows, *shares: F64
+) -> None:
+    columns = iter(shares)
+    for problem, total, is_given in zip(problems, totals, given, strict=True):
+        own = single_out(rows, problem.place, problem.n_problems)
+        share = next(columns) if is_given else None
+        for at in range(0, rows.n_rows, SLICE_ROWS):
+            part = slice(at, min(at + SLICE_ROWS, rows.n_rows))
+            tile = own.slice(part)
+            y, costs = read_labels(problem.class_costs, tile.y, tile.sample_weight)
+            found = _find_shares(problem, tile, y) if share is None else share[part]
+            add_dual_sums(total, tile, costs * found, costs * found)
+            _add_corrections(total, problem.point, tile, costs, costs * found)
+
+
+def _add_corrections(sums: DualSums, point: DualPoint, rows: Rows, costs: F64, alpha: F64) -> None:
+    """Add the corrections of the multipliers alpha (n,) of these rows, as far as the costs allow."""
+    start, stop = np.searchsorted(point.rows, [rows.start, rows.start + rows.n_rows])
+    if start == stop:
+        return
+    assert rows.y is not None
+    at: I64 = point.rows[start:stop] - rows.start
+    corrected = Rows(rows.start, take_rows(rows.X, at), rows.y[at])
+    for change in dual_points.limit_corrections(alpha[at], point.most * costs[at], point.corrections[start:stop]):
+        add_dual_sums(sums, corrected, change, np.abs(change))
+
+
+def _find_shares(problem: Problem, rows: Rows, y: F64) -> F64:
+    """Return the shares c_i (n,) of the rows, computed from the cuts. No share exceeds 1, however it is rounded."""
+    point = problem.point
+    if not len(point.steps):
+        return np.zeros(rows.n_rows)
+    scores, biases = compute_scores(rows.X, point.vectors), point.vectors[:, -1] * (problem.bias_feature or 0.0)
+    active = dual_points.find_active(scores, biases, y, point.ends, point.steps)
+    share: F64 = dual_points.put_own_shares(active, rows.start, point.own) @ point.multipliers
+    return np.minimum(share, 1.0, out=share)

@@ -1,0 +1,304 @@
+"""P of rankings, recomputed in twice the working precision, and D from a dual point whose cuts count pairs.
+
+    coefs_i = K sum_t lambda_t (up_i - down_i),   v = sum_i coefs_i x_i,   D = K sum_t lambda_t sum_i up_i - 1/2 |v|^2
+
+K is the cost of a pair, and up_i and down_i are the counts of certificates.double_double at the scores of cut t.
+
+Pairs within small queries are counted where the rows are read, so one read gives P and D. For many rows of few ranks,
+histograms of the scores bound P from both sides (losses.histograms): P is the midpoint, and half of the width counts as
+rounding. D takes two passes for each batch of cuts, one for the histograms and one for the rows. Other rankings need
+the scores of all rows at once, and D takes one read for each batch of cuts whose scores fit into memory.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streamsvm.certificates import dual_points
+from streamsvm.certificates.double_double import (
+    add_exact_losses,
+    combine_exact_losses,
+    compute_exact_scores,
+    count_pairs_exactly,
+    measure_pairs_exactly,
+    pair_rows,
+    round_sums,
+)
+from streamsvm.certificates.dual_points import Bound, DualPoint, DualSums, bound_by_coefs, limit_sum, start_dual_sums
+from streamsvm.data.rows.source import RowSource
+from streamsvm.engines.engine import Engine
+from streamsvm.engines.merge import answer
+from streamsvm.losses import histograms
+from streamsvm.losses.histograms import HistogramCut, measure_histogram, read_ranks
+from streamsvm.losses.pairs import Pairs, sum_queries
+from streamsvm.models.model import LinearModel
+from streamsvm.numeric.products import compute_scores
+from streamsvm.numeric.rounding import UNIT, add_pairs, add_row_magnitudes, bound_rounding, multiply_two
+from streamsvm.numeric.rows import F64, I64, Matrix, Rows, make_writable
+from streamsvm.options import require_classes
+from streamsvm.passes import All, Scan, Take
+from streamsvm.problems.ranking import (
+    SAMPLE_BYTES,
+    FewRanks,
+    count_task_bytes,
+    find_few_ranks,
+    find_pairs,
+    find_small_queries,
+    has_few_ranks,
+)
+from streamsvm.verify.linear import Found
+from streamsvm.verify.linear import count_bytes as count_point_bytes
+
+Sums = tuple[DualSums, list[F64]]  # sums over the rows of the cuts, and the weights of the buckets of each cut
+
+POINTS_AT_ONCE = 8  # points whose histograms one pass computes
+
+
+def _count_few_ranks_bytes(n_ranks: int, n_features: int, points: list[DualPoint]) -> tuple[int, int]:
+    """Return the bytes that the driver holds in addition to the model, and the bytes of the totals of one task."""
+    at_once, n_cuts = (POINTS_AT_ONCE, len(points[0].multipliers)) if points else (1, 0)
+    of_points = at_once * (histograms.histogram_bytes(n_ranks) + 8 * 8 * n_features)
+    held = 3 * sum(point.nbytes for point in points) + 8 * 3 * n_cuts * n_features
+    return held + 2 * SAMPLE_BYTES + histograms.MEASURE_BYTES + of_points, of_points
+
+
+def _evaluate_few_ranks(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
+    """Return the loss of a ranking, a bound on its error, and D of the first dual point, if any."""
+    few, W = find_few_ranks(engine.source, str(model.info["task"])), np.atleast_2d(model.coef)
+    X, most = answer(engine, Take(few.rows)).X, pair_cost * (few.totals.below + few.totals.above)
+    magnitudes = Scan(partial(np.zeros, (2, W.shape[1])), partial(_add_magnitudes, most), np.add)
+    (histogram,), found = answer(engine, All([_sum_histograms(few, X, W), magnitudes]))
+    loss = measure_histogram(histogram, engine.source.n_rows, pair_cost)
+    terms = 4.0 * (engine.source.n_rows + histograms.MOST_CELLS) + 2.0 * W.shape[1] + 64
+    size = pair_cost * few.totals.of_pairs
+    rounding = bound_rounding(terms, size + (1.0 + bound_rounding(terms, 1.0)) * float(np.abs(model.coef) @ found[0]))
+    bound = None if points is None else _bound_few_ranks(points[0], engine, pair_cost, few, X)
+    return Found((loss.upper + loss.lower) / 2, (loss.upper - loss.lower) / 2 + rounding, bound)
+
+
+def _sum_histograms(few: FewRanks, X: Matrix, W: F64) -> Scan:
+    """Return the pass that computes histograms at the points W (k, d), with buckets as wide as in the training."""
+    exponents = histograms.choose_exponents(X, W, few.totals.n_ranks)
+    start = partial(histograms.start_histograms, few.totals.n_ranks, exponents)
+    return Scan(start, histograms.add_histograms, histograms.combine_histogram_lists, (W,))
+
+
+def _add_magnitudes(most: F64, sums: F64, rows: Rows) -> None:
+    ranks, weight = read_ranks(rows)
+    add_row_magnitudes(sums[0], sums[1], rows.X, weight * most[ranks])
+
+
+def _bound_few_ranks(point: DualPoint, engine: Engine, pair_cost: float, few: FewRanks, X: Matrix) -> Bound:
+    """Return the lower bound that the cuts of a dual point prove. X: the rows of the sample."""
+    n_rows, shares = engine.source.n_rows, limit_sum(point.multipliers, 1.0)
+    starts, ends = point.vectors[point.ends[:, 0]], point.vectors[point.ends[:, 1]]
+    W = starts + point.steps[:, np.newaxis] * (ends - starts)
+    most, totals = pair_cost * (few.totals.below + few.totals.above), list[float]()
+    sums = start_dual_sums(W.shape[1])
+    for at in range(0, len(W), POINTS_AT_ONCE):
+        own = slice(at, at + POINTS_AT_ONCE)
+        found = engine.scan(_sum_histograms(few, X, W[own]))
+        measured = [measure_histogram(each, n_rows, pair_cost) for each in found]
+        add = partial(_add_coefs, [each.cut for each in measured], shares[own], most)
+        start = partial(_start, W.shape[1], [each.weights.shape for each in measured])
+        rows, seen = engine.scan(Scan(start, add, _combine, (W[own],)))
+        for each, weights in zip(measured, seen, strict=True):
+            each.require_same(weights, n_rows)
+        sums = dual_points.combine_dual_sums(sums, rows)
+        totals += [share * each.cut.offset for share, each in zip(shares[own].tolist(), measured, strict=True)]
+    error = bound_rounding(4.0 * (n_rows + histograms.MOST_CELLS) + len(W) + 64, 1.0)
+    return bound_by_coefs(sums, math.fsum(totals), error * math.fsum(totals), error)
+
+
+def _start(n_features: int, shapes: Sequence[tuple[int, ...]]) -> Sums:
+    return start_dual_sums(n_features), [np.zeros(shape) for shape in shapes]
+
+
+def _combine(left: Sums, right: Sums) -> Sums:
+    return dual_points.combine_dual_sums(left[0], right[0]), [a + b for a, b in zip(left[1], right[1], strict=True)]
+
+
+def _add_coefs(cuts: Sequence[HistogramCut], shares: F64, most: F64, totals: Sums, rows: Rows, W: F64) -> None:
+    """Add the rows times their coefs in all cuts. The cut of all pairs bounds the sizes of the coefs."""
+    sums, seen = totals
+    (ranks, weight), scores = read_ranks(rows), compute_scores(rows.X, make_writable(W))
+    coefs = np.zeros(rows.n_rows)
+    for k, cut in enumerate(cuts):
+        coefs += shares[k] * cut.find_coefs(np.ascontiguousarray(scores[:, k]), ranks, weight, seen[k])
+    alike = replace(rows, y=np.zeros(rows.n_rows, np.int32))
+    dual_points.add_dual_sums(sums, alike, coefs, float(np.sum(shares)) * weight * most[ranks])
+
+
+ALL_BYTES = 48  # per row, if the scores of all rows are in memory
+SCORE_BYTES = 64 << 20  # memory for the scores of all rows; two weight vectors are scored at once in any case
+# Vectors of 8 bytes per row for counting pairs: ranks, weights, two scores, order, up, down, coefs, sizes.
+ROW_VECTORS = 24
+
+
+@dataclass
+class QueryDual:
+    """Sums over all queries, from the multipliers of their pairs.
+
+    rows: the sum of the rows times their coefs. total (2,): the sum of the multipliers, as an unevaluated sum of two
+    numbers. sizes: the sum of the magnitudes of the terms of all coefs.
+    """
+
+    rows: DualSums
+    total: F64
+    sizes: float = 0.0
+
+
+def count_bytes(source: RowSource, task: str, points: list[DualPoint]) -> tuple[int, int]:
+    """Return the bytes that the driver holds, and the bytes of the totals of one task."""
+    if has_few_ranks(source, task):
+        return _count_few_ranks_bytes(len(require_classes(source)), source.n_features, points)
+    queries = find_small_queries(source, task)
+    held, totals = count_point_bytes(points, source.n_features, queries is not None) if points else (0, 0)
+    if queries is not None:
+        return held, totals + count_task_bytes(source, queries)
+    if points:
+        held += 8 * ROW_VECTORS * source.n_rows + 3 * max(SCORE_BYTES, 16 * source.n_rows)
+    return held + ALL_BYTES * source.n_rows, totals
+
+
+def list_kernels(source: RowSource, task: str) -> tuple[str, ...]:
+    """Return the groups of compiled functions that `evaluate` calls."""
+    return ("ranking", "ranking-histograms") if has_few_ranks(source, task) else ("ranking",)
+
+
+def evaluate(model: LinearModel, engine: Engine, problem: dict[str, Any], points: list[DualPoint] | None) -> Found:
+    """Return P of a ranking, a bound on its rounding error, and D of the first dual point, if any."""
+    half = float(model.coef @ model.coef) / 2
+    task, own = str(model.info["task"]), bound_rounding(len(model.coef) + 8, 2 * half)
+    if has_few_ranks(engine.source, task):
+        find = _evaluate_few_ranks
+    else:
+        find = _evaluate_all if find_small_queries(engine.source, task) is None else _evaluate_queries
+    loss, rounding, bound = find(model, engine, float(problem["pair_cost"]), points)
+    return Found(half + loss, rounding + own, bound)
+
+
+def _evaluate_all(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
+    pairs, _ = find_pairs(engine.source, str(model.info["task"]))
+    scores = _score_rows(engine, _score_exactly, np.atleast_2d(model.coef))
+    loss, rounding = measure_pairs_exactly(scores, pairs, pair_cost)
+    bound = None if points is None else _bound_all(points[0], engine, pairs, pair_cost)
+    return Found(loss, rounding, bound)
+
+
+def _score_rows(engine: Engine, score: Callable[[Matrix, F64], F64], W: F64) -> F64:
+    """Return the scores of all rows for the weights W, in one pass. score(X, W) computes those of a tile, (n, ..)."""
+    tiles = engine.scan(Scan(list, partial(_add_scores, score), operator.add, (W,)))
+    scores: F64 = np.concatenate([part for _, part in sorted(tiles, key=lambda tile: tile[0])])
+    return scores
+
+
+def _add_scores(score: Callable[[Matrix, F64], F64], tiles: list[tuple[int, F64]], rows: Rows, W: F64) -> None:
+    tiles.append((rows.start, score(rows.X, W)))
+
+
+def _score_exactly(X: Matrix, W: F64) -> F64:
+    scores: F64 = compute_exact_scores(X, W)[0]
+    return scores
+
+
+def _bound_all(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: float) -> Bound:
+    """Return the lower bound that the cuts of a ranking prove, from the scores of all rows. pair_cost: K."""
+    n_rows, shares = engine.source.n_rows, limit_sum(pair_cost * point.multipliers, pair_cost)
+    counts = PairCounts(np.zeros((n_rows, 2)), np.zeros(n_rows))
+    most = max(1, SCORE_BYTES // (16 * n_rows))  # cuts whose scores of all rows are in memory at the same time
+    for at in range(0, len(point.ends), most):
+        cuts = np.arange(at, min(at + most, len(point.ends)))
+        places, ends = np.unique(point.ends[cuts], return_inverse=True)
+        scores = _score_rows(engine, compute_scores, point.vectors[places])
+        for cut, (start, end) in zip(cuts.tolist(), ends.reshape(-1, 2).tolist(), strict=True):
+            at_cut = scores[:, start] + point.steps[cut] * (scores[:, end] - scores[:, start])
+            counts.add(shares[cut], *count_pairs_exactly(at_cut, pairs))
+    start_sums = partial(start_dual_sums, engine.source.n_features)
+    by_row = (counts.coefs[:, 0].copy(), counts.coefs[:, 1].copy(), counts.sizes)
+    sums = engine.scan(Scan(start_sums, _add_pair_coefs, dual_points.combine_dual_sums, (), by_row))
+    error = bound_rounding(8.0 * (n_rows + len(shares) + 64.0), 1.0) * UNIT
+    return bound_by_coefs(sums, math.fsum(counts.totals), 2 * UNIT * math.fsum(counts.sizes.tolist()), error)
+
+
+@dataclass
+class PairCounts:
+    """Sums over the cuts of a ranking.
+
+    coefs (n, 2): the coefs_i, as unevaluated sums of two numbers. sizes (n,): the sums of the magnitudes of their
+    terms. totals: the parts of K sum_t lambda_t sum_i up_i.
+    """
+
+    coefs: F64
+    sizes: F64
+    totals: list[float] = field(default_factory=list)
+
+    def add(self, share: float, up: F64, down: F64) -> None:
+        """Add `share` times the counts of a cut. up, down (n, 2): unevaluated sums of two numbers per row."""
+        for counts, sign in ((up, 1.0), (down, -1.0)):
+            product, lost = multiply_two(counts[:, 0], sign * share)
+            added = product, lost + counts[:, 1] * (sign * share)
+            self.coefs = np.stack(add_pairs(self.coefs[:, 0], self.coefs[:, 1], *added), axis=1)
+            self.sizes += np.abs(product)
+            if sign > 0.0:
+                self.totals += [math.fsum(part.tolist()) for part in added]
+
+
+def _add_pair_coefs(sums: DualSums, rows: Rows, coefs: F64, rests: F64, sizes: F64) -> None:
+    """Add both parts of each coefficient. The second part is small, but matters where the first parts cancel."""
+    alike = replace(rows, y=np.zeros(rows.n_rows, np.int32))
+    dual_points.add_dual_sums(sums, alike, coefs, sizes)
+    dual_points.add_dual_sums(sums, alike, rests, np.abs(rests))
+
+
+def _evaluate_queries(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
+    n_rows, d = engine.source.n_rows, engine.source.n_features
+    ends = int(engine.source.chunk_starts[0]), int(engine.source.chunk_starts[-1])
+    measure = partial(add_exact_losses, np.atleast_2d(model.coef), np.ones(1))
+    scans = [Scan(*sum_queries(ends, partial(np.zeros, (1, 4)), measure, combine_exact_losses))]
+    for point in (points or [])[:1]:
+        take = partial(_add_dual, point, limit_sum(pair_cost * point.multipliers, pair_cost))
+        scans.append(Scan(*sum_queries(ends, partial(_start_dual, d), take, _combine_dual)))
+    (exact, *found) = answer(engine, All(scans))
+    loss, rest, size, _ = exact.sums[0].tolist()
+    bound = _bound(found[0].sums, n_rows, len(points[0].multipliers)) if points else None
+    return Found(*round_sums(loss + rest, size, n_rows, pair_cost), bound)
+
+
+def _start_dual(n_features: int) -> QueryDual:
+    return QueryDual(start_dual_sums(n_features), np.zeros(2))
+
+
+def _add_dual(point: DualPoint, shares: F64, sums: QueryDual, rows: Rows, starts: I64) -> None:
+    """Add the multipliers of the pairs in whole queries. The pairs of a cut follow from the scores at its point."""
+    counts = PairCounts(np.zeros((rows.n_rows, 2)), np.zeros(rows.n_rows))
+    pairs, vectors = pair_rows(rows, starts), make_writable(point.vectors)
+    for share, ends, step in zip(shares.tolist(), point.ends, point.steps.tolist(), strict=True):
+        start, end = compute_scores(rows.X, vectors[ends]).T
+        counts.add(share, *count_pairs_exactly(start + step * (end - start), pairs))
+    _add_pair_coefs(sums.rows, rows, counts.coefs[:, 0].copy(), counts.coefs[:, 1].copy(), counts.sizes)
+    sums.total = _add_two(sums.total, np.array([math.fsum(counts.totals), 0.0]))
+    sums.sizes += math.fsum(counts.sizes.tolist())
+
+
+def _combine_dual(left: QueryDual, right: QueryDual) -> QueryDual:
+    rows = dual_points.combine_dual_sums(left.rows, right.rows)
+    return QueryDual(rows, _add_two(left.total, right.total), left.sizes + right.sizes)
+
+
+def _add_two(left: F64, right: F64) -> F64:
+    total, rest = add_pairs(left[:1], left[1:], right[:1], right[1:])
+    return np.concatenate((total, rest))
+
+
+def _bound(sums: QueryDual, n_rows: int, n_cuts: int) -> Bound:
+    """Return the lower bound. The parts of the total are rounded twice, and so is their sum."""
+    error = bound_rounding(8.0 * (n_rows + n_cuts + 64.0), 1.0) * UNIT
+    return bound_by_coefs(sums.rows, float(np.sum(sums.total)), 4 * UNIT * sums.sizes, error)

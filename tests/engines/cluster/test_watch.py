@@ -1,0 +1,103 @@
+"""Waiting for tasks of a cluster: those that take longer than a look, that fail, and that end as they are looked at."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from distributed import Client
+from distributed.comm import CommClosedError
+
+from streamsvm.cli.progress import log_to_stderr
+from streamsvm.engines.cluster import watch
+from streamsvm.engines.cluster.watch import ClusterWatch
+
+
+def fail() -> None:
+    raise TimeoutError("of the task")
+
+
+def answer(seconds: float) -> bytes:
+    time.sleep(seconds)
+    return b"x" * 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def looks_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.05)
+
+
+def test_tasks_that_take_longer_than_a_look(client: Client) -> None:
+    """Whether a task ends before, at, or after a look, its result comes."""
+    waits = ClusterWatch(client, "a test")
+    for k in range(12):
+        assert len(waits.result(client.submit(answer, 0.01 * k, pure=False))) == 1_000_000
+    assert len(waits.describe_workers()) == 2
+
+
+def test_the_error_of_a_task_is_its_own(client: Client) -> None:
+    """Also if it is one that a look may raise."""
+    with pytest.raises(TimeoutError, match="of the task"):
+        ClusterWatch(client, "a test").result(client.submit(fail, pure=False))
+
+
+def test_a_cluster_without_workers_is_waited_for_unless_it_is_our_own(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others may come, to a cluster that grows on demand; nobody replaces our own when Dask has not."""
+    monkeypatch.setattr(watch, "GIVEN_UP_SECONDS", 0.0)
+    waits = ClusterWatch(client, "read 3 of the data")
+    monkeypatch.setattr(waits, "ask", lambda *_, **__: {"workers": {}})
+    with log_to_stderr(), pytest.raises(ConnectionError, match=r"all workers are lost; .*--resume"):
+        waits.look()
+    waits.client = SimpleNamespace(cluster=None, scheduler=client.scheduler)  # type: ignore[assignment]
+    assert waits.look() == {}
+    address = client.scheduler.address
+    assert capsys.readouterr().err == f"read 3 of the data waits for workers: scheduler {address} has none\n"
+
+
+def test_a_scheduler_that_is_lost_while_it_sends_a_result_is_named(client: Client) -> None:
+    """Where the task itself raises such an error, the error is that of the task."""
+    waits = ClusterWatch(client, "a test")
+    future = client.submit(answer, 0.0, pure=False)
+    waits.wait([future], 20.0)
+    future.result = cut_off  # type: ignore[method-assign]
+    address = client.scheduler.address
+    with pytest.raises(ConnectionError, match=rf"scheduler {address}: the connection is lost; .*--resume"):
+        waits.result(future)
+    with pytest.raises(CommClosedError):
+        waits.result(client.submit(cut_off, pure=False))
+
+
+def test_a_scheduler_that_the_client_has_given_up_is_named(client: Client) -> None:
+    """The client does so while the solver computes for long, and has no scheduler from then on."""
+    address = client.scheduler.address
+    given_up: Any = SimpleNamespace(scheduler=None, cluster=None)
+    with pytest.raises(ConnectionError, match=rf"scheduler {address}: the connection is lost; .*--resume"):
+        ClusterWatch(given_up, "a test", None, address).describe_workers()
+    waits = ClusterWatch(client, "a test")
+    waits.client = given_up
+    with pytest.raises(ConnectionError, match="the connection is lost"):
+        waits.ask(raise_attribute_error)
+    with pytest.raises(AttributeError):
+        ClusterWatch(client, "a test").ask(raise_attribute_error, seconds=60.0)
+
+
+async def raise_attribute_error() -> None:
+    raise AttributeError
+
+
+def cut_off(timeout: float | None = None) -> None:
+    raise CommClosedError("Stream is closed")
+
+
+def test_a_worker_that_is_gone_is_named_once(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    known = {"tcp://10.0.0.1:1", *client.scheduler_info()["workers"]}
+    with log_to_stderr():
+        for k in range(2):
+            assert len(ClusterWatch(client, f"read {k} of the data", known).describe_workers()) == 2
+    told = "worker tcp://10.0.0.1:1 is lost; its groups of chunks move to other workers\n"
+    assert capsys.readouterr().err == told
+    assert len(known) == 2

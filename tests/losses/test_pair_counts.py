@@ -1,0 +1,85 @@
+"""Counts of pairs against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamsvm.losses.pairs import Pairs, count_pairs
+from streamsvm.numeric.rows import F64
+
+
+def count_by_force(scores: F64, pairs: Pairs, margin: float) -> tuple[F64, F64]:
+    """All pairs, one after another."""
+    up, down = np.zeros(len(scores)), np.zeros(len(scores))
+    for first, end in zip(pairs.starts[:-1], pairs.starts[1:], strict=True):
+        for i in range(first, end):
+            for j in range(first, end):
+                if pairs.ranks[i] > pairs.ranks[j] and scores[i] - scores[j] < margin:
+                    up[i] += pairs.weight[i] * pairs.weight[j]
+                    down[j] += pairs.weight[i] * pairs.weight[j]
+    return up, down
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[F64, Pairs]:
+    """Scores on a grid of quarters: many ties, many margins of exactly 1; ranks that are empty; queries of one row."""
+    sizes = draw(st.lists(st.integers(1, 12), min_size=1, max_size=5))
+    n, most = sum(sizes), draw(st.sampled_from([1, 2, 5, 40, 3000]))
+    scores = np.array(draw(st.lists(st.integers(-12, 12), min_size=n, max_size=n))) / 4
+    ranks = np.array(draw(st.lists(st.integers(0, most), min_size=n, max_size=n)), np.int32)
+    weight = np.array(draw(st.lists(st.sampled_from([0.0, 1.0, 2.0, 0.5]), min_size=n, max_size=n)))
+    return scores, Pairs(ranks, weight, np.concatenate(([0], np.cumsum(sizes))))
+
+
+@given(problems(), st.sampled_from([1.0, 0.0, float(np.nextafter(0, 1)), 0.25]))
+@settings(max_examples=300, deadline=None)
+def test_counts_are_those_of_brute_force(problem: tuple[F64, Pairs], margin: float) -> None:
+    scores, pairs = problem
+    found, expected = count_pairs(scores, pairs, margin), count_by_force(scores, pairs, margin)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+@given(problems())
+@settings(max_examples=100, deadline=None)
+def test_the_loss_is_that_of_the_pairs(problem: tuple[F64, Pairs]) -> None:
+    scores, pairs = problem
+    up, down = count_pairs(scores, pairs, 1.0)
+    loss = 0.0
+    for first, end in zip(pairs.starts[:-1], pairs.starts[1:], strict=True):
+        s, r, v = scores[first:end], pairs.ranks[first:end], pairs.weight[first:end]
+        hinge = np.maximum(0.0, 1.0 - (s[:, None] - s[None, :])) * np.outer(v, v)
+        loss += float(np.sum(hinge, where=r[:, None] > r[None, :]))
+    assert np.sum(up) - (up - down) @ scores == pytest.approx(loss, rel=1e-12, abs=1e-12)
+    assert np.sum(up) == np.sum(down)
+
+
+def test_ten_thousand_ranks() -> None:
+    """No loop over the ranks: as many of them as rows."""
+    rng = np.random.default_rng(0)
+    n = 10_000
+    scores, ranks = rng.standard_normal(n), rng.permutation(n).astype(np.int32)
+    up, down = count_pairs(scores, Pairs(ranks, np.ones(n), np.array([0, n])), 1.0)
+    some = rng.integers(0, n, 50)
+    expected = [np.count_nonzero((ranks < ranks[i]) & (scores[i] - scores < 1.0)) for i in some]
+    np.testing.assert_array_equal(up[some], expected)
+    expected = [np.count_nonzero((ranks > ranks[i]) & (scores - scores[i] < 1.0)) for i in some]
+    np.testing.assert_array_equal(down[some], expected)
+
+
+def test_total_weight_of_the_pairs() -> None:
+    pairs = Pairs(np.array([0, 1, 2, 1, 1], np.int32), np.array([1.0, 2.0, 3.0, 1.0, 5.0]), np.array([0, 3, 5]))
+    assert pairs.total == 1 * 2 + 1 * 3 + 2 * 3
+
+
+@pytest.mark.parametrize("starts", [[0, 12], [0, 3, 5, 9, 12]])
+def test_thinned_pairs_keep_whole_queries(starts: list[int]) -> None:
+    pairs = Pairs(np.arange(12, dtype=np.int32), np.arange(12.0), np.array(starts))
+    part, rows = pairs.thin(2)
+    np.testing.assert_array_equal(part.ranks, pairs.ranks[rows])
+    np.testing.assert_array_equal(part.weight, pairs.weight[rows])
+    assert rows.tolist() == ([0, 2, 4, 6, 8, 10] if len(starts) == 2 else [0, 1, 2, 5, 6, 7, 8])
+    assert part.starts.tolist() == ([0, 6] if len(starts) == 2 else [0, 3, 7])

@@ -1,0 +1,111 @@
+"""Folds of whole groups, and folds in the order of groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.model_selection import GroupKFold
+
+import streamsvm
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.data.tables.checks import to_groups
+from streamsvm.options import TrainOptions
+from streamsvm.runs.folds import NEVER, draw_folds, keep
+from streamsvm.system.errors import InputError
+
+RANDOM = np.random.default_rng(0)
+N = 400
+X = RANDOM.standard_normal((N, 3)).astype(np.float32)
+Y = (X[:, 0] + 0.5 * RANDOM.standard_normal(N) > 0).astype(np.int32)
+GROUPS = RANDOM.integers(0, 25, N) ** 2
+OPTIONS = TrainOptions()
+
+
+def make_source(groups: Any, y: Any = Y) -> ArrayDataset:
+    source = ArrayDataset(X[: len(y)], np.asarray(y, np.int32), np.array([0, 1]))
+    source.groups = to_groups(np.asarray(groups), str)
+    return source
+
+
+def test_a_group_is_in_one_fold() -> None:
+    fold = draw_folds(make_source(GROUPS), OPTIONS, 5)
+    assert all(len(set(fold[group == GROUPS])) == 1 for group in GROUPS)
+    theirs = [len(test) for _, test in GroupKFold(5).split(X, Y, GROUPS)]
+    assert sorted(np.bincount(fold).tolist()) == sorted(theirs)  # both fill the smallest fold with the largest group
+    assert not np.array_equal(fold, draw_folds(make_source(GROUPS), TrainOptions(seed=1), 5))
+
+
+def test_folds_in_order_look_forward() -> None:
+    fold = draw_folds(make_source(GROUPS), OPTIONS, 4, forward=True)
+    assert set(fold.tolist()) == {0, 1, 2, 3, NEVER}
+    for k in range(4):
+        kept = keep(fold, k, True)
+        assert GROUPS[kept].max() < GROUPS[fold == k].min()
+        assert set(fold[kept].tolist()) == {NEVER, *range(k)}
+    assert np.bincount(fold, minlength=256)[[0, 1, 2, 3, NEVER]].min() > N / 10
+
+
+def test_without_groups_each_fold_is_kept_out_of_its_fit() -> None:
+    source = make_source(GROUPS)
+    source.groups = None
+    fold = draw_folds(source, OPTIONS, 4)
+    np.testing.assert_array_equal(keep(fold, 2, False), fold != 2)
+
+
+@pytest.mark.parametrize(
+    ("groups", "folds", "forward", "fault"),
+    [
+        (np.arange(N) % 3, 4, False, "3 groups cannot be split into 4 parts"),
+        (np.arange(N) % 3, 3, True, "3 groups cannot be split into 4 parts"),
+        (np.array([f"u{i % 9}" for i in range(N)]), 3, True, "its groups are texts, which have no order"),
+        (np.where(np.arange(N) < 5, np.arange(N), 9), 3, True, "its groups are too large"),
+        (Y, 2, False, "fold 1 would be trained without a row of the class"),
+        (np.argsort(np.argsort(Y, kind="stable")), 3, True, "fold 1 would be trained without a row of the class 1"),
+    ],
+)
+def test_folds_that_cannot_be(groups: Any, folds: int, forward: bool, fault: str) -> None:
+    with pytest.raises(InputError, match=fault):
+        draw_folds(make_source(groups), OPTIONS, folds, forward)
+
+
+def test_an_order_needs_groups() -> None:
+    with pytest.raises(InputError, match="folds in order need groups"):
+        streamsvm.tune(X, Y, C=[1.0], folds=3, forward=True)
+
+
+@pytest.mark.parametrize("forward", [False, True])
+def test_scores_are_those_of_separate_fits(forward: bool) -> None:
+    tuned = streamsvm.tune(X, Y, C=[0.01, 1.0], folds=3, groups=GROUPS, forward=forward, tol=1e-6)
+    fold = draw_folds(make_source(GROUPS), OPTIONS, 3, forward)
+    for trial in tuned.trials:
+        for k in range(3):
+            kept, out = keep(fold, k, forward), fold == k
+            alone = streamsvm.LinearSVC(C=trial.C, tol=1e-6).fit(X[kept], Y[kept])
+            assert trial.scores[k] == pytest.approx(alone.score(X[out], Y[out]), abs=1.1 / np.count_nonzero(out))
+
+
+def test_probabilities_keep_groups_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    seen = []
+
+    def note(*arguments: Any, **named: Any) -> Any:
+        fold = draw_folds(*arguments, **named)
+        seen.append((arguments[0].column("groups"), fold))
+        return fold
+
+    monkeypatch.setattr("streamsvm.runs.calibrate.draw_folds", note)
+    data = streamsvm.ingest(X, tmp_path / "rows.zarr", Y, groups=GROUPS)
+    streamsvm.LinearSVC(probability=True).fit(data)
+    ((groups, fold),) = seen
+    assert all(len(set(fold[groups == group])) == 1 for group in groups)
+
+
+def test_a_class_that_is_too_rare_is_named() -> None:
+    """By its label, with what to do, whoever asks for the folds."""
+    y = np.array([0] * 9 + [1] * 2, np.int32)
+    source = ArrayDataset(X[: len(y)], y, np.array(["often", "rare"]))
+    with pytest.raises(InputError, match=r"the class rare has 2 rows, too few for 3 folds, .*: leave the class out"):
+        draw_folds(source, OPTIONS, 3)
+    with pytest.raises(InputError, match=r"the class rare has 2 rows, too few for 5 folds"):
+        streamsvm.SVC(probability=True).fit(X[: len(y)], np.array(["often", "rare"])[y])

@@ -1,0 +1,161 @@
+"""Crammer-Singer owes what every method does: the same bits, few reads, memory as planned, and models that are used."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from streamsvm import LinearSVC, load
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.open import plan_memory
+from streamsvm.models.evaluate import evaluate
+from streamsvm.options import TrainOptions
+from streamsvm.plan.predict import plan_training
+from streamsvm.runs.train import train
+from streamsvm.runs.tune import tune
+from streamsvm.solvers.crammer_singer.block_ascent import ClassAscent, solve, start_state
+from streamsvm.solvers.set_up import set_up
+from streamsvm.system.errors import InputError
+from streamsvm.system.npz import pack_arrays
+from streamsvm.verify.verify import verify
+from tests.class_problems import make_classes
+from tests.linear_problems import run_steps
+
+OPTIONS = TrainOptions(task="crammer-singer", threads=1, C=0.1)
+LINE = {"acceleration": "line-search"}
+PROBLEM = make_classes(1, n=3000, d=10, n_classes=5)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return PROBLEM.store(tmp_path_factory.mktemp("classes") / "rows.zarr", chunk_bytes=10_000)
+
+
+@pytest.mark.slow("trains on every engine")
+@pytest.mark.parametrize("own", [{"resident_rows": "10%"}, {}, {"options": LINE}], ids=["blocks", "memory", "line"])
+def test_the_same_bits_on_any_engine_and_resumed(
+    own: dict[str, Any], data: Dataset, client: Client, many_groups: None, tmp_path: Path
+) -> None:
+    options = replace(OPTIONS, tol=1e-4, **own)
+    found = [train(data, replace(options, threads=threads)) for threads in (1, 2)]
+    found.append(train(data, options, client=client))
+    train(data, replace(options, max_passes=1), tmp_path / "run")
+    found.append(train(data, options, tmp_path / "run", resume=True))
+    assert len({result.model_sha256 for result in found}) == 1
+    assert found[0].status == "converged"
+
+
+def test_gone_on_from_any_state_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamsvm.data.sources.in_memory.CHUNK_BYTES", 10_000)
+    source = replace(PROBLEM, sparse=True).in_memory()
+    settings = ClassAscent((0.1,) * 5, 300, tuple(source.chunk_starts.tolist()), 1e-4)
+    steps = run_steps(source, solve(settings, start_state(settings, 10)))
+    assert len(steps) > 2
+    for step in steps[:-1]:
+        after = run_steps(source, solve(settings, step.state))[-1].state
+        assert np.array_equal(after.best_w, steps[-1].state.best_w)
+        assert np.array_equal(after.share, steps[-1].state.share)
+
+
+def test_far_fewer_reads_than_by_line_search(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept in memory but the resident rows, so the bytes are reads."""
+
+    def plan_without_pins(*arguments: Any, **named: Any) -> Any:
+        return replace(plan_memory(*arguments, **named), pin_bytes=0)
+
+    monkeypatch.setattr("streamsvm.engines.open.plan_memory", plan_without_pins)
+    ascent, line = (train(data, replace(OPTIONS, **own)) for own in ({"resident_rows": "10%"}, {"options": LINE}))
+    assert ascent.status == line.status == "converged"
+    assert ascent.read_bytes <= 0.25 * line.read_bytes
+    assert train(data, OPTIONS).passes == 1  # all rows fit into memory
+
+
+def test_a_larger_cost_starts_from_the_shares_of_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamsvm.data.sources.in_memory.CHUNK_BYTES", 10_000)
+    source = PROBLEM.in_memory()
+    fits = [set_up(source, replace(OPTIONS, C=C, resident_rows=300)) for C in (0.1, 0.2)]
+    small = run_steps(source, fits[0].solve(fits[0].start()))[-1].state
+    warm = run_steps(source, fits[1].solve(fits[1].warm_start(small, 2.0)))
+    cold = run_steps(source, fits[1].solve(fits[1].start()))
+    assert warm[0].progress.objective < cold[0].progress.objective
+    assert len(warm) < len(cold)
+    assert warm[-1].progress.objective == pytest.approx(cold[-1].progress.objective, rel=1e-3)
+
+
+@pytest.mark.parametrize("own", [{}, {"resident_rows": 200}, {"options": LINE}], ids=["memory", "blocks", "line"])
+def test_the_driver_holds_what_is_planned(own: dict[str, Any]) -> None:
+    """Shares of all rows, kept rows and cuts, and a checkpoint after each step."""
+    random, n = np.random.default_rng(0), 20_000
+    X, y = random.standard_normal((n, 4)).astype(np.float32), np.arange(n, dtype=np.int32) % 10
+    peaks = []
+    for rows in (1000, n):  # the first compiles
+        source = ArrayDataset(X[:rows], y[:rows], np.arange(10))
+        fit = set_up(source, replace(OPTIONS, **own))
+        tracemalloc.start()
+        try:
+            for step in run_steps(source, fit.solve(fit.start()), 3):
+                pack_arrays({part.name: getattr(step.state, part.name) for part in fields(step.state)[1:]})
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    need = fit.memory(1)
+    assert peaks[-1] <= need.driver_bytes + need.totals_bytes + need.shared_bytes + need.walk_bytes + (4 << 20)
+
+
+def test_too_little_memory_for_the_shares_is_told() -> None:
+    source = make_classes(0, n=3000, d=4, n_classes=100).in_memory()
+    fit = set_up(source, replace(OPTIONS, memory_bytes=300 << 20))
+    assert fit.settings["acceleration"] == "line-search"
+    assert "--memory" in fit.note
+
+
+def test_a_model_is_verified_and_evaluated(data: Dataset) -> None:
+    result = train(data, replace(OPTIONS, class_weight={"1": 2.0}))
+    found = verify(result.model, data)
+    assert found.agrees
+    assert found.relative_gap == pytest.approx(result.relative_gap, rel=1e-6)
+    altered = replace(result.model, coef=result.model.coef * (1 + 1e-6))
+    assert not verify(altered, data).objective_agrees
+    scores = PROBLEM.X @ result.model.coef.T + result.model.intercept
+    right = np.mean(np.argmax(scores, axis=1) == PROBLEM.y)
+    assert evaluate(result.model, data)["accuracy"] == pytest.approx(right, abs=1e-9)
+
+
+def test_tuned_and_planned(data: Dataset, tmp_path: Path) -> None:
+    tuned = tune(data, OPTIONS, [0.001, 0.1], folds=3)
+    assert all(trial.converged for trial in tuned.trials)
+    assert tuned.result.model.problem.name == "crammer-singer"
+    assert plan_training(data, OPTIONS).as_json()["passes"] is not None
+
+
+def test_a_fitted_estimator(tmp_path: Path) -> None:
+    for n_classes in (2, 4):
+        problem = make_classes(3, n=300, n_classes=n_classes)
+        model = LinearSVC(multi_class="crammer_singer", C=0.5).fit(problem.X, problem.y)
+        assert model.coef_.shape == ((1, 4) if n_classes == 2 else (n_classes, 4))
+        model.save(tmp_path / "model.npz")
+        loaded = load(tmp_path / "model.npz")
+        assert loaded.get_params()["multi_class"] == "crammer_singer"
+        assert np.array_equal(loaded.predict(problem.X), model.predict(problem.X))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"multi_class": "ovo"}, "choose from ovr, crammer_singer"),
+        ({"multi_class": "crammer_singer", "loss": "squared_hinge"}, "the task crammer-singer has crammer_singer"),
+        ({"multi_class": "crammer_singer", "solver": "interior-point"}, "use --solver cutting-plane"),
+        ({"multi_class": "crammer_singer", "acceleration": "line-search", "resident_rows": 9}, "resident rows"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], reason: str) -> None:
+    problem = make_classes(0)
+    with pytest.raises(InputError, match=reason):
+        LinearSVC(**wrong).fit(problem.X, problem.y)

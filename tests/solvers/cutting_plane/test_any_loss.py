@@ -1,0 +1,101 @@
+"""Cutting planes for any convex loss, tried on the hinge loss, whose optimum is known."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.options import TrainOptions
+from streamsvm.problems.classification import Hinge
+from streamsvm.solvers.cutting_plane import any_loss, line_search_setup
+from streamsvm.solvers.cutting_plane.any_loss import STEPS, AnyLoss
+from streamsvm.solvers.cutting_plane.cuts import CutState
+from streamsvm.solvers.options import AnyLossOptions
+from streamsvm.solvers.solver import Budget, Solver
+from tests.conftest import Problem, make_problem
+from tests.linear_problems import bracket_by_qp, primal, run_steps
+
+DENSE = make_problem(4, n=400, d=6, weighted=True)
+SPARSE = make_problem(5, n=400, d=20, density=0.3)
+
+
+def set_up(source: ArrayDataset, **settings: Any) -> Solver:
+    return line_search_setup.AnyLossSolver(source, TrainOptions(**settings), AnyLossOptions(), Budget(0))
+
+
+@pytest.mark.parametrize("problem", [DENSE, SPARSE], ids=["dense", "sparse"])
+@pytest.mark.parametrize("C", [0.01, 1.0])
+def test_the_hinge_loss_is_minimised_as_by_a_qp_library(problem: Problem, C: float) -> None:
+    source, costs = problem.in_memory(), problem.costs(C)
+    optimum = bracket_by_qp(problem, costs)
+    fit = set_up(source, C=C, tol=1e-5)
+    steps = run_steps(source, fit.solve(fit.start()), most=2000)
+    assert steps[-1].status == "converged"
+    for step in steps:
+        assert step.state.objective == pytest.approx(primal(problem, costs, step.state.best_w), rel=1e-9)
+        assert step.state.objective >= optimum.low * (1 - 1e-9)
+        assert step.state.lower_bound <= optimum.high * (1 + 1e-9)
+
+
+def test_gone_on_from_any_state_to_the_same_bits() -> None:
+    source = DENSE.in_memory()
+    fit = set_up(source, tol=1e-4)
+    steps = run_steps(source, fit.solve(fit.start()), most=2000)
+    for k in range(0, len(steps) - 1, 5):
+        rest = run_steps(source, fit.solve(deepcopy(steps[k].state)), most=2000)
+        assert [step.progress for step in rest] == [step.progress for step in steps[k + 1 :]]
+
+
+def test_a_warm_start_is_below_the_optimum_of_larger_costs() -> None:
+    source, costs = DENSE.in_memory(), DENSE.costs(1.0)
+    optimum = bracket_by_qp(DENSE, costs)
+    small, large = (set_up(source, C=C, tol=1e-5) for C in (0.1, 1.0))
+    before = run_steps(source, small.solve(small.start()), most=2000)[-1].state
+    state = large.warm_start(before, 10.0)
+    assert 0.0 < state.lower_bound <= optimum.high * (1 + 1e-9)
+    last = run_steps(source, large.solve(state), most=2000)[-1]
+    assert last.status == "converged"
+    assert last.progress.objective <= optimum.high * (1 + 2e-5)
+
+
+@given(seed=st.integers(0, 10**6), log_scale=st.integers(-6, 6))
+def test_cuts_lie_below_the_loss_whatever_was_rounded(seed: int, log_scale: int) -> None:
+    """In long double, at points that have nothing to do with the cut's, for features and points of any scale."""
+    rng = np.random.default_rng(seed)
+    X = (rng.standard_normal((30, 4)) * 10.0**log_scale).astype(np.float32)
+    y = (rng.random(30) < 0.5).astype(np.int32)
+    source, loss = ArrayDataset(X, y, np.array([0, 1])), Hinge((0.7, 1.3))
+    points = rng.standard_normal((len(STEPS), 5)) * 10.0 ** -(log_scale / 2)
+    settings = AnyLoss(loss)
+    state = CutState.at_zero(5)
+    solver = any_loss.solve(settings, state)
+    requests: Any = next(solver)
+    totals, sizes = (scan.start() for scan in requests.requests)
+    for rows in source.tiles(0):
+        any_loss.add_tangents(totals, rows, points, loss, 1.0)
+        any_loss.add_sizes(sizes, rows, loss, 1.0)
+    state, terms = any_loss._take_best(any_loss.take_sizes(state, sizes), points, totals)
+    wide = np.hstack([X, np.ones((30, 1), np.float32)]).astype(np.longdouble)
+    signs, costs = np.where(y == 1, 1.0, -1.0), np.where(y == 1, 1.3, 0.7)
+    for w in rng.standard_normal((20, 5)) * 10.0 ** -(log_scale / 2):
+        exact = np.sum(costs * np.maximum(0, 1 - signs * (wide @ w.astype(np.longdouble))))
+        rounding = 1e-13 * (terms + np.abs(w) @ state.magnitudes)
+        assert np.all(totals.offsets - totals.cuts @ w <= float(exact) + rounding)
+
+
+def test_sizes_are_not_measured_again_after_a_warm_start() -> None:
+    """They bound the rounding of cuts that were kept: measured anew, they would be too small for these."""
+    source = DENSE.in_memory()
+    small, large = (set_up(source, C=C, tol=1e-5) for C in (0.1, 1.0))
+    before = run_steps(source, small.solve(small.start()), most=2000)[-1].state
+    state = large.warm_start(before, 10.0)
+    asked: Any = next(large.solve(state))
+    assert len(asked.requests) == 1
+    after = run_steps(source, large.solve(state), most=1)[0].state
+    assert after.total_cost >= max(state.total_cost, float(np.max(after.sizes)))

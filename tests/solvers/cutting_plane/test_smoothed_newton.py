@@ -1,0 +1,111 @@
+"""Newton's method on the smoothed hinge: its gaps are true, it reaches them, and a pull keeps w near a point."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, Pull, minimise
+from tests.conftest import F64, Problem, make_problem
+from tests.linear_problems import bracket_by_qp, with_bias
+
+LONG = np.longdouble
+
+
+def hold(problem: Problem, costs: F64, bias_feature: float = 1.0) -> HingeRows:
+    rows = problem.in_memory().take(np.arange(len(problem.y)))
+    return HingeRows(rows, problem.y.astype(np.float64), costs, bias_feature)
+
+
+def evaluate(problem: Problem, costs: F64, linear: Linear, w: F64, bias_feature: float = 1.0) -> float:
+    """F in long double."""
+    Z = (problem.y[:, None] * with_bias(problem, bias_feature)).astype(LONG)
+    hinge = costs.astype(LONG) @ np.maximum(0, 1 - Z @ w.astype(LONG))
+    return float(w.astype(LONG) @ w / 2 - linear.slope.astype(LONG) @ w + linear.value + hinge)
+
+
+def evaluate_dual(problem: Problem, costs: F64, linear: Linear, shares: F64, bias_feature: float = 1.0) -> float:
+    """D in long double."""
+    Z = (problem.y[:, None] * with_bias(problem, bias_feature)).astype(LONG)
+    alpha = costs.astype(LONG) * shares
+    v = linear.slope.astype(LONG) + Z.T @ alpha
+    return float(linear.value + alpha.sum() - v @ v / 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(4, 120),
+    d=st.integers(1, 12),
+    density=st.sampled_from([1.0, 0.3]),
+    weighted=st.booleans(),
+    log_C=st.floats(-4, 2),
+    log_slope=st.floats(-3, 2),
+    tol=st.sampled_from([1e-3, 1e-6]),
+)
+def test_values_are_true_and_the_gap_is_reached(
+    seed: int, n: int, d: int, density: float, weighted: bool, log_C: float, log_slope: float, tol: float
+) -> None:
+    problem = make_problem(seed, n=n, d=d, density=density, weighted=weighted)
+    costs, random = problem.costs(10.0**log_C), np.random.default_rng(seed)
+    slope = 10.0**log_slope * random.normal(size=d + 1)
+    linear = Linear(slope, float(slope @ slope))  # so that F is positive
+    found = minimise(hold(problem, costs), linear, tol, np.zeros(d + 1))
+    assert np.all((found.shares >= 0.0) & (found.shares <= 1.0))
+    assert found.objective == pytest.approx(evaluate(problem, costs, linear, found.w), rel=1e-9)
+    assert found.lower_bound == pytest.approx(
+        evaluate_dual(problem, costs, linear, found.shares), rel=1e-9, abs=1e-9 * found.objective
+    )
+    assert found.objective - found.lower_bound <= tol * found.objective
+
+
+@pytest.mark.parametrize("density", [1.0, 0.3])
+def test_the_optimum_is_that_of_a_quadratic_program(density: float) -> None:
+    problem = make_problem(3, n=300, d=8, density=density, weighted=True)
+    costs = problem.costs(5.0)
+    found = minimise(hold(problem, costs, 2.0), Linear(np.zeros(9), 0.0), 1e-9, np.zeros(9))
+    optimum = bracket_by_qp(problem, costs, 2.0)
+    assert found.objective == pytest.approx(optimum.high, rel=1e-7)
+    assert found.lower_bound <= optimum.high
+    assert found.objective >= optimum.low
+
+
+def test_a_pull_keeps_w_near_a_point() -> None:
+    """The pulled optimum is that of the same problem in other coordinates, where the pull is part of 1/2 |w|^2."""
+    problem, random = make_problem(4, n=100, d=3), np.random.default_rng(0)
+    costs, point = problem.costs(1.0), random.normal(size=4)
+    root = random.normal(size=(4, 4))
+    M = root @ root.T
+    distances = []
+    for strength in (0.0, 1.0, 100.0):
+        found = minimise(hold(problem, costs), Linear(np.zeros(4), 0.0), 1e-9, point, Pull(M, point, strength))
+
+        def pulled(w: F64, strength: float = strength) -> float:
+            move = w - point
+            return evaluate(problem, costs, Linear(np.zeros(4), 0.0), w) + strength / 2 * float(move @ M @ move)
+
+        assert found.objective == pytest.approx(pulled(found.w), rel=1e-9)
+        around = found.w + 1e-3 * random.normal(size=(200, 4))
+        assert min(map(pulled, around)) >= found.objective * (1 - 1e-8)
+        assert found.objective - found.lower_bound <= 1e-9 * found.objective
+        distances.append(np.linalg.norm(found.w - point))
+    assert distances[0] > distances[1] > distances[2]
+
+
+@pytest.mark.parametrize("density", [1.0, 0.3])
+def test_newtons_matrix_is_the_second_derivative(density: float) -> None:
+    """Of the quadratic part with its pull, and of the rows, the constant feature included."""
+    problem, random = make_problem(6, n=50, d=4, density=density), np.random.default_rng(1)
+    root, weight, used = random.normal(size=(5, 5)), random.uniform(size=20), np.arange(0, 40, 2)
+    Q, Z = root @ root.T, with_bias(problem, 3.0)[used]
+    matrix = hold(problem, np.ones(50), 3.0).add_products(Q, used, weight)
+    np.testing.assert_allclose(np.triu(matrix), np.triu(Q + Z.T @ (weight[:, None] * Z)), rtol=1e-6)
+
+
+def test_rows_without_costs_do_not_count() -> None:
+    problem = make_problem(5, n=40, d=3)
+    found = minimise(hold(problem, np.zeros(40)), Linear(np.ones(4), 2.0), 1e-9, np.zeros(4))
+    np.testing.assert_allclose(found.w, np.ones(4), rtol=1e-12)
+    assert found.objective == pytest.approx(0.0, abs=1e-12)

@@ -1,0 +1,172 @@
+"""Algorithm 2 against a QP library, at any step, and its bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import piqp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import diags_array, eye_array, hstack
+
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.engines.engine import Engine
+from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.losses.pairs import Pairs
+from streamsvm.numeric.rows import F32, F64
+from streamsvm.passes import Step
+from streamsvm.solvers.cutting_plane.master import scale_costs
+from streamsvm.solvers.ranking import solver as pair_losses
+from streamsvm.solvers.ranking.solver import PairSearch, Ranking, State, draw_sample, solve
+from tests.linear_problems import run_steps
+
+Problem = tuple[F32, Pairs]
+
+
+def list_pairs(problem: Problem) -> tuple[F64, F64]:
+    """Differences x_i - x_j of all pairs, and their weights."""
+    X, pairs = problem
+    differences, weights = [np.zeros((0, X.shape[1]))], []
+    for first, end in zip(pairs.starts[:-1], pairs.starts[1:], strict=True):
+        for i in range(first, end):
+            below = [j for j in range(first, end) if pairs.ranks[i] > pairs.ranks[j]]
+            differences.append(X[i].astype(np.float64) - X[below])
+            weights += [pairs.weight[i] * pairs.weight[j] for j in below]
+    return np.concatenate(differences), np.array(weights)
+
+
+def minimise(problem: Problem, cost: float) -> float:
+    """P at its minimum, by the dual over all pairs, a QP library's."""
+    differences, weights = list_pairs(problem)
+    m, d = differences.shape
+    solver = piqp.SparseSolver()  # of a and v = differences' a, of which there are few: K itself would be m by m
+    solver.settings.eps_abs = solver.settings.eps_rel = 1e-10
+    squares, unbounded = diags_array(np.repeat([0.0, 1.0], [m, d]), format="csc"), np.full(d, np.inf)
+    sums = hstack([differences.T, -eye_array(d)], format="csc")
+    bounds = np.append(np.zeros(m), -unbounded), np.append(cost * weights, unbounded)
+    solver.setup(squares, np.repeat([-1.0, 0.0], [m, d]), sums, np.zeros(d), None, None, None, *bounds)
+    assert solver.solve() == piqp.PIQP_SOLVED
+    return measure(problem, cost, np.asarray(solver.result.x)[:m] @ differences)
+
+
+def measure(problem: Problem, cost: float, w: F64) -> float:
+    """P at w, pair by pair."""
+    differences, weights = list_pairs(problem)
+    return float(w @ w) / 2 + cost * float(weights @ np.maximum(0.0, 1.0 - differences @ w))
+
+
+def run(problem: Problem, settings: Ranking, state: State | None = None, engine: Engine | None = None) -> list[Step]:
+    """All steps of a run."""
+    X, pairs = problem
+    source = ArrayDataset(X, pairs.ranks, np.arange(pairs.ranks.max() + 1))
+    sample, start = draw_sample(pairs, settings.pair_cost), state or State.at_zero(X.shape[1])
+    return run_steps(source, solve(settings, PairSearch(pairs), pairs.total, sample, start), 400, engine)
+
+
+def make_problem(seed: int, sizes: Sequence[int], n_ranks: int, d: int = 4, weighted: bool = False) -> Problem:
+    """Ranks that follow a noisy linear truth."""
+    rng = np.random.default_rng(seed)
+    n = sum(sizes)
+    X = rng.standard_normal((n, d)).astype(np.float32)
+    truth = X @ rng.standard_normal(d) + 0.7 * rng.standard_normal(n)
+    ranks = np.clip(np.floor((truth + 2) / 4 * n_ranks), 0, n_ranks - 1).astype(np.int32)
+    weight = rng.integers(0, 3, n).astype(float) if weighted else np.ones(n)
+    return X, Pairs(ranks, weight, np.concatenate(([0], np.cumsum(sizes))))
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    sizes = draw(st.lists(st.integers(2, 14), min_size=1, max_size=4))
+    return make_problem(draw(st.integers(0, 10**6)), sizes, draw(st.integers(2, 20)), weighted=draw(st.booleans()))
+
+
+@given(problems(), st.sampled_from([1e-3, 0.1, 10.0]))
+@settings(max_examples=60, deadline=None)
+def test_the_optimum_is_that_of_a_qp_library(problem: Problem, cost: float) -> None:
+    if problem[1].total == 0.0:
+        return
+    last = run(problem, Ranking(cost, tol=1e-5))[-1]
+    best = minimise(problem, cost)
+    assert last.status == "converged"
+    assert last.progress.objective == pytest.approx(measure(problem, cost, last.state.best_w), rel=1e-9)
+    assert last.progress.objective <= best * (1 + 1e-4)
+    assert last.progress.lower_bound is not None
+    assert last.progress.lower_bound <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("accelerated", [True, False])
+def test_every_step_is_certified(accelerated: bool) -> None:
+    """Bounds are bounds, the objective is that of the model, and neither ever gets worse."""
+    problem, cost = make_problem(1, [30, 25], 5), 0.1
+    best = minimise(problem, cost)
+    steps = run(problem, Ranking(cost, tol=1e-4, accelerated=accelerated))
+    assert steps[-1].status == "converged"
+    before = (np.inf, 0.0)
+    for step in steps:
+        objective, lower_bound = step.state.objective, step.state.lower_bound
+        assert objective == pytest.approx(measure(problem, cost, step.state.best_w), rel=1e-10)
+        assert lower_bound <= best * (1 + 1e-9) <= objective * (1 + 2e-9)
+        assert objective <= before[0]
+        assert lower_bound >= before[1]
+        before = (objective, lower_bound)
+
+
+def test_a_step_makes_two_passes() -> None:
+    steps = run(make_problem(2, [40], 2), Ranking(0.05, tol=1e-4))
+    assert [step.progress.passes for step in steps] == [2 * k + 1 for k in range(len(steps))]
+
+
+def test_the_papers_stop() -> None:
+    """Violation of the worst cut at most epsilon, in units of the mean loss of a pair; epsilon bounds what is lost."""
+    problem, cost = make_problem(3, [40], 3), 0.1
+    for epsilon in (0.1, 0.01):
+        for accelerated in (True, False):
+            last = run(problem, Ranking(cost, epsilon=epsilon, accelerated=accelerated))[-1]
+            assert last.status == ("converged" if last.progress.is_proved(1e-3) else "paper_stop")
+            assert last.progress.objective - minimise(problem, cost) <= epsilon * cost * problem[1].total * 1.001
+
+
+def test_a_sample_that_misleads_costs_steps_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line search looks at a hundredth of the rows; the optimum is that of all."""
+    problem, cost = make_problem(4, [400], 3), 0.001
+    whole = run(problem, Ranking(cost, tol=1e-5))[-1]
+    monkeypatch.setattr(pair_losses, "SAMPLE_ROWS", 4)
+    last = run(problem, Ranking(cost, tol=1e-5))[-1]
+    assert last.status == whole.status == "converged"
+    assert last.progress.objective == pytest.approx(whole.progress.objective, rel=2e-5)
+
+
+@pytest.mark.usefixtures("many_groups")
+def test_the_same_bits_from_any_step_and_on_threads() -> None:
+    X, pairs = make_problem(5, [60, 50, 40], 4, weighted=True)
+    settings = Ranking(0.05, tol=1e-4)
+    steps = run((X, pairs), settings)
+    assert len(steps) > 4
+    source = ArrayDataset(X, pairs.ranks, np.arange(4))
+    source.chunk_starts = np.append(np.arange(0, len(X), 7), len(X))
+    threaded = [run((X, pairs), settings, engine=ThreadedEngine(source, threads)) for threads in (1, 2, 4)]
+    again = run((X, pairs), settings, steps[2].state)
+    assert_same(again[-1].state, steps[-1].state)
+    for other in threaded[1:]:
+        assert_same(other[-1].state, threaded[0][-1].state)
+
+
+def assert_same(left: Any, right: Any) -> None:
+    for part in fields(left):
+        np.testing.assert_array_equal(getattr(left, part.name), getattr(right, part.name))
+
+
+def test_a_warm_start_tells_the_objective_of_its_own_point() -> None:
+    """After every step, the first one included; and it begins no higher than at w = 0."""
+    problem = make_problem(3, [40], 3)
+    before = run(problem, Ranking(0.01, tol=1e-6))[-1].state
+    large = Ranking(0.05, tol=1e-6)
+    steps = run(problem, large, scale_costs(before, 5.0, large.tol))
+    for step in steps:
+        assert step.progress.objective == pytest.approx(measure(problem, 0.05, step.state.best_w), rel=1e-9)
+    assert steps[0].progress.objective <= measure(problem, 0.05, np.zeros(4)) * (1 + 1e-9)
+    assert np.any(steps[0].state.best_w)

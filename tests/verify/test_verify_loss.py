@@ -1,0 +1,87 @@
+"""The objective of a model with a smooth loss is computed anew, and a model that was altered is found out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.models.model import load
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
+from streamsvm.system.errors import InputError
+from streamsvm.verify.verify import verify
+from tests.conftest import make_problem
+
+PROBLEM = make_problem(4, n=300, d=5)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+def test_the_objective_agrees(loss: str) -> None:
+    source = PROBLEM.in_memory()
+    options = TrainOptions(loss=loss, C=2.0, class_weight={"-1": 3.0}, options={"intercept_scaling": "2.0"})
+    model = train(source, options).model
+    found = verify(model, source)
+    y = np.where(np.asarray(source.y) == 1, 1.0, -1.0)
+    margins = y * (np.asarray(source.X, np.float64) @ model.coef + model.intercept)
+    losses = np.maximum(0.0, 1.0 - margins) ** 2 if loss == "squared_hinge" else np.log1p(np.exp(-margins))
+    costs = 2.0 * np.where(y < 0, 3.0, 1.0) * (1.0 if source.sample_weight is None else source.sample_weight)
+    P = (model.coef @ model.coef + (model.intercept / 2.0) ** 2) / 2 + costs @ losses
+    assert found.objective == pytest.approx(P, rel=1e-12)
+    assert found.agrees
+    assert found.relative_gap is not None
+    assert found.relative_gap <= 1e-3
+
+
+def test_another_model_does_not_agree() -> None:
+    source = PROBLEM.in_memory()
+    model = train(source, TrainOptions(loss="logistic")).model
+    assert not verify(replace(model, coef=model.coef * 1.01), source).agrees
+
+
+def test_losses_that_are_forged_are_refused(tmp_path: Path) -> None:
+    source = PROBLEM.in_memory()
+    model = train(source, TrainOptions(loss="logistic")).model
+    replace(model, info={**model.info, "loss": "magic"}).save(tmp_path / "model.npz")
+    with pytest.raises(InputError, match="with the loss 'magic'"):
+        load(tmp_path / "model.npz")
+    problem = {**model.info["problem"], "loss": "magic"}
+    with pytest.raises(InputError, match="names two losses"):
+        verify(replace(model, info={**model.info, "problem": problem}), source)
+
+
+@pytest.mark.parametrize(
+    ("keeps", "settings"),
+    [
+        (True, {}),
+        (True, {"solver": "interior-point"}),
+        (True, {"task": "rank"}),
+        (False, {"loss": "logistic"}),
+        (False, {"loss": "squared_hinge", "penalty": "l1"}),
+        (False, {"task": "crammer-singer"}),
+    ],
+)
+def test_a_bound_without_a_dual_point_says_whether_there_can_be_one(
+    keeps: bool, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """What `verify` says is what a training with `keep_dual` does."""
+    source, options = PROBLEM.in_memory(), TrainOptions(**settings)
+    model = train(source, options).model
+    told = "no such file: .* train with --keep-dual to keep one" if keeps else "keeps no dual point, so its"
+    with pytest.raises(InputError, match=told):
+        verify(model, source, dual=True, dual_file=tmp_path / "dual.npz")
+    if keeps:
+        train(source, options, tmp_path / "run", keep_dual=True)
+        assert (tmp_path / "run" / "dual.npz").exists()
+    else:
+        with pytest.raises(InputError, match="leave --keep-dual out"):
+            train(source, options, tmp_path / "run", keep_dual=True)
+
+
+def test_there_is_no_dual_point(tmp_path: Path) -> None:
+    source = PROBLEM.in_memory()
+    with pytest.raises(InputError, match="no dual point is kept"):
+        train(source, TrainOptions(loss="logistic"), tmp_path / "run", keep_dual=True)
