@@ -197,7 +197,10 @@ def _name_replaced(destination: Path) -> Path:
 
 
 async def _finish_writes() -> None:
-    """Wait for the other tasks in Zarr's event loop."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
+    """Wait for the other tasks in Zarr's event loop, but not for those that wait here, too, for another thread."""
+    waiting = asyncio.current_task()
+    assert waiting is not None
+    waiting.set_name(_finish_writes.__qualname__)
+    others = {task for task in asyncio.all_tasks() if task.get_name() != waiting.get_name()}
     if others:
         await asyncio.wait(others)

@@ -3,6 +3,7 @@
 # ruff: noqa: F811  (fixtures are imported)
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -11,12 +12,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
 
 import numpy as np
 import pytest
+from zarr.core.sync import _get_loop
 
 from streamsvm.data.open import open_dataset
-from streamsvm.data.store.destination import new_folder
+from streamsvm.data.store.destination import _finish_writes, new_folder
 from streamsvm.system.errors import InputError, WriteError
 from streamsvm.system.files import open_atomically
 from streamsvm.system.locks import Lock
@@ -303,3 +306,21 @@ def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="run: cannot be written"):
         Lock(tmp_path / "run")
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_threads_that_end_at_once_do_not_wait_for_each_other() -> None:
+    """Both wait for what Zarr's loop still writes, and for nothing else."""
+    loop, written, ended = _get_loop(), [], Queue[asyncio.Task[None]]()
+
+    async def write() -> None:
+        await asyncio.sleep(0.01)
+        written.append(True)
+
+    def begin() -> None:
+        for work in (write(), _finish_writes(), _finish_writes()):
+            loop.create_task(work).add_done_callback(ended.put)
+
+    loop.call_soon_threadsafe(begin)
+    for _ in range(3):
+        ended.get(timeout=10).result()
+        assert written

@@ -179,12 +179,10 @@ def test_a_killed_worker_has_time_to_come_back(workers_import_tests: None) -> No
         dask.config.set({"distributed.deploy.lost-worker-timeout": "0 s"}),
         start_workers(1, 1, WORKER_BYTES) as client,
     ):
-        ((address, killed),) = client.run(os.getpid).items()
+        (killed,) = client.run(os.getpid).values()
         os.kill(killed, signal.SIGKILL)
-        while address in client.scheduler_info(n_workers=-1)["workers"]:
-            pass
-        client.wait_for_workers(1, timeout=60)
-        assert killed not in client.run(os.getpid).values()
+        while not set(client.run(os.getpid, on_error="ignore").values()) - {killed}:
+            pass  # the worker that comes back may have the address of the killed one
 
 
 @pytest.mark.slow("starts workers of its own")
