@@ -32,9 +32,17 @@ def test_fits_are_as_they_say(loss: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert [fit.status for fit in fits if fit.status != "refused"]
 
 
-@pytest.mark.parametrize(("loss", "seed"), [("low rank", 20019), ("linear one class", 20083)])
+ONCE_FAILED = [("low rank", 20019), ("linear one class", 20083), ("NuSVR", 20036), ("low rank", 20000)]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("loss", "seed"), ONCE_FAILED)
 def test_problems_that_once_failed(loss: str, seed: int, tmp_path: Path) -> None:
-    """A kernel that is 0 on all rows is refused for every map; equations whose numbers underflow end an iteration."""
+    """A kernel that is 0 on all rows is refused for every map; equations whose numbers underflow end an iteration.
+
+    The last two took more than 50 CPU seconds: pair steps crawled, since the interior-point method's multipliers were
+    taken only if P fell, and every pass repeated line searches that rounding had made useless.
+    """
     assert not [(fit.layout, fit.faults, fit.said) for fit in run_case(draw(loss, seed), tmp_path) if fit.faults]
 
 

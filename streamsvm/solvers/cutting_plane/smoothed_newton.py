@@ -36,6 +36,7 @@ FIRST_WIDTH = 1.0
 NARROWER = 0.3  # the width is multiplied by this once the smoothing causes most of the gap
 NARROWEST = 1e-12  # rounding is the limit if no step descends with a width below this
 MOST_STEPS = 200
+MOST_IDLE_STEPS = 30  # rounding is the limit after this many steps in which neither F fell nor D rose
 LINE_STEPS = 30  # bisections of a line search
 FLAT = 0.1  # a line search ends where the derivative falls to this share of its initial value
 
@@ -145,12 +146,12 @@ def minimise(
 ) -> Optimum:
     """Minimise F, plus the pull if given, until the gap is at most tol times F. smoothing: the first width.
 
-    The search also ends after MOST_STEPS, or when rounding leaves no step. The returned objective and lower bound
+    The search also ends after MOST_STEPS, or MOST_IDLE_STEPS, or when rounding leaves no step. The returned objective and lower bound
     include the pull.
     """
     w, quadratic = start, _Quadratic(linear, pull)
     margins, costs = data.find_margins(start), data.costs
-    best = Optimum(start, float("inf"), np.zeros(len(costs)), float("-inf"))
+    best, idle = Optimum(start, float("inf"), np.zeros(len(costs)), float("-inf")), 0
     for _ in range(MOST_STEPS):
         interrupts.check()
         slack = 1.0 - margins
@@ -158,9 +159,10 @@ def minimise(
         v, product = quadratic.slope + data.combine(shares), quadratic.multiply(w)
         objective = float(w @ product / 2 - quadratic.slope @ w + quadratic.value + costs @ np.maximum(slack, 0.0))
         bound = float(quadratic.value + costs @ shares - v @ quadratic.solve(v) / 2)
+        idle = 0 if objective < best.objective or bound > best.lower_bound else idle + 1
         best = replace(best, w=w, objective=objective) if objective < best.objective else best
         best = replace(best, shares=shares, lower_bound=bound) if bound > best.lower_bound else best
-        if best.objective - best.lower_bound <= tol * abs(best.objective):
+        if best.objective - best.lower_bound <= tol * abs(best.objective) or idle == MOST_IDLE_STEPS:
             break
         added = float(costs @ (np.maximum(slack, 0.0) - shares * slack))
         if objective - bound <= 2.0 * added:

@@ -362,8 +362,8 @@ def _find_end(settings: Decomposition, state: State) -> str | None:
     if isinstance(state.hinges, SummedRows) and 0.0 <= state.objective <= state.rounding_bound:
         return "stalled"  # w is 0 to rounding: the origin is among the rows, or the classes meet
     end = find_end(settings, state)
-    if end is None and settings.takes_pairs_only and len(state.alpha) <= settings.resident_rows:
-        return "stalled" if state.stuck >= STUCK_STEPS else None  # for many rows, pair steps are the only solver
+    if end is None and len(state.alpha) <= settings.resident_rows:
+        return "stalled" if state.stuck >= STUCK_STEPS else None  # with all rows active, more steps repeat the last
     return end
 
 

@@ -251,12 +251,14 @@ def move(
 
     moved: the state with the new multipliers and their sums. noisy: whether more precise kernel values would help.
     keeps_dual: whether D is compared with the greatest D of earlier steps. ascends: whether the next step continues
-    from the new multipliers, so that a larger P is acceptable for a higher D.
+    from the new multipliers, so that a larger P is acceptable for a higher D. Otherwise it is for half the gap only.
     """
     proof, tried_bound = prove(moved), 0.0
     bound = max(state.lower_bound, proof.dual - proof.dual_error) if settings.is_definite else math.nan
     dual_falls = not ascends or proof.dual - proof.rounding_bound < state.dual - state.rounding_bound
-    if dual_falls and proof.objective + proof.rounding_bound >= state.objective + state.rounding_bound:
+    closes_gap = proof.objective - proof.dual + proof.rounding_bound < state.least_gap / 2
+    rises = proof.objective + proof.rounding_bound >= state.objective + state.rounding_bound
+    if dual_falls and rises and not closes_gap:
         moved, noisy, undone = state, True, proof
         proof, tried_bound = prove(state), undone.rounding_bound
     tried_bound = max(tried_bound, proof.lost, state.tried_bound if state.stuck else 0.0)

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.passes import MORE_PATIENCE, Step, Take
+from streamsvm.solvers.decomposition import all_active
 from streamsvm.solvers.decomposition import solver as decomposition
 from streamsvm.solvers.decomposition.state import STUCK_STEPS, Decomposition, start_state
 from tests.conftest import Problem, make_problem
@@ -257,6 +258,15 @@ def test_a_solver_that_does_nothing_stalls(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(decomposition, "improve", lambda *_: None)
     steps = drive(PROBLEMS["dense"].in_memory(), Decomposition((1.0, 1.0), KINDS["rbf"], resident_rows=100))
     assert [step.status for step in steps] == [None] * (MORE_PATIENCE * STUCK_STEPS) + ["stalled"]
+    assert steps[-1].progress.lower_bound == 0.0
+
+
+def test_steps_with_all_rows_active_are_not_repeated_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large gap that rounding does not explain gives a solver more time only where other rows may help."""
+    monkeypatch.setattr(all_active, "improve", lambda *_: False)
+    monkeypatch.setattr(all_active, "suits_factor", lambda *_: False)
+    steps = drive(PROBLEMS["dense"].in_memory(), Decomposition((1.0, 1.0), KINDS["rbf"]))
+    assert [step.status for step in steps] == [None] * STUCK_STEPS + ["stalled"]
     assert steps[-1].progress.lower_bound == 0.0
 
 
