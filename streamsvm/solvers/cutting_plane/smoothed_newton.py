@@ -146,8 +146,8 @@ def minimise(
 ) -> Optimum:
     """Minimise F, plus the pull if given, until the gap is at most tol times F. smoothing: the first width.
 
-    The search also ends after MOST_STEPS, or MOST_IDLE_STEPS, or when rounding leaves no step. The returned objective and lower bound
-    include the pull.
+    The search also ends after MOST_STEPS, or MOST_IDLE_STEPS, or when rounding leaves no step. The returned objective
+    and lower bound include the pull.
     """
     w, quadratic = start, _Quadratic(linear, pull)
     margins, costs = data.find_margins(start), data.costs
