@@ -402,10 +402,13 @@ def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
 
 def _read_model(arrays: dict[str, Any]) -> Model:
     """Return the model in a file's arrays after checking every part; ValueError for an unsuitable part."""
-    about, kind = _read_about(arrays)
+    about = read_about(arrays, (FORMAT, ENCODED_FORMAT))
+    kind = stored_parts.read_part(about, "kind")
+    if kind not in list(MODELS):
+        raise ValueError(f"kind is {str(kind)[:40]!r}; linear, rank or kernel is expected")
     d = stored_parts.read_count(about, "n_features", stored_parts.MOST_FEATURES)
-    own = [name for name in arrays if name.startswith(OF_FEATURES)]
-    parts, packed = {name.removeprefix(OF_FEATURES): arrays[name] for name in own}, about.get("features")
+    parts = {name.removeprefix(OF_FEATURES): arrays[name] for name in arrays if name.startswith(OF_FEATURES)}
+    packed = about.get("features")
     features = None if packed is None else unpack_features(packed, parts)
     if features is not None and features.map.n_features != d:
         raise ValueError(f"n_features is {d}, but the map of the features has {features.map.n_features}")
@@ -419,8 +422,7 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     n_scores = problem.count_scores(len(classes))
     check_calibration(info, n_scores)
     lead = () if n_scores == 1 else (n_scores,)
-    names = stored_parts.read_names(about, n_raw)
-    scaling = stored_parts.read_scaling(about, arrays, d)
+    names, scaling = stored_parts.read_names(about, n_raw), stored_parts.read_scaling(about, arrays, d)
     by_class = stored_parts.read_class_sizes(arrays, "n_support", len(classes)) if "n_support" in arrays else None
     if by_class is not None and kind != KernelModel.kind:
         raise ValueError("n_support is for kernel models")
@@ -457,18 +459,13 @@ def _read_sums(
     return {"kernel": kernel, "support_vectors": vectors, "dual_coef": coefs, "support": support}
 
 
-def _read_about(arrays: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the JSON part of a model's file, and the kind of the model. ValueError for another format."""
+def read_about(arrays: dict[str, Any], formats: tuple[int, ...]) -> dict[str, Any]:
+    """Return the JSON part of a file of arrays; ValueError unless the file has one of these formats."""
     about = json.loads(str(stored_parts.read_part(arrays, "about")))
-    if not isinstance(about, dict) or about.get("format") not in (FORMAT, ENCODED_FORMAT):
-        found = about.get("format") if isinstance(about, dict) else about
-        raise ValueError(
-            f"model format {str(found)[:40]}; this version of streamsvm reads {FORMAT} and {ENCODED_FORMAT}"
-        )
-    kind = stored_parts.read_part(about, "kind")
-    if kind not in list(MODELS):
-        raise ValueError(f"kind is {str(kind)[:40]!r}; linear, rank or kernel is expected")
-    return about, kind
+    if not isinstance(about, dict) or about.get("format") not in formats:
+        found, known = about.get("format") if isinstance(about, dict) else about, " and ".join(map(str, formats))
+        raise ValueError(f"format {str(found)[:40]}; this version of streamsvm reads the formats {known}")
+    return about
 
 
 def _find_problem(model: type[Model], info: dict[str, Any]) -> Problem:

@@ -179,27 +179,24 @@ class Predictions:
         probability : (n, K) float64, if requested
         """
         for part in scored:
-            yield self._predict(part)
-            self.n_rows += len(part.scores)
-
-    def _predict(self, part: Scored) -> Arrays:
-        scores, problem, arrays = part.scores, self.model.problem, Arrays()
-        if self.row_numbers:
-            arrays["row"] = np.arange(self.n_rows, self.n_rows + len(scores))
-        if part.row_names is not None:
-            arrays["name"] = part.row_names
-        found: Arrays = {"score": scores}
-        if self.probabilities:
-            found["probability"] = find_probabilities(self.model, scores)
-        if self.top is not None:
-            order = np.argsort(-scores, axis=1, kind="stable")[:, : self.top]
-            found = {name: np.take_along_axis(values, order, axis=1) for name, values in found.items()}
-            arrays["label"] = order.astype(np.int32)
-        elif problem.has_label_sets:
-            arrays["label"] = choose_labels(scores).astype(np.uint8)
-        elif problem.predicts_labels:
-            arrays["label"] = choose(scores).astype(np.int32)
-        return arrays | found
+            scores, arrays = part.scores, Arrays()
+            if self.row_numbers:
+                arrays["row"] = np.arange(self.n_rows, self.n_rows + len(scores))
+            if part.row_names is not None:
+                arrays["name"] = part.row_names
+            found: Arrays = {"score": scores}
+            if self.probabilities:
+                found["probability"] = find_probabilities(self.model, scores)
+            if self.top is not None:
+                order = np.argsort(-scores, axis=1, kind="stable")[:, : self.top]
+                found = {name: np.take_along_axis(values, order, axis=1) for name, values in found.items()}
+                arrays["label"] = order.astype(np.int32)
+            elif self.has_lists:
+                arrays["label"] = choose_labels(scores).astype(np.uint8)
+            elif self.model.problem.predicts_labels:
+                arrays["label"] = choose(scores).astype(np.int32)
+            yield arrays | found
+            self.n_rows += len(scores)
 
     def choose_columns(self) -> list[str]:
         """Return the names of a table's columns, in order: by default all, except the many scores of sets of labels.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,13 +54,13 @@ def compile_scores(model: Model, is_sparse: bool, with_measures: bool = False) -
             names.append(_name_sums(model.features.map.kernel, model.features.map.rows))
     if with_measures and (len(model.classes) == 2 or not model.problem.predicts_labels):
         names.append(PAIRS)
-    _compile(tuple(names))
+    load_or_compile(tuple(names), run_scores)
 
 
 def compile_all_scores() -> None:
     """Load the compiled functions for all models and layouts of rows, and the functions that measure scores."""
     sums = [f"{kind}-kernel-scores/{layout}" for kind in ("linear", "rbf") for layout in ("dense", "sparse")]
-    _compile((DENSE, SPARSE, PAIRS, *sums))
+    load_or_compile((DENSE, SPARSE, PAIRS, *sums), run_scores)
 
 
 def run_scores(name: str) -> None:
@@ -84,11 +83,6 @@ def _name_sums(kernel: Kernel, rows: Matrix) -> str:
     """Return the name of the functions for kernel sums over these rows; all kernels except linear share theirs."""
     kind = "linear" if kernel.name == "linear" else "rbf"
     return f"{kind}-kernel-scores/{'sparse' if isinstance(rows, CsrRows) else 'dense'}"
-
-
-@lru_cache
-def _compile(names: tuple[str, ...]) -> None:
-    load_or_compile(names, run_scores)
 
 
 READ_AS_IT_IS = Columns(read_label=False)

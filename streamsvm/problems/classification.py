@@ -41,15 +41,7 @@ from streamsvm.data.rows.source_rows import LabelLists
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I32, Rows
 from streamsvm.options import TrainOptions, compute_class_costs, compute_class_factors, require_classes
-from streamsvm.problems.problem import (
-    Folds,
-    Labels,
-    Problem,
-    Scored,
-    join_scored,
-    roc_area,
-    trace_curves,
-)
+from streamsvm.problems.problem import Folds, Labels, Problem, Scored, join_scored, roc_area, trace_curves
 from streamsvm.system.errors import InputError, say_count
 
 

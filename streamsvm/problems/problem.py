@@ -171,6 +171,14 @@ def join_scored(parts: Iterable[Scored]) -> Scored:
     return Scored(scores, np.concatenate(truth) if truth else None, np.concatenate(ids) if ids else None)
 
 
+def read_as_numbers(labels: Any, what: str) -> F64:
+    """Return labels as numbers; InputError for strings. what: what the labels are, in the plural."""
+    try:
+        return np.asarray(labels, np.float64)
+    except ValueError:
+        raise InputError(f"a label is {str(labels[0])!r}, but {what} have to be numbers") from None
+
+
 Codes = npt.NDArray[np.int32]
 
 

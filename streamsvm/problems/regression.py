@@ -21,7 +21,7 @@ from streamsvm.data.store.layouts import check_targets
 from streamsvm.losses.convex import Kinks, Smoothing, smooth_hinge
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import TrainOptions, is_finite
-from streamsvm.problems.problem import Labels, Problem, Scored, read_truth
+from streamsvm.problems.problem import Labels, Problem, Scored, read_as_numbers, read_truth
 from streamsvm.system.errors import InputError
 
 EPSILON = 0.1  # the default of LIBSVM and LIBLINEAR
@@ -157,10 +157,7 @@ class OfTargets(Problem):
 
     def code_labels(self, labels: Any, classes: Labels) -> F64:  # noqa: ARG002
         """Return the labels as numbers; InputError for strings."""
-        try:
-            return np.asarray(labels, np.float64)
-        except ValueError:
-            raise InputError(f"a label is {str(labels[0])!r}, but targets have to be numbers") from None
+        return read_as_numbers(labels, "targets")
 
     def measure_tile(self, scores: F64, truth: npt.NDArray[Any]) -> tuple[float, float]:
         """Return minus the sum of the absolute errors, and the number of rows."""

@@ -21,16 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.certificates import dual_points
-from streamsvm.certificates.double_double import (
-    add_exact_losses,
-    combine_exact_losses,
-    compute_exact_scores,
-    count_pairs_exactly,
-    measure_pairs_exactly,
-    pair_rows,
-    round_sums,
-)
+from streamsvm.certificates import double_double, dual_points
 from streamsvm.certificates.dual_points import Bound, DualPoint, DualSums, bound_by_coefs, limit_sum, start_dual_sums
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.engine import Engine
@@ -44,15 +35,8 @@ from streamsvm.numeric.rounding import UNIT, add_pairs, add_row_magnitudes, boun
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, make_writable
 from streamsvm.options import require_classes
 from streamsvm.passes import All, Scan, Take
-from streamsvm.problems.ranking import (
-    SAMPLE_BYTES,
-    FewRanks,
-    count_task_bytes,
-    find_few_ranks,
-    find_pairs,
-    find_small_queries,
-    has_few_ranks,
-)
+from streamsvm.problems import ranking
+from streamsvm.problems.ranking import FewRanks, find_small_queries, has_few_ranks
 from streamsvm.verify.linear import Found
 from streamsvm.verify.linear import count_bytes as count_point_bytes
 
@@ -66,12 +50,12 @@ def _count_few_ranks_bytes(n_ranks: int, n_features: int, points: list[DualPoint
     at_once, n_cuts = (POINTS_AT_ONCE, len(points[0].multipliers)) if points else (1, 0)
     of_points = at_once * (histograms.histogram_bytes(n_ranks) + 8 * 8 * n_features)
     held = 3 * sum(point.nbytes for point in points) + 8 * 3 * n_cuts * n_features
-    return held + 2 * SAMPLE_BYTES + histograms.MEASURE_BYTES + of_points, of_points
+    return held + 2 * ranking.SAMPLE_BYTES + histograms.MEASURE_BYTES + of_points, of_points
 
 
 def _evaluate_few_ranks(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
     """Return the loss of a ranking, a bound on its error, and D of the first dual point, if any."""
-    few, W = find_few_ranks(engine.source, str(model.info["task"])), np.atleast_2d(model.coef)
+    few, W = ranking.find_few_ranks(engine.source, str(model.info["task"])), np.atleast_2d(model.coef)
     X, most = answer(engine, Take(few.rows)).X, pair_cost * (few.totals.below + few.totals.above)
     magnitudes = Scan(partial(np.zeros, (2, W.shape[1])), partial(_add_magnitudes, most), np.add)
     (histogram,), found = answer(engine, All([_sum_histograms(few, X, W), magnitudes]))
@@ -162,7 +146,7 @@ def count_bytes(source: RowSource, task: str, points: list[DualPoint]) -> tuple[
     queries = find_small_queries(source, task)
     held, totals = count_point_bytes(points, source.n_features, queries is not None) if points else (0, 0)
     if queries is not None:
-        return held, totals + count_task_bytes(source, queries)
+        return held, totals + ranking.count_task_bytes(source, queries)
     if points:
         held += 8 * ROW_VECTORS * source.n_rows + 3 * max(SCORE_BYTES, 16 * source.n_rows)
     return held + ALL_BYTES * source.n_rows, totals
@@ -186,9 +170,9 @@ def evaluate(model: LinearModel, engine: Engine, problem: dict[str, Any], points
 
 
 def _evaluate_all(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
-    pairs, _ = find_pairs(engine.source, str(model.info["task"]))
+    pairs, _ = ranking.find_pairs(engine.source, str(model.info["task"]))
     scores = _score_rows(engine, _score_exactly, np.atleast_2d(model.coef))
-    loss, rounding = measure_pairs_exactly(scores, pairs, pair_cost)
+    loss, rounding = double_double.measure_pairs_exactly(scores, pairs, pair_cost)
     bound = None if points is None else _bound_all(points[0], engine, pairs, pair_cost)
     return Found(loss, rounding, bound)
 
@@ -205,7 +189,7 @@ def _add_scores(score: Callable[[Matrix, F64], F64], tiles: list[tuple[int, F64]
 
 
 def _score_exactly(X: Matrix, W: F64) -> F64:
-    scores: F64 = compute_exact_scores(X, W)[0]
+    scores: F64 = double_double.compute_exact_scores(X, W)[0]
     return scores
 
 
@@ -220,7 +204,7 @@ def _bound_all(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: float)
         scores = _score_rows(engine, compute_scores, point.vectors[places])
         for cut, (start, end) in zip(cuts.tolist(), ends.reshape(-1, 2).tolist(), strict=True):
             at_cut = scores[:, start] + point.steps[cut] * (scores[:, end] - scores[:, start])
-            counts.add(shares[cut], *count_pairs_exactly(at_cut, pairs))
+            counts.add(shares[cut], *double_double.count_pairs_exactly(at_cut, pairs))
     start_sums = partial(start_dual_sums, engine.source.n_features)
     by_row = (counts.coefs[:, 0].copy(), counts.coefs[:, 1].copy(), counts.sizes)
     sums = engine.scan(Scan(start_sums, _add_pair_coefs, dual_points.combine_dual_sums, (), by_row))
@@ -261,15 +245,18 @@ def _add_pair_coefs(sums: DualSums, rows: Rows, coefs: F64, rests: F64, sizes: F
 def _evaluate_queries(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
     n_rows, d = engine.source.n_rows, engine.source.n_features
     ends = int(engine.source.chunk_starts[0]), int(engine.source.chunk_starts[-1])
-    measure = partial(add_exact_losses, np.atleast_2d(model.coef), np.ones(1))
-    scans = [Scan(*sum_queries(ends, partial(np.zeros, (1, 4)), measure, combine_exact_losses))]
+    measure = partial(double_double.add_exact_losses, np.atleast_2d(model.coef), np.ones(1))
+    scans = [Scan(*sum_queries(ends, partial(np.zeros, (1, 4)), measure, double_double.combine_exact_losses))]
     for point in (points or [])[:1]:
         take = partial(_add_dual, point, limit_sum(pair_cost * point.multipliers, pair_cost))
         scans.append(Scan(*sum_queries(ends, partial(_start_dual, d), take, _combine_dual)))
     (exact, *found) = answer(engine, All(scans))
     loss, rest, size, _ = exact.sums[0].tolist()
-    bound = _bound(found[0].sums, n_rows, len(points[0].multipliers)) if points else None
-    return Found(*round_sums(loss + rest, size, n_rows, pair_cost), bound)
+    bound = None
+    if points:  # the parts of the total are rounded twice, and so is their sum
+        sums, error = found[0].sums, bound_rounding(8.0 * (n_rows + len(points[0].multipliers) + 64.0), 1.0) * UNIT
+        bound = bound_by_coefs(sums.rows, float(np.sum(sums.total)), 4 * UNIT * sums.sizes, error)
+    return Found(*double_double.round_sums(loss + rest, size, n_rows, pair_cost), bound)
 
 
 def _start_dual(n_features: int) -> QueryDual:
@@ -279,26 +266,15 @@ def _start_dual(n_features: int) -> QueryDual:
 def _add_dual(point: DualPoint, shares: F64, sums: QueryDual, rows: Rows, starts: I64) -> None:
     """Add the multipliers of the pairs in whole queries. The pairs of a cut follow from the scores at its point."""
     counts = PairCounts(np.zeros((rows.n_rows, 2)), np.zeros(rows.n_rows))
-    pairs, vectors = pair_rows(rows, starts), make_writable(point.vectors)
+    pairs, vectors = double_double.pair_rows(rows, starts), make_writable(point.vectors)
     for share, ends, step in zip(shares.tolist(), point.ends, point.steps.tolist(), strict=True):
         start, end = compute_scores(rows.X, vectors[ends]).T
-        counts.add(share, *count_pairs_exactly(start + step * (end - start), pairs))
+        counts.add(share, *double_double.count_pairs_exactly(start + step * (end - start), pairs))
     _add_pair_coefs(sums.rows, rows, counts.coefs[:, 0].copy(), counts.coefs[:, 1].copy(), counts.sizes)
-    sums.total = _add_two(sums.total, np.array([math.fsum(counts.totals), 0.0]))
+    sums.total = np.array(add_pairs(sums.total[0], sums.total[1], math.fsum(counts.totals), 0.0))
     sums.sizes += math.fsum(counts.sizes.tolist())
 
 
 def _combine_dual(left: QueryDual, right: QueryDual) -> QueryDual:
     rows = dual_points.combine_dual_sums(left.rows, right.rows)
-    return QueryDual(rows, _add_two(left.total, right.total), left.sizes + right.sizes)
-
-
-def _add_two(left: F64, right: F64) -> F64:
-    total, rest = add_pairs(left[:1], left[1:], right[:1], right[1:])
-    return np.concatenate((total, rest))
-
-
-def _bound(sums: QueryDual, n_rows: int, n_cuts: int) -> Bound:
-    """Return the lower bound. The parts of the total are rounded twice, and so is their sum."""
-    error = bound_rounding(8.0 * (n_rows + n_cuts + 64.0), 1.0) * UNIT
-    return bound_by_coefs(sums.rows, float(np.sum(sums.total)), 4 * UNIT * sums.sizes, error)
+    return QueryDual(rows, np.array(add_pairs(*left.total, *right.total)), left.sizes + right.sizes)

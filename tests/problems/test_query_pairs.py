@@ -81,7 +81,7 @@ def test_uneven_weights_are_named_across_chunks() -> None:
     weight = np.ones(12)
     weight[7] = 2.0
     source = make_source(np.repeat([1, 2], 6), np.arange(12) % 2, weight)
-    with pytest.raises(InputError, match="row 8: another weight than the rest of query 2"):
+    with pytest.raises(InputError, match="row 8: its weight differs from that of the other rows of query 2"):
         find_query_pairs(source, 100)
 
 
