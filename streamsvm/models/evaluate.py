@@ -186,8 +186,8 @@ def evaluate(
         name = data if isinstance(data, str | Path) else data.name
         known = ", ".join(map(str, model.classes[:5].tolist())) + (", ..." if len(model.classes) > 5 else "")
         raise InputError(
-            f"{name}: no row has one of the labels that the model knows ({known}): is this the column of the "
-            "labels (--label), and are these rows of the same kind?"
+            f"{name}: no row has one of the labels that the model knows ({known}): is this the label column (--label), "
+            "and are these rows of the same kind as the training rows?"
         )
     return measured
 
@@ -207,7 +207,7 @@ def judge_weighted_rows(
     if weight is None:
         return None
     if not weight.any():
-        raise InputError(f"{source.name}: the sample weights of all rows are zero, so that no row counts")
+        raise InputError(f"{source.name}: the sample weights of all rows are zero, so no row counts")
     found = np.concatenate([judge(part) for part in score(model, source, model.problem.needs_labels)])
     if model.problem.has_classes and not found.any():
         evaluate(model, source)  # raises the error of labels that are all unknown

@@ -84,13 +84,13 @@ def _read_liblinear(file: TextIO) -> LinearModel:
     head = _read_head(file, "w", NAMES)
     solver = head["solver_type"][0]
     if solver not in LOSSES:
-        raise ValueError(f"solver_type is {solver[:40]!r}; {', '.join(LOSSES)} are read")
+        raise ValueError(f"solver_type is {solver[:40]!r}; the supported ones are {', '.join(LOSSES)}")
     labels = [int(label) for label in head["label"]]
     if len(labels) != int(head["nr_class"][0]) or not 2 <= len(set(labels)) == len(labels) <= MOST_CLASSES:
-        raise ValueError("label has not as many different labels as nr_class says, two or more")
+        raise ValueError("label does not list nr_class different labels, two or more")
     d, bias = int(head["nr_feature"][0]), float(head["bias"][0])
     if not 1 <= d <= MOST_FEATURES or not math.isfinite(bias):
-        raise ValueError("nr_feature or bias are not possible")
+        raise ValueError("nr_feature or bias has an impossible value")
     n_scores = len(labels) if len(labels) > 2 else 1
     w = _read_weights(file, d + (bias >= 0), n_scores)
     b = bias * w[:, d] if bias >= 0 else np.zeros(n_scores)
@@ -116,7 +116,7 @@ def _read_weights(file: TextIO, n_lines: int, n_scores: int) -> F64:
 
     found = np.fromiter(read_numbers(), np.float64).reshape(n_lines, n_scores)
     if any(line.strip() for line in islice(file, 1)):
-        raise ValueError("there is more after the weights")
+        raise ValueError("there are more lines after the weights")
     if not np.isfinite(found).all():
         raise ValueError("a weight is not finite")
     return np.ascontiguousarray(found.T)
@@ -128,10 +128,10 @@ def _read_libsvm(file: TextIO) -> LinearModel:
     kind, kernel = head["svm_type"][0], head["kernel_type"][0]
     if kind not in ("c_svc", "nu_svc") or kernel != "linear" or head["nr_class"][0] != "2":
         what = f"it is {kind[:20]} of {head['nr_class'][0][:20]} classes with the kernel {kernel[:20]}"
-        raise ValueError(f"{what}; c_svc and nu_svc of two classes with the linear kernel are read")
+        raise ValueError(f"{what}; only c_svc and nu_svc of two classes with the linear kernel are supported")
     labels, b = [int(label) for label in head["label"]], -float(head["rho"][0])
     if len(labels) != 2 or labels[0] == labels[1]:
-        raise ValueError("label has not two different labels")
+        raise ValueError("label does not list two different labels")
     w = _add_vectors(file)
     if not (np.isfinite(w).all() and math.isfinite(b)):
         raise ValueError("a number is not finite")

@@ -120,7 +120,7 @@ class SavedModel(Shown, ABC):
         if self.features is None and features is None:
             return refuse_overflow(self._score_rows(n_features, scaling, sparse))
         if self.features is None or (features is not None and features.sha256 != self.features.sha256):
-            raise InputError("another map than the model's produced these rows of features; give the model raw rows")
+            raise InputError("these features come from another map than that of the model; give the model raw rows")
         score = refuse_overflow(self._score_rows(self.n_trained, None, False))
         if features is not None:
             return score
@@ -386,7 +386,7 @@ def load(path: str | Path) -> Model:
             raise InputError(f"{url}: {error.strerror or error}") from error
     file = Path(path)
     if (file / "zarr.json").is_file() or (file.is_file() and is_table(file)):
-        raise InputError(f"{file}: holds rows, and is no model: name the model first, and then the rows")
+        raise InputError(f"{file}: this holds rows and is not a model: name the model first, then the rows")
     if file.is_dir():
         file = file / "model.npz"
     return from_arrays(unpack_arrays(file), file)
@@ -414,9 +414,9 @@ def _read_model(arrays: dict[str, Any]) -> Model:
         raise ValueError(f"n_features is {d}, but the map of the features has {features.map.n_features}")
     info, n_raw = stored_parts.read_info(about), d if features is None else features.map.d
     if ("encoding" in info) != (about["format"] == ENCODED_FORMAT):
-        raise ValueError(f"model format {about['format']} is not that of its encoding")
+        raise ValueError(f"format {about['format']} does not match the encoding")
     if "encoding" in info and read_encoding(info["encoding"]).n_features != n_raw:
-        raise ValueError("encoding: it makes another number of features than the model takes")
+        raise ValueError("encoding: its number of features differs from that of the model")
     problem = _find_problem(MODELS[kind], info)
     classes = stored_parts.read_classes(arrays, 2 if problem.has_classes else 0)
     n_scores = problem.count_scores(len(classes))
@@ -472,7 +472,7 @@ def _find_problem(model: type[Model], info: dict[str, Any]) -> Problem:
     """Return the problem of a saved model; ValueError if it is unknown, or has no models of this kind."""
     task = info.get("task", model.default_task)
     if task not in PROBLEMS or model.kind not in find_problem(task).models:
-        raise ValueError(f"a model of the kind {model.kind} for the task {str(task)[:40]!r}")
+        raise ValueError(f"the task is {str(task)[:40]!r}, which has no models of the kind {model.kind}")
     if "loss" in info and info["loss"] not in list(PROBLEMS[task].losses):
-        raise ValueError(f"a model of the task {task} with the loss {str(info['loss'])[:40]!r}")
+        raise ValueError(f"the loss is {str(info['loss'])[:40]!r}, which the task {task} does not have")
     return find_problem(task)

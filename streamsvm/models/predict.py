@@ -164,10 +164,10 @@ class Predictions:
             return
         if not (self.model.problem.predicts_labels and self.model.score_shape):
             raise InputError(
-                f"--top {self.top} chooses among the scores of several classes, and the model gives each row one score"
+                f"--top {self.top} chooses among the scores of several classes, but the model gives each row one score"
             )
         if self.top > len(self.model.classes):
-            raise InputError(f"--top {self.top}: the model has {say_count(len(self.model.classes), 'class')}")
+            raise InputError(f"--top {self.top}: the model has only {say_count(len(self.model.classes), 'class')}")
 
     def predict(self, scored: Iterable[Scored]) -> Iterator[Arrays]:
         """Yield the predictions of all rows, as the scores arrive.
@@ -219,7 +219,7 @@ class Predictions:
         for k, name in enumerate(self.columns):
             if name not in known:
                 listed = ", ".join(list(known)[:12])
-                raise InputError(f"--columns: no predictions are called {name[:40]!r}; there are {listed}")
+                raise InputError(f"--columns: there is no column {name[:40]!r}; choose from {listed}")
             if name in self.columns[:k]:
                 raise InputError(f"--columns: {name!r} is named twice")
 
@@ -240,7 +240,7 @@ class Predictions:
             values = classes[values] if array == "label" else values
             table |= zip(names, np.atleast_2d(values.T), strict=True)
         if "name" in self.columns and "name" not in table:
-            raise InputError("--columns: nothing names the rows; --id COLUMN does")
+            raise InputError("--columns: the rows have no names; --id COLUMN names them")
         return {name: table[name] for name in self.choose_columns() if name in table}
 
 
@@ -297,13 +297,13 @@ def choose_writer(made: Predictions, out: str | Path, overwrite: bool) -> Callab
 def _check_arrays(made: Predictions, out: str | Path, is_npy: bool) -> None:
     """Raise InputError for row numbers, columns or several arrays that a .npy or .zarr file cannot hold."""
     if made.row_numbers:
-        raise InputError(f"{out}: its rows are in their order, without numbers; for these choose .csv or .parquet")
+        raise InputError(f"{out}: a file of this kind cannot hold row numbers: choose .csv or .parquet")
     made.choose_arrays()
     is_one = len(made.columns) <= 1 and made.columns != ("name",)
     if is_npy and not (is_one and made.probabilities == (made.columns == ("probability",))):
         raise InputError(
-            f"{out}: a .npy file holds one array: labels, or what --columns names (score or probability); for more "
-            "choose .csv, .parquet or .zarr"
+            f"{out}: a .npy file holds one array: the labels, or the array that --columns names (score or "
+            "probability); for more, choose .csv, .parquet or .zarr"
         )
 
 

@@ -106,11 +106,11 @@ def score(
     source: RowSource = open_dataset(data, columns.label) if isinstance(data, str | Path) else data
     useless = [name for name in OF_FILES if getattr(columns, name) != getattr(READ_AS_IT_IS, name)]
     if useless := (["format"] if file_format is not None else []) + useless:
-        raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset: leave it out; it is for files")
+        raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset, only on files: remove it")
     if need_labels and source.classes is None and not source.has_targets:
         raise InputError(f"{source.name}: there are no labels to compare the predictions with")
     if need_labels and source.has_targets and model.problem.has_classes:
-        raise InputError(f"{source.name}: its labels are targets, and the model predicts classes")
+        raise InputError(f"{source.name}: its labels are targets, but the model predicts classes")
     if need_labels:
         _compare_labels(model, source.name, source.has_label_sets)
     compile_scores(model, source.is_sparse, need_labels)
@@ -120,8 +120,8 @@ def score(
 def _compare_labels(model: Model, name: str | Path, has_sets: bool) -> None:
     """Raise InputError unless both the rows and the training rows have sets of labels, or neither has."""
     if has_sets != model.problem.has_label_sets:
-        have = "sets of labels" if has_sets else "one label each"
-        raise InputError(f"{name}: its rows have {have}, and the model was trained on others")
+        have, trained = ("sets of labels", "one label each") if has_sets else ("one label each", "sets of labels")
+        raise InputError(f"{name}: its rows have {have}, but the training rows had {trained}")
 
 
 def recall_column(model: Model, role: str, data: str | Path | RowSource, file_format: str | None) -> str | None:
@@ -235,7 +235,7 @@ def _check_pieces(
         X = as_matrix(rows.X)
         if model.encoding is not None and rows.feature_names is None and X.shape[1] > model.n_features:
             raise InputError(
-                f"{path}: rows of {X.shape[1]:,} features; the model was trained on a table that became "
+                f"{path}: rows of {X.shape[1]:,} features; the model was trained on a table that was encoded as "
                 f"{model.n_features:,}"
             )
         compile_scores(model, isinstance(X, CsrRows), need_labels)

@@ -120,7 +120,7 @@ class Problem(ABC):
         """Return the fold of each row for cross-validation, (n,); InputError if there are fewer rows than folds."""
         if source.n_rows < folds:
             rows = say_count(source.n_rows, "row")
-            why = f"{rows} cannot be split into {folds} folds: add rows, or take fewer --folds"
+            why = f"{rows} cannot be split into {folds} folds: add rows, or use fewer --folds"
             raise InputError(f"{source.name}: {why}")
         return (rng.permutation(source.n_rows) % folds).astype(np.uint8)
 
@@ -176,7 +176,7 @@ def read_as_numbers(labels: Any, what: str) -> F64:
     try:
         return np.asarray(labels, np.float64)
     except ValueError:
-        raise InputError(f"a label is {str(labels[0])!r}, but {what} have to be numbers") from None
+        raise InputError(f"the label {str(labels[0])!r} is not a number, but {what} have to be numbers") from None
 
 
 Codes = npt.NDArray[np.int32]

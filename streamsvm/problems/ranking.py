@@ -30,7 +30,7 @@ from streamsvm.options import require_classes
 from streamsvm.problems import problem
 from streamsvm.problems.classification import share_out
 from streamsvm.problems.problem import Folds, Labels, Problem, Scored
-from streamsvm.system.errors import InputError, say_count
+from streamsvm.system.errors import InputError
 
 PLACES = (1, 5, 10)  # the values of k in NDCG@k
 
@@ -122,8 +122,8 @@ RANK, ROC_AREA = Rank(), RocArea()
 
 
 NO_PAIRS = (
-    "no two rows to compare: one class only, in each query or at all, or sample weights so small that the weights of "
-    "all pairs, their products, are 0"
+    "there are no two rows to compare: all rows (of each query) are of one class, or sample weights are so small that "
+    "the weights of all pairs, which are their products, are 0"
 )
 QUERIES_AT_ONCE = 1 << 20  # queries that are compared at once, to find a query that occurs in two places
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 (golden ratio - 1); the high bits of its multiples are spread evenly
@@ -207,9 +207,9 @@ def require_comparable(source: RowSource, task: str) -> Labels:
     """Return the classes of a source; InputError unless they are numbers for "rank", or two classes for "roc-area"."""
     classes = require_classes(source)
     if task == "roc-area" and len(classes) != 2:
-        raise InputError(f"{source.name}: {say_count(len(classes), 'class')}; the area under the ROC curve is for two")
+        raise InputError(f"{source.name}: the area under the ROC curve needs two classes, not {len(classes):,}")
     if task == RANK.name and classes.dtype.kind not in "biuf":
-        raise InputError(f"{source.name}: labels are {str(classes[0])!r}, ..; ranks have to be numbers")
+        raise InputError(f"{source.name}: labels are {str(classes[0])!r}, ..., but ranks have to be numbers")
     return classes
 
 
@@ -265,8 +265,8 @@ def _check_places(source: RowSource, n_queries: int) -> None:
     if again:
         number, query = min(again)
         raise InputError(
-            f"{source.name}: row {number + 1}: query {query} again, after others: its rows have to be together; sort "
-            "the rows by their query"
+            f"{source.name}: row {number + 1}: query {query} occurs again after other queries, but the rows of a query "
+            "have to be consecutive: sort the rows by query"
         )
 
 

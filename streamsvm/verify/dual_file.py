@@ -53,7 +53,7 @@ def read_dual_points(path: Path, model: Model, source: RowSource) -> list[DualPo
     """
     if not path.exists():
         raise InputError(
-            f"{path}: no such file: a linear model holds no dual point itself; train with --keep-dual to keep one"
+            f"{path}: no such file: a linear model does not include its dual point; train with --keep-dual to keep one"
         )
     arrays = unpack_arrays(path)
     try:

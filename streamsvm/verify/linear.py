@@ -61,7 +61,7 @@ def split_two_classes(values: F64, n_classes: int) -> F64:
     """Return the values of K classes, (K, ..); two classes with one value get minus and plus half of it."""
     both = values if len(values) > 1 else np.concatenate((-values, values)) / 2
     if len(both) != n_classes:
-        raise InputError(f"the model has {len(both)} classes, but reports the costs of {n_classes}")
+        raise InputError(f"the model has {len(both)} classes, but stores the costs of {n_classes}")
     return both
 
 
@@ -84,7 +84,7 @@ def evaluate(model: LinearModel, engine: Engine, problem: dict[str, Any], points
         costs = np.array([own.class_costs for own in losses])
         return _evaluate_hinges(model, engine, costs, problem.get("bias_feature"), points)
     if points is not None:
-        raise InputError(f"the lower bound with the loss {loss} cannot be recomputed; leave out --dual")
+        raise InputError(f"the lower bound with the loss {loss} cannot be recomputed; use `verify` without --dual")
     return _evaluate_losses(model, engine, losses, float(problem["bias_feature"]), problem.get("penalty") == "l1")
 
 

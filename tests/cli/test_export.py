@@ -104,7 +104,7 @@ def test_numbers_that_are_no_labels_are_numbered(classes: list[float], run: Run,
 @pytest.mark.parametrize("to", ["liblinear", "libsvm", "csv"])
 def test_probabilities_that_are_left_out_are_told(to: str, run: Run, data: Path, tmp_path: Path) -> None:
     assert run("train", data, "--out", tmp_path / "run", "--probabilities", "isotonic").code == 0
-    assert "the probabilities are left out" in run("export", tmp_path / "run", "--to", to, "--out", tmp_path / "m").out
+    assert "the probabilities are omitted" in run("export", tmp_path / "run", "--to", to, "--out", tmp_path / "m").out
 
 
 @pytest.mark.parametrize("to", FORMATS)

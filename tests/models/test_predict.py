@@ -280,7 +280,7 @@ def test_rows_of_another_kind_are_refused(tmp_path: Path) -> None:
     assert evaluate(known, tmp_path / "rows.svm")["n_rows"] == 2
     (tmp_path / "wide.svm").write_text("1 1:1 4:1\n0 1:-1\n")
     for call in (evaluate, lambda *given: predict(*given, tmp_path / "p.csv")):
-        with pytest.raises(InputError, match=r"wide\.svm: rows of 4 features; .* on a table that became 3"):
+        with pytest.raises(InputError, match=r"wide\.svm: rows of 4 features; .* on a table that was encoded as 3"):
             call(known, tmp_path / "wide.svm")
 
 
@@ -288,7 +288,7 @@ def test_rows_in_place_of_a_model(tmp_path: Path) -> None:
     PROBLEM.store(tmp_path / "rows.zarr")
     (tmp_path / "rows.csv").write_text("y,x\n-1,-2\n1,3\n")
     for name in ("rows.zarr", "rows.csv"):
-        with pytest.raises(InputError, match=f"{name}: holds rows, and is no model: name the model first"):
+        with pytest.raises(InputError, match=f"{name}: this holds rows and is not a model: name the model first"):
             load(tmp_path / name)
 
 

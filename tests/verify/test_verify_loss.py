@@ -49,7 +49,7 @@ def test_losses_that_are_forged_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="with the loss 'magic'"):
         load(tmp_path / "model.npz")
     problem = {**model.info["problem"], "loss": "magic"}
-    with pytest.raises(InputError, match="names two losses"):
+    with pytest.raises(InputError, match="names two different losses"):
         verify(replace(model, info={**model.info, "problem": problem}), source)
 
 

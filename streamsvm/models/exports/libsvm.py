@@ -35,9 +35,9 @@ from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.labels import list_pairs
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix
 
-NO_FUNCTION = "the probabilities are left out: LIBSVM has a sigmoid for two classes, and sigmoids of pairs for more"
+NO_FUNCTION = "the probabilities are omitted: LIBSVM has a sigmoid for two classes, and sigmoids of pairs for more"
 TIES = (
-    "LIBSVM gives a row for which several classes have most votes to the first of them, streamsvm by the sums of scores"
+    "if several classes have the most votes, LIBSVM predicts the first of them, and streamsvm decides by sums of scores"
 )
 
 
@@ -188,7 +188,7 @@ SOLVERS = {
 }
 SPARSE_SOLVERS = {"squared_hinge": "L1R_L2LOSS_SVC", "logistic": "L1R_LR"}  # the solvers with the penalty l1
 NUMBERS = "L2R_L1LOSS_SVR_DUAL"  # a model of this solver predicts its score
-ONLY_LOGISTIC = "the probabilities are left out: LIBLINEAR has them for the logistic loss alone"
+ONLY_LOGISTIC = "the probabilities are omitted: LIBLINEAR has them for the logistic loss only"
 
 
 def write_liblinear(model: Model) -> Exported:
