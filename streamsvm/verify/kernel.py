@@ -208,8 +208,7 @@ def evaluate_tube(model: KernelModel, engine: Engine, problem: dict[str, Any]) -
     """Recompute P of a nu-SVR model."""
     model = list_scores(model)
     tiles = engine.scan(Scan(list, partial(_add_distances, read_numbers(engine.source), model), operator.add))
-    _, *columns = zip(*sorted(tiles, key=lambda tile: tile[0]), strict=True)
-    distances, errors, weight = (np.concatenate(parts) for parts in columns)
+    distances, errors, weight = (np.concatenate(parts) for parts in zip(*tiles, strict=True))
     costs = float(problem["row_cost"]) * weight
     square, of_square = (float(found[0]) for found in measure_squares(model))
     total = float(problem["nu"]) * float(np.sum(costs))
@@ -226,7 +225,7 @@ def _add_distances(numbers: F64, model: KernelModel, tiles: list[Any], rows: Row
     f, truth = f + model.intercept, read_truth(rows, numbers)
     errors += 4 * UNIT * (np.abs(f) + np.abs(truth))
     weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight.copy()
-    tiles.append((rows.start, np.abs(truth - f), errors, weight))
+    tiles.append((np.abs(truth - f), errors, weight))
 
 
 def evaluate_one_class(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> Found:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ from streamsvm.options import require_classes
 from streamsvm.passes import All, Scan, Take
 from streamsvm.problems import ranking
 from streamsvm.problems.ranking import FewRanks, find_small_queries, has_few_ranks
+from streamsvm.solvers.ranking.solver import add_exact_scores, add_scores
 from streamsvm.verify.linear import Found
 from streamsvm.verify.linear import count_bytes as count_point_bytes
 
@@ -171,42 +172,27 @@ def evaluate(model: LinearModel, engine: Engine, problem: dict[str, Any], points
 
 def _evaluate_all(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
     pairs, _ = ranking.find_pairs(engine.source, str(model.info["task"]))
-    scores = _score_rows(engine, _score_exactly, np.atleast_2d(model.coef))
+    tiles = engine.scan(Scan(list, add_exact_scores, operator.add, (np.atleast_2d(model.coef),)))
+    (scores,) = np.concatenate(tiles, axis=1)
     loss, rounding = double_double.measure_pairs_exactly(scores, pairs, pair_cost)
     bound = None if points is None else _bound_all(points[0], engine, pairs, pair_cost)
     return Found(loss, rounding, bound)
 
 
-def _score_rows(engine: Engine, score: Callable[[Matrix, F64], F64], W: F64) -> F64:
-    """Return the scores of all rows for the weights W, in one pass. score(X, W) computes those of a tile, (n, ..)."""
-    tiles = engine.scan(Scan(list, partial(_add_scores, score), operator.add, (W,)))
-    scores: F64 = np.concatenate([part for _, part in sorted(tiles, key=lambda tile: tile[0])])
-    return scores
-
-
-def _add_scores(score: Callable[[Matrix, F64], F64], tiles: list[tuple[int, F64]], rows: Rows, W: F64) -> None:
-    tiles.append((rows.start, score(rows.X, W)))
-
-
-def _score_exactly(X: Matrix, W: F64) -> F64:
-    scores: F64 = double_double.compute_exact_scores(X, W)[0]
-    return scores
-
-
 def _bound_all(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: float) -> Bound:
     """Return the lower bound that the cuts of a ranking prove, from the scores of all rows. pair_cost: K."""
     n_rows, shares = engine.source.n_rows, limit_sum(pair_cost * point.multipliers, pair_cost)
-    counts = PairCounts(np.zeros((n_rows, 2)), np.zeros(n_rows))
+    counts = PairCounts(*np.zeros((3, n_rows)))
     most = max(1, SCORE_BYTES // (16 * n_rows))  # cuts whose scores of all rows are in memory at the same time
     for at in range(0, len(point.ends), most):
         cuts = np.arange(at, min(at + most, len(point.ends)))
         places, ends = np.unique(point.ends[cuts], return_inverse=True)
-        scores = _score_rows(engine, compute_scores, point.vectors[places])
+        scores = np.concatenate(engine.scan(Scan(list, add_scores, operator.add, (point.vectors[places],))), axis=1)
         for cut, (start, end) in zip(cuts.tolist(), ends.reshape(-1, 2).tolist(), strict=True):
-            at_cut = scores[:, start] + point.steps[cut] * (scores[:, end] - scores[:, start])
+            at_cut = scores[start] + point.steps[cut] * (scores[end] - scores[start])
             counts.add(shares[cut], *double_double.count_pairs_exactly(at_cut, pairs))
     start_sums = partial(start_dual_sums, engine.source.n_features)
-    by_row = (counts.coefs[:, 0].copy(), counts.coefs[:, 1].copy(), counts.sizes)
+    by_row = (counts.coefs, counts.rests, counts.sizes)
     sums = engine.scan(Scan(start_sums, _add_pair_coefs, dual_points.combine_dual_sums, (), by_row))
     error = bound_rounding(8.0 * (n_rows + len(shares) + 64.0), 1.0) * UNIT
     return bound_by_coefs(sums, math.fsum(counts.totals), 2 * UNIT * math.fsum(counts.sizes.tolist()), error)
@@ -216,11 +202,12 @@ def _bound_all(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: float)
 class PairCounts:
     """Sums over the cuts of a ranking.
 
-    coefs (n, 2): the coefs_i, as unevaluated sums of two numbers. sizes (n,): the sums of the magnitudes of their
+    coefs, rests (n,): the coefs_i, as unevaluated sums of two numbers. sizes (n,): the sums of the magnitudes of their
     terms. totals: the parts of K sum_t lambda_t sum_i up_i.
     """
 
     coefs: F64
+    rests: F64
     sizes: F64
     totals: list[float] = field(default_factory=list)
 
@@ -229,7 +216,7 @@ class PairCounts:
         for counts, sign in ((up, 1.0), (down, -1.0)):
             product, lost = multiply_two(counts[:, 0], sign * share)
             added = product, lost + counts[:, 1] * (sign * share)
-            self.coefs = np.stack(add_pairs(self.coefs[:, 0], self.coefs[:, 1], *added), axis=1)
+            self.coefs, self.rests = add_pairs(self.coefs, self.rests, *added)
             self.sizes += np.abs(product)
             if sign > 0.0:
                 self.totals += [math.fsum(part.tolist()) for part in added]
@@ -265,12 +252,12 @@ def _start_dual(n_features: int) -> QueryDual:
 
 def _add_dual(point: DualPoint, shares: F64, sums: QueryDual, rows: Rows, starts: I64) -> None:
     """Add the multipliers of the pairs in whole queries. The pairs of a cut follow from the scores at its point."""
-    counts = PairCounts(np.zeros((rows.n_rows, 2)), np.zeros(rows.n_rows))
+    counts = PairCounts(*np.zeros((3, rows.n_rows)))
     pairs, vectors = double_double.pair_rows(rows, starts), make_writable(point.vectors)
     for share, ends, step in zip(shares.tolist(), point.ends, point.steps.tolist(), strict=True):
         start, end = compute_scores(rows.X, vectors[ends]).T
         counts.add(share, *double_double.count_pairs_exactly(start + step * (end - start), pairs))
-    _add_pair_coefs(sums.rows, rows, counts.coefs[:, 0].copy(), counts.coefs[:, 1].copy(), counts.sizes)
+    _add_pair_coefs(sums.rows, rows, counts.coefs, counts.rests, counts.sizes)
     sums.total = np.array(add_pairs(sums.total[0], sums.total[1], math.fsum(counts.totals), 0.0))
     sums.sizes += math.fsum(counts.sizes.tolist())
 

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.kernels.kernel import Kernel
+from streamsvm.kernels.names import PARAMETERS
 from streamsvm.models.calibration import CALIBRATIONS, find_calibration
 from streamsvm.models.exports import export
 from streamsvm.models.exports.export import ONLY_SCORES, Exported, number_classes, require_finite, to_raw
@@ -154,12 +155,8 @@ def _write(
 ) -> Iterator[str]:
     kernel = machine.kernel
     yield f"svm_type {svm_type}\nkernel_type {'polynomial' if kernel.name == 'poly' else kernel.name}\n"
-    if kernel.name == "poly":
-        yield f"degree {kernel.degree}\n"
-    if kernel.name in ("poly", "rbf", "sigmoid"):
-        yield f"gamma {float(kernel.gamma)!r}\n"
-    if kernel.name in ("poly", "sigmoid"):
-        yield f"coef0 {float(kernel.coef0)!r}\n"
+    values = {"degree": kernel.degree, "gamma": float(kernel.gamma), "coef0": float(kernel.coef0)}
+    yield from (f"{name} {value!r}\n" for name, value in values.items() if name in PARAMETERS[kernel.name])
     yield f"nr_class {len(labels) or 2}\ntotal_sv {len(machine.order)}\n"
     yield f"rho {_join(-machine.bias)}\n"
     if labels:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.tables.written import write_cell
+from streamsvm.kernels.names import PARAMETERS
 from streamsvm.models.calibration import CALIBRATIONS, find_calibration
 from streamsvm.models.exports.export import BLOCK, Exported, name_loss, require_finite, to_weights
 from streamsvm.models.model import KernelModel, LinearModel, Model, pack_scaling
@@ -58,7 +59,6 @@ KERNELS = {
     "sigmoid": "k(x, z) = tanh(gamma x.z + coef0)",
     "precomputed": "k(x, z_i) = x_s, the value of the row at the place s = support_i, from 0",
 }
-PARAMETERS = {"linear": (), "poly": ("gamma", "coef0", "degree"), "rbf": ("gamma",), "sigmoid": ("gamma", "coef0")}
 CERTIFICATE = ("status", "objective", "lower_bound", "rounding_bound")
 
 
@@ -86,8 +86,8 @@ def _describe(model: Model) -> dict[str, Any]:
     way = find_calibration(model.info)
     ways, kernel = {each.key for each in CALIBRATIONS.values()}, dict[str, Any]()
     if isinstance(model, KernelModel):
-        name, used = model.kernel.name, PARAMETERS.get(model.kernel.name, ())
-        parameters = {each: value for each, value in asdict(model.kernel).items() if each in used}
+        name = model.kernel.name
+        parameters = {each: value for each, value in asdict(model.kernel).items() if each in PARAMETERS[name]}
         kernel = {"kernel": {"name": name, "formula": KERNELS[name], **parameters}}
     return {
         "format": FORMAT,
