@@ -279,8 +279,8 @@ def choose_writer(made: Predictions, out: str | Path, overwrite: bool) -> Callab
     if str(out) == STANDARD_OUTPUT:
         made.choose_columns()
         return partial(_write_csv, made, nullcontext(sys.stdout.buffer))
-    ending = Path(out).suffix.lower()
-    if ending not in (".csv", ".parquet", ".npy", ".zarr"):
+    writers, ending = {".csv": _write_csv, ".parquet": _write_parquet, ".npy": _write_npy}, Path(out).suffix.lower()
+    if ending not in (*writers, ".zarr"):
         raise InputError(f"{out}: the name must end in .csv, .parquet, .npy or .zarr, or be - for standard output")
     if ending in (".npy", ".zarr"):
         _check_arrays(made, out, ending == ".npy")
@@ -290,8 +290,7 @@ def choose_writer(made: Predictions, out: str | Path, overwrite: bool) -> Callab
         check_destination(to_local_path(out), overwrite)
         return partial(_write_zarr, made, new_folder(Path(out), overwrite))
     check_file(out, overwrite=True)
-    write = {".csv": _write_csv, ".parquet": _write_parquet, ".npy": _write_npy}[ending]
-    return partial(write, made, new_file(out))
+    return partial(writers[ending], made, new_file(out))
 
 
 def _check_arrays(made: Predictions, out: str | Path, is_npy: bool) -> None:

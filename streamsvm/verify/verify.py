@@ -21,7 +21,7 @@ from streamsvm.engines.open import open_engine
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import CsrRows
-from streamsvm.numeric.stored_types import same_scaling
+from streamsvm.numeric.stored_types import Scaling, same_scaling
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Progress
 from streamsvm.problems.registry import find_entry
@@ -160,13 +160,17 @@ def _map_raw_rows(model: Model, source: RowSource) -> RowSource:
     """
     if model.features is None or source.features is not None:
         return source
-    known = model.features
-    if known.map.d != source.n_features:
-        rows = f"{source.name}: rows of {say_count(source.n_features, 'feature')}"
-        raise InputError(f"{rows}; the model was trained on {known.map.d:,}")
-    if not same_scaling(known.scaling, source.scaling):
-        raise InputError(f"{source.name}: the rows are scaled differently from the rows that the model accepts")
-    return Mapped(source, known)
+    _require_alike(source, model.features.map.d, model.features.scaling)
+    return Mapped(source, model.features)
+
+
+def _require_alike(source: RowSource, n_features: int, scaling: Scaling | None) -> None:
+    """Raise InputError unless the rows have the number of features and the scaling of the training rows."""
+    if n_features != source.n_features:
+        found = say_count(source.n_features, "feature")
+        raise InputError(f"{source.name}: rows of {found}; the model was trained on {n_features:,}")
+    if not same_scaling(scaling, source.scaling):
+        raise InputError(f"{source.name}: its rows are scaled differently from the training rows")
 
 
 def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
@@ -184,11 +188,7 @@ def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
         is_like = is_like and np.array_equal(model.classes, () if source.classes is None else source.classes)
     if model.problem.needs_labels and not is_like:
         raise InputError(f"{source.name}: its labels differ from the labels of the training rows")
-    if model.n_trained != source.n_features:
-        found = say_count(source.n_features, "feature")
-        raise InputError(f"{source.name}: rows of {found}; the model was trained on {model.n_trained:,}")
-    if not same_scaling(model.scaling, source.scaling):
-        raise InputError(f"{source.name}: its rows are scaled differently from the training rows")
+    _require_alike(source, model.n_trained, model.scaling)
     return problem
 
 

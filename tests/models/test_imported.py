@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamsvm.models.exports.export import export
-from streamsvm.models.imports import read_model_file
+from streamsvm.models.exports.libsvm import read_model_file
 from streamsvm.models.model import LinearModel, load
 from streamsvm.system.errors import InputError
 from tests.commands import Run, run  # noqa: F401

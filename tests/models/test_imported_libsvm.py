@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm.models.imports import read_model_file
+from streamsvm.models.exports.libsvm import read_model_file
 from streamsvm.system.errors import InputError
 from tests.commands import Run, run
 from tests.models.exports.trained import Task, as_others_take, compare, score, train
