@@ -71,11 +71,12 @@ def start_exact(n_points: int) -> ExactLosses:
 
 def add_exact(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs: F64) -> None:
     """Add the losses of rows at the points W (K, d), biases (K,). class_costs (2,): C_i of the classes 0 and 1."""
-    assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     high, low = rounding.split_for_float32(W)
     share = 2.0 * bound_score(W.shape[1])
-    _add_exact(*split(rows.X), rows.y, weight, class_costs, high, low, biases, share, totals.losses, totals.magnitudes)
+    _add_exact(
+        *split(rows.X), rows.codes, weight, class_costs, high, low, biases, share, totals.losses, totals.magnitudes
+    )
     totals.n_rows += rows.n_rows
 
 
@@ -162,13 +163,12 @@ def add_exact_classes(totals: ExactLosses, rows: Rows, W: F64, biases: F64, clas
     A row that certainly leads all other classes by the margin, whatever was rounded, has no loss. It does not
     contribute to the magnitudes, sum_i C_i (1 + |w_y|.|x_i| + max_k |w_k|.|x_i|).
     """
-    assert rows.y is not None
     costs, sizes_of = read_costs(class_costs, rows), absolute(rows.X)
     share = 2.0 * bound_score(W.shape[2])
     for p, (weights, bias) in enumerate(zip(W, biases, strict=True)):
         scores = compute_exact_scores(rows.X, weights)
         sizes = compute_scores(sizes_of, np.abs(weights)) + np.abs(bias)
-        found = _add_rows(scores, sizes, bias, rows.y, costs, share, *totals.losses[p], totals.magnitudes[p])
+        found = _add_rows(scores, sizes, bias, rows.codes, costs, share, *totals.losses[p], totals.magnitudes[p])
         totals.losses[p, 0], totals.losses[p, 1], totals.magnitudes[p] = found
     totals.n_rows += rows.n_rows
 
@@ -246,9 +246,8 @@ def start_exact_sums(n_features: int) -> ExactSums:
 
 def add_exact_sums(sums: ExactSums, rows: Rows, alpha: F64) -> None:
     """Add rows; alpha (n,): their multipliers."""
-    assert rows.y is not None
     high, low = rounding.split_for_float32(alpha)
-    _add_exact_sums(*split(rows.X), rows.y, high, low, sums.totals, sums.rests)
+    _add_exact_sums(*split(rows.X), rows.codes, high, low, sums.totals, sums.rests)
     sums.n_rows += rows.n_rows
 
 
@@ -423,9 +422,8 @@ def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple
 
 def pair_rows(rows: Rows, starts: I64) -> Pairs:
     """Return the pairs of whole queries; query k has the rows starts[k]:starts[k + 1]."""
-    assert rows.y is not None
     weight = np.ones(rows.n_rows) if rows.sample_weight is None else np.sqrt(rows.sample_weight)
-    return Pairs(make_writable(rows.y), weight, starts)
+    return Pairs(make_writable(rows.codes), weight, starts)
 
 
 def add_exact_losses(W: F64, shorter: F64, sums: F64, rows: Rows, starts: I64) -> None:

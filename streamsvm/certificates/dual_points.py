@@ -211,8 +211,7 @@ def add_dual_sums(sums: DualSums, rows: Rows, alpha: F64, sizes: F64) -> None:
     add_exact_sums(sums.exact, rows, alpha)
     used = np.flatnonzero(sizes)
     add_rows(sums.magnitudes[None, :], absolute(rows.X), used, np.zeros_like(used), sizes[used])
-    assert rows.y is not None
-    sums.sizes += np.bincount(rows.y, weights=sizes, minlength=2)
+    sums.sizes += np.bincount(rows.codes, weights=sizes, minlength=2)
 
 
 def combine_dual_sums(left: DualSums, right: DualSums) -> DualSums:

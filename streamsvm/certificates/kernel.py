@@ -327,7 +327,10 @@ class FixedSum:
         return find_offset(costs[self.rows], g[self.rows], self.total)
 
 
-def spread(sums: Sequence[FixedSum], values: Sequence[float], n: int) -> F64:
+Sums = Sequence[FixedSum]
+
+
+def spread(sums: Sums, values: Sequence[float], n: int) -> F64:
     """Return for each row the value of the sum it belongs to, (n,)."""
     spread_out = np.zeros(n)
     for one, value in zip(sums, values, strict=True):
@@ -335,9 +338,7 @@ def spread(sums: Sequence[FixedSum], values: Sequence[float], n: int) -> F64:
     return spread_out
 
 
-def certify_sums(
-    costs: F64, alpha: F64, g: F64, sums: Sequence[FixedSum], offsets: Sequence[float] | None = None
-) -> Certificate:
+def certify_sums(costs: F64, alpha: F64, g: F64, sums: Sums, offsets: Sequence[float] | None = None) -> Certificate:
     """Evaluate Q and its bound, ignoring rounding. g: y_i f_i, (n,). If no offsets are given, each rho is optimal."""
     rhos = [one.find_offset(costs, g) for one in sums] if offsets is None else offsets
     rho = spread(sums, rhos, len(g))
@@ -347,9 +348,7 @@ def certify_sums(
     return Certificate(square / 2, bound, -rhos[0], losses - alpha * (rho - g))
 
 
-def prove_sums(
-    costs: F64, alpha: F64, g: F64, sums: Sequence[FixedSum], errors: F64, largest: float, is_definite: bool
-) -> Proof:
+def prove_sums(costs: F64, alpha: F64, g: F64, sums: Sums, errors: F64, largest: float, is_definite: bool) -> Proof:
     """Return the proof of Q (`objective`) and of its bound (`dual`); see `certificates.kernel.prove`."""
     rhos = [one.find_offset(costs, g) for one in sums]
     rho = spread(sums, rhos, len(g))
@@ -399,9 +398,7 @@ def raise_lowest(room: F64, f: F64, lacking: float) -> F64:
     return rises
 
 
-def _complete(
-    costs: F64, alpha: F64, g: F64, sums: Sequence[FixedSum], errors: F64, largest: float
-) -> tuple[float, float, float]:
+def _complete(costs: F64, alpha: F64, g: F64, sums: Sums, errors: F64, largest: float) -> tuple[float, float, float]:
     """Return the most by which Q grows when nearly full sums are completed, and the rounding of this number.
 
     The third result is the most by which |w| grows if the remaining shortfall of the sums is completed as well.

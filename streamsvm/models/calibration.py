@@ -57,12 +57,11 @@ from scipy.special import expit, softmax
 from streamsvm.kernels.stored_parts import read_number, read_part
 from streamsvm.numeric.rows import F64, I32
 
+Flags = npt.NDArray[np.bool_]
 MOST_CORNERS = 20_000  # of a stored function; a million rows without weights have fewer
 
 
-def fit_isotonic(
-    scores: F64, is_in_class: npt.NDArray[np.bool_], weight: F64, may_be_rare: bool = False
-) -> tuple[F64, F64]:
+def fit_isotonic(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool = False) -> tuple[F64, F64]:
     """Return the corners: ascending scores (k,) and non-decreasing probabilities (k,).
 
     scores: (n,). is_in_class: (n,), whether each row is of the class. weight: (n,), >= 0. At most MOST_CORNERS corners
@@ -94,9 +93,7 @@ LEAST_STEP = 1e-10
 SUFFICIENT_FALL = 1e-4
 
 
-def fit_sigmoid(
-    scores: F64, is_in_class: npt.NDArray[np.bool_], weight: F64, may_be_rare: bool = False
-) -> tuple[float, float]:
+def fit_sigmoid(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool = False) -> tuple[float, float]:
     """Return A and B of the sigmoid.
 
     scores: (n,). is_in_class: (n,), whether each row is of the class. weight: (n,), >= 0. Scores of rows with positive
@@ -203,7 +200,7 @@ def _make_logits(scores: F64) -> F64:
     return scores
 
 
-Truth = I32 | npt.NDArray[np.bool_]
+Truth = I32 | Flags
 
 
 @dataclass(frozen=True)

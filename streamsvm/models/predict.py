@@ -19,13 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.destination import check_destination, check_file, new_file, new_folder
 from streamsvm.data.tables.columns import Columns
 from streamsvm.data.tables.written import ParquetOutput, write_cell
 from streamsvm.models.evaluate import find_probabilities, require_probabilities
 from streamsvm.models.model import Model
-from streamsvm.models.score import score
+from streamsvm.models.score import Data, score
 from streamsvm.problems.classification import choose, choose_labels
 from streamsvm.problems.problem import Scored
 from streamsvm.system.errors import InputError, say_count
@@ -34,7 +33,7 @@ from streamsvm.system.files import refuse_inputs, to_local_path
 
 def predict(
     model: Model,
-    data: str | Path | RowSource,
+    data: Data,
     out: str | Path,
     *,
     file_format: str | None = None,

@@ -85,17 +85,14 @@ def _name_sums(kernel: Kernel, rows: Matrix) -> str:
     return f"{kind}-kernel-scores/{'sparse' if isinstance(rows, CsrRows) else 'dense'}"
 
 
-READ_AS_IT_IS = Columns(read_label=False)
+Data = str | Path | RowSource  # the path or URL of rows, or a dataset
+AS_IT_IS = Columns(read_label=False)
 OF_FILES = ("qid", "header", "sep", "index", "decimal")  # columns and syntax without effect on a dataset
 TEXT_OF_LISTS = "svmlight"  # its labels are read as lists if the model was trained on sets of labels
 
 
 def score(
-    model: Model,
-    data: str | Path | RowSource,
-    need_labels: bool = False,
-    file_format: str | None = None,
-    columns: Columns = READ_AS_IT_IS,
+    model: Model, data: Data, need_labels: bool = False, file_format: str | None = None, columns: Columns = AS_IT_IS
 ) -> Iterator[Scored]:
     """Yield the scores of all rows of a dataset or a file, in order, with labels and query ids if there are any.
 
@@ -104,7 +101,7 @@ def score(
     if isinstance(data, str | Path) and is_file_of_rows(data, file_format):
         return _score_file(model, data, need_labels, file_format, columns)
     source: RowSource = open_dataset(data, columns.label) if isinstance(data, str | Path) else data
-    useless = [name for name in OF_FILES if getattr(columns, name) != getattr(READ_AS_IT_IS, name)]
+    useless = [name for name in OF_FILES if getattr(columns, name) != getattr(AS_IT_IS, name)]
     if useless := (["format"] if file_format is not None else []) + useless:
         raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset, only on files: remove it")
     if need_labels and source.classes is None and not source.has_targets:
@@ -124,7 +121,7 @@ def _compare_labels(model: Model, name: str | Path, has_sets: bool) -> None:
         raise InputError(f"{name}: its rows have {have}, but the training rows had {trained}")
 
 
-def recall_column(model: Model, role: str, data: str | Path | RowSource, file_format: str | None) -> str | None:
+def recall_column(model: Model, role: str, data: Data, file_format: str | None) -> str | None:
     """Return the column that held the labels or query ids (role "label" or "qid") in training, if the rows have it."""
     known: str | None = model.info.get(f"{role}_column")
     if known is None or not isinstance(data, str | Path):

@@ -200,21 +200,19 @@ class OfClasses(Problem):
         K, known = len(classes), list[Scored]()
         counts = np.zeros((K + 1) * K, np.int64)
         for part in parts:
-            assert part.truth is not None
-            truth = part.truth.astype(np.int64)
+            truth = part.labels.astype(np.int64)
             counts += np.bincount(np.where(truth < 0, K, truth) * K + choose(part.scores), minlength=len(counts))
             if K == 2:
-                known.append(Scored(part.scores[truth >= 0], part.truth[truth >= 0]))
+                known.append(Scored(part.scores[truth >= 0], part.labels[truth >= 0]))
         table = counts.reshape(K + 1, K)
         confusion, n_rows = table[:K], int(counts.sum())
         sums = zip(confusion.sum(axis=1).tolist(), np.diag(confusion).tolist(), table.sum(axis=0).tolist(), strict=True)
         both = join_scored(known)
-        assert both.truth is not None
-        curves = trace_curves(both.scores, both.truth == 1)
+        curves = trace_curves(both.scores, both.labels == 1)
         return {
             "n_rows": n_rows,
             "accuracy": int(np.trace(confusion)) / n_rows,
-            "roc_area": roc_area(both.scores, both.truth == 1),
+            "roc_area": roc_area(both.scores, both.labels == 1),
             "average_precision": None if curves is None else curves[0],
             "classes": {str(name): describe_class(*own) for name, own in zip(classes.tolist(), sums, strict=True)},
             "confusion": confusion.tolist(),
@@ -303,8 +301,7 @@ class MultiLabel(Classify):
         right, chosen, true = np.zeros((3, L), np.int64)
         n_rows, whole, at = 0, 0, {k: 0 for k in PRECISION_AT if k <= L}
         for part in parts:
-            assert part.truth is not None
-            truth, given = part.truth, choose_labels(part.scores)
+            truth, given = part.labels, choose_labels(part.scores)
             right, chosen, true = right + (truth & given).sum(0), chosen + given.sum(0), true + truth.sum(0)
             n_rows, whole = n_rows + len(truth), whole + int(np.count_nonzero((truth == given).all(axis=1)))
             most = max(at)

@@ -44,6 +44,12 @@ class Scored:
     qid: I64 | None = None
     row_names: npt.NDArray[np.object_] | None = None
 
+    @property
+    def labels(self) -> npt.NDArray[Any]:
+        """The labels of rows that have labels; see `truth`."""
+        assert self.truth is not None
+        return self.truth
+
 
 class Problem(ABC):
     """The interface of a problem for solvers, models and training; the base class of all problems.
@@ -155,8 +161,7 @@ def read_truth(rows: Rows, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return rows.target
     if rows.label_sets is not None:
         return pick_labels(rows.label_sets, numbers)
-    assert rows.y is not None
-    found: npt.NDArray[Any] = numbers[rows.y]
+    found: npt.NDArray[Any] = numbers[rows.codes]
     return found
 
 

@@ -85,8 +85,7 @@ class RocArea(Problem):
     def evaluate(self, parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:  # noqa: ARG002
         """Return the measures of `evaluate_ranking` for the scores of all parts together."""
         scored = problem.join_scored(parts)
-        assert scored.truth is not None
-        return evaluate_ranking(scored.scores, scored.truth, scored.qid)
+        return evaluate_ranking(scored.scores, scored.labels, scored.qid)
 
     def measure_scores(self, scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:
         """Return the share of pairs in the right order; a tie counts half, and the share is 1 without pairs.

@@ -170,12 +170,11 @@ class OfTargets(Problem):
         """
         n, absolute, squares, mean, scatter = 0, 0.0, 0.0, 0.0, 0.0
         for part in parts:
-            assert part.truth is not None
-            k, error = len(part.truth), part.scores - part.truth
+            k, truth, error = len(part.scores), part.labels, part.scores - part.labels
             if not k:
                 continue
-            shift = float(np.mean(part.truth)) - mean
-            scatter += float(np.sum((part.truth - np.mean(part.truth)) ** 2)) + shift**2 * n * k / (n + k)
+            shift = float(np.mean(truth)) - mean
+            scatter += float(np.sum((truth - np.mean(truth)) ** 2)) + shift**2 * n * k / (n + k)
             mean += shift * k / (n + k)
             n, absolute, squares = n + k, absolute + float(np.sum(np.abs(error))), squares + float(np.sum(error**2))
         return {

@@ -282,11 +282,10 @@ def evaluate_classes(model: KernelModel, engine: Engine, problem: dict[str, Any]
 
 def _add_class_losses(costs: F64, model: KernelModel, totals: F64, rows: Rows) -> None:
     """Add the losses of the rows, and a bound on their error."""
-    assert rows.y is not None
     own, losses = read_costs(costs, rows), np.zeros(1)
     F, errors = prove_kernel_sums(model.kernel, rows.X, model.support_vectors, model.dual_coef)
     F += model.intercept
-    add_line_losses(F, F, rows.y, own, np.ones(1), losses)
+    add_line_losses(F, F, rows.codes, own, np.ones(1), losses)
     reach = np.max(np.abs(F), axis=1) + float(np.max(np.abs(model.intercept)))
     totals += losses[0], own @ (2.02 * errors + 8 * UNIT * (1.0 + 2 * reach))
 

@@ -85,7 +85,7 @@ def evaluate(model: LinearModel, engine: Engine, problem: dict[str, Any], points
         return _evaluate_hinges(model, engine, costs, problem.get("bias_feature"), points)
     if points is not None:
         raise InputError(f"the lower bound with the loss {loss} cannot be recomputed; use `verify` without --dual")
-    return _evaluate_losses(model, engine, losses, float(problem["bias_feature"]), problem.get("penalty") == "l1")
+    return _evaluate_losses(model, engine, losses, problem)
 
 
 def _evaluate_hinges(
@@ -125,17 +125,16 @@ def single_out(rows: Rows, code: int, n_problems: int) -> Rows:
     return rows if n_problems == 1 else views.single_out(rows, code=code)
 
 
-def _evaluate_losses(
-    model: LinearModel, engine: Engine, losses: Sequence[Loss], bias_feature: float, is_l1: bool
-) -> Found:
+def _evaluate_losses(model: LinearModel, engine: Engine, losses: Sequence[Loss], problem: dict[str, Any]) -> Found:
     """Recompute P for losses that depend on one score, given the loss of each problem.
 
     A score is off by at most e |x_i|, with e = gamma_(d+8) |w|. The effect on a smooth loss is bounded by its slope and
     its second derivative, and the effect on any other loss by its steepest slope.
     """
-    W = read_weights(model)
+    W, feature = read_weights(model), float(problem["bias_feature"])
     totals = sum_rows(engine, partial(_add_losses, losses, W), (len(W), 3))
-    penalised = np.column_stack((W[:, :-1], W[:, -1] / bias_feature if bias_feature else np.zeros(len(W))))
+    penalised = np.column_stack((W[:, :-1], W[:, -1] / feature if feature else np.zeros(len(W))))
+    is_l1 = problem.get("penalty") == "l1"
     of_weights = float(np.sum(np.abs(penalised))) if is_l1 else float(np.sum(penalised**2)) / 2
     moved = bound_rounding(W.shape[1] + 12, 1.0) * np.linalg.norm(W, axis=1)
     of_scores = float(np.sum(moved * totals[:, 1] + moved**2 * totals[:, 2]))
@@ -173,9 +172,8 @@ def evaluate_classes(model: LinearModel, engine: Engine, problem: dict[str, Any]
 
 def _add_class_losses(W: F64, class_costs: F64, totals: F64, rows: Rows) -> None:
     """Add the losses of the rows, and sum C_i |x_i|."""
-    assert rows.y is not None
     costs, scores, losses = read_costs(class_costs, rows), score_classes(rows, W, 1.0), np.zeros(1)
-    add_line_losses(scores, scores, rows.y, costs, np.ones(1), losses)
+    add_line_losses(scores, scores, rows.codes, costs, np.ones(1), losses)
     totals += losses[0], costs @ np.sqrt(compute_squares(rows.X, np.float64) + 1.0)
 
 
@@ -253,9 +251,8 @@ def _add_corrections(sums: DualSums, point: DualPoint, rows: Rows, costs: F64, a
     start, stop = np.searchsorted(point.rows, [rows.start, rows.start + rows.n_rows])
     if start == stop:
         return
-    assert rows.y is not None
     at = point.rows[start:stop] - rows.start
-    corrected = Rows(rows.start, take_rows(rows.X, at), rows.y[at])
+    corrected = Rows(rows.start, take_rows(rows.X, at), rows.codes[at])
     for change in dual_points.limit_corrections(alpha[at], point.most * costs[at], point.corrections[start:stop]):
         add_dual_sums(sums, corrected, change, np.abs(change))
 

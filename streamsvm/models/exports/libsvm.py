@@ -79,10 +79,10 @@ def write_libsvm(model: Model) -> Exported:
     machine = _lay_out(raw, bool(labels))
     values = machine.vectors.data if isinstance(machine.vectors, CsrRows) else machine.vectors
     require_finite(machine.coefs, machine.bias, values)
-    sigmoid = _read_sigmoid(raw)
-    if sigmoid is None and (find_calibration(raw.info) is not None or raw.info.get("loss") == "logistic"):
+    has_probabilities = find_calibration(raw.info) is not None or raw.info.get("loss") == "logistic"
+    if has_probabilities and _read_sigmoid(raw) is None:
         notes = (*notes, NO_FUNCTION)
-    return Exported(_write(machine, svm_type, labels, sigmoid, _name_vectors(raw, machine)), notes)
+    return Exported(_write(raw, machine, svm_type, labels), notes)
 
 
 def _describe(model: Model) -> tuple[str, list[int], tuple[str, ...]]:
@@ -164,10 +164,8 @@ def _list_items(X: Matrix, i: int) -> tuple[np.ndarray, np.ndarray]:
     return X[i, found].astype(np.float64), found
 
 
-def _write(
-    machine: Machine, svm_type: str, labels: list[int], sigmoid: tuple[float, float] | None, vectors: Iterator[str]
-) -> Iterator[str]:
-    kernel = machine.kernel
+def _write(model: Model, machine: Machine, svm_type: str, labels: list[int]) -> Iterator[str]:
+    kernel, sigmoid = machine.kernel, _read_sigmoid(model)
     yield f"svm_type {svm_type}\nkernel_type {'polynomial' if kernel.name == 'poly' else kernel.name}\n"
     values = {"degree": kernel.degree, "gamma": float(kernel.gamma), "coef0": float(kernel.coef0)}
     yield from (f"{name} {value!r}\n" for name, value in values.items() if name in PARAMETERS[kernel.name])
@@ -180,7 +178,7 @@ def _write(
     if machine.n_support is not None:
         yield f"nr_sv {' '.join(map(str, machine.n_support))}\n"
     yield "SV\n"
-    for coefs, items in zip(machine.coefs.T, vectors, strict=True):
+    for coefs, items in zip(machine.coefs.T, _name_vectors(model, machine), strict=True):
         yield f"{_join(coefs)} {items}\n"
 
 

@@ -18,7 +18,7 @@ from streamsvm.kernels.names import PARAMETERS
 from streamsvm.models.calibration import CALIBRATIONS, find_calibration
 from streamsvm.models.exports.export import BLOCK, Exported, name_loss, require_finite, to_weights
 from streamsvm.models.model import KernelModel, LinearModel, Model, pack_scaling
-from streamsvm.numeric.rows import CsrRows, Matrix
+from streamsvm.numeric.rows import CsrRows
 from streamsvm.system.errors import InputError
 
 BIAS = "(bias)"
@@ -151,9 +151,8 @@ def _write_array(values: np.ndarray) -> Iterator[str]:
     yield "]"
 
 
-def _write_rows(X: Matrix) -> Iterator[str]:
+def _write_rows(X: CsrRows) -> Iterator[str]:
     """Yield sparse rows as a list of objects, each with the indices of a row's features, from 0, and their values."""
-    assert isinstance(X, CsrRows)
     yield "["
     for i in range(X.shape[0]):
         items = slice(X.indptr[i], X.indptr[i + 1])
