@@ -208,16 +208,17 @@ class OfClasses(Problem):
         confusion, n_rows = table[:K], int(counts.sum())
         sums = zip(confusion.sum(axis=1).tolist(), np.diag(confusion).tolist(), table.sum(axis=0).tolist(), strict=True)
         both = join_scored(known)
-        curves = trace_curves(both.scores, both.labels == 1)
+        area = roc_area(both.scores, both.labels == 1)
+        precision, curves = (None, None) if area is None else trace_curves(both.scores, both.labels == 1)
         return {
             "n_rows": n_rows,
             "accuracy": int(np.trace(confusion)) / n_rows,
-            "roc_area": roc_area(both.scores, both.labels == 1),
-            "average_precision": None if curves is None else curves[0],
+            "roc_area": area,
+            "average_precision": precision,
             "classes": {str(name): describe_class(*own) for name, own in zip(classes.tolist(), sums, strict=True)},
             "confusion": confusion.tolist(),
             "unknown_labels": int(counts[K * K :].sum()),
-            "curves": None if curves is None else curves[1],
+            "curves": curves,
         }
 
 

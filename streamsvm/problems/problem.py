@@ -221,8 +221,8 @@ def roc_area(scores: F64, positive: npt.NDArray[np.bool_]) -> float | None:
     return None if swapped is None else 1.0 - swapped
 
 
-def trace_curves(scores: F64, positive: npt.NDArray[np.bool_]) -> tuple[float, dict[str, list[float]]] | None:
-    """Return the average precision, and points of the ROC and precision-recall curves; None if a class has no rows.
+def trace_curves(scores: F64, positive: npt.NDArray[np.bool_]) -> tuple[float, dict[str, list[float]]]:
+    """Return the average precision, and points of the ROC and precision-recall curves, of rows of both classes.
 
         average precision = sum_k (R_k - R_(k-1)) P_k    over the thresholds, which are the different scores
 
@@ -231,15 +231,12 @@ def trace_curves(scores: F64, positive: npt.NDArray[np.bool_]) -> tuple[float, d
     along the ROC curve.
     """
     n_positive = int(np.count_nonzero(positive))
-    n_negative = len(scores) - n_positive
-    if not n_positive or not n_negative:
-        return None
     order = np.argsort(-scores, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
     right = np.cumsum(positive[order])[ends]
     wrong = ends + 1 - right
     precision, recall = np.append(1.0, right / (right + wrong)), np.append(0.0, right / n_positive)
-    false = np.append(0.0, wrong / n_negative)
+    false = np.append(0.0, wrong / (len(scores) - n_positive))
     average = float(np.sum(np.diff(recall) * precision[1:]))
     at = np.arange(len(recall))
     if len(at) > CURVE_POINTS:

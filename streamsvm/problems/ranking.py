@@ -256,11 +256,9 @@ def _check_places(source: RowSource, n_queries: int) -> None:
     again: list[tuple[int, int]] = []
     for share in range(shares):
         qid, row = _list_starts(source, share, shares)
-        order = np.lexsort((row, qid))
-        repeated = order[1:][np.diff(qid[order]) == 0]
-        if len(repeated):
-            first = repeated[np.argmin(row[repeated])]
-            again.append((int(row[first]), int(qid[first])))
+        order = np.argsort(qid, kind="stable")
+        first = np.sort(order[1:][np.diff(qid[order]) == 0])[:1]  # rows ascend
+        again += zip(row[first].tolist(), qid[first].tolist(), strict=True)
     if again:
         number, query = min(again)
         raise InputError(

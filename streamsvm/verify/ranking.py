@@ -46,14 +46,6 @@ Sums = tuple[DualSums, list[F64]]  # sums over the rows of the cuts, and the wei
 POINTS_AT_ONCE = 8  # points whose histograms one pass computes
 
 
-def _count_few_ranks_bytes(n_ranks: int, n_features: int, points: list[DualPoint]) -> tuple[int, int]:
-    """Return the bytes that the driver holds in addition to the model, and the bytes of the totals of one task."""
-    at_once, n_cuts = (POINTS_AT_ONCE, len(points[0].multipliers)) if points else (1, 0)
-    of_points = at_once * (histograms.histogram_bytes(n_ranks) + 8 * 8 * n_features)
-    held = 3 * sum(point.nbytes for point in points) + 8 * 3 * n_cuts * n_features
-    return held + 2 * ranking.SAMPLE_BYTES + histograms.MEASURE_BYTES + of_points, of_points
-
-
 def _evaluate_few_ranks(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
     """Return the loss of a ranking, a bound on its error, and D of the first dual point, if any."""
     few, W = ranking.find_few_ranks(engine.source, str(model.info["task"])), np.atleast_2d(model.coef)
@@ -143,7 +135,11 @@ class QueryDual:
 def count_bytes(source: RowSource, task: str, points: list[DualPoint]) -> tuple[int, int]:
     """Return the bytes that the driver holds, and the bytes of the totals of one task."""
     if has_few_ranks(source, task):
-        return _count_few_ranks_bytes(len(require_classes(source)), source.n_features, points)
+        at_once, n_cuts = (POINTS_AT_ONCE, len(points[0].multipliers)) if points else (1, 0)
+        histogram_bytes = histograms.histogram_bytes(len(require_classes(source)))
+        of_points = at_once * (histogram_bytes + 8 * 8 * source.n_features)
+        held = 3 * sum(point.nbytes for point in points) + 8 * 3 * n_cuts * source.n_features
+        return held + 2 * ranking.SAMPLE_BYTES + histograms.MEASURE_BYTES + of_points, of_points
     queries = find_small_queries(source, task)
     held, totals = count_point_bytes(points, source.n_features, queries is not None) if points else (0, 0)
     if queries is not None:
