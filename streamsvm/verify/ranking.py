@@ -31,7 +31,7 @@ from streamsvm.losses.histograms import HistogramCut, measure_histogram, read_ra
 from streamsvm.losses.pairs import Pairs, sum_queries
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.products import compute_scores
-from streamsvm.numeric.rounding import UNIT, add_pairs, add_row_magnitudes, bound_rounding, multiply_two
+from streamsvm.numeric.rounding import UNIT, add_pairs, add_row_magnitudes, add_to_pair, bound_rounding, multiply_two
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, make_writable
 from streamsvm.options import require_classes
 from streamsvm.passes import All, Scan, Take
@@ -254,7 +254,7 @@ def _add_dual(point: DualPoint, shares: F64, sums: QueryDual, rows: Rows, starts
         start, end = compute_scores(rows.X, vectors[ends]).T
         counts.add(share, *double_double.count_pairs_exactly(start + step * (end - start), pairs))
     _add_pair_coefs(sums.rows, rows, counts.coefs, counts.rests, counts.sizes)
-    sums.total = np.array(add_pairs(sums.total[0], sums.total[1], math.fsum(counts.totals), 0.0))
+    sums.total = np.array(add_to_pair(sums.total[0], sums.total[1], math.fsum(counts.totals)))
     sums.sizes += math.fsum(counts.sizes.tolist())
 
 
