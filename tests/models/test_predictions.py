@@ -123,7 +123,7 @@ def test_chosen_columns_in_their_order(table: Path, tmp_path: Path) -> None:
     ("model", "out", "given", "message"),
     [
         (TWO, "p.csv", {"top": 2}, "--top 2 chooses among the scores of several classes"),
-        (MODEL, "p.csv", {"top": 5}, "--top 5: the model has 4 classes"),
+        (MODEL, "p.csv", {"top": 5}, "--top 5: the model has only 4 classes"),
         (MODEL, "p.csv", {"columns": ["nix"]}, "there is no column 'nix'; choose from name, label, score =sum"),
         (MODEL, "p.csv", {"columns": ["label", "label"]}, "'label' is named twice"),
         (MODEL, "p.csv", {"columns": ["name"]}, "the rows have no names; --id COLUMN names them"),

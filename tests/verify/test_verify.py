@@ -146,7 +146,7 @@ def test_the_rounding_of_the_lower_bound_counts_as_well() -> None:
         (float("nan"), None, "objective"),
     ):
         reason = _find_inaccuracy(model, 10.0, rounding, bound)
-        assert reason is None if what is None else f"moved the {what} by" in str(reason)
+        assert reason is None if what is None else f"changed the {what} by" in str(reason)
 
 
 def test_coefficients_that_cancel_are_not_confirmed(data: Dataset) -> None:
