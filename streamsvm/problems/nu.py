@@ -68,7 +68,7 @@ def read_nu(options: TrainOptions) -> float:
     """Return nu; InputError unless it is above 0 and at most 1, or if C is set, which nu replaces."""
     nu = read_share(options)
     if options.C != 1.0:
-        raise InputError(f"C is {options.C:g}, but in the task {options.task} nu replaces C: do not set C")
+        raise InputError(f"C is {options.C:g}: nu replaces it in the task {options.task}, so do not set C")
     return nu
 
 

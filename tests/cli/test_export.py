@@ -59,8 +59,8 @@ def test_bad_places_and_models(run: Run, trained: Path, tmp_path: Path) -> None:
         (["--kernel", "rbf"], "libsvm", "a kernel rbf of scaled rows"),
         (["--kernel", "rbf"], "liblinear", "has no weights; choose --to libsvm"),
         (["--kernel", "rbf"], "csv", "has no weights"),
-        (["--map", "nystrom", "--rank", "5"], "liblinear", "no format of `export` carries a map"),
-        (["--map", "nystrom", "--rank", "5"], "json", "no format of `export` carries a map"),
+        (["--map", "nystrom", "--rank", "5"], "liblinear", "no format of `export` can hold the feature map"),
+        (["--map", "nystrom", "--rank", "5"], "json", "no format of `export` can hold the feature map"),
     ],
 )
 def test_what_no_file_can_hold_is_refused(

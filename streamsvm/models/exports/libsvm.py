@@ -334,7 +334,7 @@ def _read_libsvm(file: TextIO) -> LinearModel:
     kind, kernel = head["svm_type"][0], head["kernel_type"][0]
     if kind not in ("c_svc", "nu_svc") or kernel != "linear" or head["nr_class"][0] != "2":
         what = f"it is {kind[:20]} of {head['nr_class'][0][:20]} classes with the kernel {kernel[:20]}"
-        raise ValueError(f"{what}; only c_svc and nu_svc of two classes with the linear kernel are supported")
+        raise ValueError(f"{what}; c_svc and nu_svc of two classes with the linear kernel are supported")
     labels, b = [int(label) for label in head["label"]], -float(head["rho"][0])
     if len(labels) != 2 or labels[0] == labels[1]:
         raise ValueError("label does not list two different labels")
