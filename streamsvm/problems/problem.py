@@ -181,7 +181,7 @@ def read_as_numbers(labels: Any, what: str) -> F64:
     try:
         return np.asarray(labels, np.float64)
     except ValueError:
-        raise InputError(f"the label {str(labels[0])!r} is not a number, but {what} have to be numbers") from None
+        raise InputError(f"a label is {str(labels[0])!r}, but {what} have to be numbers") from None
 
 
 Codes = npt.NDArray[np.int32]
