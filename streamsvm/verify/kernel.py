@@ -33,7 +33,7 @@ from streamsvm.losses.convex import ConvexLoss
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.labels import list_pairs
 from streamsvm.numeric.rounding import UNIT, bound_rounding
-from streamsvm.numeric.rows import F64, I64, Rows, take_rows
+from streamsvm.numeric.rows import F64, I64, Rows, make_writable, take_rows
 from streamsvm.passes import Scan
 from streamsvm.problems.classification import CLASSIFY, Hinge
 from streamsvm.problems.problem import read_truth
@@ -52,8 +52,9 @@ def list_scores(model: KernelModel) -> KernelModel:
     if model.is_of_known_values:
         raise InputError("the objective of a model with a precomputed kernel cannot be recomputed")
     model = model.list_pairs()
+    vectors, coefs = make_writable(model.support_vectors), np.atleast_2d(make_writable(model.dual_coef))
     biases = np.atleast_1d(np.asarray(model.intercept, np.float64))
-    return replace(model, dual_coef=np.atleast_2d(model.dual_coef), intercept=biases)
+    return replace(model, support_vectors=vectors, dual_coef=coefs, intercept=biases)
 
 
 def evaluate(model: KernelModel, engine: Engine, problem: dict[str, Any], dual: bool) -> Found:
