@@ -117,7 +117,7 @@ def test_sets_of_labels(to: str, run: Run, tmp_path: Path) -> None:
     ran, out = run("export", tmp_path / "model.npz", "--to", to, "--out", tmp_path / "out"), tmp_path / "out"
     assert ran.code == (2 if to.startswith("lib") else 0), ran.err
     if to.startswith("lib"):
-        assert "have sets of labels" in ran.err
+        assert "predicts sets of labels" in ran.err
     if to == "csv":
         assert out.read_text().splitlines()[0] == "feature,weight a,weight b,weight c"
     if to == "json":
