@@ -31,13 +31,13 @@ from numba.extending import register_jitable
 
 from streamsvm.kernels.kernel import absolute
 from streamsvm.losses.classes import read_costs
-from streamsvm.losses.hinge import NO_WEIGHTS
 from streamsvm.losses.pairs import Pairs
 from streamsvm.numeric import rounding
 from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, add_two, bound_rounding, multiply_two
-from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, make_writable, split
+from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, Split, make_writable, split
 
+Parts = tuple[F64, F64]  # weights as split_for_float32 returns them
 OWN_ROUNDINGS = 8  # units in the last place lost by the terms of a loss and their last sum
 
 
@@ -71,11 +71,8 @@ def start_exact(n_points: int) -> ExactLosses:
 
 def add_exact(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs: F64) -> None:
     """Add the losses of rows at the points W (K, d), biases (K,). class_costs (2,): C_i of the classes 0 and 1."""
-    assert rows.y is not None
-    weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
-    high, low = rounding.split_for_float32(W)
-    share = 2.0 * bound_score(W.shape[1])
-    _add_exact(*split(rows.X), rows.y, weight, class_costs, high, low, biases, share, totals.losses, totals.magnitudes)
+    costs, parts, share = read_costs(class_costs, rows), rounding.split_for_float32(W), 2.0 * bound_score(W.shape[1])
+    _add_exact(split(rows.X), rows.codes, costs, parts, biases, share, totals.losses, totals.magnitudes)
     totals.n_rows += rows.n_rows
 
 
@@ -129,23 +126,11 @@ def _fill_exact_scores(values: F32, indices: I32, indptr: I64, high: F64, low: F
 
 
 @njit(cache=True, nogil=True)
-def _add_exact(
-    values: F32,
-    indices: I32,
-    indptr: I64,
-    y: I32,
-    weight: F64,
-    class_costs: F64,
-    high: F64,
-    low: F64,
-    biases: F64,
-    share: float,
-    losses: F64,
-    magnitudes: F64,
-) -> None:
+def _add_exact(X: Split, y: I32, costs: F64, W: Parts, biases: F64, share: float, losses: F64, magnitudes: F64) -> None:
     """Add rows. share: a row beyond its margin by this share of its terms' magnitudes has no loss."""
+    (values, indices, indptr), (high, low) = X, W
     for i in range(y.size):
-        cost, sign = class_costs[y[i]] * (weight[i] if weight.size else 1.0), 1.0 if y[i] == 1 else -1.0
+        cost, sign = costs[i], 1.0 if y[i] == 1 else -1.0
         for k in range(biases.size if cost > 0.0 else 0):
             total, rest, size = _score(values, indices, indptr, i, high[k], low[k], biases[k])
             slack, lost = add_two(1.0, -sign * total)
@@ -162,13 +147,12 @@ def add_exact_classes(totals: ExactLosses, rows: Rows, W: F64, biases: F64, clas
     A row that certainly leads all other classes by the margin, whatever was rounded, has no loss. It does not
     contribute to the magnitudes, sum_i C_i (1 + |w_y|.|x_i| + max_k |w_k|.|x_i|).
     """
-    assert rows.y is not None
     costs, sizes_of = read_costs(class_costs, rows), absolute(rows.X)
     share = 2.0 * bound_score(W.shape[2])
     for p, (weights, bias) in enumerate(zip(W, biases, strict=True)):
         scores = compute_exact_scores(rows.X, weights)
         sizes = compute_scores(sizes_of, np.abs(weights)) + np.abs(bias)
-        found = _add_rows(scores, sizes, bias, rows.y, costs, share, *totals.losses[p], totals.magnitudes[p])
+        found = _add_rows(scores, sizes, bias, rows.codes, costs, share, *totals.losses[p], totals.magnitudes[p])
         totals.losses[p, 0], totals.losses[p, 1], totals.magnitudes[p] = found
     totals.n_rows += rows.n_rows
 
@@ -246,9 +230,8 @@ def start_exact_sums(n_features: int) -> ExactSums:
 
 def add_exact_sums(sums: ExactSums, rows: Rows, alpha: F64) -> None:
     """Add rows; alpha (n,): their multipliers."""
-    assert rows.y is not None
     high, low = rounding.split_for_float32(alpha)
-    _add_exact_sums(*split(rows.X), rows.y, high, low, sums.totals, sums.rests)
+    _add_exact_sums(*split(rows.X), rows.codes, high, low, sums.totals, sums.rests)
     sums.n_rows += rows.n_rows
 
 
@@ -423,9 +406,8 @@ def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple
 
 def pair_rows(rows: Rows, starts: I64) -> Pairs:
     """Return the pairs of whole queries; query k has the rows starts[k]:starts[k + 1]."""
-    assert rows.y is not None
     weight = np.ones(rows.n_rows) if rows.sample_weight is None else np.sqrt(rows.sample_weight)
-    return Pairs(make_writable(rows.y), weight, starts)
+    return Pairs(make_writable(rows.codes), weight, starts)
 
 
 def add_exact_losses(W: F64, shorter: F64, sums: F64, rows: Rows, starts: I64) -> None:

@@ -9,7 +9,7 @@ made: cut t at the step s_t on the segment from the weight vector u_t to v_t, wi
     c_i = sum_t lambda_t [the margin of row i at that point is below 1],   lambda_t >= 0,   sum_t lambda_t <= 1
 
 where a row that changes sides on the segment is on the side assigned by losses.hinge. In some cuts, some rows have a
-share of their own, from 0 to 1, instead of the 1 or 0 of their side (OwnShares). The resulting shares are rounded but
+share of their own, from 0 to 1, instead of the 1 or 0 of their side (OfCut). The resulting shares are rounded but
 feasible: they never exceed 1, and the rounded C_i c_i cannot exceed C_i.
 
 A point given by shares may have corrections for some rows, alpha_i = C_i c_i + delta_i. A correction is a pair of
@@ -26,7 +26,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,18 +37,7 @@ from streamsvm.numeric.products import add_rows
 from streamsvm.numeric.rounding import SMALLEST, UNIT, add_pairs
 from streamsvm.numeric.rows import F64, I64, Rows
 
-
-class OwnShares(NamedTuple):
-    """The rows with a share of their own in several cuts, concatenated cut by cut.
-
-    own_cuts (c,): ascending indices of the cuts that have such rows; own_stops (c,): the end of each cut's rows;
-    own_rows, own_shares (e,): the numbers of the rows, ascending within each cut, and their shares, from 0 to 1.
-    """
-
-    own_cuts: I64
-    own_stops: I64
-    own_rows: I64
-    own_shares: F64
+OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # what a DualPoint says about rows with their own shares
 
 
 class OfCut(NamedTuple):
@@ -76,52 +65,12 @@ class Origin(NamedTuple):
     own: OfCut = NONE
 
 
-def join(parts: Sequence[OfCut]) -> OwnShares:
-    """Concatenate the rows of the cuts."""
+def join(parts: Sequence[OfCut]) -> dict[str, Any]:
+    """Return the fields OWN of a DualPoint: the rows of the cuts, concatenated."""
     own = [k for k, part in enumerate(parts) if len(part.rows)]
-    return OwnShares(
-        np.array(own, np.int64),
-        np.cumsum([len(parts[k].rows) for k in own], dtype=np.int64),
-        np.concatenate([NONE.rows, *(parts[k].rows for k in own)]),
-        np.concatenate([NONE.shares, *(parts[k].shares for k in own)]),
-    )
-
-
-def split(own: OwnShares) -> dict[int, OfCut]:
-    """Return the rows of each cut that has any, as views, keyed by the index of the cut."""
-    bounds = pairwise([0, *own.own_stops.tolist()])
-    parts = [OfCut(own.own_rows[a:b], own.own_shares[a:b]) for a, b in bounds]
-    return dict(zip(own.own_cuts.tolist(), parts, strict=True))
-
-
-def check(own: OwnShares, n_cuts: int, n_rows: int | None = None) -> None:
-    """Raise ValueError unless the arrays are consistent; n_rows: the number of all rows, if known."""
-    cuts, stops = own.own_cuts, np.concatenate(([0], own.own_stops))
-    if len(cuts) != len(own.own_stops) or len(own.own_rows) != len(own.own_shares) or stops[-1] != len(own.own_rows):
-        raise ValueError("own_cuts, own_stops, own_rows and own_shares do not fit together")
-    if (cuts[1:] <= cuts[:-1]).any() or (len(cuts) and not 0 <= int(cuts[0]) <= int(cuts[-1]) < n_cuts):
-        raise ValueError(f"own_cuts are not places of the {n_cuts} cuts in ascending order")
-    if (stops[1:] <= stops[:-1]).any():
-        raise ValueError("own_stops are not in ascending order")
-    for rows, _ in split(own).values():
-        if (rows[1:] <= rows[:-1]).any():
-            raise ValueError("own_rows of a cut are not in ascending order")
-        if int(rows[0]) < 0 or (n_rows is not None and int(rows[-1]) >= n_rows):
-            raise ValueError("own_rows are not among the rows of the data")
-    if not ((own.own_shares >= 0.0) & (own.own_shares <= 1.0)).all():
-        raise ValueError("own_shares are not from 0 to 1: a multiplier is beyond its bounds")
-
-
-def put_own_shares(active: npt.NDArray[np.bool_], first: int, own: OwnShares) -> F64:
-    """Return the share of each row in each cut, (n, m): its own share, or else 1 for an active row and 0 for others.
-
-    first: the number of the first of these consecutive rows.
-    """
-    shares = active.astype(np.float64)
-    for cut, (rows, values) in split(own).items():
-        start, stop = np.searchsorted(rows, [first, first + len(shares)])
-        shares[rows[start:stop] - first, cut] = values[start:stop]
-    return shares
+    stops = np.cumsum([len(parts[k].rows) for k in own], dtype=np.int64)
+    rows, shares = (np.concatenate(each) for each in zip(NONE, *(parts[k] for k in own), strict=True))
+    return dict(zip(OWN, (np.array(own, np.int64), stops, rows, shares), strict=True))
 
 
 @dataclass(frozen=True)
@@ -131,8 +80,11 @@ class DualPoint:
     share (n,): c_i of every row; empty if the point is given by cuts. most: an upper limit of the shares, from 1/2 to
     1. rows (k,): ascending numbers of the corrected rows; corrections (k, 2): the pairs that make up delta_i. vectors
     (p, width): weight vectors, with the weight of the constant feature last, if there is one; ends (m, 2): the indices
-    of u_t and v_t in `vectors` for each cut; steps and multipliers (m,). own_cuts, own_stops (c,), own_rows and
-    own_shares (e,): as in certificates.dual_points.OwnShares.
+    of u_t and v_t in `vectors` for each cut; steps and multipliers (m,).
+
+    The rows with a share of their own in several cuts are concatenated cut by cut. own_cuts (c,): ascending indices of
+    the cuts that have such rows; own_stops (c,): the end of each cut's rows; own_rows, own_shares (e,): the numbers of
+    the rows, ascending within each cut, and their shares, from 0 to 1.
     """
 
     share: F64 = field(default_factory=lambda: np.empty(0))
@@ -148,10 +100,33 @@ class DualPoint:
     own_rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     own_shares: F64 = field(default_factory=lambda: np.empty(0))
 
-    @property
-    def own(self) -> OwnShares:
-        """The rows with a share of their own in a cut."""
-        return OwnShares(self.own_cuts, self.own_stops, self.own_rows, self.own_shares)
+    def split_own(self) -> dict[int, OfCut]:
+        """Return the rows of each cut that has rows with their own shares, as views, keyed by the index of the cut."""
+        bounds = pairwise([0, *self.own_stops.tolist()])
+        parts = [OfCut(self.own_rows[a:b], self.own_shares[a:b]) for a, b in bounds]
+        return dict(zip(self.own_cuts.tolist(), parts, strict=True))
+
+    def check(self, n_rows: int | None = None) -> None:
+        """Raise ValueError if a cut refers to a vector, or a row to a cut, that does not exist.
+
+        n_rows: the number of all rows, if known.
+        """
+        cuts, stops, n_cuts = self.own_cuts, np.concatenate(([0], self.own_stops)), len(self.ends)
+        if self.ends.size and not 0 <= int(self.ends.min()) <= int(self.ends.max()) < len(self.vectors):
+            raise ValueError(f"ends are not from 0 to {len(self.vectors) - 1}")
+        if len(cuts) != len(stops) - 1 or not stops[-1] == len(self.own_rows) == len(self.own_shares):
+            raise ValueError("own_cuts, own_stops, own_rows and own_shares do not fit together")
+        if (cuts[1:] <= cuts[:-1]).any() or (len(cuts) and not 0 <= int(cuts[0]) <= int(cuts[-1]) < n_cuts):
+            raise ValueError(f"own_cuts are not ascending indices of the {n_cuts} cuts")
+        if (stops[1:] <= stops[:-1]).any():
+            raise ValueError("own_stops are not in ascending order")
+        for rows, _ in self.split_own().values():
+            if (rows[1:] <= rows[:-1]).any():
+                raise ValueError("own_rows of a cut are not in ascending order")
+            if int(rows[0]) < 0 or (n_rows is not None and int(rows[-1]) >= n_rows):
+                raise ValueError("own_rows are not among the rows of the data")
+        if not ((self.own_shares >= 0.0) & (self.own_shares <= 1.0)).all():
+            raise ValueError("own_shares are not from 0 to 1: a multiplier is beyond its bounds")
 
     @property
     def nbytes(self) -> int:
@@ -162,6 +137,18 @@ class DualPoint:
     def most_multiple(self) -> float:
         """The largest feasible multiple of all multipliers, allowing for rounding."""
         return 1.0 if self.most == 1.0 and not len(self.rows) else (1.0 - 16 * UNIT) / self.most
+
+
+def put_own_shares(active: npt.NDArray[np.bool_], first: int, point: DualPoint) -> F64:
+    """Return the share of each row in each cut, (n, m): its own share, or else 1 for an active row and 0 for others.
+
+    first: the number of the first of these consecutive rows.
+    """
+    shares = active.astype(np.float64)
+    for cut, (rows, values) in point.split_own().items():
+        start, stop = np.searchsorted(rows, [first, first + len(shares)])
+        shares[rows[start:stop] - first, cut] = values[start:stop]
+    return shares
 
 
 def find_active(scores: F64, biases: F64, y: F64, ends: I64, steps: F64) -> npt.NDArray[np.bool_]:
@@ -224,8 +211,7 @@ def add_dual_sums(sums: DualSums, rows: Rows, alpha: F64, sizes: F64) -> None:
     add_exact_sums(sums.exact, rows, alpha)
     used = np.flatnonzero(sizes)
     add_rows(sums.magnitudes[None, :], absolute(rows.X), used, np.zeros_like(used), sizes[used])
-    assert rows.y is not None
-    sums.sizes += np.bincount(rows.y, weights=sizes, minlength=2)
+    sums.sizes += np.bincount(rows.codes, weights=sizes, minlength=2)
 
 
 def combine_dual_sums(left: DualSums, right: DualSums) -> DualSums:

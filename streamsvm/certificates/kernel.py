@@ -93,7 +93,7 @@ from streamsvm.numeric.rows import F64, I32, I64
 
 BINS = 4096  # for the corners, in the search for the best bias
 LONGEST_STRETCH = 1.001
-Multipliers = tuple[F64, F64, F64, F64, F64 | None]  # y, costs, alpha, f and corners, as in `prove`
+Multipliers = tuple[F64, F64, F64, F64, F64 | None]  # y, C, a and f of the rows, (n,) each; corners in regression
 
 
 @dataclass(frozen=True)
@@ -153,23 +153,13 @@ class Proof:
         return self.objective - self.dual + self.rounding_bound <= tol * self.magnitude
 
 
-def prove(
-    y: F64,
-    costs: F64,
-    alpha: F64,
-    f: F64,
-    errors: F64,
-    largest: float,
-    tol: float,
-    is_definite: bool = True,
-    corners: F64 | None = None,
-) -> Proof:
+def prove(rows: Multipliers, errors: F64, largest: float, tol: float, is_definite: bool = True) -> Proof:
     """Return the proof from multipliers in [0, costs], stretching the model if the gap exceeds tol otherwise.
 
     errors: the error bounds of f, (n,). largest: the largest k_ii. is_definite: whether |w|^2 is certainly at least 0.
-    corners: (n,), the corners of the hinges in regression, whose model is never stretched.
+    The model of a regression, which has corners, is never stretched.
     """
-    rows = y, costs, alpha, f, corners
+    y, costs, alpha, f, corners = rows
     found = _prove_scaled(rows, errors, largest, 1.0, is_definite)
     if found.is_within(tol) or corners is not None:
         return found
@@ -224,7 +214,9 @@ def _prove_scaled(rows: Multipliers, errors: F64, largest: float, stretch: float
     loss_error, support = moved_loss + 2 * UNIT * loss, np.flatnonzero(alpha)
     a, sums = alpha[support], (y * f)[support]
     # corners are measured from the bias; the resulting change of the sum is charged with the imbalance
-    gains, farthest = (a, 1.0) if corners is None else (a * (y * (corners - bias))[support], _find_size(corners, bias))
+    gains, farthest = a, 1.0
+    if corners is not None:
+        gains, farthest = a * (y * (corners - bias))[support], 1.0 + float(np.max(np.abs(corners))) + abs(bias)
     square, total = sum_exactly(a * sums), sum_exactly(gains)
     square = max(square, 0.0) if is_definite else square
     lacking = abs(sum_exactly(a * y[support]))
@@ -243,11 +235,6 @@ def sum_losses(costs: F64, slack: F64, own: F64) -> tuple[float, float]:
     losing = np.flatnonzero((slack + own > 0.0) & (costs > 0.0))
     loss = sum_exactly(costs[losing] * np.maximum(slack[losing], 0.0))
     return loss, float(np.sum(costs[losing] * np.minimum(own, slack + own)[losing]))
-
-
-def _find_size(corners: F64, bias: float) -> float:
-    """Return an upper bound, at least 1, of |c_i| + |b|."""
-    return 1.0 + float(np.max(np.abs(corners))) + abs(bias)
 
 
 def find_best_bias(y: F64, costs: F64, f: F64, corners: F64 | None = None, slope: float = 0.0) -> float:
@@ -311,15 +298,9 @@ def prove_classes(share: F64, y: I32, costs: F64, F: F64, errors: F64, largest: 
     moved = 2 * lacking * math.sqrt(largest)
     of_point = lacking + math.sqrt(max(0.0, square + square_error)) * moved + moved**2 / 2
     magnitude = abs(square) / 2 + loss
-    return Proof(
-        objective=square / 2 + loss,
-        objective_error=1.01 * (square_error / 2 + loss_error) + 4 * UNIT * magnitude,
-        dual=gain - square / 2,
-        dual_error=1.01 * (square_error / 2 + of_point) + 2 * UNIT * (gain + abs(square)),
-        bias=0.0,
-        stretch=1.0,
-        magnitude=magnitude,
-    )
+    objective_error = 1.01 * (square_error / 2 + loss_error) + 4 * UNIT * magnitude
+    dual_error = 1.01 * (square_error / 2 + of_point) + 2 * UNIT * (gain + abs(square))
+    return Proof(square / 2 + loss, objective_error, gain - square / 2, dual_error, 0.0, 1.0, magnitude)
 
 
 # The model's offset is lower than rho by this share, so that rows on the boundary (0 < a_i < C_i) belong to the
@@ -346,7 +327,10 @@ class FixedSum:
         return find_offset(costs[self.rows], g[self.rows], self.total)
 
 
-def spread(sums: Sequence[FixedSum], values: Sequence[float], n: int) -> F64:
+Sums = Sequence[FixedSum]
+
+
+def spread(sums: Sums, values: Sequence[float], n: int) -> F64:
     """Return for each row the value of the sum it belongs to, (n,)."""
     spread_out = np.zeros(n)
     for one, value in zip(sums, values, strict=True):
@@ -354,9 +338,7 @@ def spread(sums: Sequence[FixedSum], values: Sequence[float], n: int) -> F64:
     return spread_out
 
 
-def certify_sums(
-    costs: F64, alpha: F64, g: F64, sums: Sequence[FixedSum], offsets: Sequence[float] | None = None
-) -> Certificate:
+def certify_sums(costs: F64, alpha: F64, g: F64, sums: Sums, offsets: Sequence[float] | None = None) -> Certificate:
     """Evaluate Q and its bound, ignoring rounding. g: y_i f_i, (n,). If no offsets are given, each rho is optimal."""
     rhos = [one.find_offset(costs, g) for one in sums] if offsets is None else offsets
     rho = spread(sums, rhos, len(g))
@@ -366,9 +348,7 @@ def certify_sums(
     return Certificate(square / 2, bound, -rhos[0], losses - alpha * (rho - g))
 
 
-def prove_sums(
-    costs: F64, alpha: F64, g: F64, sums: Sequence[FixedSum], errors: F64, largest: float, is_definite: bool
-) -> Proof:
+def prove_sums(costs: F64, alpha: F64, g: F64, sums: Sums, errors: F64, largest: float, is_definite: bool) -> Proof:
     """Return the proof of Q (`objective`) and of its bound (`dual`); see `certificates.kernel.prove`."""
     rhos = [one.find_offset(costs, g) for one in sums]
     rho = spread(sums, rhos, len(g))
@@ -418,9 +398,7 @@ def raise_lowest(room: F64, f: F64, lacking: float) -> F64:
     return rises
 
 
-def _complete(
-    costs: F64, alpha: F64, g: F64, sums: Sequence[FixedSum], errors: F64, largest: float
-) -> tuple[float, float, float]:
+def _complete(costs: F64, alpha: F64, g: F64, sums: Sums, errors: F64, largest: float) -> tuple[float, float, float]:
     """Return the most by which Q grows when nearly full sums are completed, and the rounding of this number.
 
     The third result is the most by which |w| grows if the remaining shortfall of the sums is completed as well.

@@ -183,7 +183,7 @@ def run_export(options: argparse.Namespace) -> int:
 def run_import(options: argparse.Namespace) -> int:
     """Import a model of another program, and report its classes and features."""
     from streamsvm.data.store.destination import check_file, new_file
-    from streamsvm.models.imports import read_model_file
+    from streamsvm.models.exports.libsvm import read_model_file
 
     refuse_inputs(options.out, [options.file])
     check_file(options.out, options.overwrite)

@@ -48,7 +48,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,18 +57,22 @@ from scipy.special import expit, softmax
 from streamsvm.kernels.stored_parts import read_number, read_part
 from streamsvm.numeric.rows import F64, I32
 
+Flags = npt.NDArray[np.bool_]
 MOST_CORNERS = 20_000  # of a stored function; a million rows without weights have fewer
 
 
-def fit_isotonic(scores: F64, is_in_class: npt.NDArray[np.bool_], weight: F64) -> tuple[F64, F64]:
+def fit_isotonic(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool = False) -> tuple[F64, F64]:
     """Return the corners: ascending scores (k,) and non-decreasing probabilities (k,).
 
     scores: (n,). is_in_class: (n,), whether each row is of the class. weight: (n,), >= 0. At most MOST_CORNERS corners
-    are kept, evenly spread. ValueError unless both kinds of rows have positive weight.
+    are kept, evenly spread. If only rows of the class or only other rows have positive weight, the result is one corner
+    with the probability of Platt's targets if may_be_rare, else a ValueError.
     """
     total, positive = float(np.sum(weight)), float(np.sum(weight, where=is_in_class))
     if not 0.0 < positive < total:
-        raise ValueError("an isotonic function needs rows of the class and others")
+        if may_be_rare:
+            return np.zeros(1), np.array([(positive + 1.0) / (total + 2.0)])
+        raise ValueError("an isotonic function needs rows of the class and other rows")
     counted = weight > 0.0
     known, place = np.unique(scores[counted], return_inverse=True)
     weights = np.bincount(place, weight[counted])
@@ -89,16 +93,18 @@ LEAST_STEP = 1e-10
 SUFFICIENT_FALL = 1e-4
 
 
-def fit_sigmoid(scores: F64, is_in_class: npt.NDArray[np.bool_], weight: F64) -> tuple[float, float]:
+def fit_sigmoid(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool = False) -> tuple[float, float]:
     """Return A and B of the sigmoid.
 
     scores: (n,). is_in_class: (n,), whether each row is of the class. weight: (n,), >= 0. Scores of rows with positive
-    weight are first scaled to [-1, 1], and weights to the sum 1. ValueError unless both kinds of rows have positive
-    weight.
+    weight are first scaled to [-1, 1], and weights to the sum 1. If only rows of the class or only other rows have
+    positive weight, the result is the constant probability of Platt's targets if may_be_rare, else a ValueError.
     """
     total, positive = float(np.sum(weight)), float(np.sum(weight, where=is_in_class))
     if not 0.0 < positive < total:
-        raise ValueError("a sigmoid needs rows of the class and others")
+        if may_be_rare:
+            return 0.0, float(np.log((total - positive + 1.0) / (positive + 1.0)))
+        raise ValueError("a sigmoid needs rows of the class and other rows")
     counted = weight > 0.0
     target = np.where(is_in_class, (positive + 1.0) / (positive + 2.0), 1.0 / (total - positive + 2.0))[counted]
     f, weight = scores[counted], weight[counted] / total
@@ -146,11 +152,11 @@ def fit_temperature(scores: F64, codes: I32, weight: F64) -> float:
     """
     if not np.sum(weight) > 0.0:
         raise ValueError("a temperature needs rows")
-    counted = [_Part(scores[at], codes[at], weight[at] / np.sum(weight)) for at in _cut(scores)]
-    scale = max(float(np.max(np.abs(part.scores[part.weight > 0.0]), initial=0.0)) for part in counted) or 1.0
+    counted = [(scores[at], codes[at], weight[at] / np.sum(weight)) for at in _cut(scores)]
+    scale = max(float(np.max(np.abs(f[own > 0.0]), initial=0.0)) for f, _, own in counted) or 1.0
 
     def slope(log_beta: float) -> float:
-        return sum(part.find_slope(np.exp(log_beta), scale) for part in counted)
+        return sum(_find_slope(*part, np.exp(log_beta), scale) for part in counted)
 
     if slope(-MOST_LOG) >= 0.0:
         return float(np.exp(-MOST_LOG)) / scale
@@ -163,20 +169,13 @@ def fit_temperature(scores: F64, codes: I32, weight: F64) -> float:
     return found
 
 
-class _Part(NamedTuple):
-    """A block of rows, as views of the arrays of all rows."""
-
-    scores: F64
-    codes: I32
-    weight: F64
-
-    def find_slope(self, beta: float, scale: float) -> float:
-        """Return the derivative of these rows' loss with respect to beta, for scores divided by `scale`."""
-        own = np.flatnonzero(self.weight > 0.0)  # rows without weight may have any scores
-        logits = _make_logits(self.scores[own]) / scale
-        p = softmax(beta * logits, axis=1)
-        means = np.einsum("ik,ik->i", p, logits)
-        return float(self.weight[own] @ (means - logits[np.arange(len(own)), self.codes[own]]))
+def _find_slope(scores: F64, codes: I32, weight: F64, beta: float, scale: float) -> float:
+    """Return the derivative of the loss of some rows with respect to beta, for scores divided by `scale`."""
+    own = np.flatnonzero(weight > 0.0)  # rows without weight may have any scores
+    logits = _make_logits(scores[own]) / scale
+    p = softmax(beta * logits, axis=1)
+    means = np.einsum("ik,ik->i", p, logits)
+    return float(weight[own] @ (means - logits[np.arange(len(own)), codes[own]]))
 
 
 def apply_temperature(stored: Mapping[str, Any], scores: F64) -> F64:
@@ -201,7 +200,7 @@ def _make_logits(scores: F64) -> F64:
     return scores
 
 
-Truth = I32 | npt.NDArray[np.bool_]
+Truth = I32 | Flags
 
 
 @dataclass(frozen=True)
@@ -246,31 +245,9 @@ def share_out(each: F64) -> F64:
     return np.where(sums > 0.0, each / np.where(sums > 0.0, sums, 1.0), 1.0 / each.shape[1])
 
 
-def _fit_each(
-    scores: F64,
-    truth: Truth,
-    weight: F64,
-    fit: Callable[[F64, Any, F64], tuple[Any, Any]],
-    fit_rare: Callable[[float, float], tuple[Any, Any]],
-) -> list[tuple[Any, Any]]:
-    """Return the pair of values that is fitted to each score.
-
-    fit_rare: fits a label that either all weighted rows or none of them have, given the sums of weights of the rows
-    with and without it. Such a label has the same probability for all rows, that of Platt's targets.
-    """
-    found = []
-    for f, own in _each_class(scores, truth):
-        positive = float(np.sum(weight, where=own))
-        negative = float(np.sum(weight)) - positive
-        is_rare = truth.ndim == 2 and min(positive, negative) <= 0.0
-        found.append(fit_rare(positive, negative) if is_rare else fit(f, own, weight))
-    return found
-
-
 def _fit_sigmoids(scores: F64, truth: Truth, weight: F64) -> dict[str, list[float]]:
-    found = _fit_each(scores, truth, weight, fit_sigmoid, lambda p, n: (0.0, float(np.log((n + 1.0) / (p + 1.0)))))
-    A, B = (list(each) for each in zip(*found, strict=True))
-    return {"A": A, "B": B}
+    found = [fit_sigmoid(f, own, weight, truth.ndim == 2) for f, own in _each_class(scores, truth)]
+    return {"A": [A for A, _ in found], "B": [B for _, B in found]}
 
 
 def _apply_sigmoids(stored: Mapping[str, Any], scores: F64) -> F64:
@@ -284,18 +261,13 @@ def _check_sigmoids(stored: Any, n_scores: int) -> None:
 
 
 def _fit_isotonic(scores: F64, truth: Truth, weight: F64) -> list[dict[str, list[float]]]:
-    def fit_rare(positive: float, negative: float) -> tuple[F64, F64]:
-        return np.zeros(1), np.array([(positive + 1.0) / (positive + negative + 2.0)])
-
-    found = _fit_each(scores, truth, weight, fit_isotonic, fit_rare)
+    found = [fit_isotonic(f, own, weight, truth.ndim == 2) for f, own in _each_class(scores, truth)]
     return [{"scores": at.tolist(), "probabilities": p.tolist()} for at, p in found]
 
 
 def _apply_isotonic(stored: Any, scores: F64) -> F64:
-    each = np.empty((len(scores), len(stored)))
-    for k, own in enumerate(stored):
-        each[:, k] = np.interp(scores[:, k], own["scores"], own["probabilities"])
-    return each
+    each = zip(scores.T, stored, strict=True)
+    return np.stack([np.interp(f, own["scores"], own["probabilities"]) for f, own in each], axis=1)
 
 
 def _check_isotonic(stored: Any, n_scores: int) -> None:

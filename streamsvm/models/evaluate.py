@@ -19,11 +19,10 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from streamsvm.data.open import open_dataset
-from streamsvm.data.rows.source import RowSource
 from streamsvm.data.tables.columns import Columns
 from streamsvm.models.calibration import CALIBRATIONS, find_calibration, share_out
 from streamsvm.models.model import Model
-from streamsvm.models.score import is_file_of_rows, recall_column, score
+from streamsvm.models.score import Data, is_file_of_rows, recall_column, score
 from streamsvm.numeric.rows import F64
 from streamsvm.problems.problem import Scored
 from streamsvm.system.errors import InputError
@@ -78,12 +77,11 @@ class Reliability:
     def watch(self, model: Model, parts: Iterator[Scored]) -> Iterator[Scored]:
         """Yield the parts unchanged, and add each of them to the sums."""
         for part in parts:
-            assert part.truth is not None
-            if part.truth.ndim == 2:
-                self.add_sets(find_probabilities(model, part.scores), part.truth)
+            if part.labels.ndim == 2:
+                self.add_sets(find_probabilities(model, part.scores), part.labels)
             else:
-                known = np.flatnonzero(part.truth >= 0)
-                self.add(find_probabilities(model, part.scores[known]), part.truth[known])
+                known = np.flatnonzero(part.labels >= 0)
+                self.add(find_probabilities(model, part.scores[known]), part.labels[known])
             yield part
 
     def add_sets(self, found: F64, has: npt.NDArray[np.bool_]) -> None:
@@ -118,7 +116,7 @@ class Reliability:
 
 def evaluate(
     model: Model,
-    data: str | Path | RowSource,
+    data: Data,
     *,
     file_format: str | None = None,
     label: str | None = None,
@@ -186,15 +184,13 @@ def evaluate(
         name = data if isinstance(data, str | Path) else data.name
         known = ", ".join(map(str, model.classes[:5].tolist())) + (", ..." if len(model.classes) > 5 else "")
         raise InputError(
-            f"{name}: no row has one of the labels that the model knows ({known}): is this the column of the "
-            "labels (--label), and are these rows of the same kind?"
+            f"{name}: no row has one of the labels that the model knows ({known}): is this the label column (--label), "
+            "and are these rows of the same kind as the training rows?"
         )
     return measured
 
 
-def judge_weighted_rows(
-    model: Model, data: str | Path | RowSource, judge: Callable[[Scored], Any]
-) -> tuple[Any, F64] | None:
+def judge_weighted_rows(model: Model, data: Data, judge: Callable[[Scored], Any]) -> tuple[Any, F64] | None:
     """Apply `judge` to all rows of a dataset. Return its results and the sample weights, or None without weights.
 
     judge: turns the scores and labels of some rows into an array, (rows, ...); for classes, whether each row is right.
@@ -207,7 +203,7 @@ def judge_weighted_rows(
     if weight is None:
         return None
     if not weight.any():
-        raise InputError(f"{source.name}: the sample weights of all rows are zero, so that no row counts")
+        raise InputError(f"{source.name}: the sample weights of all rows are zero, so no row counts")
     found = np.concatenate([judge(part) for part in score(model, source, model.problem.needs_labels)])
     if model.problem.has_classes and not found.any():
         evaluate(model, source)  # raises the error of labels that are all unknown

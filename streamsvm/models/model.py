@@ -120,7 +120,7 @@ class SavedModel(Shown, ABC):
         if self.features is None and features is None:
             return refuse_overflow(self._score_rows(n_features, scaling, sparse))
         if self.features is None or (features is not None and features.sha256 != self.features.sha256):
-            raise InputError("another map than the model's produced these rows of features; give the model raw rows")
+            raise InputError("these features come from another map than that of the model; give the model raw rows")
         score = refuse_overflow(self._score_rows(self.n_trained, None, False))
         if features is not None:
             return score
@@ -386,7 +386,7 @@ def load(path: str | Path) -> Model:
             raise InputError(f"{url}: {error.strerror or error}") from error
     file = Path(path)
     if (file / "zarr.json").is_file() or (file.is_file() and is_table(file)):
-        raise InputError(f"{file}: holds rows, and is no model: name the model first, and then the rows")
+        raise InputError(f"{file}: this holds rows and is not a model: name the model first, then the rows")
     if file.is_dir():
         file = file / "model.npz"
     return from_arrays(unpack_arrays(file), file)
@@ -402,25 +402,27 @@ def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
 
 def _read_model(arrays: dict[str, Any]) -> Model:
     """Return the model in a file's arrays after checking every part; ValueError for an unsuitable part."""
-    about, kind = _read_about(arrays)
+    about = read_about(arrays, (FORMAT, ENCODED_FORMAT))
+    kind = stored_parts.read_part(about, "kind")
+    if kind not in list(MODELS):
+        raise ValueError(f"kind is {str(kind)[:40]!r}; linear, rank or kernel is expected")
     d = stored_parts.read_count(about, "n_features", stored_parts.MOST_FEATURES)
-    own = [name for name in arrays if name.startswith(OF_FEATURES)]
-    parts, packed = {name.removeprefix(OF_FEATURES): arrays[name] for name in own}, about.get("features")
+    parts = {name.removeprefix(OF_FEATURES): arrays[name] for name in arrays if name.startswith(OF_FEATURES)}
+    packed = about.get("features")
     features = None if packed is None else unpack_features(packed, parts)
     if features is not None and features.map.n_features != d:
         raise ValueError(f"n_features is {d}, but the map of the features has {features.map.n_features}")
     info, n_raw = stored_parts.read_info(about), d if features is None else features.map.d
     if ("encoding" in info) != (about["format"] == ENCODED_FORMAT):
-        raise ValueError(f"model format {about['format']} is not that of its encoding")
+        raise ValueError(f"format {about['format']} does not match the encoding")
     if "encoding" in info and read_encoding(info["encoding"]).n_features != n_raw:
-        raise ValueError("encoding: it makes another number of features than the model takes")
+        raise ValueError("encoding: its number of features differs from that of the model")
     problem = _find_problem(MODELS[kind], info)
     classes = stored_parts.read_classes(arrays, 2 if problem.has_classes else 0)
     n_scores = problem.count_scores(len(classes))
     check_calibration(info, n_scores)
     lead = () if n_scores == 1 else (n_scores,)
-    names = stored_parts.read_names(about, n_raw)
-    scaling = stored_parts.read_scaling(about, arrays, d)
+    names, scaling = stored_parts.read_names(about, n_raw), stored_parts.read_scaling(about, arrays, d)
     by_class = stored_parts.read_class_sizes(arrays, "n_support", len(classes)) if "n_support" in arrays else None
     if by_class is not None and kind != KernelModel.kind:
         raise ValueError("n_support is for kernel models")
@@ -457,25 +459,20 @@ def _read_sums(
     return {"kernel": kernel, "support_vectors": vectors, "dual_coef": coefs, "support": support}
 
 
-def _read_about(arrays: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the JSON part of a model's file, and the kind of the model. ValueError for another format."""
+def read_about(arrays: dict[str, Any], formats: tuple[int, ...]) -> dict[str, Any]:
+    """Return the JSON part of a file of arrays; ValueError unless the file has one of these formats."""
     about = json.loads(str(stored_parts.read_part(arrays, "about")))
-    if not isinstance(about, dict) or about.get("format") not in (FORMAT, ENCODED_FORMAT):
-        found = about.get("format") if isinstance(about, dict) else about
-        raise ValueError(
-            f"model format {str(found)[:40]}; this version of streamsvm reads {FORMAT} and {ENCODED_FORMAT}"
-        )
-    kind = stored_parts.read_part(about, "kind")
-    if kind not in list(MODELS):
-        raise ValueError(f"kind is {str(kind)[:40]!r}; linear, rank or kernel is expected")
-    return about, kind
+    if not isinstance(about, dict) or about.get("format") not in formats:
+        found, known = about.get("format") if isinstance(about, dict) else about, " and ".join(map(str, formats))
+        raise ValueError(f"format {str(found)[:40]}; this version of streamsvm reads the formats {known}")
+    return about
 
 
 def _find_problem(model: type[Model], info: dict[str, Any]) -> Problem:
     """Return the problem of a saved model; ValueError if it is unknown, or has no models of this kind."""
     task = info.get("task", model.default_task)
     if task not in PROBLEMS or model.kind not in find_problem(task).models:
-        raise ValueError(f"a model of the kind {model.kind} for the task {str(task)[:40]!r}")
+        raise ValueError(f"the task is {str(task)[:40]!r}, which has no models of the kind {model.kind}")
     if "loss" in info and info["loss"] not in list(PROBLEMS[task].losses):
-        raise ValueError(f"a model of the task {task} with the loss {str(info['loss'])[:40]!r}")
+        raise ValueError(f"the loss is {str(info['loss'])[:40]!r}, which the task {task} does not have")
     return find_problem(task)

@@ -19,13 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.destination import check_destination, check_file, new_file, new_folder
 from streamsvm.data.tables.columns import Columns
 from streamsvm.data.tables.written import ParquetOutput, write_cell
 from streamsvm.models.evaluate import find_probabilities, require_probabilities
 from streamsvm.models.model import Model
-from streamsvm.models.score import score
+from streamsvm.models.score import Data, score
 from streamsvm.problems.classification import choose, choose_labels
 from streamsvm.problems.problem import Scored
 from streamsvm.system.errors import InputError, say_count
@@ -34,7 +33,7 @@ from streamsvm.system.files import refuse_inputs, to_local_path
 
 def predict(
     model: Model,
-    data: str | Path | RowSource,
+    data: Data,
     out: str | Path,
     *,
     file_format: str | None = None,
@@ -164,10 +163,10 @@ class Predictions:
             return
         if not (self.model.problem.predicts_labels and self.model.score_shape):
             raise InputError(
-                f"--top {self.top} chooses among the scores of several classes, and the model gives each row one score"
+                f"--top {self.top} chooses among the scores of several classes, but the model gives each row one score"
             )
         if self.top > len(self.model.classes):
-            raise InputError(f"--top {self.top}: the model has {say_count(len(self.model.classes), 'class')}")
+            raise InputError(f"--top {self.top}: the model has only {say_count(len(self.model.classes), 'class')}")
 
     def predict(self, scored: Iterable[Scored]) -> Iterator[Arrays]:
         """Yield the predictions of all rows, as the scores arrive.
@@ -179,27 +178,24 @@ class Predictions:
         probability : (n, K) float64, if requested
         """
         for part in scored:
-            yield self._predict(part)
-            self.n_rows += len(part.scores)
-
-    def _predict(self, part: Scored) -> Arrays:
-        scores, problem, arrays = part.scores, self.model.problem, Arrays()
-        if self.row_numbers:
-            arrays["row"] = np.arange(self.n_rows, self.n_rows + len(scores))
-        if part.row_names is not None:
-            arrays["name"] = part.row_names
-        found: Arrays = {"score": scores}
-        if self.probabilities:
-            found["probability"] = find_probabilities(self.model, scores)
-        if self.top is not None:
-            order = np.argsort(-scores, axis=1, kind="stable")[:, : self.top]
-            found = {name: np.take_along_axis(values, order, axis=1) for name, values in found.items()}
-            arrays["label"] = order.astype(np.int32)
-        elif problem.has_label_sets:
-            arrays["label"] = choose_labels(scores).astype(np.uint8)
-        elif problem.predicts_labels:
-            arrays["label"] = choose(scores).astype(np.int32)
-        return arrays | found
+            scores, arrays = part.scores, Arrays()
+            if self.row_numbers:
+                arrays["row"] = np.arange(self.n_rows, self.n_rows + len(scores))
+            if part.row_names is not None:
+                arrays["name"] = part.row_names
+            found: Arrays = {"score": scores}
+            if self.probabilities:
+                found["probability"] = find_probabilities(self.model, scores)
+            if self.top is not None:
+                order = np.argsort(-scores, axis=1, kind="stable")[:, : self.top]
+                found = {name: np.take_along_axis(values, order, axis=1) for name, values in found.items()}
+                arrays["label"] = order.astype(np.int32)
+            elif self.has_lists:
+                arrays["label"] = choose_labels(scores).astype(np.uint8)
+            elif self.model.problem.predicts_labels:
+                arrays["label"] = choose(scores).astype(np.int32)
+            yield arrays | found
+            self.n_rows += len(scores)
 
     def choose_columns(self) -> list[str]:
         """Return the names of a table's columns, in order: by default all, except the many scores of sets of labels.
@@ -222,7 +218,7 @@ class Predictions:
         for k, name in enumerate(self.columns):
             if name not in known:
                 listed = ", ".join(list(known)[:12])
-                raise InputError(f"--columns: no predictions are called {name[:40]!r}; there are {listed}")
+                raise InputError(f"--columns: there is no column {name[:40]!r}; choose from {listed}")
             if name in self.columns[:k]:
                 raise InputError(f"--columns: {name!r} is named twice")
 
@@ -243,7 +239,7 @@ class Predictions:
             values = classes[values] if array == "label" else values
             table |= zip(names, np.atleast_2d(values.T), strict=True)
         if "name" in self.columns and "name" not in table:
-            raise InputError("--columns: nothing names the rows; --id COLUMN does")
+            raise InputError("--columns: the rows have no names; --id COLUMN names them")
         return {name: table[name] for name in self.choose_columns() if name in table}
 
 
@@ -282,8 +278,8 @@ def choose_writer(made: Predictions, out: str | Path, overwrite: bool) -> Callab
     if str(out) == STANDARD_OUTPUT:
         made.choose_columns()
         return partial(_write_csv, made, nullcontext(sys.stdout.buffer))
-    ending = Path(out).suffix.lower()
-    if ending not in (".csv", ".parquet", ".npy", ".zarr"):
+    writers, ending = {".csv": _write_csv, ".parquet": _write_parquet, ".npy": _write_npy}, Path(out).suffix.lower()
+    if ending not in (*writers, ".zarr"):
         raise InputError(f"{out}: the name must end in .csv, .parquet, .npy or .zarr, or be - for standard output")
     if ending in (".npy", ".zarr"):
         _check_arrays(made, out, ending == ".npy")
@@ -293,20 +289,19 @@ def choose_writer(made: Predictions, out: str | Path, overwrite: bool) -> Callab
         check_destination(to_local_path(out), overwrite)
         return partial(_write_zarr, made, new_folder(Path(out), overwrite))
     check_file(out, overwrite=True)
-    write = {".csv": _write_csv, ".parquet": _write_parquet, ".npy": _write_npy}[ending]
-    return partial(write, made, new_file(out))
+    return partial(writers[ending], made, new_file(out))
 
 
 def _check_arrays(made: Predictions, out: str | Path, is_npy: bool) -> None:
     """Raise InputError for row numbers, columns or several arrays that a .npy or .zarr file cannot hold."""
     if made.row_numbers:
-        raise InputError(f"{out}: its rows are in their order, without numbers; for these choose .csv or .parquet")
+        raise InputError(f"{out}: a file of this kind cannot hold row numbers: choose .csv or .parquet")
     made.choose_arrays()
     is_one = len(made.columns) <= 1 and made.columns != ("name",)
     if is_npy and not (is_one and made.probabilities == (made.columns == ("probability",))):
         raise InputError(
-            f"{out}: a .npy file holds one array: labels, or what --columns names (score or probability); for more "
-            "choose .csv, .parquet or .zarr"
+            f"{out}: a .npy file holds one array: the labels, or the array that --columns names (score or "
+            "probability); for more, choose .csv, .parquet or .zarr"
         )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,13 +54,13 @@ def compile_scores(model: Model, is_sparse: bool, with_measures: bool = False) -
             names.append(_name_sums(model.features.map.kernel, model.features.map.rows))
     if with_measures and (len(model.classes) == 2 or not model.problem.predicts_labels):
         names.append(PAIRS)
-    _compile(tuple(names))
+    load_or_compile(tuple(names), run_scores)
 
 
 def compile_all_scores() -> None:
     """Load the compiled functions for all models and layouts of rows, and the functions that measure scores."""
     sums = [f"{kind}-kernel-scores/{layout}" for kind in ("linear", "rbf") for layout in ("dense", "sparse")]
-    _compile((DENSE, SPARSE, PAIRS, *sums))
+    load_or_compile((DENSE, SPARSE, PAIRS, *sums), run_scores)
 
 
 def run_scores(name: str) -> None:
@@ -86,22 +85,14 @@ def _name_sums(kernel: Kernel, rows: Matrix) -> str:
     return f"{kind}-kernel-scores/{'sparse' if isinstance(rows, CsrRows) else 'dense'}"
 
 
-@lru_cache
-def _compile(names: tuple[str, ...]) -> None:
-    load_or_compile(names, run_scores)
-
-
-READ_AS_IT_IS = Columns(read_label=False)
+Data = str | Path | RowSource  # the path or URL of rows, or a dataset
+AS_IT_IS = Columns(read_label=False)
 OF_FILES = ("qid", "header", "sep", "index", "decimal")  # columns and syntax without effect on a dataset
 TEXT_OF_LISTS = "svmlight"  # its labels are read as lists if the model was trained on sets of labels
 
 
 def score(
-    model: Model,
-    data: str | Path | RowSource,
-    need_labels: bool = False,
-    file_format: str | None = None,
-    columns: Columns = READ_AS_IT_IS,
+    model: Model, data: Data, need_labels: bool = False, file_format: str | None = None, columns: Columns = AS_IT_IS
 ) -> Iterator[Scored]:
     """Yield the scores of all rows of a dataset or a file, in order, with labels and query ids if there are any.
 
@@ -110,13 +101,13 @@ def score(
     if isinstance(data, str | Path) and is_file_of_rows(data, file_format):
         return _score_file(model, data, need_labels, file_format, columns)
     source: RowSource = open_dataset(data, columns.label) if isinstance(data, str | Path) else data
-    useless = [name for name in OF_FILES if getattr(columns, name) != getattr(READ_AS_IT_IS, name)]
+    useless = [name for name in OF_FILES if getattr(columns, name) != getattr(AS_IT_IS, name)]
     if useless := (["format"] if file_format is not None else []) + useless:
-        raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset: leave it out; it is for files")
+        raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset, only on files: remove it")
     if need_labels and source.classes is None and not source.has_targets:
         raise InputError(f"{source.name}: there are no labels to compare the predictions with")
     if need_labels and source.has_targets and model.problem.has_classes:
-        raise InputError(f"{source.name}: its labels are targets, and the model predicts classes")
+        raise InputError(f"{source.name}: its labels are targets, but the model predicts classes")
     if need_labels:
         _compare_labels(model, source.name, source.has_label_sets)
     compile_scores(model, source.is_sparse, need_labels)
@@ -126,11 +117,11 @@ def score(
 def _compare_labels(model: Model, name: str | Path, has_sets: bool) -> None:
     """Raise InputError unless both the rows and the training rows have sets of labels, or neither has."""
     if has_sets != model.problem.has_label_sets:
-        have = "sets of labels" if has_sets else "one label each"
-        raise InputError(f"{name}: its rows have {have}, and the model was trained on others")
+        have, trained = ("sets of labels", "one label each") if has_sets else ("one label each", "sets of labels")
+        raise InputError(f"{name}: its rows have {have}, but the training rows had {trained}")
 
 
-def recall_column(model: Model, role: str, data: str | Path | RowSource, file_format: str | None) -> str | None:
+def recall_column(model: Model, role: str, data: Data, file_format: str | None) -> str | None:
     """Return the column that held the labels or query ids (role "label" or "qid") in training, if the rows have it."""
     known: str | None = model.info.get(f"{role}_column")
     if known is None or not isinstance(data, str | Path):
@@ -241,7 +232,7 @@ def _check_pieces(
         X = as_matrix(rows.X)
         if model.encoding is not None and rows.feature_names is None and X.shape[1] > model.n_features:
             raise InputError(
-                f"{path}: rows of {X.shape[1]:,} features; the model was trained on a table that became "
+                f"{path}: rows of {X.shape[1]:,} features; the model was trained on a table that was encoded as "
                 f"{model.n_features:,}"
             )
         compile_scores(model, isinstance(X, CsrRows), need_labels)

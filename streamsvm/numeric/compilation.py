@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from importlib.metadata import version
@@ -110,8 +110,9 @@ class _Refusal(event.Listener):  # type: ignore[misc]
         """Do nothing, since no compilation has started."""
 
 
-def load_or_compile(names: Sequence[str], run: Callable[[str], None]) -> None:
-    """Call run(name), which calls kernels, for each name; avoid compiling in this process.
+@lru_cache
+def load_or_compile(names: tuple[str, ...], run: Callable[[str], None]) -> None:
+    """Call run(name), which calls kernels, for each name, once per process; avoid compiling in this process.
 
     A single child process compiles the missing kernels of all names. run: a module-level function, which the child can
     import.

@@ -123,6 +123,12 @@ class Rows:
         return int(self.X.shape[0])
 
     @property
+    def codes(self) -> I32:
+        """The codes y of rows that have classes."""
+        assert self.y is not None
+        return self.y
+
+    @property
     def vectors(self) -> dict[str, Any]:
         """The vectors that are present (labels, weights and so on), by name."""
         names = ("y", "sample_weight", "qid", "target", "groups", "label_sets")

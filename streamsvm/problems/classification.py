@@ -41,15 +41,7 @@ from streamsvm.data.rows.source_rows import LabelLists
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I32, Rows
 from streamsvm.options import TrainOptions, compute_class_costs, compute_class_factors, require_classes
-from streamsvm.problems.problem import (
-    Folds,
-    Labels,
-    Problem,
-    Scored,
-    join_scored,
-    roc_area,
-    trace_curves,
-)
+from streamsvm.problems.problem import Folds, Labels, Problem, Scored, join_scored, roc_area, trace_curves
 from streamsvm.system.errors import InputError, say_count
 
 
@@ -195,7 +187,7 @@ class OfClasses(Problem):
             label, rows = require_classes(source)[counts.argmin()], say_count(int(counts.min()), "row")
             raise InputError(
                 f"{source.name}: the class {label} has {rows}, too few for {folds} folds, each of which needs one: "
-                "leave the class out, join it to another, or add rows of it; tune can also take fewer --folds"
+                "remove the class, merge it with another, or add rows of it; tune also accepts fewer --folds"
             )
         return share_out(y, folds, rng)
 
@@ -208,26 +200,25 @@ class OfClasses(Problem):
         K, known = len(classes), list[Scored]()
         counts = np.zeros((K + 1) * K, np.int64)
         for part in parts:
-            assert part.truth is not None
-            truth = part.truth.astype(np.int64)
+            truth = part.labels.astype(np.int64)
             counts += np.bincount(np.where(truth < 0, K, truth) * K + choose(part.scores), minlength=len(counts))
             if K == 2:
-                known.append(Scored(part.scores[truth >= 0], part.truth[truth >= 0]))
+                known.append(Scored(part.scores[truth >= 0], part.labels[truth >= 0]))
         table = counts.reshape(K + 1, K)
         confusion, n_rows = table[:K], int(counts.sum())
         sums = zip(confusion.sum(axis=1).tolist(), np.diag(confusion).tolist(), table.sum(axis=0).tolist(), strict=True)
         both = join_scored(known)
-        assert both.truth is not None
-        curves = trace_curves(both.scores, both.truth == 1)
+        area = roc_area(both.scores, both.labels == 1)
+        precision, curves = (None, None) if area is None else trace_curves(both.scores, both.labels == 1)
         return {
             "n_rows": n_rows,
             "accuracy": int(np.trace(confusion)) / n_rows,
-            "roc_area": roc_area(both.scores, both.truth == 1),
-            "average_precision": None if curves is None else curves[0],
+            "roc_area": area,
+            "average_precision": precision,
             "classes": {str(name): describe_class(*own) for name, own in zip(classes.tolist(), sums, strict=True)},
             "confusion": confusion.tolist(),
             "unknown_labels": int(counts[K * K :].sum()),
-            "curves": None if curves is None else curves[1],
+            "curves": curves,
         }
 
 
@@ -311,8 +302,7 @@ class MultiLabel(Classify):
         right, chosen, true = np.zeros((3, L), np.int64)
         n_rows, whole, at = 0, 0, {k: 0 for k in PRECISION_AT if k <= L}
         for part in parts:
-            assert part.truth is not None
-            truth, given = part.truth, choose_labels(part.scores)
+            truth, given = part.labels, choose_labels(part.scores)
             right, chosen, true = right + (truth & given).sum(0), chosen + given.sum(0), true + truth.sum(0)
             n_rows, whole = n_rows + len(truth), whole + int(np.count_nonzero((truth == given).all(axis=1)))
             most = max(at)

@@ -53,7 +53,7 @@ from streamsvm.system.errors import InputError
 NU = 0.5  # the default of LIBSVM
 CLASSES = (-1, 1)  # the labels of novel rows, and of rows in the region
 UNKNOWN, UNLABELLED = -1, -2  # the codes of a label that is neither class, and of a missing label
-NOT_CHOSEN = "the task one-class has no labels with which to judge held-out rows"
+NOT_CHOSEN = "the task one-class uses no labels, so it cannot be measured on held-out rows"
 
 
 def read_share(options: TrainOptions) -> float:
@@ -68,7 +68,7 @@ def read_nu(options: TrainOptions) -> float:
     """Return nu; InputError unless it is above 0 and at most 1, or if C is set, which nu replaces."""
     nu = read_share(options)
     if options.C != 1.0:
-        raise InputError(f"C is {options.C:g}: nu replaces it in the task {options.task}; leave C out")
+        raise InputError(f"C is {options.C:g}: nu replaces it in the task {options.task}, so do not set C")
     return nu
 
 
@@ -137,8 +137,8 @@ class NuClassify(OfClasses):
         if nu > largest * (1.0 + ROUNDED_SHARE):
             names = " and ".join(map(str, np.asarray(source.classes).tolist()))
             raise InputError(
-                f"{source.name}: nu is {nu:g}, which is infeasible: for the classes {names} it is at most "
-                f"{largest:.6g}, twice the share of the smaller one"
+                f"{source.name}: nu is {nu:g}, which is infeasible: for the classes {names} it can be at most "
+                f"{largest:.6g}, twice the share of the smaller class"
             )
         return {"loss": "nu_hinge", "class_costs": list(costs), "nu": nu}
 

@@ -44,6 +44,12 @@ class Scored:
     qid: I64 | None = None
     row_names: npt.NDArray[np.object_] | None = None
 
+    @property
+    def labels(self) -> npt.NDArray[Any]:
+        """The labels of rows that have labels; see `truth`."""
+        assert self.truth is not None
+        return self.truth
+
 
 class Problem(ABC):
     """The interface of a problem for solvers, models and training; the base class of all problems.
@@ -120,7 +126,7 @@ class Problem(ABC):
         """Return the fold of each row for cross-validation, (n,); InputError if there are fewer rows than folds."""
         if source.n_rows < folds:
             rows = say_count(source.n_rows, "row")
-            why = f"{rows} cannot be split into {folds} folds: add rows, or take fewer --folds"
+            why = f"{rows} cannot be split into {folds} folds: add rows, or use fewer --folds"
             raise InputError(f"{source.name}: {why}")
         return (rng.permutation(source.n_rows) % folds).astype(np.uint8)
 
@@ -155,8 +161,7 @@ def read_truth(rows: Rows, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return rows.target
     if rows.label_sets is not None:
         return pick_labels(rows.label_sets, numbers)
-    assert rows.y is not None
-    found: npt.NDArray[Any] = numbers[rows.y]
+    found: npt.NDArray[Any] = numbers[rows.codes]
     return found
 
 
@@ -169,6 +174,14 @@ def join_scored(parts: Iterable[Scored]) -> Scored:
     ids = [part.qid for part in kept if part.qid is not None]
     scores = np.concatenate([part.scores for part in kept])
     return Scored(scores, np.concatenate(truth) if truth else None, np.concatenate(ids) if ids else None)
+
+
+def read_as_numbers(labels: Any, what: str) -> F64:
+    """Return labels as numbers; InputError for strings. what: what the labels are, in the plural."""
+    try:
+        return np.asarray(labels, np.float64)
+    except ValueError:
+        raise InputError(f"a label is {str(labels[0])!r}, but {what} have to be numbers") from None
 
 
 Codes = npt.NDArray[np.int32]
@@ -208,8 +221,8 @@ def roc_area(scores: F64, positive: npt.NDArray[np.bool_]) -> float | None:
     return None if swapped is None else 1.0 - swapped
 
 
-def trace_curves(scores: F64, positive: npt.NDArray[np.bool_]) -> tuple[float, dict[str, list[float]]] | None:
-    """Return the average precision, and points of the ROC and precision-recall curves; None if a class has no rows.
+def trace_curves(scores: F64, positive: npt.NDArray[np.bool_]) -> tuple[float, dict[str, list[float]]]:
+    """Return the average precision, and points of the ROC and precision-recall curves, of rows of both classes.
 
         average precision = sum_k (R_k - R_(k-1)) P_k    over the thresholds, which are the different scores
 
@@ -218,15 +231,12 @@ def trace_curves(scores: F64, positive: npt.NDArray[np.bool_]) -> tuple[float, d
     along the ROC curve.
     """
     n_positive = int(np.count_nonzero(positive))
-    n_negative = len(scores) - n_positive
-    if not n_positive or not n_negative:
-        return None
     order = np.argsort(-scores, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
     right = np.cumsum(positive[order])[ends]
     wrong = ends + 1 - right
     precision, recall = np.append(1.0, right / (right + wrong)), np.append(0.0, right / n_positive)
-    false = np.append(0.0, wrong / n_negative)
+    false = np.append(0.0, wrong / (len(scores) - n_positive))
     average = float(np.sum(np.diff(recall) * precision[1:]))
     at = np.arange(len(recall))
     if len(at) > CURVE_POINTS:

@@ -25,11 +25,12 @@ import numpy.typing as npt
 from streamsvm.data.rows.source import TILE_ITEMS, RowSource, count_tile_rows
 from streamsvm.losses.histograms import RankTotals
 from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs, count_pairs, mean_ndcg, mean_tau, swapped_pairs
-from streamsvm.numeric.rows import F64, I32, I64
+from streamsvm.numeric.rows import F64, I64
 from streamsvm.options import require_classes
+from streamsvm.problems import problem
 from streamsvm.problems.classification import share_out
-from streamsvm.problems.problem import Folds, Labels, Problem, Scored, code_as_classes, join_scored, roc_area
-from streamsvm.system.errors import InputError, say_count
+from streamsvm.problems.problem import Folds, Labels, Problem, Scored
+from streamsvm.system.errors import InputError
 
 PLACES = (1, 5, 10)  # the values of k in NDCG@k
 
@@ -59,7 +60,7 @@ def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any
         "n_rows": len(known),
         "n_queries": None if qid is None else len(starts) - 1,
         "swapped_pairs": swapped_pairs(scores, pairs),
-        "roc_area": roc_area(scores, codes == 1) if len(ranks) == 2 else None,
+        "roc_area": problem.roc_area(scores, codes == 1) if len(ranks) == 2 else None,
         "ndcg": {str(k): value for k, value in ndcg.items()},
         "kendall_tau": mean_tau(scores, labels, starts),
         "unknown_labels": int(np.count_nonzero(~known)),
@@ -77,18 +78,14 @@ class RocArea(Problem):
         Raises InputError if a label is a string although the classes are numbers.
         """
         if classes.dtype.kind in "biuf":
-            try:
-                return np.asarray(labels, np.float64)
-            except ValueError:
-                raise InputError(f"a label is {str(labels[0])!r}, but ranks have to be numbers") from None
-        codes = code_as_classes(labels, classes)
+            return problem.read_as_numbers(labels, "ranks")
+        codes = problem.code_as_classes(labels, classes)
         return np.where(codes < 0, np.nan, codes)
 
     def evaluate(self, parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:  # noqa: ARG002
         """Return the measures of `evaluate_ranking` for the scores of all parts together."""
-        scored = join_scored(parts)
-        assert scored.truth is not None
-        return evaluate_ranking(scored.scores, scored.truth, scored.qid)
+        scored = problem.join_scored(parts)
+        return evaluate_ranking(scored.scores, scored.labels, scored.qid)
 
     def measure_scores(self, scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:
         """Return the share of pairs in the right order; a tie counts half, and the share is 1 without pairs.
@@ -124,8 +121,8 @@ RANK, ROC_AREA = Rank(), RocArea()
 
 
 NO_PAIRS = (
-    "no two rows to compare: one class only, in each query or at all, or sample weights so small that the weights of "
-    "all pairs, their products, are 0"
+    "there are no two rows to compare: all rows (of each query) are of one class, or sample weights are so small that "
+    "the weights of all pairs, which are their products, are 0"
 )
 QUERIES_AT_ONCE = 1 << 20  # queries that are compared at once, to find a query that occurs in two places
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 (golden ratio - 1); the high bits of its multiples are spread evenly
@@ -146,19 +143,8 @@ class QueryPairs:
     rows: I64
 
 
-@dataclass(frozen=True)
-class Labelled:
-    """Successive rows without their features. start: the number of the first row."""
-
-    start: int
-    qid: I64
-    ranks: I32
-    weight: F64
-
-    def copy_part(self, first: int, stop: int) -> Labelled:
-        """Return a copy of the rows first:stop, so that the memory of the others can be freed."""
-        own = slice(first, stop)
-        return Labelled(self.start + first, self.qid[own].copy(), self.ranks[own].copy(), self.weight[own].copy())
+Labelled = npt.NDArray[np.void]  # successive rows without their features
+LABELLED = np.dtype([("row", np.int64), ("qid", np.int64), ("rank", np.int32), ("weight", np.float64)], align=True)
 
 
 def find_query_pairs(source: RowSource, sample_rows: int) -> QueryPairs:
@@ -174,19 +160,20 @@ def find_query_pairs(source: RowSource, sample_rows: int) -> QueryPairs:
     total, weight = 0.0, 0.0
     chosen: list[Labelled] = []
     for rows, starts in _read_queries(source):
-        _check_weights(source.name, rows)
-        up, _ = count_pairs(np.zeros(len(rows.qid)), Pairs(rows.ranks, np.sqrt(rows.weight), starts), 1.0)
+        _check_weights(source.name, int(rows["row"][0]), rows["qid"], rows["weight"])
+        up, _ = count_pairs(np.zeros(len(rows)), Pairs(rows["rank"], np.sqrt(rows["weight"]), starts), 1.0)
         of_query = np.add.reduceat(up, starts[:-1])
         paired = np.flatnonzero(of_query > 0.0)
         drawn = paired[(np.arange(len(paired)) + n_paired) % stride == 0]
-        chosen += [rows.copy_part(*starts[k : k + 2].tolist()) for k in drawn]
+        chosen += [rows[slice(*starts[k : k + 2].tolist())].copy() for k in drawn]
         n_queries, n_paired = n_queries + len(of_query), n_paired + len(paired)
         largest = max(largest, int(np.max(np.diff(starts))))
-        total, weight = total + float(np.sum(of_query)), weight + float(np.sum(rows.weight))
+        total, weight = total + float(np.sum(of_query)), weight + float(np.sum(rows["weight"]))
     _check_places(source, n_queries)
     if not total > 0.0:
         raise InputError(f"{source.name}: {NO_PAIRS}")
-    return QueryPairs(total, weight, largest, *_join_sample(chosen))
+    whole, starts = np.concatenate(chosen), np.cumsum([0, *map(len, chosen)])
+    return QueryPairs(total, weight, largest, *_sample(whole, np.sqrt(whole["weight"]), starts))
 
 
 def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
@@ -208,7 +195,7 @@ def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
     if qid is not None:
         starts, roots = find_starts(qid), np.sqrt(weight)
         _check_places(source, len(starts) - 1)
-        _check_weights(source.name, Labelled(0, qid, ranks, weight))
+        _check_weights(source.name, 0, qid, weight)
     pairs = Pairs(ranks, roots, starts)
     if not pairs.total > 0.0:
         raise InputError(f"{source.name}: {NO_PAIRS}")
@@ -219,49 +206,48 @@ def require_comparable(source: RowSource, task: str) -> Labels:
     """Return the classes of a source; InputError unless they are numbers for "rank", or two classes for "roc-area"."""
     classes = require_classes(source)
     if task == "roc-area" and len(classes) != 2:
-        raise InputError(f"{source.name}: {say_count(len(classes), 'class')}; the area under the ROC curve is for two")
+        raise InputError(f"{source.name}: the area under the ROC curve needs two classes, not {len(classes):,}")
     if task == RANK.name and classes.dtype.kind not in "biuf":
-        raise InputError(f"{source.name}: labels are {str(classes[0])!r}, ..; ranks have to be numbers")
+        raise InputError(f"{source.name}: labels are {str(classes[0])!r}, ..., but ranks have to be numbers")
     return classes
 
 
-def _join_sample(chosen: list[Labelled]) -> tuple[Pairs, I64]:
-    whole, starts = _join(chosen), np.cumsum([0, *(len(rows.qid) for rows in chosen)])
-    numbers = np.concatenate([np.arange(rows.start, rows.start + len(rows.qid)) for rows in chosen])
-    return Pairs(whole.ranks, np.sqrt(whole.weight), starts), numbers
+def _sample(rows: Labelled, weight: F64, starts: I64) -> tuple[Pairs, I64]:
+    """Return the pairs of rows with these weights v, and the numbers of the rows."""
+    return Pairs(rows["rank"].copy(), weight, starts), rows["row"].copy()
 
 
 def _read_queries(source: RowSource) -> Iterator[tuple[Labelled, I64]]:
     """Yield the whole queries that end in each chunk, as joined rows, and the start of each query among these rows."""
     pieces: list[Labelled] = []
-    for index in range(source.n_chunks):
-        rows = _read_chunk(source, index)
-        limits = np.flatnonzero(np.diff(rows.qid, prepend=pieces[-1].qid[-1:] if pieces else rows.qid[:1]))
-        last = len(rows.qid) if index == source.n_chunks - 1 else int(limits[-1]) if len(limits) else 0
+    for index, rows in enumerate(_read_chunks(source)):
+        qid = rows["qid"]
+        limits = np.flatnonzero(np.diff(qid, prepend=pieces[-1]["qid"][-1:] if pieces else qid[:1]))
+        last = len(rows) if index == source.n_chunks - 1 else int(limits[-1]) if len(limits) else 0
         if last or (len(limits) and pieces):
-            whole = _join([*pieces, rows.copy_part(0, last)])
-            yield whole, find_starts(whole.qid)
+            whole = np.concatenate([*pieces, rows[:last]])
+            yield whole, find_starts(whole["qid"])
             pieces = []
-        pieces.append(rows.copy_part(last, len(rows.qid)))
+        pieces.append(rows[last:].copy())  # a copy, so that the memory of the other rows can be freed
 
 
-def _read_chunk(source: RowSource, index: int) -> Labelled:
-    qid, ranks, weight = (source.column(name, index) for name in ("qid", "y", "sample_weight"))
-    assert qid is not None
-    assert ranks is not None
-    return Labelled(int(source.chunk_starts[index]), qid, ranks, np.ones(len(qid)) if weight is None else weight)
+def _read_chunks(source: RowSource) -> Iterator[Labelled]:
+    """Yield the rows of each chunk; the query is 0 if there are none, and the weight is 1."""
+    for index in range(source.n_chunks):
+        ranks, qid, weight = (source.column(name, index) for name in ("y", "qid", "sample_weight"))
+        assert ranks is not None
+        rows = np.empty(len(ranks), LABELLED)
+        rows["row"], rows["rank"] = source.chunk_starts[index] + np.arange(len(ranks)), ranks
+        rows["qid"], rows["weight"] = 0 if qid is None else qid, 1.0 if weight is None else weight
+        yield rows
 
 
-def _join(pieces: list[Labelled]) -> Labelled:
-    qid, ranks, weight = (np.concatenate([getattr(one, name) for one in pieces]) for name in ("qid", "ranks", "weight"))
-    return Labelled(pieces[0].start, qid, ranks, weight)
-
-
-def _check_weights(name: str, rows: Labelled) -> None:
-    uneven = np.flatnonzero((np.diff(rows.qid) == 0) & (np.diff(rows.weight) != 0))
+def _check_weights(name: str, start: int, qid: I64, weight: F64) -> None:
+    """Raise InputError for a row whose weight differs from that of its query. start: the number of the first row."""
+    uneven = np.flatnonzero((np.diff(qid) == 0) & (np.diff(weight) != 0))
     if len(uneven):
-        row, query = rows.start + uneven[0] + 2, rows.qid[uneven[0]]
-        raise InputError(f"{name}: row {row}: another weight than the rest of query {query}")
+        row, query = start + uneven[0] + 2, qid[uneven[0]]
+        raise InputError(f"{name}: row {row}: its weight differs from that of the other rows of query {query}")
 
 
 def _check_places(source: RowSource, n_queries: int) -> None:
@@ -270,16 +256,14 @@ def _check_places(source: RowSource, n_queries: int) -> None:
     again: list[tuple[int, int]] = []
     for share in range(shares):
         qid, row = _list_starts(source, share, shares)
-        order = np.lexsort((row, qid))
-        repeated = order[1:][np.diff(qid[order]) == 0]
-        if len(repeated):
-            first = repeated[np.argmin(row[repeated])]
-            again.append((int(row[first]), int(qid[first])))
+        order = np.argsort(qid, kind="stable")
+        first = np.sort(order[1:][np.diff(qid[order]) == 0])[:1]  # rows ascend
+        again += zip(row[first].tolist(), qid[first].tolist(), strict=True)
     if again:
         number, query = min(again)
         raise InputError(
-            f"{source.name}: row {number + 1}: query {query} again, after others: its rows have to be together; sort "
-            "the rows by their query"
+            f"{source.name}: row {number + 1}: query {query} occurs again after other queries, but the rows of a query "
+            "have to be consecutive: sort the rows by query"
         )
 
 
@@ -367,9 +351,9 @@ def find_few_ranks(source: RowSource, task: str) -> FewRanks:
     """Return the totals and a sample of the pairs of all rows; InputError if there are no pairs to compare."""
     classes = require_comparable(source, task)
     of_rank, n_rows = np.zeros(len(classes)), np.zeros(len(classes), np.int64)
-    for _, ranks, weight in _read_ranks(source):
-        of_rank += np.bincount(ranks, weight, len(classes))
-        n_rows += np.bincount(ranks[weight > 0.0], minlength=len(classes))
+    for rows in _read_chunks(source):
+        of_rank += np.bincount(rows["rank"], rows["weight"], len(classes))
+        n_rows += np.bincount(rows["rank"][rows["weight"] > 0.0], minlength=len(classes))
     if np.count_nonzero(of_rank) < 2:
         raise InputError(f"{source.name}: {NO_PAIRS}")
     quota = max(1, count_sample_rows(source) // int(np.count_nonzero(n_rows)))
@@ -379,22 +363,14 @@ def find_few_ranks(source: RowSource, task: str) -> FewRanks:
 def _draw_sample(source: RowSource, strides: I64) -> tuple[Pairs, I64]:
     """Return every k-th row of positive weight of each rank, with k times its weight. strides: the k of each rank."""
     seen = np.zeros(len(strides), np.int64)
-    chosen: list[tuple[I64, I32, F64]] = []
-    for start, ranks, weight in _read_ranks(source):
-        weighed = np.flatnonzero(weight > 0.0)
-        order = weighed[np.argsort(ranks[weighed], kind="stable")]
-        counts = np.bincount(ranks[weighed], minlength=len(strides))
-        within = np.arange(len(weighed)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(seen, counts)
-        drawn = np.sort(order[within % np.repeat(strides, counts) == 0])
-        chosen.append((start + drawn, ranks[drawn], weight[drawn] * strides[ranks[drawn]]))
+    chosen: list[Labelled] = []
+    for every in _read_chunks(source):
+        rows = every[every["weight"] > 0.0]
+        order, counts = np.argsort(rows["rank"], kind="stable"), np.bincount(rows["rank"], minlength=len(strides))
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(seen, counts)
+        drawn = rows[np.sort(order[within % np.repeat(strides, counts) == 0])]
+        drawn["weight"] *= strides[drawn["rank"]]
+        chosen.append(drawn)
         seen += counts
-    rows, ranks, weight = (np.concatenate(part) for part in zip(*chosen, strict=True))
-    return Pairs(ranks, weight, np.array([0, len(rows)])), rows
-
-
-def _read_ranks(source: RowSource) -> Iterator[tuple[int, I32, F64]]:
-    """Yield, for each chunk, the number of its first row, the ranks and the weights."""
-    for index in range(source.n_chunks):
-        ranks, weight = source.column("y", index), source.column("sample_weight", index)
-        assert ranks is not None
-        yield int(source.chunk_starts[index]), ranks, np.ones(len(ranks)) if weight is None else weight
+    whole = np.concatenate(chosen)
+    return _sample(whole, whole["weight"].copy(), np.array([0, len(whole)]))

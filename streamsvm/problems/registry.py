@@ -48,7 +48,7 @@ PROBLEMS = {  # The first one is the default.
         "two classes, or more (see --multi-class)",
     ),
     "crammer-singer": Entry(
-        "classification", {"crammer_singer": ("classes",)}, "classes, by one problem for all of them"
+        "classification", {"crammer_singer": ("classes",)}, "classes, by a single problem for all of them"
     ),
     "multi-label": Entry(
         "classification",
@@ -105,7 +105,7 @@ def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple
     """
     losses = find_entry(task).losses
     if loss is not None and loss not in losses:
-        raise InputError(f"loss {loss!r}: the task {task} has {', '.join(losses)}")
+        raise InputError(f"loss {loss!r}: the losses of the task {task} are {', '.join(losses)}")
     kinds = next(iter(losses.values())) if loss is None else losses[loss]
     if penalty == "l2":
         return kinds
@@ -113,8 +113,8 @@ def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple
         raise InputError(f"penalty {penalty!r}: choose from {', '.join(PENALTIES)}")
     if "smooth" not in kinds:
         smooth = [name for name, own in losses.items() if "smooth" in own]
-        which = f"choose the loss {' or '.join(smooth)} for it" if smooth else f"the task {task} has no such loss"
-        raise InputError(f"penalty 'l1': it is for smooth losses; {which}")
+        which = f"choose the loss {' or '.join(smooth)}" if smooth else f"the task {task} has none"
+        raise InputError(f"penalty 'l1' requires a smooth loss: {which}")
     return (SPARSE,)
 
 

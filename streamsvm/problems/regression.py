@@ -21,7 +21,7 @@ from streamsvm.data.store.layouts import check_targets
 from streamsvm.losses.convex import Kinks, Smoothing, smooth_hinge
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import TrainOptions, is_finite
-from streamsvm.problems.problem import Labels, Problem, Scored, read_truth
+from streamsvm.problems.problem import Labels, Problem, Scored, read_as_numbers, read_truth
 from streamsvm.system.errors import InputError
 
 EPSILON = 0.1  # the default of LIBSVM and LIBLINEAR
@@ -139,9 +139,9 @@ def read_numbers(source: RowSource) -> F64:
     if source.has_targets:
         return np.empty(0)
     if source.classes is None:
-        raise InputError(f"{source.name}: no labels to learn from")
+        raise InputError(f"{source.name}: there are no labels to learn from")
     if source.classes.dtype.kind not in "biuf":
-        raise InputError(f"{source.name}: labels are {str(source.classes[0])!r}, ..; a regression needs numbers")
+        raise InputError(f"{source.name}: labels are {str(source.classes[0])!r}, ..., but a regression needs numbers")
     numbers = source.classes.astype(np.float64)
     check_targets(numbers, source.name)
     return numbers
@@ -157,10 +157,7 @@ class OfTargets(Problem):
 
     def code_labels(self, labels: Any, classes: Labels) -> F64:  # noqa: ARG002
         """Return the labels as numbers; InputError for strings."""
-        try:
-            return np.asarray(labels, np.float64)
-        except ValueError:
-            raise InputError(f"a label is {str(labels[0])!r}, but targets have to be numbers") from None
+        return read_as_numbers(labels, "targets")
 
     def measure_tile(self, scores: F64, truth: npt.NDArray[Any]) -> tuple[float, float]:
         """Return minus the sum of the absolute errors, and the number of rows."""
@@ -173,12 +170,11 @@ class OfTargets(Problem):
         """
         n, absolute, squares, mean, scatter = 0, 0.0, 0.0, 0.0, 0.0
         for part in parts:
-            assert part.truth is not None
-            k, error = len(part.truth), part.scores - part.truth
+            k, truth, error = len(part.scores), part.labels, part.scores - part.labels
             if not k:
                 continue
-            shift = float(np.mean(part.truth)) - mean
-            scatter += float(np.sum((part.truth - np.mean(part.truth)) ** 2)) + shift**2 * n * k / (n + k)
+            shift = float(np.mean(truth)) - mean
+            scatter += float(np.sum((truth - np.mean(truth)) ** 2)) + shift**2 * n * k / (n + k)
             mean += shift * k / (n + k)
             n, absolute, squares = n + k, absolute + float(np.sum(np.abs(error))), squares + float(np.sum(error**2))
         return {
@@ -202,7 +198,7 @@ class Regress(OfTargets):
         read_numbers(source)
         epsilon = EPSILON if options.epsilon is None else options.epsilon
         if not (is_finite(epsilon) and epsilon >= 0.0):
-            raise InputError(f"epsilon is {epsilon!r:.40}; the half-width of a tube is finite and not negative")
+            raise InputError(f"epsilon is {epsilon!r:.40}, but the half-width of a tube is finite and not negative")
         return {"loss": options.loss or next(iter(LOSSES)), "row_cost": float(options.C), "tube": float(epsilon)}
 
     def read_losses(self, told: Mapping[str, Any], source: RowSource, n_problems: int) -> list[Any]:  # noqa: ARG002

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.certificates import dual_points as own_shares
-from streamsvm.certificates.dual_points import DualPoint, OfCut, Origin, OwnShares
+from streamsvm.certificates.dual_points import DualPoint, OfCut, Origin
 from streamsvm.losses.pairs import QuerySums
 from streamsvm.models.model import Model
 from streamsvm.numeric.rows import F64
@@ -79,13 +79,7 @@ class State(DualPoint):
         **dict.fromkeys(("own_rows", "own_shares"), ("e",)),
     }
     row_numbers: ClassVar[tuple[str, ...]] = ("rows", "own_rows")
-    added: ClassVar[tuple[str, ...]] = ("most", "rows", "corrections", *OwnShares._fields)
-
-    def check(self) -> None:
-        """Raise ValueError if a cut refers to a vector, or a row to a cut, that does not exist."""
-        own_shares.check(self.own, len(self.ends))
-        if self.ends.size and not 0 <= int(self.ends.min()) <= int(self.ends.max()) < len(self.vectors):
-            raise ValueError(f"ends are not from 0 to {len(self.vectors) - 1}")
+    added: ClassVar[tuple[str, ...]] = ("most", "rows", "corrections", *own_shares.OWN)
 
 
 Place = tuple[F64, F64, float, OfCut]  # start, end, step and own of an Origin: where a cut was made
@@ -95,14 +89,14 @@ def read_dual_point(state: State) -> DualPoint:
     """Return the dual point that proves the bound."""
     if len(state.share):
         return DualPoint(share=state.share, most=state.most, rows=state.rows, corrections=state.corrections)
-    used, known = np.flatnonzero(state.multipliers), own_shares.split(state.own)
+    used, known = np.flatnonzero(state.multipliers), state.split_own()
     places, ends = np.unique(state.ends[used], return_inverse=True)
     return DualPoint(
         vectors=state.vectors[places],
         ends=ends.reshape(-1, 2),
         steps=state.steps[used],
         multipliers=state.multipliers[used],
-        **own_shares.join([known.get(k, own_shares.NONE) for k in used.tolist()])._asdict(),
+        **own_shares.join([known.get(k, own_shares.NONE) for k in used.tolist()]),
     )
 
 
@@ -234,12 +228,12 @@ def _fill(state: State, places: Mapping[bytes, Place], multipliers: Mapping[byte
         ends=np.array([[rank[one] for one in pair] for pair in pairs], np.int64).reshape(-1, 2),
         steps=np.array([step for _, _, step, _ in places.values()]),
         multipliers=np.array([multipliers.get(digest, 0.0) for digest in places]),
-        **own_shares.join([own for *_, own in places.values()])._asdict(),
+        **own_shares.join([own for *_, own in places.values()]),
     )
 
 
 def _list_places(state: State) -> list[Place]:
-    own = own_shares.split(state.own)
+    own = state.split_own()
     pairs = enumerate(zip(state.ends.tolist(), state.steps.tolist(), strict=True))
     return [
         (state.vectors[start], state.vectors[end], step, own.get(k, own_shares.NONE))

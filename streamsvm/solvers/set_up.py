@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -44,12 +43,7 @@ def compile_all(groups: Sequence[str], is_sparse: bool | None = None) -> None:
     is_sparse: whether to load the functions for sparse or for dense rows; None: both.
     """
     layouts = LAYOUTS if is_sparse is None else [LAYOUTS[is_sparse]]
-    _compile(tuple(f"{group}/{layout}" for layout in layouts for group in groups))
-
-
-@lru_cache
-def _compile(names: tuple[str, ...]) -> None:
-    load_or_compile(names, run_kernels)
+    load_or_compile(tuple(f"{group}/{layout}" for layout in layouts for group in groups), run_kernels)
 
 
 def run_kernels(name: str) -> None:

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.certificates.dual_points import DualPoint, OwnShares, check
+from streamsvm.certificates.dual_points import OWN, DualPoint
 from streamsvm.data.rows.source import RowSource
-from streamsvm.models.model import Model
+from streamsvm.models.model import Model, read_about
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.npz import unpack_arrays, write_arrays
 
@@ -30,7 +30,7 @@ NAME = "dual.npz"
 FORMAT = 2
 READABLE = (1, 2)
 # Files of earlier versions lack these arrays: then no row is corrected, and no row has its own share in a cut.
-ADDED = ("most", "rows", "corrections", *OwnShares._fields)
+ADDED = ("most", "rows", "corrections", *OWN)
 MOST_ABOVE = 1e-9  # a sum of multipliers may exceed 1 by this much, since it is rounded
 
 
@@ -53,40 +53,27 @@ def read_dual_points(path: Path, model: Model, source: RowSource) -> list[DualPo
     """
     if not path.exists():
         raise InputError(
-            f"{path}: no such file: a linear model holds no dual point itself; train with --keep-dual to keep one"
+            f"{path}: no such file: a linear model does not include its dual point; train with --keep-dual to keep one"
         )
     arrays = unpack_arrays(path)
     try:
-        about = _read_about(arrays.pop("about", None))
+        about = read_about(arrays, READABLE)
         for name, value in _describe(model, source).items():
             if about.get(name) != value:
                 what = {"model_sha256": "model", "fingerprint": "data", "n_rows": "data"}[name]
                 raise ValueError(f"it belongs to another {what}")
-        n_problems = count_problems(model)
+        n_problems = np.size(model.intercept)
         known = {f"{k}/{name}" for k in range(n_problems) for name in vars(DualPoint())}
         needed = {name for name in known if name.split("/")[1] not in ADDED}
-        if about.get("n_problems") != n_problems or not needed <= set(arrays) <= known:
+        if about.get("n_problems") != n_problems or not needed <= set(arrays) - {"about"} <= known:
             raise ValueError(f"the dual points of {say_count(n_problems, 'problem')} are expected")
         return [_read_point(arrays, k, model, source) for k in range(n_problems)]
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not the dual point of this model and these rows ({error})") from error
 
 
-def count_problems(model: Model) -> int:
-    """Return the number of two-class problems that a model solves: one, or one for each class against the rest."""
-    return 1 if np.ndim(model.intercept) == 0 else len(np.asarray(model.intercept))
-
-
 def _describe(model: Model, source: RowSource) -> dict[str, Any]:
     return {"model_sha256": model.sha256, "fingerprint": source.fingerprint, "n_rows": source.n_rows}
-
-
-def _read_about(text: Any) -> dict[str, Any]:
-    about = json.loads(str(text)) if text is not None else None
-    if not isinstance(about, dict) or about.get("format") not in READABLE:
-        found = about.get("format") if isinstance(about, dict) else about
-        raise ValueError(f"format {str(found)[:40]}; this version of streamsvm reads {FORMAT}")
-    return about
 
 
 def _read_point(arrays: Mapping[str, Any], k: int, model: Model, source: RowSource) -> DualPoint:
@@ -106,7 +93,7 @@ def _read_point(arrays: Mapping[str, Any], k: int, model: Model, source: RowSour
     _check_cuts(point, source.n_features + model.problem.predicts_labels)
     if len(point.own_cuts) and not model.problem.predicts_labels:
         raise ValueError("own_cuts: in the cuts of a ranking no row has a share of its own")
-    check(point.own, len(point.steps), source.n_rows)
+    point.check(source.n_rows)
     return point
 
 
@@ -139,8 +126,6 @@ def _check_cuts(point: DualPoint, width: int) -> None:
     m, p = len(point.steps), len(point.vectors)
     if point.ends.shape != (m, 2) or len(point.multipliers) != m or (p and point.vectors.shape[1] != width):
         raise ValueError(f"the numbers of cuts, vectors of {width} weights and multipliers contradict one another")
-    if m and not 0 <= int(point.ends.min()) <= int(point.ends.max()) < p:
-        raise ValueError(f"ends are not from 0 to {p - 1}")
     if m and not 0.0 <= float(point.steps.min()) <= float(point.steps.max()) <= 1.0:
         raise ValueError("steps are not from 0 to 1")
     if m and (float(point.multipliers.min()) < 0.0 or math.fsum(point.multipliers.tolist()) > 1.0 + MOST_ABOVE):

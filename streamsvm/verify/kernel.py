@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,42 +27,45 @@ from streamsvm.certificates.kernel import find_best_bias
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.rows.views import pick_pair
 from streamsvm.engines.engine import Engine
-from streamsvm.kernels.kernel import Kernel, add_kernel_sums, compute_squares, prove_kernel_sums, to_float64
+from streamsvm.kernels.kernel import add_kernel_sums, compute_squares, prove_kernel_sums, to_float64
 from streamsvm.losses.classes import add_line_losses, read_costs
 from streamsvm.losses.convex import ConvexLoss
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.labels import list_pairs
 from streamsvm.numeric.rounding import UNIT, bound_rounding
-from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
+from streamsvm.numeric.rows import F64, I64, Rows, make_writable, take_rows
 from streamsvm.passes import Scan
 from streamsvm.problems.classification import CLASSIFY, Hinge
 from streamsvm.problems.problem import read_truth
 from streamsvm.problems.regression import read_numbers
 from streamsvm.system.errors import InputError
-from streamsvm.verify.dual_file import count_problems
-from streamsvm.verify.linear import Found, bound_optimum, single_out, split_two_classes
+from streamsvm.verify.linear import Found, bound_optimum, single_out, split_two_classes, sum_rows
 
 SUM_SHARE = 1e-12  # largest |y'a| relative to sum a_i: it need not be zero, since the terms of the sum are rounded
 
 
-def read_sums(model: KernelModel) -> tuple[F64, F64]:
-    """Return the coefficients (K, m) and the biases (K,) of all scores. Raises InputError without support vectors."""
+def list_scores(model: KernelModel) -> KernelModel:
+    """Return the model of all scores, also of pairs, with coefficients (K, m) and biases (K,).
+
+    Raises InputError for a precomputed kernel, whose support vectors are unknown.
+    """
     if model.is_of_known_values:
-        raise InputError("the objective of a model of a precomputed kernel cannot be recomputed")
-    return np.atleast_2d(model.dual_coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
+        raise InputError("the objective of a model with a precomputed kernel cannot be recomputed")
+    model = model.list_pairs()
+    vectors, coefs = make_writable(model.support_vectors), np.atleast_2d(make_writable(model.dual_coef))
+    biases = np.atleast_1d(np.asarray(model.intercept, np.float64))
+    return replace(model, support_vectors=vectors, dual_coef=coefs, intercept=biases)
 
 
 def evaluate(model: KernelModel, engine: Engine, problem: dict[str, Any], dual: bool) -> Found:
     """Recompute P of a model whose losses depend on one score each and, with `dual`, its lower bound."""
-    losses = model.problem.read_losses(problem, engine.source, count_problems(model))
-    add, model = partial(_add_losses, losses, find_pairs(model)), model.list_pairs()
-    coefs, biases = read_sums(model)
-    shared = (model.kernel, model.support_vectors, coefs, biases)
-    totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 2)), add, np.add, shared))
-    squares, errors = measure_squares(model, coefs)
+    losses = model.problem.read_losses(problem, engine.source, np.size(model.intercept))
+    pairs, model = find_pairs(model), list_scores(model)
+    totals = sum_rows(engine, partial(_add_losses, losses, pairs, model), (len(losses), 2))
+    squares, errors = measure_squares(model)
     loss, moved = totals.sum(axis=0).tolist()
     half = float(np.sum(squares)) / 2
-    of_sums = bound_rounding(engine.source.n_rows + 24, loss) + bound_rounding(len(coefs) + 8, half)
+    of_sums = bound_rounding(engine.source.n_rows + 24, loss) + bound_rounding(len(losses) + 8, half)
     bound = _bound(model, engine.source, problem, squares, errors) if dual else None
     return Found(half + loss, moved + float(np.sum(errors)) / 2 + of_sums, bound)
 
@@ -82,21 +86,13 @@ def _pick_rows(rows: Rows, k: int, n_problems: int, pairs: Pairs) -> tuple[Rows,
     return pick_pair(rows, first=first, second=second), np.flatnonzero((rows.y == first) | (rows.y == second))
 
 
-def _add_losses(
-    losses: Sequence[ConvexLoss],
-    pairs: Pairs,
-    totals: F64,
-    rows: Rows,
-    kernel: Kernel,
-    vectors: Matrix,
-    coefs: F64,
-    biases: F64,
-) -> None:
+def _add_losses(losses: Sequence[ConvexLoss], pairs: Pairs, model: KernelModel, totals: F64, rows: Rows) -> None:
     """Add, for every problem, the losses of the rows and a bound on their error."""
-    F, errors = prove_kernel_sums(kernel, rows.X, vectors, coefs)
+    F, errors = prove_kernel_sums(model.kernel, rows.X, model.support_vectors, model.dual_coef)
+    F += model.intercept
     for k, loss in enumerate(losses):
         one, places = _pick_rows(rows, k, len(losses), pairs)
-        totals[k] += sum_losses(loss, one, F[places, k] + biases[k], errors[places])
+        totals[k] += sum_losses(loss, one, F[places, k], errors[places])
 
 
 def sum_losses(loss: ConvexLoss, rows: Rows, f: F64, errors: F64) -> tuple[float, float]:
@@ -109,11 +105,11 @@ def sum_losses(loss: ConvexLoss, rows: Rows, f: F64, errors: F64) -> tuple[float
     return float(np.sum(values)), 1.01 * float(np.sum(np.maximum(below, above) - values))
 
 
-def measure_squares(model: KernelModel, coefs: F64) -> tuple[F64, F64]:
+def measure_squares(model: KernelModel) -> tuple[F64, F64]:
     """Return |w|^2 of each problem and bounds on their errors, (n_problems,), from the support vectors alone."""
     X = to_float64(model.support_vectors)
-    squares, errors = np.zeros((2, len(coefs)))
-    for k, coef in enumerate(coefs):
+    squares, errors = np.zeros((2, len(model.dual_coef)))
+    for k, coef in enumerate(model.dual_coef):
         used = np.flatnonzero(coef)
         if len(used):
             own, s, (f, off) = take_rows(X, used), coef[used], np.zeros((2, len(used)))
@@ -134,13 +130,13 @@ def _bound(model: KernelModel, source: RowSource, problem: dict[str, Any], squar
     """
     if model.info["lower_bound"] is None:
         return None
-    coefs, costs = np.atleast_2d(model.dual_coef), np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
+    coefs, costs = model.dual_coef, np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
     total = np.abs(coefs).sum(axis=1)
     lacking = np.array([abs(math.fsum(coef.tolist())) for coef in coefs])
     if np.any(lacking > SUM_SHARE * total):
-        raise InputError("the model's coefficients are no dual point: they do not sum to zero")
+        raise InputError("the model's coefficients are not a dual point: they do not sum to zero")
     if source.column("sample_weight") is None and np.any((coefs > costs[:, 1:]) | (-coefs > costs[:, :1])):
-        raise InputError("the model's coefficients are no dual point: one is above the cost of its row")
+        raise InputError("the model's coefficients are not a dual point: one is above the cost of its row")
     largest = 1.01 * _bound_diagonal(model)
     of_point = lacking * (1.0 + np.sqrt(largest * np.maximum(squares + errors, 0.0)) + lacking * largest)
     rounding = float(np.sum(errors / 2 + 1.01 * of_point))
@@ -158,16 +154,13 @@ def evaluate_nu_classes(model: KernelModel, engine: Engine, problem: dict[str, A
 
     Raises InputError if the coefficients are not feasible.
     """
-    pairs, model = find_pairs(model), model.list_pairs()
-    coefs, biases = read_sums(model)
-    losses = CLASSIFY.read_losses({"class_costs": problem["class_costs"]}, engine.source, len(coefs))
-    shared, add = (model.kernel, model.support_vectors, coefs, biases), partial(_add_nu_losses, losses, pairs)
-    totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 4)), add, operator.add, shared))
-    squares, errors = measure_squares(model, coefs)
+    pairs, model = find_pairs(model), list_scores(model)
+    losses = CLASSIFY.read_losses({"class_costs": problem["class_costs"]}, engine.source, len(model.dual_coef))
+    totals = sum_rows(engine, partial(_add_nu_losses, losses, pairs, model), (len(losses), 4))
+    squares, errors = (found.tolist() for found in measure_squares(model))
     values, bounds, of_values = [], [], []
-    for coef, own, square, off, (loss, moved, size, cost) in zip(
-        coefs, losses, squares.tolist(), errors.tolist(), totals.tolist(), strict=True
-    ):
+    each = zip(model.dual_coef, losses, squares, errors, totals.tolist(), strict=True)
+    for coef, own, square, off, (loss, moved, size, cost) in each:
         total = float(problem["nu"]) * cost
         offset = total / float(np.sum(np.abs(coef))) if np.any(coef) else 0.0
         _check_nu_point(model, engine.source, coef, np.array(own.class_costs) * (1.0 / offset if offset else 0.0))
@@ -179,16 +172,15 @@ def evaluate_nu_classes(model: KernelModel, engine: Engine, problem: dict[str, A
     return Found(sum(values), sum(of_values), bound if model.kernel.is_definite else None)
 
 
-def _add_nu_losses(
-    losses: Sequence[Hinge], pairs: Pairs, totals: F64, rows: Rows, kernel: Kernel, X: Matrix, S: F64, b: F64
-) -> None:
+def _add_nu_losses(losses: Sequence[Hinge], pairs: Pairs, model: KernelModel, totals: F64, rows: Rows) -> None:
     """Add the losses, a bound on their error due to the scores, the terms that bound their rounding, and the costs."""
-    for k, loss in enumerate(losses):
+    biases = np.atleast_1d(model.intercept)
+    for k, (loss, coef) in enumerate(zip(losses, model.dual_coef, strict=True)):
         one, places = _pick_rows(rows, k, len(losses), pairs)
-        used = np.flatnonzero(S[k])
-        f, errors = np.zeros((2, len(places)))
-        add_kernel_sums(kernel, take_rows(rows.X, places), take_rows(X, used), S[k, used], f, errors=errors)
-        f += b[k]
+        used = np.flatnonzero(coef)
+        vectors, (f, errors) = take_rows(model.support_vectors, used), np.zeros((2, len(places)))
+        add_kernel_sums(model.kernel, take_rows(rows.X, places), vectors, coef[used], f, errors=errors)
+        f += biases[k]
         costs = loss.steepest(one)
         totals[k] += *sum_losses(loss, one, f, errors), costs @ (np.abs(f) + 1.0 + errors), np.sum(costs)
 
@@ -198,31 +190,28 @@ def _check_nu_point(model: KernelModel, source: RowSource, coef: F64, most: F64)
     weight, support = source.column("sample_weight"), _require_support(model, source.n_rows)
     limit = np.where(coef > 0.0, most[1], most[0]) * (1.0 if weight is None else weight[support])
     if np.any(np.abs(coef) > limit * (1.0 + len(coef) * SUM_SHARE)):
-        raise InputError("the model's coefficients are no multipliers: one is above the cost of its row")
+        raise InputError("the model's coefficients are not multipliers: one is above the cost of its row")
     if abs(float(np.sum(coef))) > len(coef) * SUM_SHARE * float(np.sum(np.abs(coef))):
         raise InputError(
-            "the model's coefficients are no multipliers: the multipliers of the two classes have different sums; this "
-            "happens if training was stopped early"
+            "the model's coefficients are not multipliers: the multipliers of the two classes have different sums; "
+            "this happens if training was stopped early"
         )
 
 
 def _require_support(model: KernelModel, n_rows: int) -> I64:
     """Return the row numbers of the support vectors. Raises InputError unless they are numbers of these rows."""
-    assert model.support is not None
-    if len(model.support) and model.support.max() >= n_rows:
-        raise InputError("the model's support vectors are not among these rows")
+    if model.support is None or np.any(model.support >= n_rows):
+        raise InputError("the support vectors of the model are not among these rows")
     return model.support
 
 
 def evaluate_tube(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> Found:
     """Recompute P of a nu-SVR model."""
-    (coef,), (bias,) = read_sums(model)
-    numbers, shared = read_numbers(engine.source), (model.kernel, model.support_vectors, coef, float(bias))
-    tiles = engine.scan(Scan(list, partial(_add_distances, numbers), operator.add, shared))
-    _, *columns = zip(*sorted(tiles, key=lambda tile: tile[0]), strict=True)
-    distances, errors, weight = (np.concatenate(parts) for parts in columns)
+    model = list_scores(model)
+    tiles = engine.scan(Scan(list, partial(_add_distances, read_numbers(engine.source), model), operator.add))
+    distances, errors, weight = (np.concatenate(parts) for parts in zip(*tiles, strict=True))
     costs = float(problem["row_cost"]) * weight
-    square, of_square = (float(found[0]) for found in measure_squares(model, coef[None]))
+    square, of_square = (float(found[0]) for found in measure_squares(model))
     total = float(problem["nu"]) * float(np.sum(costs))
     n = len(costs)
     width = find_best_bias(np.ones(n), costs, np.zeros(n), distances, total)
@@ -230,16 +219,14 @@ def evaluate_tube(model: KernelModel, engine: Engine, problem: dict[str, Any]) -
     return Found(objective, float(costs @ errors) + of_square / 2 + bound_rounding(n + 8, 2 * objective))
 
 
-def _add_distances(
-    numbers: F64, tiles: list[Any], rows: Rows, kernel: Kernel, vectors: Matrix, coef: F64, bias: float
-) -> None:
+def _add_distances(numbers: F64, model: KernelModel, tiles: list[Any], rows: Rows) -> None:
     """Append the distances of the scores from the targets, the errors of the scores, and the weights of the rows."""
     f, errors = np.zeros((2, rows.n_rows))
-    add_kernel_sums(kernel, rows.X, vectors, coef, f, errors=errors)
-    f, truth = f + bias, read_truth(rows, numbers)
+    add_kernel_sums(model.kernel, rows.X, model.support_vectors, model.dual_coef[0], f, errors=errors)
+    f, truth = f + model.intercept, read_truth(rows, numbers)
     errors += 4 * UNIT * (np.abs(f) + np.abs(truth))
     weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight.copy()
-    tiles.append((rows.start, np.abs(truth - f), errors, weight))
+    tiles.append((np.abs(truth - f), errors, weight))
 
 
 def evaluate_one_class(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> Found:
@@ -248,31 +235,30 @@ def evaluate_one_class(model: KernelModel, engine: Engine, problem: dict[str, An
     Raises InputError if the coefficients are not feasible: one is negative or above the weight of its row, or their sum
     is not nu times the sum of the weights.
     """
-    (coef,), (bias,) = read_sums(model)
-    weight = engine.source.column("sample_weight")
+    model, weight = list_scores(model), engine.source.column("sample_weight")
     weight = np.ones(engine.source.n_rows) if weight is None else weight
+    coef, rho = model.dual_coef[0], -float(np.asarray(model.intercept)[0])
     total = float(problem["nu"]) * float(np.sum(weight))
     if np.any((coef < 0.0) | (coef > weight[_require_support(model, len(weight))])):
-        raise InputError("the model's coefficients are no multipliers: one is not between 0 and the weight of its row")
+        raise InputError("the model's coefficients are not multipliers: one is not between 0 and the weight of its row")
     if abs(float(np.sum(coef)) - total) > len(weight) * SUM_SHARE * total:
         raise InputError(
-            "the model's coefficients are no multipliers: their sum is not nu times the sum of the weights; this "
+            "the model's coefficients are not multipliers: their sum is not nu times the sum of the weights; this "
             "happens if training was stopped early"
         )
-    square, error = (float(found[0]) for found in measure_squares(model, coef[None]))
+    square, error = (float(found[0]) for found in measure_squares(model))
     if not model.kernel.is_definite:
         return Found(square / 2, error)
-    rho, vectors = -float(bias), to_float64(model.support_vectors)
-    scan = Scan(partial(np.zeros, 3), partial(_add_offset_losses, rho), operator.add, (model.kernel, vectors, coef))
-    loss, moved, size = engine.scan(scan).tolist()
+    model = replace(model, support_vectors=to_float64(model.support_vectors))
+    loss, moved, size = sum_rows(engine, partial(_add_offset_losses, rho, model), 3).tolist()
     moved += bound_rounding(len(weight) + 4, size + abs(total * rho))
     return Found(square / 2, error, bound_optimum(total * rho - loss, moved, square, error))
 
 
-def _add_offset_losses(rho: float, totals: F64, rows: Rows, kernel: Kernel, vectors: Matrix, coef: F64) -> None:
+def _add_offset_losses(rho: float, model: KernelModel, totals: F64, rows: Rows) -> None:
     """Add the losses, a bound on their error due to the scores, and the terms that bound their rounding."""
     f, errors = np.zeros((2, rows.n_rows))
-    add_kernel_sums(kernel, rows.X, vectors, coef, f, errors=errors)
+    add_kernel_sums(model.kernel, rows.X, model.support_vectors, model.dual_coef[0], f, errors=errors)
     costs = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
     losses, most = np.maximum(rho - f, 0.0), np.maximum(rho - f + errors, 0.0)
     totals += costs @ losses, costs @ (most - losses), costs @ (np.abs(f) + abs(rho) + errors)
@@ -281,69 +267,65 @@ def _add_offset_losses(rho: float, totals: F64, rows: Rows, kernel: Kernel, vect
 def evaluate_classes(model: KernelModel, engine: Engine, problem: dict[str, Any], dual: bool) -> Found:
     """Recompute P of a Crammer-Singer model and, with `dual`, its lower bound."""
     costs, feature = np.asarray(problem["class_costs"], np.float64), float(problem["bias_feature"])
-    coefs, biases = (split_two_classes(each, len(costs)) for each in read_sums(model))
+    model = list_scores(model)
+    coefs, biases = (split_two_classes(each, len(costs)) for each in (model.dual_coef, np.atleast_1d(model.intercept)))
     if feature == 0.0 and np.any(biases != 0.0):
-        raise InputError("the model has biases, but reports that it has none")
-    shared = (model.kernel, to_float64(model.support_vectors), coefs, biases, costs)
-    loss, moved = engine.scan(Scan(partial(np.zeros, 2), _add_class_losses, operator.add, shared)).tolist()
-    square, error = _measure_square(model, coefs, biases, feature)
+        raise InputError("the model has biases, but its settings say that it has none")
+    model = replace(model, dual_coef=coefs, intercept=biases)
+    wide = replace(model, support_vectors=to_float64(model.support_vectors))
+    loss, moved = sum_rows(engine, partial(_add_class_losses, costs, wide), 2).tolist()
+    square, error = _measure_square(wide, biases / feature if feature else np.zeros(len(biases)))
     rounding = bound_rounding(engine.source.n_rows + 24, loss) + moved + error / 2
     has_bound = dual and model.info["lower_bound"] is not None
-    bound = _bound_classes(model, engine.source, coefs, costs, (square, error), feature) if has_bound else None
+    bound = _bound_classes(model, engine.source, costs, (square, error), feature) if has_bound else None
     return Found(square / 2 + loss, rounding, bound)
 
 
-def _add_class_losses(
-    totals: F64, rows: Rows, kernel: Kernel, vectors: Matrix, coefs: F64, biases: F64, costs: F64
-) -> None:
+def _add_class_losses(costs: F64, model: KernelModel, totals: F64, rows: Rows) -> None:
     """Add the losses of the rows, and a bound on their error."""
-    assert rows.y is not None
     own, losses = read_costs(costs, rows), np.zeros(1)
-    F, errors = prove_kernel_sums(kernel, rows.X, vectors, coefs)
-    F += biases
-    add_line_losses(F, F, rows.y, own, np.ones(1), losses)
-    reach = np.max(np.abs(F), axis=1) + float(np.max(np.abs(biases)))
+    F, errors = prove_kernel_sums(model.kernel, rows.X, model.support_vectors, model.dual_coef)
+    F += model.intercept
+    add_line_losses(F, F, rows.codes, own, np.ones(1), losses)
+    reach = np.max(np.abs(F), axis=1) + float(np.max(np.abs(model.intercept)))
     totals += losses[0], own @ (2.02 * errors + 8 * UNIT * (1.0 + 2 * reach))
 
 
-def _measure_square(model: KernelModel, coefs: F64, biases: F64, bias_feature: float) -> tuple[float, float]:
-    """Return sum_k |w_k|^2, including the weights of the constant feature, and a bound on its error."""
-    X = to_float64(model.support_vectors)
+def _measure_square(model: KernelModel, weights: F64) -> tuple[float, float]:
+    """Return sum_k |w_k|^2, including the weights (K,) of the constant feature, and a bound on its error."""
+    X, coefs = model.support_vectors, model.dual_coef
     if not X.shape[0]:
         return 0.0, 0.0
     F, errors = prove_kernel_sums(model.kernel, X, X, coefs)
     products = coefs.T * F
-    weights = biases / bias_feature if bias_feature else np.zeros(len(biases))
     size = float(np.sum(np.abs(products)) + np.sum(weights**2))
     error = 1.01 * float(np.sum(np.abs(coefs), axis=0) @ errors) + bound_rounding(products.size + 8, size)
     return float(np.sum(products) + np.sum(weights**2)), error
 
 
 def _bound_classes(
-    model: KernelModel, source: RowSource, coefs: F64, costs: F64, proved: tuple[float, float], bias_feature: float
+    model: KernelModel, source: RowSource, costs: F64, proved: tuple[float, float], bias_feature: float
 ) -> Bound:
     """Return D of the model's coefficients, less its rounding. proved: the result of `_measure_square`.
 
     In floating point, the coefficients of a row do not sum exactly to zero; the bound accounts for this as described in
     certificates.kernel. Raises InputError if the coefficients are no dual point: those of a row do not sum to zero, one
-    for a class other than the row's is positive, or one exceeds the cost of its row (checked only if the rows have no
+    for a class other than the row's is positive, or one is above the cost of its row (checked only if the rows have no
     weights).
     """
-    (square, error), y = proved, source.column("y")
+    (square, error), y, support = proved, source.column("y"), _require_support(model, source.n_rows)
     assert y is not None
-    if model.support is None or np.any(model.support >= len(y)):
-        raise InputError("the model does not name its support vectors among these rows")
-    labels, every = y[model.support], np.arange(len(model.support))
-    own, others = coefs[labels, every], coefs.copy()
+    labels, every = y[support], np.arange(len(support))
+    own, others = model.dual_coef[labels, every], model.dual_coef.copy()
     others[labels, every] = 0.0
     lacking = np.abs(own + np.sum(others, axis=0))
     if np.any(lacking > SUM_SHARE * own) or np.any(others > 0.0):
         raise InputError(
-            "the model's coefficients are no dual point: the coefficients of a row do not belong to its class; the "
-            "model names its rows by number, so give the rows of the training in the same order (ingest --shuffle no)"
+            "the model's coefficients are not a dual point: the coefficients of a row do not belong to its class; the "
+            "model names its rows by number, so give the training rows in the same order (ingest --shuffle no)"
         )
     if source.column("sample_weight") is None and np.any(own > costs[labels]):
-        raise InputError("the model's coefficients are no dual point: one is above the cost of its row")
+        raise InputError("the model's coefficients are not a dual point: one is above the cost of its row")
     gain, missing = math.fsum(own.tolist()), float(np.sum(lacking + 2 * len(costs) * UNIT * own))
     moved = 2 * missing * math.sqrt(_bound_diagonal(model) + bias_feature**2)
     of_point = missing + math.sqrt(max(0.0, square + error)) * moved + moved**2 / 2

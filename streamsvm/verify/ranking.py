@@ -14,23 +14,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from streamsvm.certificates import dual_points
-from streamsvm.certificates.double_double import (
-    add_exact_losses,
-    combine_exact_losses,
-    compute_exact_scores,
-    count_pairs_exactly,
-    measure_pairs_exactly,
-    pair_rows,
-    round_sums,
-)
+from streamsvm.certificates import double_double, dual_points
 from streamsvm.certificates.dual_points import Bound, DualPoint, DualSums, bound_by_coefs, limit_sum, start_dual_sums
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.engine import Engine
@@ -40,19 +31,13 @@ from streamsvm.losses.histograms import HistogramCut, measure_histogram, read_ra
 from streamsvm.losses.pairs import Pairs, sum_queries
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.products import compute_scores
-from streamsvm.numeric.rounding import UNIT, add_pairs, add_row_magnitudes, bound_rounding, multiply_two
+from streamsvm.numeric.rounding import UNIT, add_pairs, add_row_magnitudes, add_to_pair, bound_rounding, multiply_two
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, make_writable
 from streamsvm.options import require_classes
 from streamsvm.passes import All, Scan, Take
-from streamsvm.problems.ranking import (
-    SAMPLE_BYTES,
-    FewRanks,
-    count_task_bytes,
-    find_few_ranks,
-    find_pairs,
-    find_small_queries,
-    has_few_ranks,
-)
+from streamsvm.problems import ranking
+from streamsvm.problems.ranking import FewRanks, find_small_queries, has_few_ranks
+from streamsvm.solvers.ranking.solver import add_exact_scores, add_scores
 from streamsvm.verify.linear import Found
 from streamsvm.verify.linear import count_bytes as count_point_bytes
 
@@ -61,17 +46,9 @@ Sums = tuple[DualSums, list[F64]]  # sums over the rows of the cuts, and the wei
 POINTS_AT_ONCE = 8  # points whose histograms one pass computes
 
 
-def _count_few_ranks_bytes(n_ranks: int, n_features: int, points: list[DualPoint]) -> tuple[int, int]:
-    """Return the bytes that the driver holds in addition to the model, and the bytes of the totals of one task."""
-    at_once, n_cuts = (POINTS_AT_ONCE, len(points[0].multipliers)) if points else (1, 0)
-    of_points = at_once * (histograms.histogram_bytes(n_ranks) + 8 * 8 * n_features)
-    held = 3 * sum(point.nbytes for point in points) + 8 * 3 * n_cuts * n_features
-    return held + 2 * SAMPLE_BYTES + histograms.MEASURE_BYTES + of_points, of_points
-
-
 def _evaluate_few_ranks(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
     """Return the loss of a ranking, a bound on its error, and D of the first dual point, if any."""
-    few, W = find_few_ranks(engine.source, str(model.info["task"])), np.atleast_2d(model.coef)
+    few, W = ranking.find_few_ranks(engine.source, str(model.info["task"])), np.atleast_2d(model.coef)
     X, most = answer(engine, Take(few.rows)).X, pair_cost * (few.totals.below + few.totals.above)
     magnitudes = Scan(partial(np.zeros, (2, W.shape[1])), partial(_add_magnitudes, most), np.add)
     (histogram,), found = answer(engine, All([_sum_histograms(few, X, W), magnitudes]))
@@ -158,11 +135,15 @@ class QueryDual:
 def count_bytes(source: RowSource, task: str, points: list[DualPoint]) -> tuple[int, int]:
     """Return the bytes that the driver holds, and the bytes of the totals of one task."""
     if has_few_ranks(source, task):
-        return _count_few_ranks_bytes(len(require_classes(source)), source.n_features, points)
+        at_once, n_cuts = (POINTS_AT_ONCE, len(points[0].multipliers)) if points else (1, 0)
+        histogram_bytes = histograms.histogram_bytes(len(require_classes(source)))
+        of_points = at_once * (histogram_bytes + 8 * 8 * source.n_features)
+        held = 3 * sum(point.nbytes for point in points) + 8 * 3 * n_cuts * source.n_features
+        return held + 2 * ranking.SAMPLE_BYTES + histograms.MEASURE_BYTES + of_points, of_points
     queries = find_small_queries(source, task)
     held, totals = count_point_bytes(points, source.n_features, queries is not None) if points else (0, 0)
     if queries is not None:
-        return held, totals + count_task_bytes(source, queries)
+        return held, totals + ranking.count_task_bytes(source, queries)
     if points:
         held += 8 * ROW_VECTORS * source.n_rows + 3 * max(SCORE_BYTES, 16 * source.n_rows)
     return held + ALL_BYTES * source.n_rows, totals
@@ -186,43 +167,28 @@ def evaluate(model: LinearModel, engine: Engine, problem: dict[str, Any], points
 
 
 def _evaluate_all(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
-    pairs, _ = find_pairs(engine.source, str(model.info["task"]))
-    scores = _score_rows(engine, _score_exactly, np.atleast_2d(model.coef))
-    loss, rounding = measure_pairs_exactly(scores, pairs, pair_cost)
+    pairs, _ = ranking.find_pairs(engine.source, str(model.info["task"]))
+    tiles = engine.scan(Scan(list, add_exact_scores, operator.add, (np.atleast_2d(model.coef),)))
+    (scores,) = np.concatenate(tiles, axis=1)
+    loss, rounding = double_double.measure_pairs_exactly(scores, pairs, pair_cost)
     bound = None if points is None else _bound_all(points[0], engine, pairs, pair_cost)
     return Found(loss, rounding, bound)
-
-
-def _score_rows(engine: Engine, score: Callable[[Matrix, F64], F64], W: F64) -> F64:
-    """Return the scores of all rows for the weights W, in one pass. score(X, W) computes those of a tile, (n, ..)."""
-    tiles = engine.scan(Scan(list, partial(_add_scores, score), operator.add, (W,)))
-    scores: F64 = np.concatenate([part for _, part in sorted(tiles, key=lambda tile: tile[0])])
-    return scores
-
-
-def _add_scores(score: Callable[[Matrix, F64], F64], tiles: list[tuple[int, F64]], rows: Rows, W: F64) -> None:
-    tiles.append((rows.start, score(rows.X, W)))
-
-
-def _score_exactly(X: Matrix, W: F64) -> F64:
-    scores: F64 = compute_exact_scores(X, W)[0]
-    return scores
 
 
 def _bound_all(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: float) -> Bound:
     """Return the lower bound that the cuts of a ranking prove, from the scores of all rows. pair_cost: K."""
     n_rows, shares = engine.source.n_rows, limit_sum(pair_cost * point.multipliers, pair_cost)
-    counts = PairCounts(np.zeros((n_rows, 2)), np.zeros(n_rows))
+    counts = PairCounts(*np.zeros((3, n_rows)))
     most = max(1, SCORE_BYTES // (16 * n_rows))  # cuts whose scores of all rows are in memory at the same time
     for at in range(0, len(point.ends), most):
         cuts = np.arange(at, min(at + most, len(point.ends)))
         places, ends = np.unique(point.ends[cuts], return_inverse=True)
-        scores = _score_rows(engine, compute_scores, point.vectors[places])
+        scores = np.concatenate(engine.scan(Scan(list, add_scores, operator.add, (point.vectors[places],))), axis=1)
         for cut, (start, end) in zip(cuts.tolist(), ends.reshape(-1, 2).tolist(), strict=True):
-            at_cut = scores[:, start] + point.steps[cut] * (scores[:, end] - scores[:, start])
-            counts.add(shares[cut], *count_pairs_exactly(at_cut, pairs))
+            at_cut = scores[start] + point.steps[cut] * (scores[end] - scores[start])
+            counts.add(shares[cut], *double_double.count_pairs_exactly(at_cut, pairs))
     start_sums = partial(start_dual_sums, engine.source.n_features)
-    by_row = (counts.coefs[:, 0].copy(), counts.coefs[:, 1].copy(), counts.sizes)
+    by_row = (counts.coefs, counts.rests, counts.sizes)
     sums = engine.scan(Scan(start_sums, _add_pair_coefs, dual_points.combine_dual_sums, (), by_row))
     error = bound_rounding(8.0 * (n_rows + len(shares) + 64.0), 1.0) * UNIT
     return bound_by_coefs(sums, math.fsum(counts.totals), 2 * UNIT * math.fsum(counts.sizes.tolist()), error)
@@ -232,11 +198,12 @@ def _bound_all(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: float)
 class PairCounts:
     """Sums over the cuts of a ranking.
 
-    coefs (n, 2): the coefs_i, as unevaluated sums of two numbers. sizes (n,): the sums of the magnitudes of their
+    coefs, rests (n,): the coefs_i, as unevaluated sums of two numbers. sizes (n,): the sums of the magnitudes of their
     terms. totals: the parts of K sum_t lambda_t sum_i up_i.
     """
 
     coefs: F64
+    rests: F64
     sizes: F64
     totals: list[float] = field(default_factory=list)
 
@@ -245,7 +212,7 @@ class PairCounts:
         for counts, sign in ((up, 1.0), (down, -1.0)):
             product, lost = multiply_two(counts[:, 0], sign * share)
             added = product, lost + counts[:, 1] * (sign * share)
-            self.coefs = np.stack(add_pairs(self.coefs[:, 0], self.coefs[:, 1], *added), axis=1)
+            self.coefs, self.rests = add_pairs(self.coefs, self.rests, *added)
             self.sizes += np.abs(product)
             if sign > 0.0:
                 self.totals += [math.fsum(part.tolist()) for part in added]
@@ -261,15 +228,18 @@ def _add_pair_coefs(sums: DualSums, rows: Rows, coefs: F64, rests: F64, sizes: F
 def _evaluate_queries(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
     n_rows, d = engine.source.n_rows, engine.source.n_features
     ends = int(engine.source.chunk_starts[0]), int(engine.source.chunk_starts[-1])
-    measure = partial(add_exact_losses, np.atleast_2d(model.coef), np.ones(1))
-    scans = [Scan(*sum_queries(ends, partial(np.zeros, (1, 4)), measure, combine_exact_losses))]
+    measure = partial(double_double.add_exact_losses, np.atleast_2d(model.coef), np.ones(1))
+    scans = [Scan(*sum_queries(ends, partial(np.zeros, (1, 4)), measure, double_double.combine_exact_losses))]
     for point in (points or [])[:1]:
         take = partial(_add_dual, point, limit_sum(pair_cost * point.multipliers, pair_cost))
         scans.append(Scan(*sum_queries(ends, partial(_start_dual, d), take, _combine_dual)))
     (exact, *found) = answer(engine, All(scans))
     loss, rest, size, _ = exact.sums[0].tolist()
-    bound = _bound(found[0].sums, n_rows, len(points[0].multipliers)) if points else None
-    return Found(*round_sums(loss + rest, size, n_rows, pair_cost), bound)
+    bound = None
+    if points:  # the parts of the total are rounded twice, and so is their sum
+        sums, error = found[0].sums, bound_rounding(8.0 * (n_rows + len(points[0].multipliers) + 64.0), 1.0) * UNIT
+        bound = bound_by_coefs(sums.rows, float(np.sum(sums.total)), 4 * UNIT * sums.sizes, error)
+    return Found(*double_double.round_sums(loss + rest, size, n_rows, pair_cost), bound)
 
 
 def _start_dual(n_features: int) -> QueryDual:
@@ -278,27 +248,16 @@ def _start_dual(n_features: int) -> QueryDual:
 
 def _add_dual(point: DualPoint, shares: F64, sums: QueryDual, rows: Rows, starts: I64) -> None:
     """Add the multipliers of the pairs in whole queries. The pairs of a cut follow from the scores at its point."""
-    counts = PairCounts(np.zeros((rows.n_rows, 2)), np.zeros(rows.n_rows))
-    pairs, vectors = pair_rows(rows, starts), make_writable(point.vectors)
+    counts = PairCounts(*np.zeros((3, rows.n_rows)))
+    pairs, vectors = double_double.pair_rows(rows, starts), make_writable(point.vectors)
     for share, ends, step in zip(shares.tolist(), point.ends, point.steps.tolist(), strict=True):
         start, end = compute_scores(rows.X, vectors[ends]).T
-        counts.add(share, *count_pairs_exactly(start + step * (end - start), pairs))
-    _add_pair_coefs(sums.rows, rows, counts.coefs[:, 0].copy(), counts.coefs[:, 1].copy(), counts.sizes)
-    sums.total = _add_two(sums.total, np.array([math.fsum(counts.totals), 0.0]))
+        counts.add(share, *double_double.count_pairs_exactly(start + step * (end - start), pairs))
+    _add_pair_coefs(sums.rows, rows, counts.coefs, counts.rests, counts.sizes)
+    sums.total = np.array(add_to_pair(sums.total[0], sums.total[1], math.fsum(counts.totals)))
     sums.sizes += math.fsum(counts.sizes.tolist())
 
 
 def _combine_dual(left: QueryDual, right: QueryDual) -> QueryDual:
     rows = dual_points.combine_dual_sums(left.rows, right.rows)
-    return QueryDual(rows, _add_two(left.total, right.total), left.sizes + right.sizes)
-
-
-def _add_two(left: F64, right: F64) -> F64:
-    total, rest = add_pairs(left[:1], left[1:], right[:1], right[1:])
-    return np.concatenate((total, rest))
-
-
-def _bound(sums: QueryDual, n_rows: int, n_cuts: int) -> Bound:
-    """Return the lower bound. The parts of the total are rounded twice, and so is their sum."""
-    error = bound_rounding(8.0 * (n_rows + n_cuts + 64.0), 1.0) * UNIT
-    return bound_by_coefs(sums.rows, float(np.sum(sums.total)), 4 * UNIT * sums.sizes, error)
+    return QueryDual(rows, np.array(add_pairs(*left.total, *right.total)), left.sizes + right.sizes)

@@ -21,7 +21,7 @@ from streamsvm.engines.open import open_engine
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import CsrRows
-from streamsvm.numeric.stored_types import same_scaling
+from streamsvm.numeric.stored_types import Scaling, same_scaling
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Progress
 from streamsvm.problems.registry import find_entry
@@ -114,11 +114,13 @@ def verify(
     source = _map_raw_rows(model, source)
     problem = _read_problem(model, source)
     if model.info.get("objective") is None:
-        raise InputError("the model does not hold its objective, so there is nothing to compare with")
+        raise InputError("the model does not store its objective, so there is nothing to compare with")
     in_model = isinstance(model, KernelModel) or model.problem.has_nu  # the model itself holds the data for its bound
     points = None if not dual or in_model else _read_points(model, source, dual_file)
     if dual and isinstance(model, KernelModel) and not model.problem.has_classes:  # it does not store the targets
-        raise InputError("the lower bound of a regression with kernels cannot be recomputed; leave out --dual")
+        raise InputError(
+            "the lower bound of a regression with kernels cannot be recomputed; use `verify` without --dual"
+        )
     size = model.support_vectors.nbytes * 4 if isinstance(model, KernelModel) else 16 * model.coef.nbytes
     held, totals = _count_bytes(model, source, points or [])
     need, load = MemoryNeed(held + size, 0, (1 << 20) + totals, size), partial(_compile, model, source)
@@ -147,7 +149,7 @@ def _find_inaccuracy(model: Model, objective: float, rounding: float, bound: Bou
     off, what = max((rounding, "the objective"), (0.0 if bound is None else bound.rounding, "the lower bound"))
     if off <= tol * abs(objective):
         return None
-    told = f"rounding can have moved {what} by {off:.1e}, which is more than the tolerance {tol:g} times the objective"
+    told = f"rounding may have changed {what} by up to {off:.1e}, more than the tolerance {tol:g} times the objective"
     return f"{told}, so this verification cannot confirm the model"
 
 
@@ -158,35 +160,35 @@ def _map_raw_rows(model: Model, source: RowSource) -> RowSource:
     """
     if model.features is None or source.features is not None:
         return source
-    known = model.features
-    if known.map.d != source.n_features:
-        rows = f"{source.name}: rows of {say_count(source.n_features, 'feature')}"
-        raise InputError(f"{rows}; the model was trained on {known.map.d:,}")
-    if not same_scaling(known.scaling, source.scaling):
-        raise InputError(f"{source.name}: the rows are scaled differently from the rows that the model maps")
-    return Mapped(source, known)
+    _require_alike(source, model.features.map.d, model.features.scaling)
+    return Mapped(source, model.features)
+
+
+def _require_alike(source: RowSource, n_features: int, scaling: Scaling | None) -> None:
+    """Raise InputError unless the rows have the number of features and the scaling of the training rows."""
+    if n_features != source.n_features:
+        found = say_count(source.n_features, "feature")
+        raise InputError(f"{source.name}: rows of {found}; the model was trained on {n_features:,}")
+    if not same_scaling(scaling, source.scaling):
+        raise InputError(f"{source.name}: its rows are scaled differently from the training rows")
 
 
 def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
     """Return the problem that the model solves. Raises InputError if the model stores none, or for unsuitable rows."""
     problem = model.info.get("problem")
     if not isinstance(problem, dict):
-        raise InputError("the model does not hold the costs of its training: train it again to verify it")
+        raise InputError("the model does not store the costs of its training: train it again to verify it")
     if not {"class_costs", "pair_cost", "row_cost"} & set(problem):
         raise InputError(f"the objective of a model for the task {model.problem.name} cannot be recomputed")
     first = next(iter(find_entry(model.problem.name).losses))
     if (problem.get("loss") or first) != (model.info.get("loss") or first):
-        raise InputError("the model names two losses of its training")
+        raise InputError("the model names two different losses")
     is_like = model.problem.has_label_sets == source.has_label_sets
     if model.problem.has_classes:  # the class of one-class problems stands for rows without labels
         is_like = is_like and np.array_equal(model.classes, () if source.classes is None else source.classes)
     if model.problem.needs_labels and not is_like:
-        raise InputError(f"{source.name}: its labels differ from those of the training")
-    if model.n_trained != source.n_features:
-        found = say_count(source.n_features, "feature")
-        raise InputError(f"{source.name}: rows of {found}; the model was trained on {model.n_trained:,}")
-    if not same_scaling(model.scaling, source.scaling):
-        raise InputError(f"{source.name}: its rows are scaled differently from those of the training")
+        raise InputError(f"{source.name}: its labels differ from the labels of the training rows")
+    _require_alike(source, model.n_trained, model.scaling)
     return problem
 
 
@@ -195,13 +197,13 @@ def _read_points(model: Model, source: RowSource, dual_file: Path | None) -> lis
     if not can_keep_dual(solver, model.problem.name, loss, penalty):
         named = f"for the task {model.problem.name}" if loss is None else f"with the loss {loss}"
         raise InputError(
-            f"--dual: a training by {solver} {named} keeps no dual point, so its lower bound cannot be recomputed; "
+            f"--dual: the solver {solver} {named} keeps no dual point, so the lower bound cannot be recomputed; "
             "`verify` without --dual computes the objective"
         )
     if dual_file is None:
         raise InputError(
-            "a linear model holds no dual point, so its lower bound cannot be recomputed from it alone; train with "
-            "--keep-dual, and name the folder of the run"
+            "a linear model holds no dual point, so its lower bound cannot be recomputed from the model alone; train "
+            "with --keep-dual, and pass the folder of the run"
         )
     return read_dual_points(dual_file, model, source)
 

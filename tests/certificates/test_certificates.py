@@ -103,14 +103,14 @@ def test_nothing_to_lose_is_no_gap() -> None:
 def test_a_stretched_model_counts_that_its_coefficients_are_rounded() -> None:
     """f may be known exactly; the multiples that are saved are float64 numbers, and their terms may cancel."""
     y, costs, alpha, largest = np.array([-1.0, 1.0]), np.full(2, 2.0**10), np.full(2, 2.0), 2.0**34
-    proof = prove(y, costs, alpha, (1 - 1e-4) * y, np.zeros(2), largest, 0.0)
+    proof = prove((y, costs, alpha, (1 - 1e-4) * y, None), np.zeros(2), largest, 0.0)
     assert proof.stretch > 1.0
     assert proof.objective_error >= np.sum(costs) * 2.0**-53 * largest * np.sum(alpha)
 
 
 def test_where_rounding_could_be_more_than_no_model_loses_there_is_none() -> None:
     y, costs, alpha = np.array([-1.0, 1.0]), np.array([3.0, 5.0]), np.ones(2)
-    proof = prove(y, costs, alpha, y, np.full(2, 10.0), 1.0, 1e-3)
+    proof = prove((y, costs, alpha, y, None), np.full(2, 10.0), 1.0, 1e-3)
     assert (proof.stretch, proof.objective) == (0.0, 6.0)
     assert proof.objective_error < 1e-12
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from streamsvm.certificates.dual_points import NONE, OfCut, OwnShares, check, join, put_own_shares, split
+from streamsvm.certificates.dual_points import NONE, DualPoint, OfCut, join, put_own_shares
 
 PARTS = [
     NONE,
@@ -13,17 +15,18 @@ PARTS = [
     NONE,
     OfCut(np.array([0, 9]), np.array([0.5, 0.75])),
 ]
-OWN = join(PARTS)
+CUTS = {"vectors": np.eye(2), "ends": np.zeros((4, 2), np.int64)}
+POINT = DualPoint(**CUTS, **join(PARTS))
 
 
 def test_what_is_joined_is_split_again() -> None:
-    found = split(OWN)
+    found = POINT.split_own()
     assert list(found) == [1, 3]
     for k, part in found.items():
         np.testing.assert_array_equal(part.rows, PARTS[k].rows)
         np.testing.assert_array_equal(part.shares, PARTS[k].shares)
-    assert split(join([NONE, NONE])) == {}
-    assert [part.dtype for part in join([])] == [part.dtype for part in OWN]
+    assert DualPoint(**join([NONE, NONE])).split_own() == {}
+    assert [part.dtype for part in join([]).values()] == [part.dtype for part in join(PARTS).values()]
 
 
 @pytest.mark.parametrize("tile", [1, 3, 10])
@@ -32,23 +35,23 @@ def test_they_take_the_place_of_sides_however_rows_are_read(tile: int) -> None:
     expected = active.astype(np.float64)
     expected[[2, 5, 9], 1] = 0.25, 0.0, 1.0
     expected[[0, 9], 3] = 0.5, 0.75
-    found = [put_own_shares(active[at : at + tile], at, OWN) for at in range(0, 10, tile)]
+    found = [put_own_shares(active[at : at + tile], at, POINT) for at in range(0, 10, tile)]
     np.testing.assert_array_equal(np.concatenate(found), expected)
 
 
 def test_valid_rows_pass() -> None:
-    check(OWN, 4, 10)
-    check(OWN, 4)
-    check(join([]), 0, 10)
+    POINT.check(10)
+    POINT.check()
+    DualPoint().check(10)
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"own_cuts": [1, 4]}, "places of the 4 cuts"),
-        ({"own_cuts": [-1, 3]}, "places of the 4 cuts"),
-        ({"own_cuts": [3, 1]}, "places of the 4 cuts"),
-        ({"own_cuts": [1, 1]}, "places of the 4 cuts"),
+        ({"own_cuts": [1, 4]}, "indices of the 4 cuts"),
+        ({"own_cuts": [-1, 3]}, "indices of the 4 cuts"),
+        ({"own_cuts": [3, 1]}, "indices of the 4 cuts"),
+        ({"own_cuts": [1, 1]}, "indices of the 4 cuts"),
         ({"own_cuts": [1]}, "do not fit together"),
         ({"own_cuts": [], "own_stops": []}, "do not fit together"),
         ({"own_stops": [3, 2**62]}, "do not fit together"),
@@ -69,6 +72,6 @@ def test_valid_rows_pass() -> None:
     ],
 )
 def test_rows_that_are_not_valid_are_refused(changed: dict[str, list[float]], message: str) -> None:
-    parts = {name: np.array(value, getattr(OWN, name).dtype) for name, value in changed.items()}
+    parts = {name: np.array(value, getattr(POINT, name).dtype) for name, value in changed.items()}
     with pytest.raises(ValueError, match=message):
-        check(OwnShares(**{**OWN._asdict(), **parts}), 4, 10)
+        replace(POINT, **parts).check(10)

@@ -50,7 +50,7 @@ def test_the_task_is_another_name_of_it(run: Run, rows: Path, tmp_path: Path) ->
     ("more", "reason"),
     [
         (["--task", "rank"], "not allowed with argument --multi-class"),
-        (["--loss", "hinge"], "the task crammer-singer has crammer_singer"),
+        (["--loss", "hinge"], "the losses of the task crammer-singer are crammer_singer"),
         (["--kernel", "sigmoid"], "or use the solver smo, which takes linear, rbf, poly, precomputed"),
         (["--kernel", "rbf", "--solver", "cutting-plane"], "is for the linear one"),
         (["--solver", "irwls"], "use --solver cutting-plane or smo"),

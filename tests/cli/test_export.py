@@ -59,8 +59,8 @@ def test_bad_places_and_models(run: Run, trained: Path, tmp_path: Path) -> None:
         (["--kernel", "rbf"], "libsvm", "a kernel rbf of scaled rows"),
         (["--kernel", "rbf"], "liblinear", "has no weights; choose --to libsvm"),
         (["--kernel", "rbf"], "csv", "has no weights"),
-        (["--map", "nystrom", "--rank", "5"], "liblinear", "no format of `export` carries a map"),
-        (["--map", "nystrom", "--rank", "5"], "json", "no format of `export` carries a map"),
+        (["--map", "nystrom", "--rank", "5"], "liblinear", "no format of `export` can hold the feature map"),
+        (["--map", "nystrom", "--rank", "5"], "json", "no format of `export` can hold the feature map"),
     ],
 )
 def test_what_no_file_can_hold_is_refused(
@@ -104,7 +104,7 @@ def test_numbers_that_are_no_labels_are_numbered(classes: list[float], run: Run,
 @pytest.mark.parametrize("to", ["liblinear", "libsvm", "csv"])
 def test_probabilities_that_are_left_out_are_told(to: str, run: Run, data: Path, tmp_path: Path) -> None:
     assert run("train", data, "--out", tmp_path / "run", "--probabilities", "isotonic").code == 0
-    assert "the probabilities are left out" in run("export", tmp_path / "run", "--to", to, "--out", tmp_path / "m").out
+    assert "the probabilities are omitted" in run("export", tmp_path / "run", "--to", to, "--out", tmp_path / "m").out
 
 
 @pytest.mark.parametrize("to", FORMATS)
@@ -117,7 +117,7 @@ def test_sets_of_labels(to: str, run: Run, tmp_path: Path) -> None:
     ran, out = run("export", tmp_path / "model.npz", "--to", to, "--out", tmp_path / "out"), tmp_path / "out"
     assert ran.code == (2 if to.startswith("lib") else 0), ran.err
     if to.startswith("lib"):
-        assert "have sets of labels" in ran.err
+        assert "predicts sets of labels" in ran.err
     if to == "csv":
         assert out.read_text().splitlines()[0] == "feature,weight a,weight b,weight c"
     if to == "json":

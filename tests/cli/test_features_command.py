@@ -157,7 +157,7 @@ def test_rows_of_another_map_are_refused(run: Run, data: Path, trained: Path, tm
         for command in (("evaluate",), ("predict", "--out", tmp_path / "p.csv")):
             ran = run(command[0], model, tmp_path / rows, *command[1:])
             assert ran.code == 2
-            assert "another map than the model's produced these rows of features; give the model raw rows" in ran.err
+            assert "these features come from another map than that of the model; give the model raw rows" in ran.err
     assert not (tmp_path / "p.csv").exists()
     raw, known = scores_of(tmp_path / "run", data), scores_of(tmp_path / "run", tmp_path / "f.zarr")
     np.testing.assert_allclose(raw, known, atol=1e-4)

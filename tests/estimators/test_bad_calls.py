@@ -240,5 +240,5 @@ def test_weights_of_files_are_checked_by_their_row(tmp_path: Path) -> None:
 
 
 def test_pairs_whose_weights_are_products_of_small_ones() -> None:
-    with pytest.raises(InputError, match=r"no two rows to compare: .*or sample weights so small"):
+    with pytest.raises(InputError, match=r"no two rows to compare: .*or sample weights are so small"):
         RankSVM().fit(X, Y, sample_weight=np.full(len(X), 1e-200))

@@ -173,7 +173,9 @@ def test_what_is_refused() -> None:
             BudgetedSVR(**{**GIVEN, **parameters}).partial_fit(X, Y)
     with pytest.raises(InputError, match="a target is"):
         BudgetedSVR().partial_fit(X, Y * 1e200)
-    with pytest.raises(InputError, match="loss 'hinge': the task regress has epsilon_insensitive, squared"):
+    with pytest.raises(
+        InputError, match="loss 'hinge': the losses of the task regress are epsilon_insensitive, squared"
+    ):
         BudgetedSVR(loss="hinge").fit(X, Y)
     squared = TrainOptions(loss="squared_hinge", solver="budgeted-sgd", kernel="rbf")
     with pytest.raises(InputError, match=r"solver budgeted-sgd: it is not for .*squared_hinge"):

@@ -91,7 +91,7 @@ def test_saved_loaded_and_verified(tmp_path: Path) -> None:
     assert loaded.get_params() == model.get_params()
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
     assert verify(model.model_, dataset).agrees
-    with pytest.raises(InputError, match="leave out --dual"):
+    with pytest.raises(InputError, match="`verify` without --dual"):
         verify(model.model_, dataset, dual=True)
     other = ingest(X, tmp_path / "other.zarr", Y + np.eye(1, len(Y), 7)[0], regression=True)
     assert not verify(model.model_, other).agrees

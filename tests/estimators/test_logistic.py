@@ -71,5 +71,7 @@ def test_saved_and_loaded(estimator: LogisticRegression | LinearSVC, tmp_path: P
 def test_a_loss_that_a_solver_does_not_minimise_is_refused() -> None:
     with pytest.raises(InputError, match=r"squared_hinge of --task classify; use --solver newton, or --loss hinge, wh"):
         LinearSVC(loss="squared_hinge", solver="interior-point").fit(X, Y)
-    with pytest.raises(InputError, match="loss 'huber': the task classify has hinge, squared_hinge, logistic"):
+    with pytest.raises(
+        InputError, match="loss 'huber': the losses of the task classify are hinge, squared_hinge, logistic"
+    ):
         LinearSVC(loss="huber").fit(X, Y)

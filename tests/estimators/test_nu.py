@@ -114,7 +114,7 @@ def test_saved_loaded_verified_and_tuned(tmp_path: Path) -> None:
             found = verify(model.model_, dataset, dual=True)
             assert found.lower_bound == pytest.approx(model.lower_bound_, rel=1e-6)
         else:
-            with pytest.raises(InputError, match="leave out --dual"):
+            with pytest.raises(InputError, match="`verify` without --dual"):
                 verify(model.model_, dataset, dual=True)
     other = ingest(ROWS, tmp_path / "other.zarr", TARGETS + np.eye(1, len(TARGETS), 7)[0], regression=True)
     assert not verify(model.model_, other).agrees

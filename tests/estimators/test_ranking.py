@@ -210,11 +210,11 @@ def source_of(labels: Any, qid: Any = None, weight: Any = None) -> ArrayDataset:
     ("source", "change", "message"),
     [
         (source_of(["a", "b"] * 10), {}, "ranks have to be numbers"),
-        (source_of([1, 2, 3]), {"task": "roc-area"}, "3 classes; the area under the ROC curve is for two"),
-        (source_of([1, 2, 3, 4], np.array([1, 1, 2, 1])), {}, "row 4: query 1 again, after others"),
+        (source_of([1, 2, 3]), {"task": "roc-area"}, "the area under the ROC curve needs two classes, not 3"),
+        (source_of([1, 2, 3, 4], np.array([1, 1, 2, 1])), {}, "row 4: query 1 occurs again after other queries"),
         (source_of([1, 2, 3], np.array([1, 2, 3])), {}, "no two rows to compare"),
         (source_of([1, 1, 1]), {}, "no two rows to compare"),
-        (source_of([1, 2, 1], np.array([1, 1, 2]), np.array([1.0, 2.0, 1.0])), {}, "row 2: another weight"),
+        (source_of([1, 2, 1], np.array([1, 1, 2]), np.array([1.0, 2.0, 1.0])), {}, "row 2: its weight differs"),
         (
             source_of([1, 2]),
             {"solver": "smo"},

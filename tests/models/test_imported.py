@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamsvm.models.exports.export import export
-from streamsvm.models.imports import read_model_file
+from streamsvm.models.exports.libsvm import read_model_file
 from streamsvm.models.model import LinearModel, load
 from streamsvm.system.errors import InputError
 from tests.commands import Run, run  # noqa: F401
@@ -86,7 +86,7 @@ def test_a_training_starts_from_it(run: Run, tmp_path: Path) -> None:
         ("label 3 -1", "label 3", "different labels"),
         ("label 3 -1", "label 3 x", "'x'"),
         ("nr_feature 2", "nr_feature 3", "line 4 after w"),
-        ("nr_feature 2", "nr_feature 1", "more after the weights"),
+        ("nr_feature 2", "nr_feature 1", "more lines after the weights"),
         ("nr_feature 2", "nr_feature 99999999999", "nr_feature"),
         ("nr_feature 2\n", "", "nr_feature is missing"),
         ("bias 10", "bias nan", "bias"),

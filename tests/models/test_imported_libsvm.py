@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm.models.imports import read_model_file
+from streamsvm.models.exports.libsvm import read_model_file
 from streamsvm.system.errors import InputError
 from tests.commands import Run, run
 from tests.models.exports.trained import Task, as_others_take, compare, score, train
@@ -66,7 +66,7 @@ def test_a_training_starts_from_it(run: Run, tmp_path: Path) -> None:
         ("linear", "rbf", "c_svc of 2 classes with the kernel rbf; c_svc and nu_svc of two classes"),
         ("c_svc", "one_class", "it is one_class of 2 classes"),
         ("nr_class 2", "nr_class 3", "it is c_svc of 3 classes"),
-        ("label 3 -1", "label 3 3", "label has not two different labels"),
+        ("label 3 -1", "label 3 3", "label does not list two different labels"),
         ("rho 0.5\n", "", "rho is missing"),
         ("rho 0.5", "rho inf", "a number is not finite"),
         ("1:0.5", "0:0.5", "line 1 after SV has '0:0.5'"),

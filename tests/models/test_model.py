@@ -135,7 +135,7 @@ def test_no_model_there(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"about": json.dumps({"format": 99})}, "model format 99; this version of streamsvm reads 1"),
+        ({"about": json.dumps({"format": 99})}, "format 99; this version of streamsvm reads the formats 1"),
         ({"about": "{"}, "not a model of streamsvm"),
         ({"about": "3"}, "not a model of streamsvm"),
         ({"about": json.dumps({"format": 1, "scaling": "minmax"})}, "not a model of streamsvm"),

@@ -174,8 +174,8 @@ WRONG = [
 
 
 NAMED_BY = {  # the part of the file that does not fit to what was changed
-    ("linear", "format"): "model format 2",
-    ("linear", "about"): "model format|recursion",
+    ("linear", "format"): "format 2",
+    ("linear", "about"): "format|recursion",
     ("linear", "n_features"): "coef|n_features|feature_names",
     ("dense", "info.problem.n_rows"): "n_rows|15 rows",
     ("sparse", "n_features"): "indices",

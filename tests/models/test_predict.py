@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sklearn.datasets import dump_svmlight_file
@@ -229,12 +229,8 @@ def test_curves_with_ties(rows: list[tuple[int, bool]]) -> None:
     """Every point is one of scikit-learn's, for each of the thresholds."""
     scores = np.array([value / 7 for value, _ in rows])
     positive = np.array([truth for _, truth in rows])
-    found = trace_curves(scores, positive)
-    if positive.all() or not positive.any():
-        assert found is None
-        return
-    assert found is not None
-    average, curves = found
+    assume(positive.any() and not positive.all())
+    average, curves = trace_curves(scores, positive)
     assert average == pytest.approx(average_precision_score(positive, scores), abs=1e-12)
     false, true, _ = roc_curve(positive, scores, drop_intermediate=False)
     np.testing.assert_allclose(curves["false_positive_rate"], false, atol=1e-12)
@@ -249,7 +245,6 @@ def test_curves_of_many_thresholds_are_thinned_evenly() -> None:
     positive = random.random(20_000) < 0.02
     scores = random.normal(size=20_000) + 2 * positive
     found = trace_curves(scores, positive)
-    assert found is not None
     points = {name: np.array(values) for name, values in found[1].items()}
     false, true, _ = roc_curve(positive, scores, drop_intermediate=False)
     known = set(zip(false.tolist(), true.tolist(), strict=True))
@@ -280,7 +275,7 @@ def test_rows_of_another_kind_are_refused(tmp_path: Path) -> None:
     assert evaluate(known, tmp_path / "rows.svm")["n_rows"] == 2
     (tmp_path / "wide.svm").write_text("1 1:1 4:1\n0 1:-1\n")
     for call in (evaluate, lambda *given: predict(*given, tmp_path / "p.csv")):
-        with pytest.raises(InputError, match=r"wide\.svm: rows of 4 features; .* on a table that became 3"):
+        with pytest.raises(InputError, match=r"wide\.svm: rows of 4 features; .* on a table that was encoded as 3"):
             call(known, tmp_path / "wide.svm")
 
 
@@ -288,7 +283,7 @@ def test_rows_in_place_of_a_model(tmp_path: Path) -> None:
     PROBLEM.store(tmp_path / "rows.zarr")
     (tmp_path / "rows.csv").write_text("y,x\n-1,-2\n1,3\n")
     for name in ("rows.zarr", "rows.csv"):
-        with pytest.raises(InputError, match=f"{name}: holds rows, and is no model: name the model first"):
+        with pytest.raises(InputError, match=f"{name}: this holds rows and is not a model: name the model first"):
             load(tmp_path / name)
 
 

@@ -73,7 +73,7 @@ def test_a_query_in_two_places_is_named(compared: int, monkeypatch: pytest.Monke
     monkeypatch.setattr(problem_pairs, "QUERIES_AT_ONCE", compared)
     qid = np.repeat([4, 9, 2, 7, 9, 5, 4], 3)
     source = make_source(qid, np.arange(21) % 2)
-    with pytest.raises(InputError, match=r"row 13: query 9 again, after others"):
+    with pytest.raises(InputError, match=r"row 13: query 9 occurs again after other queries"):
         find_query_pairs(source, 100)
 
 
@@ -81,7 +81,7 @@ def test_uneven_weights_are_named_across_chunks() -> None:
     weight = np.ones(12)
     weight[7] = 2.0
     source = make_source(np.repeat([1, 2], 6), np.arange(12) % 2, weight)
-    with pytest.raises(InputError, match="row 8: another weight than the rest of query 2"):
+    with pytest.raises(InputError, match="row 8: its weight differs from that of the other rows of query 2"):
         find_query_pairs(source, 100)
 
 

@@ -113,5 +113,5 @@ def test_folds_are_as_large_as_each_other() -> None:
     source = make_regression(0, n=100).in_memory()
     fold = REGRESS.draw_folds(source, 3, np.random.default_rng(0))
     assert sorted(np.bincount(fold).tolist()) == [33, 33, 34]
-    with pytest.raises(InputError, match="100 rows cannot be split into 101 folds: add rows, or take fewer --folds"):
+    with pytest.raises(InputError, match="100 rows cannot be split into 101 folds: add rows, or use fewer --folds"):
         REGRESS.draw_folds(source, 101, np.random.default_rng(0))

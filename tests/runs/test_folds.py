@@ -105,7 +105,7 @@ def test_a_class_that_is_too_rare_is_named() -> None:
     """By its label, with what to do, whoever asks for the folds."""
     y = np.array([0] * 9 + [1] * 2, np.int32)
     source = ArrayDataset(X[: len(y)], y, np.array(["often", "rare"]))
-    with pytest.raises(InputError, match=r"the class rare has 2 rows, too few for 3 folds, .*: leave the class out"):
+    with pytest.raises(InputError, match=r"the class rare has 2 rows, too few for 3 folds, .*: remove the class"):
         draw_folds(source, OPTIONS, 3)
     with pytest.raises(InputError, match=r"the class rare has 2 rows, too few for 5 folds"):
         streamsvm.SVC(probability=True).fit(X[: len(y)], np.array(["often", "rare"])[y])

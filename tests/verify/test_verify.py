@@ -82,7 +82,7 @@ def test_what_cannot_be_verified_is_said(data: Dataset) -> None:
     model = train(data, TrainOptions(threads=1)).model
     with pytest.raises(InputError, match="holds no dual point"):
         verify(model, data, dual=True)
-    with pytest.raises(InputError, match="does not hold the costs"):
+    with pytest.raises(InputError, match="does not store the costs"):
         verify(replace(model, info={}), data)
 
 
@@ -100,7 +100,7 @@ def test_the_command(data: Dataset, tmp_path: Path, run: Run) -> None:  # noqa: 
     told = run("verify", tmp_path / "strict.npz", data.path)
     assert told.code == 1
     assert "may agree with the model" in told.out
-    assert "nothing is confirmed: rounding can have moved the objective by" in told.out
+    assert "nothing is confirmed: rounding may have changed the objective by up to" in told.out
     told = run("verify", tmp_path / "strict.npz", data.path, "--json")
     assert (told.code, told.result["agrees"]) == (1, False)
     assert "cannot confirm the model" in told.result["reason"]
@@ -132,7 +132,7 @@ def test_where_rounding_exceeds_the_tolerance_nothing_agrees(data: Dataset, name
     assert (found.agrees, found.reason) == (True, None)
     found = verify(replace(model, info=model.info | {"tol": 1e-30}), source, threads=1)
     assert (found.agrees, found.objective_agrees) == (False, True)
-    assert "rounding can have moved" in str(found.reason)
+    assert "rounding may have changed" in str(found.reason)
     assert "1e-30 times the objective" in str(found.reason)
 
 
@@ -146,7 +146,7 @@ def test_the_rounding_of_the_lower_bound_counts_as_well() -> None:
         (float("nan"), None, "objective"),
     ):
         reason = _find_inaccuracy(model, 10.0, rounding, bound)
-        assert reason is None if what is None else f"moved the {what} by" in str(reason)
+        assert reason is None if what is None else f"changed the {what} by" in str(reason)
 
 
 def test_coefficients_that_cancel_are_not_confirmed(data: Dataset) -> None:

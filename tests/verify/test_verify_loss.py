@@ -46,10 +46,10 @@ def test_losses_that_are_forged_are_refused(tmp_path: Path) -> None:
     source = PROBLEM.in_memory()
     model = train(source, TrainOptions(loss="logistic")).model
     replace(model, info={**model.info, "loss": "magic"}).save(tmp_path / "model.npz")
-    with pytest.raises(InputError, match="with the loss 'magic'"):
+    with pytest.raises(InputError, match="the loss is 'magic'"):
         load(tmp_path / "model.npz")
     problem = {**model.info["problem"], "loss": "magic"}
-    with pytest.raises(InputError, match="names two losses"):
+    with pytest.raises(InputError, match="names two different losses"):
         verify(replace(model, info={**model.info, "problem": problem}), source)
 
 
@@ -70,7 +70,7 @@ def test_a_bound_without_a_dual_point_says_whether_there_can_be_one(
     """What `verify` says is what a training with `keep_dual` does."""
     source, options = PROBLEM.in_memory(), TrainOptions(**settings)
     model = train(source, options).model
-    told = "no such file: .* train with --keep-dual to keep one" if keeps else "keeps no dual point, so its"
+    told = "no such file: .* train with --keep-dual to keep one" if keeps else "keeps no dual point, so the"
     with pytest.raises(InputError, match=told):
         verify(model, source, dual=True, dual_file=tmp_path / "dual.npz")
     if keeps:

@@ -139,7 +139,7 @@ def test_formats(kept: Kept, tmp_path: Path) -> None:
     assert old.verify().agrees
     assert json.loads(str(kept.arrays()["about"]))["format"] == 2
     (kept.folder / NAME).write_bytes(pack_arrays(kept.arrays() | {"about": write_format(kept, 3)}))
-    with pytest.raises(InputError, match="format 3; this version of streamsvm reads 2"):
+    with pytest.raises(InputError, match="format 3; this version of streamsvm reads the formats 1 and 2"):
         kept.verify()
 
 

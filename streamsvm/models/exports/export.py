@@ -29,8 +29,6 @@ from streamsvm.numeric.rows import F64, CsrRows
 from streamsvm.problems.registry import PROBLEMS
 from streamsvm.system.errors import InputError
 
-NO_MAP = "the model learned from features that a map makes of the rows, and no format of `export` carries a map"
-
 
 def export(model: Model, out: str | Path, to: str, overwrite: bool = False) -> tuple[str, ...]:
     """Write a model to a file for another program, completely or not at all.
@@ -63,7 +61,9 @@ def export(model: Model, out: str | Path, to: str, overwrite: bool = False) -> t
         raise InputError(f"format {to!r}: choose from {', '.join(FORMATS)}")
     write: Callable[[Model], Exported] = resolve_name(FORMATS[to].writer)
     if model.features is not None:
-        raise InputError(f"{NO_MAP}; use `predict`, or train without --map")
+        raise InputError(
+            "no format of `export` can hold the feature map of this model: use `predict`, or train without --map"
+        )
     check_file(out, overwrite)
     exported = write(model)
     with new_file(out, overwrite) as file:
@@ -110,7 +110,7 @@ def number_classes(model: Model) -> tuple[list[int], tuple[str, ...]]:
     """
     if model.problem.has_label_sets:
         raise InputError(
-            "rows of this model have sets of labels, and this format has one label for each row; choose --to onnx, "
+            "the model predicts sets of labels, but this format holds one label for each row; choose --to onnx, "
             "--to csv or --to json"
         )
     classes = model.classes
@@ -120,14 +120,14 @@ def number_classes(model: Model) -> tuple[list[int], tuple[str, ...]]:
             return [int(number) for number in numbers], ()
     listed = [f"{code} is {name}" for code, name in enumerate(classes.tolist()[:MOST_LISTED_CLASSES])]
     more = ", and so on" if len(classes) > MOST_LISTED_CLASSES else ""
-    note = f"labels are whole numbers there, so the classes are numbered in their order: {', '.join(listed)}{more}"
+    note = f"its labels are whole numbers, so the classes are numbered in their order: {', '.join(listed)}{more}"
     return list(range(len(classes))), (note,)
 
 
 def require_finite(*parts: F64 | Intercept | Any) -> None:
     """Raise InputError if a weight is not finite; folding in the scaling can overflow finite weights."""
     if not all(np.isfinite(part).all() for part in parts):
-        raise InputError("some weights of raw rows are too large for float64; ingest with another --scale, or none")
+        raise InputError("some weights for raw rows are too large for float64; ingest with another --scale, or without")
 
 
 def to_raw(model: Model) -> Model:
@@ -140,8 +140,8 @@ def to_raw(model: Model) -> Model:
         return replace(model, coef=coef, intercept=intercept, scaling=None)
     if model.kernel.name != "linear":
         raise InputError(
-            f"the rows were scaled (--scale {scaling.kind}), and a kernel {model.kernel.name} of scaled rows is no "
-            "kernel of raw rows, which are all that this format knows; choose --to onnx or --to json, which carry the "
+            f"the rows were scaled (--scale {scaling.kind}), and a kernel {model.kernel.name} of scaled rows is not a "
+            "kernel of raw rows, but this format holds no scaling; choose --to onnx or --to json, which hold the "
             "scaling, or train on rows that were ingested without --scale"
         )
     vectors, factor = model.support_vectors, scaling.factor
@@ -166,12 +166,12 @@ def to_weights(model: Model) -> LinearModel:
         return found
     if model.kernel.name != "linear":
         raise InputError(
-            f"a model of the kernel {model.kernel.name} has no weights; choose --to libsvm, --to onnx or --to json"
+            f"a model with the kernel {model.kernel.name} has no weights; choose --to libsvm, --to onnx or --to json"
         )
     if model.n_support is not None:
         raise InputError(
-            "a model of all pairs of classes has no weights of a class: choose --to libsvm, --to onnx or --to json, or "
-            "train with --multi-class ovr"
+            "a model of all pairs of classes has no weights for each class; choose --to libsvm, --to onnx or "
+            "--to json, or train with --multi-class ovr"
         )
     raw = to_raw(model)
     assert isinstance(raw, KernelModel)

@@ -17,5 +17,5 @@ FORMATS = {
     "libsvm": Format("streamsvm.models.exports.libsvm:write_libsvm", "a model file of LIBSVM"),
     "onnx": Format("streamsvm.models.exports.onnx_graph:write_onnx", "a graph of ONNX"),
     "csv": Format("streamsvm.models.exports.texts:write_csv", "a table of the weights by feature"),
-    "json": Format("streamsvm.models.exports.texts:write_json", "all that the model is, as text"),
+    "json": Format("streamsvm.models.exports.texts:write_json", "the whole model, as text"),
 }

@@ -29,7 +29,7 @@ from streamsvm.system.errors import InputError
 
 OPSET, IR_VERSION = 17, 8  # from 2022; current runtimes support them
 MOST_BYTES = 1 << 31  # of an ONNX file
-NO_FUNCTION = "the probabilities are left out: ONNX has no operator for isotonic functions"
+NO_FUNCTION = "the probabilities are omitted: ONNX has no operator for isotonic functions"
 
 
 @dataclass
@@ -62,9 +62,9 @@ def write_onnx(model: Model) -> Exported:
     except ModuleNotFoundError:
         raise InputError("--to onnx needs the package onnx: pip install 'streamsvm[onnx]'") from None
     if isinstance(model, KernelModel) and model.is_of_known_values:
-        raise InputError("rows of a kernel matrix that was given are no features; choose --to libsvm or --to json")
+        raise InputError("the rows of a precomputed kernel matrix are not features; choose --to libsvm or --to json")
     if _count_bytes(model) > MOST_BYTES:
-        raise InputError("the weights or support vectors are too large for a file of ONNX; choose another format")
+        raise InputError("the weights or support vectors are too large for an ONNX file; choose another format")
     number = onnx.TensorProto.DOUBLE
     graph, outputs = Graph(), {"scores": (number, ["n", math.prod(model.score_shape)])}
     if isinstance(model, KernelModel) and model.n_support is not None:

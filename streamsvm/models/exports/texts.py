@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.tables.written import write_cell
+from streamsvm.kernels.names import PARAMETERS
 from streamsvm.models.calibration import CALIBRATIONS, find_calibration
 from streamsvm.models.exports.export import BLOCK, Exported, name_loss, require_finite, to_weights
 from streamsvm.models.model import KernelModel, LinearModel, Model, pack_scaling
-from streamsvm.numeric.rows import CsrRows, Matrix
+from streamsvm.numeric.rows import CsrRows
 from streamsvm.system.errors import InputError
 
 BIAS = "(bias)"
-NO_FUNCTION = "the probabilities are left out: the table has the weights alone"
+NO_FUNCTION = "the probabilities are omitted: the table holds only the weights"
 
 
 def write_csv(model: Model) -> Exported:
@@ -58,7 +59,6 @@ KERNELS = {
     "sigmoid": "k(x, z) = tanh(gamma x.z + coef0)",
     "precomputed": "k(x, z_i) = x_s, the value of the row at the place s = support_i, from 0",
 }
-PARAMETERS = {"linear": (), "poly": ("gamma", "coef0", "degree"), "rbf": ("gamma",), "sigmoid": ("gamma", "coef0")}
 CERTIFICATE = ("status", "objective", "lower_bound", "rounding_bound")
 
 
@@ -68,7 +68,7 @@ def write_json(model: Model) -> Exported:
     try:
         head = "".join(f"{json.dumps(name)}: {json.dumps(value, allow_nan=False)},\n" for name, value in facts)
     except ValueError:
-        raise InputError("the model has numbers that are not finite, which JSON cannot hold") from None
+        raise InputError("the model has numbers that are not finite, and JSON cannot hold them") from None
     return Exported(_write(head, _list_arrays(model)))
 
 
@@ -86,8 +86,8 @@ def _describe(model: Model) -> dict[str, Any]:
     way = find_calibration(model.info)
     ways, kernel = {each.key for each in CALIBRATIONS.values()}, dict[str, Any]()
     if isinstance(model, KernelModel):
-        name, used = model.kernel.name, PARAMETERS.get(model.kernel.name, ())
-        parameters = {each: value for each, value in asdict(model.kernel).items() if each in used}
+        name = model.kernel.name
+        parameters = {each: value for each, value in asdict(model.kernel).items() if each in PARAMETERS[name]}
         kernel = {"kernel": {"name": name, "formula": KERNELS[name], **parameters}}
     return {
         "format": FORMAT,
@@ -111,20 +111,18 @@ def _describe(model: Model) -> dict[str, Any]:
 def _explain(model: Model) -> str:
     """Return a sentence about the meaning of the scores."""
     if not model.problem.predicts_labels:
-        return (
-            "the score is the number that is predicted" if model.kind != "rank" else "higher ranks have higher scores"
-        )
+        return "the score is the predicted number" if model.kind != "rank" else "higher ranks have higher scores"
     if model.problem.has_label_sets:
         return "a score for each label in classes; a row has the labels whose scores are above 0"
     if not model.score_shape:
-        return "f(x) > 0 is for classes[1]"
+        return "f(x) > 0 predicts classes[1]"
     if isinstance(model, KernelModel) and model.n_support is not None:
         return (
-            "a score for each pair of classes (0, 1), (0, 2), .., (1, 2), ..; f(x) > 0 is a vote for the first class. "
-            "The first n_support[0] support vectors are of class 0, and so on; dual_coef[r] of a support vector is for "
-            "the pair of its class and the r-th of the other classes"
+            "a score for each pair of classes (0, 1), (0, 2), ..., (1, 2), ...; f(x) > 0 is a vote for the first "
+            "class. The first n_support[0] support vectors belong to class 0, and so on; dual_coef[r] of a support "
+            "vector belongs to the pair of its class and the r-th of the other classes"
         )
-    return "a score for each class; the highest is for its class"
+    return "a score for each class; the class with the highest score is predicted"
 
 
 def _list_arrays(model: Model) -> dict[str, Any]:
@@ -153,9 +151,8 @@ def _write_array(values: np.ndarray) -> Iterator[str]:
     yield "]"
 
 
-def _write_rows(X: Matrix) -> Iterator[str]:
+def _write_rows(X: CsrRows) -> Iterator[str]:
     """Yield sparse rows as a list of objects, each with the indices of a row's features, from 0, and their values."""
-    assert isinstance(X, CsrRows)
     yield "["
     for i in range(X.shape[0]):
         items = slice(X.indptr[i], X.indptr[i + 1])

@@ -324,7 +324,7 @@ class Hinges(_Rows):
         """Return the proof of P and D; see `certificates.kernel.prove`."""
         both = self.list_both()
         errors, corners = (errors, None) if self.tube is None else (np.tile(errors, 2), both.corners)
-        return prove(both.y, both.costs, both.alpha, both.f, errors, largest, tol, is_definite, corners)
+        return prove((both.y, both.costs, both.alpha, both.f, corners), errors, largest, tol, is_definite)
 
     def list_both(self) -> Hinges:
         """Return the hinges of all rows; for a regression those of both sides, 2n."""

@@ -150,7 +150,10 @@ def test_a_fitted_estimator(tmp_path: Path) -> None:
     ("wrong", "reason"),
     [
         ({"multi_class": "ovo"}, "choose from ovr, crammer_singer"),
-        ({"multi_class": "crammer_singer", "loss": "squared_hinge"}, "the task crammer-singer has crammer_singer"),
+        (
+            {"multi_class": "crammer_singer", "loss": "squared_hinge"},
+            "crammer-singer are crammer_singer",
+        ),
         ({"multi_class": "crammer_singer", "solver": "interior-point"}, "use --solver cutting-plane"),
         ({"multi_class": "crammer_singer", "acceleration": "line-search", "resident_rows": 9}, "resident rows"),
     ],
