@@ -37,27 +37,30 @@ def _locate(step: float, cut_steps: F64) -> tuple[int, int]:
     return k + 1, k * FINE_STEPS + (int(np.ceil(part)) if part < FINE_STEPS else FINE_STEPS)
 
 
-@register_jitable
-def _classify(
-    scores: F64,
-    bias: F64,
+@njit(cache=True, nogil=True)
+def _add_segment(
+    values: F32,
+    indices: I32,
+    indptr: I64,
     y: I32,
     weight: F64,
+    scores: F64,
+    bias: F64,
     class_costs: F64,
     cut_steps: F64,
     losses: F64,
     costs: F64,
     signs: F64,
-    row: I64,
-    bucket: I64,
-    coef: F64,
-) -> tuple[int, int]:
-    """List the rows that are active at s = 0 (bucket 0) and the rows that switch in interval k (bucket k).
+    gradients: F64,
+) -> None:
+    """Add a tile with known scores in a single call, since a call from Python costs as much as about twenty rows.
 
-    Active rows are written to the entries [:n], so that `add_rows_of` can take four at a time, and rows that switch to
-    the entries [end:], backwards. Return n and end. signs: (K+1,), the sums of the coefficients by bucket.
+    Rows that are active at s = 0 (bucket 0) are listed in the entries [:n], so that `add_rows_of` can take four at a
+    time, and rows that switch in interval k (bucket k) in the entries [end:], backwards. signs: (K+1,), the sums of the
+    coefficients by bucket.
     """
-    n, end = 0, row.size
+    row, bucket = np.empty(2 * y.size, np.int64), np.empty(2 * y.size, np.int64)
+    coef, n, end = np.empty(2 * y.size), 0, row.size
     value, slope, active_cost, active_sign = 0.0, 0.0, 0.0, 0.0
     for i in range(scores.shape[0]):
         sign = 1.0 if y[i] == 1 else -1.0
@@ -83,33 +86,9 @@ def _classify(
     losses[0, 1] += slope
     costs[0] += active_cost
     signs[0] += active_sign
-    return n, end
-
-
-@njit(cache=True, nogil=True)
-def _add_segment(
-    values: F32,
-    indices: I32,
-    indptr: I64,
-    y: I32,
-    weight: F64,
-    scores: F64,
-    bias: F64,
-    class_costs: F64,
-    cut_steps: F64,
-    losses: F64,
-    costs: F64,
-    signs: F64,
-    gradients: F64,
-) -> None:
-    """Add a tile with known scores in a single call, since a call from Python costs as much as about twenty rows."""
-    row, bucket = np.empty(2 * y.size, np.int64), np.empty(2 * y.size, np.int64)
-    coef = np.empty(2 * y.size)
-    n, end = _classify(scores, bias, y, weight, class_costs, cut_steps, losses, costs, signs, row, bucket, coef)
-    if gradients.shape[1] == 0:
-        return
-    add_rows_of(values, indices, indptr, row[:n], bucket[:n], coef[:n], gradients)
-    add_rows_of(values, indices, indptr, row[end:], bucket[end:], coef[end:], gradients)
+    if gradients.shape[1] > 0:
+        add_rows_of(values, indices, indptr, row[:n], bucket[:n], coef[:n], gradients)
+        add_rows_of(values, indices, indptr, row[end:], bucket[end:], coef[end:], gradients)
 
 
 def add_segment_totals(

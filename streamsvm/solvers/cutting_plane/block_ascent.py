@@ -40,7 +40,7 @@ import numpy as np
 
 from streamsvm.certificates.double_double import ExactLosses
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import add_rows
+from streamsvm.numeric.products import add_combination
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, join_rows
 from streamsvm.passes import All, Requests, Scan, Step, Take, Walk
 from streamsvm.solvers.cutting_plane import cuts, small_qp
@@ -386,9 +386,7 @@ def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: flo
     """Add the terms of rows, given their shares."""
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     used = np.flatnonzero(costs * share > 0.0)
-    coef = (y * costs * share)[used]
-    add_rows(totals.gradient[None, :], rows.X, used, np.zeros_like(used), coef)
-    totals.gradient[-1] += bias_feature * float(np.sum(coef))
+    add_combination(totals.gradient, rows.X, used, (y * costs * share)[used], bias_feature)
     totals.cost += float(costs @ share)
 
 

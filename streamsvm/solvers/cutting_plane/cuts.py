@@ -116,11 +116,6 @@ class CutState:
         return {part.name: part.metadata["axes"] for part in fields(self) if part.metadata}
 
     @property
-    def is_slow(self) -> bool:
-        """Whether to add a line search (cutting_plane.two_solvers): the field `slow`, in states that have it."""
-        return bool(getattr(self, "slow", False))
-
-    @property
     def progress(self) -> Progress:
         """The objective, the lower bound, and the rounding of both."""
         tried = self.objective_rounding + self.tried_rounding if self.tried_rounding > 0.0 else 0.0
@@ -179,7 +174,7 @@ def is_better(objective: float, rounding: float, known: Any) -> bool:
     return bool(lower and objective + rounding < known.objective + known.objective_rounding)
 
 
-def move_to(state: Any, w: F64, objective: float, rounding: float, **others: Any) -> Any:
+def move_to(state: S, w: F64, objective: float, rounding: float, **others: Any) -> S:
     """Return the state with w as its best point, and the other fields set, if w is better than its best point."""
     if not is_better(objective, rounding, state):
         return state

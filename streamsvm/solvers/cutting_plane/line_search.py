@@ -15,6 +15,15 @@ or at none, so the totals hold the cut of the first point and the differences of
 `accelerated=False` the solver is the paper's algorithm: both ends of the segment are the master's minimiser, and a pass
 makes one cut there.
 
+`solve_any_loss` is the same algorithm for any convex loss l_i of a row's score, which contains the row's cost. Let
+f_i = w_t.x_i be the scores at a point w_t, and s_i a slope of l_i at f_i. Each l_i lies above its tangents, so the loss
+at every w is at least b_t - w.a_t, where
+
+    a_t = -sum_i s_i x_i,      b_t = sum_i (l_i(f_i) - s_i f_i)
+
+This holds for rounded scores f_i as well. A pass makes cuts at three points: at the minimiser, and at two points
+between it and the best point so far.
+
 References: Joachims 2006, "Training Linear SVMs in Linear Time", KDD. Franc & Sonnenburg 2008, "Optimized Cutting Plane
 Algorithm for Support Vector Machines", ICML.
 """
@@ -28,14 +37,14 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 from numba import njit
-from numba.extending import register_jitable
 
+from streamsvm.losses.convex import ConvexLoss
 from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, add_segment_totals, fine_steps
-from streamsvm.numeric.products import add_rows_of, compute_scores
+from streamsvm.numeric.products import add_combination, add_rows_of, compute_scores
 from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
 from streamsvm.passes import All, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane import cuts
-from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, Totals
+from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, Magnitudes, RowSums, Totals
 from streamsvm.solvers.cutting_plane.master import take_cuts
 
 
@@ -162,26 +171,29 @@ def start_points(k: int, width: int) -> PointTotals:
     return PointTotals(np.zeros(k), np.zeros(k), np.zeros((k, width)))
 
 
-@register_jitable
-def _classify(
-    scores: F64,
-    bias: F64,
+@njit(cache=True, nogil=True)
+def _add_points(
+    values: F32,
+    indices: I32,
+    indptr: I64,
     y: I32,
     weight: F64,
+    scores: F64,
+    bias: F64,
     class_costs: F64,
     losses: F64,
     costs: F64,
     signs: F64,
-    row: I64,
-    point: I64,
-    coef: F64,
-) -> tuple[int, int]:
-    """Add the losses and costs of a tile; list the rows to sum for the gradients. Return n and end.
+    gradients: F64,
+) -> None:
+    """Add a tile with known scores in one call, because calls from Python take time.
 
-    Entries [:n] of the list are the rows active at the first point. Entries [end:], filled backwards, are the
-    differences at the other points.
+    The rows to sum for the gradients are listed: the entries [:n] are the rows active at the first point, and the
+    entries [end:], filled backwards, are the differences at the other points.
     """
-    n, end, k = 0, row.size, scores.shape[1]
+    k = scores.shape[1]
+    size = y.size * (k + 1)
+    row, point, coef, n, end = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), 0, size
     for i in range(scores.shape[0]):
         sign = 1.0 if y[i] == 1 else -1.0
         cost = class_costs[y[i]] * (weight[i] if weight.size else 1.0)
@@ -202,28 +214,6 @@ def _classify(
             costs[0] += cost
             signs[0] += cost * sign
             n += 1
-    return n, end
-
-
-@njit(cache=True, nogil=True)
-def _add_points(
-    values: F32,
-    indices: I32,
-    indptr: I64,
-    y: I32,
-    weight: F64,
-    scores: F64,
-    bias: F64,
-    class_costs: F64,
-    losses: F64,
-    costs: F64,
-    signs: F64,
-    gradients: F64,
-) -> None:
-    """Add a tile with known scores in one call, because calls from Python take time."""
-    size = y.size * (scores.shape[1] + 1)
-    row, point, coef = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
-    n, end = _classify(scores, bias, y, weight, class_costs, losses, costs, signs, row, point, coef)
     add_rows_of(values, indices, indptr, row[:n], point[:n], coef[:n], gradients)
     add_rows_of(values, indices, indptr, row[end:], point[end:], coef[end:], gradients)
 
@@ -233,18 +223,8 @@ def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_f
     assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     scores, signs = compute_scores(rows.X, W) if rows.scores is None else rows.scores, np.zeros(len(W))
-    _add_points(
-        *split(rows.X),
-        rows.y,
-        weight,
-        scores,
-        W[:, -1] * bias_feature,
-        class_costs,
-        totals.losses,
-        totals.costs,
-        signs,
-        totals.gradients,
-    )
+    tile = (*split(rows.X), rows.y, weight, scores, W[:, -1] * bias_feature)
+    _add_points(*tile, class_costs, totals.losses, totals.costs, signs, totals.gradients)
     totals.gradients[:, -1] += bias_feature * signs
 
 
@@ -300,3 +280,91 @@ def solve(settings: CuttingPlane, state: LineState) -> Requests:
         found = list_cuts(totals).pick(chosen)
         state = take_cuts(state, before, found, settings.most_cuts(width), settings.tol)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol, settings.epsilon, violation))
+
+
+ANY_LOSS_STEPS = (0.1, 0.3, 1.0)  # cut points of a pass, as fractions of the way from the best point to the minimiser
+
+
+@dataclass(frozen=True)
+class AnyLoss(CutSettings):
+    """Settings of the solver.
+
+    loss: the rows' losses l_i, which include the costs; tol: the relative gap to reach; bias_feature: the value of the
+    constant feature; max_cuts: the number of cuts kept (None: the result of `cuts.most_cuts`).
+    """
+
+    loss: ConvexLoss
+    tol: float = 1e-3
+    bias_feature: float = 1.0
+    max_cuts: int | None = None
+    vectors: ClassVar[int] = 3 * len(ANY_LOSS_STEPS) + 8
+
+
+@dataclass
+class Tangents(Totals):
+    """Sums over rows for the cuts at k points: losses (k,), offsets b_t (k,), and cuts a_t (k, d+1)."""
+
+    losses: F64
+    offsets: F64
+    cuts: F64
+
+
+def solve_any_loss(settings: AnyLoss, state: CutState) -> Requests:
+    """Run Algorithm 1 from a state. A run that is resumed from the state in any `Step` gives the same bits."""
+    width, bias = len(state.best_w), settings.bias_feature
+    while True:
+        before = state
+        points = np.stack([state.best_w + step * (state.master_w - state.best_w) for step in ANY_LOSS_STEPS])
+        start = partial(start_tangents, len(points), width)
+        requests = [Scan(start, add_tangents, add, (points, settings.loss, bias))]
+        if not len(state.magnitudes):
+            first = partial(cuts.start_magnitudes, width)
+            requests.append(Scan(first, add_sizes, cuts.combine_magnitudes, (settings.loss, bias)))
+        tangents, *sizes = yield All(requests)
+        state = take_sizes(state, sizes[0]) if sizes else state
+        state, terms = _take_best(state, points, tangents)
+        found = RowSums(tangents.cuts, tangents.offsets, terms)
+        state = take_cuts(state, before, found, settings.most_cuts(width), settings.tol)
+        yield Step(state, state.progress, cuts.find_status(state, settings.tol))
+
+
+def start_tangents(n_points: int, width: int) -> Tangents:
+    """Return zero sums."""
+    return Tangents(np.zeros(n_points), np.zeros(n_points), np.zeros((n_points, width)))
+
+
+def add_tangents(totals: Tangents, rows: Rows, points: F64, loss: ConvexLoss, bias_feature: float) -> None:
+    """Add the rows' losses and tangents at the points (k, d+1)."""
+    scores = compute_scores(rows.X, points) + bias_feature * points[:, -1]
+    every = np.arange(rows.n_rows)
+    for k in range(len(points)):
+        losses, slopes = loss.measure(rows, scores[:, k])
+        totals.losses[k] += np.sum(losses)
+        totals.offsets[k] += np.sum(losses - slopes * scores[:, k])
+        add_combination(totals.cuts[k], rows.X, every, -slopes, bias_feature)
+
+
+def add_sizes(totals: Magnitudes, rows: Rows, loss: ConvexLoss, bias_feature: float) -> None:
+    """Add the rows' magnitudes. The cost of a row is l_i(0) + K_i, where K_i is the steepest slope of l_i."""
+    steepest = loss.steepest(rows)
+    cost = float(np.sum(loss.measure(rows, np.zeros(rows.n_rows))[0] + steepest))
+    totals.add(rows, steepest, cost, bias_feature)
+
+
+def take_sizes(state: CutState, of: Magnitudes) -> CutState:
+    """Return the state with the magnitudes, which only the first pass computes."""
+    return replace(state, magnitudes=of.sums, largest=of.largest, total_cost=of.cost, terms=4.0 * of.n_rows + 16.0)
+
+
+def _take_best(state: CutState, points: F64, tangents: Tangents) -> tuple[CutState, F64]:
+    """Move to the best of the points if P is lower there; also return the size of each cut's offset, (k,).
+
+    A term |l_i(f) - s_i f| of an offset is at most l_i(0) + 2 K_i |f|. The size of a cut's offset is the sum of these
+    bounds over the rows. The largest size so far bounds the rounding of every cut.
+    """
+    lengths = np.abs(points)
+    terms: F64 = state.total_cost + 2.0 * (lengths @ state.magnitudes)
+    state = replace(state, total_cost=max(state.total_cost, float(np.max(terms))))
+    for w, size, loss in zip(points, lengths, tangents.losses, strict=True):
+        state = cuts.move_to(state, w, float(w @ w) / 2 + float(loss), state.bound_loss(size))
+    return state, terms

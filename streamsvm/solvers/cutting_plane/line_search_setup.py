@@ -7,22 +7,20 @@ for any convex loss.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from streamsvm.data.rows.source import RowSource
-from streamsvm.losses.convex import ConvexLoss
 from streamsvm.numeric.products import add_rows
 from streamsvm.numeric.rounding import add_row_magnitudes
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.registry import find_problem
-from streamsvm.solvers.cutting_plane import any_loss, line_search, two_solvers
-from streamsvm.solvers.cutting_plane.any_loss import AnyLoss
+from streamsvm.solvers.cutting_plane import line_search, two_solvers
 from streamsvm.solvers.cutting_plane.cuts import CutState, exact_bytes, most_cuts
-from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, LineState, totals_bytes
+from streamsvm.solvers.cutting_plane.line_search import ANY_LOSS_STEPS, AnyLoss, CuttingPlane, LineState, totals_bytes
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.cutting_plane.two_solvers import BothStates
 from streamsvm.solvers.options import AnyLossOptions
@@ -80,10 +78,9 @@ class AnyLossSolver(LinearSolver):
 
     def __init__(self, source: RowSource, options: TrainOptions, own: AnyLossOptions, _: Budget) -> None:
         problem = find_problem(options.task)
-        assert problem.make_loss is not None
         self.source, self.bias_feature, self.has_classes = source, own.intercept_scaling, problem.has_classes
         self.parameters = AnyLoss(
-            loss=cast(ConvexLoss, problem.make_loss(source, options)),
+            loss=problem.make_loss(source, options),
             tol=float(options.tol),
             bias_feature=own.intercept_scaling,
             max_cuts=own.max_cuts,
@@ -91,7 +88,7 @@ class AnyLossSolver(LinearSolver):
         self.settings = {
             **{"task": options.task, "C": float(options.C), "tol": self.parameters.tol},
             "bias_feature": own.intercept_scaling,
-            **({} if problem.tell_loss is None else problem.tell_loss(source, options)),
+            **problem.tell_loss(source, options),
             "max_cuts": own.max_cuts,
             "class_weight": repr(options.class_weight),
         }
@@ -106,11 +103,11 @@ class AnyLossSolver(LinearSolver):
 
     def solve(self, state: CutState) -> Requests:
         """Yield the passes of the solver, step by step."""
-        return any_loss.solve(self.parameters, state)
+        return line_search.solve_any_loss(self.parameters, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory. The totals of a task are cuts and, in the first pass, the magnitudes of the rows."""
-        width, k = self.source.n_features + 1, len(any_loss.STEPS)
+        width, k = self.source.n_features + 1, len(ANY_LOSS_STEPS)
         return MemoryNeed(
             driver_bytes=self.parameters.driver_bytes(width),
             turn_bytes=self.parameters.turn_bytes(width),

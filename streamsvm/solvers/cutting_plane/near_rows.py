@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import add_rows, compute_scores
+from streamsvm.numeric.products import add_combination, score_rows
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.row_norms import RowNorm, bound_rows, measure_rows
 from streamsvm.numeric.rows import F64, I64, Rows, join_rows, take_rows
@@ -128,9 +128,7 @@ def add_known(sums: RowSums, rows: Rows, look: Look, margins: F64) -> None:
 def _add_active(sums: RowSums, look: Look, rows: Rows, y: F64, costs: F64, is_active: npt.NDArray[np.bool_]) -> None:
     """Add C_i y_i x_i and C_i of the active rows to the sums."""
     active = np.flatnonzero(is_active)
-    coef = (y * costs)[active]
-    add_rows(sums.vectors[None, :], rows.X, active, np.zeros_like(active), coef)
-    sums.vectors[-1] += look.bias_feature * float(np.sum(coef))
+    add_combination(sums.vectors, rows.X, active, (y * costs)[active], look.bias_feature)
     cost = float(np.sum(costs[active]))
     sums.offsets += cost
     sums.sizes += cost
@@ -146,9 +144,7 @@ def choose_within(rows: Rows, look: Look, radius: float) -> I64:
 
 def find_margins(look: Look, rows: Rows, y: F64) -> F64:
     """Return the margins m_i, (n,)."""
-    scores = compute_scores(rows.X, np.ascontiguousarray(look.w[None, :-1]))[:, 0]
-    margins: F64 = y * (scores + look.w[-1] * look.bias_feature)
-    return margins
+    return y * score_rows(rows.X, look.w, look.bias_feature)
 
 
 def _keep_below_radius(look: Look, rows: Rows, margins: F64, costs: F64, radius: float) -> Part:

@@ -89,7 +89,7 @@ def solve(makers: Sequence[Maker], tol: float, state: BothStates) -> Requests:
         requests = [next(solver) for solver in solvers]
 
 
-def _take_over(state: BothStates, states: list[CutState]) -> BothStates:
+def _take_over(state: Any, states: list[CutState]) -> Any:
     """Return the state with the best results of both solvers; drop the line search's cuts if it has fallen behind.
 
     A line search that returns begins at the best point, without cuts.
@@ -98,7 +98,7 @@ def _take_over(state: BothStates, states: list[CutState]) -> BothStates:
         state = move_to(state, own.best_w, own.objective, own.objective_rounding)
         if own.lower_bound > state.lower_bound:
             state = replace(state, lower_bound=own.lower_bound, bound_rounding=own.bound_rounding)
-    passes, is_stuck = states[0].passes, states[0].stuck >= RETURNS or states[0].is_slow
+    passes, is_stuck = states[0].passes, states[0].stuck >= RETURNS or getattr(states[0], "slow", False)
     if state.alone:
         other = state.states[1]
         if is_stuck:

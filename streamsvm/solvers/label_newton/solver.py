@@ -95,7 +95,8 @@ ROOT_STEPS, CLOSE = 12, 1e-4  # the most Newton steps for a margin, and the erro
 def solve(settings: LabelNewton, state: State) -> Requests:
     """Run from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     while "" in state.statuses:
-        codes = find_open(settings, state)
+        block = state.statuses[state.first : state.first + settings.side_by_side]
+        codes = state.first + np.flatnonzero(block == "")
         if not len(codes):
             state = steps.begin_next(settings, state)
             continue
@@ -108,17 +109,10 @@ def solve(settings: LabelNewton, state: State) -> Requests:
         state = (steps.take_products if settings.by_products else steps.take_step)(settings, state, codes, totals)
         ended = "stalled" if "stalled" in state.statuses else "converged"
         status = None if "" in state.statuses else ended
-        yield Step(state, state.progress, status, _list_figures(settings, state))
-
-
-def _list_figures(settings: LabelNewton, state: State) -> dict[str, float]:
-    """Return the figures that the history records for a step. waiting_problems: the labels in later blocks."""
-    return {
-        "open_problems": int(np.sum(state.statuses == "")),
-        "waiting_problems": max(len(state.statuses) - state.first - settings.side_by_side, 0),
-        "worst_gap": float(np.max(state.gaps)),
-        "mean_gap": float(np.mean(state.gaps)),
-    }
+        waiting = len(state.statuses) - state.first - settings.side_by_side  # the labels in later blocks
+        figures = {"open_problems": int(np.sum(state.statuses == "")), "waiting_problems": max(waiting, 0)}
+        figures |= {"worst_gap": float(np.max(state.gaps)), "mean_gap": float(np.mean(state.gaps))}
+        yield Step(state, state.progress, status, figures)
 
 
 def _ask_for_curvatures(settings: LabelNewton, state: State, codes: I64) -> Scan:
@@ -139,12 +133,6 @@ def _ask_for_products(settings: LabelNewton, state: State, codes: I64) -> Scan:
     shared = (W, looked, settings.costs[looked], V, P, bent, settings.costs[bent], settings.about)
     start = partial(sums.start_products, settings.n_features + 1, len(looked), len(bent))
     return Scan(start, sums.add_products, sums.combine_totals, shared)
-
-
-def find_open(settings: LabelNewton, state: State) -> I64:
-    """Return the codes of the labels of the current block that are not done."""
-    part = slice(state.first, state.first + settings.side_by_side)
-    return state.first + np.flatnonzero(state.statuses[part] == "")
 
 
 def minimise_sample(settings: LabelNewton, state: State, codes: I64, sample: Rows) -> State:

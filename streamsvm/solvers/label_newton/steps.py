@@ -16,8 +16,8 @@ P - D after the step if the curvature did not change.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -185,13 +185,6 @@ def read_totals(settings: LabelNewton, W: F64, costs: F64, sums: F64, g: F64, sq
     return Found(lengths**2 / 2 + sums[LOSS], np.maximum(D, 0.0), SAFE * of_P, SAFE * of_D, g)
 
 
-def copy_state(before: State) -> State:
-    """Return a copy of the state, with its own arrays and one more pass, into which the results can be written."""
-    arrays = {name: value for name, value in vars(before).items() if isinstance(value, np.ndarray)}
-    copies: dict[str, Any] = {name: value.copy() for name, value in arrays.items()}
-    return replace(before, **copies, passes=before.passes + 1)
-
-
 def note_found(settings: LabelNewton, state: State, codes: I64, W: F64, found: Found) -> None:
     """Record the certificates of the labels with these codes, and which labels are done."""
     P, D = state.objectives[codes], state.lower_bounds[codes]
@@ -208,7 +201,7 @@ def note_found(settings: LabelNewton, state: State, codes: I64, W: F64, found: F
 
 def take_step(settings: LabelNewton, before: State, codes: I64, totals: Totals) -> State:
     """Return the state after a pass at the next points of the labels with these codes."""
-    state, W = copy_state(before), before.next_w[codes - before.first]
+    state, W = replace(deepcopy(before), passes=before.passes + 1), before.next_w[codes - before.first]
     found = read_totals(settings, W, settings.costs[codes], totals.sums, totals.gradients, totals.squares)
     note_found(settings, state, codes, W, found)
     state.active[codes] = np.maximum(totals.sums[ACTIVE], 1.0)

@@ -31,6 +31,7 @@ import numpy.typing as npt
 from numba import njit
 from numba.extending import register_jitable
 
+from streamsvm.numeric.gram import scale_rows
 from streamsvm.numeric.labels import pick_labels
 from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, Values, prefetch, to_dense
 
@@ -135,15 +136,6 @@ def add_active(slopes: F64, X: F64, gradients: F64) -> None:
                 sums = gradients[j]
                 for e in range(x.size):
                     sums[e] += slope * x[e]
-
-
-@njit(cache=True, nogil=True)
-def scale_rows(X: F64, picked: I32, roots: F32, to: F32) -> None:
-    """Write the picked rows of X, each multiplied by its root, to the first rows of `to`."""
-    for e in range(len(picked)):
-        x, root = X[picked[e]], roots[e]
-        for j in range(x.size):
-            to[e, j] = x[j] * root
 
 
 @njit(cache=True, nogil=True)
@@ -345,13 +337,9 @@ def _add_bent(totals: Totals, rows: Rows, V: F32, P: F32, bent: I64, costs: F64,
     _add(totals.curvatures, rows.X, along, bias)
 
 
-def _square(X: Matrix | F64) -> F64:
+def _square(X: Matrix | F64) -> Any:
     """Return |x|^2 of the rows, without the constant feature, (n,)."""
-    if isinstance(X, CsrRows):
-        squares: F64 = _square_csr(X.data, X.indptr)
-    else:
-        squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-    return squares
+    return _square_csr(X.data, X.indptr) if isinstance(X, CsrRows) else np.einsum("ij,ij->i", X, X, dtype=np.float64)
 
 
 @njit(cache=True, nogil=True)

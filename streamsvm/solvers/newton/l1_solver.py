@@ -36,8 +36,7 @@ from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, I64, Rows, weigh_rows
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.solvers.newton.steps import SAFE, Iterates, measure_line
-from streamsvm.solvers.newton.sums import STEPS, Look, Totals, sum_rows
+from streamsvm.solvers.newton.steps import SAFE, STEPS, Iterates, Look, Totals, measure_line, sum_rows
 from streamsvm.system import deadline, interrupts
 
 TOL = 1e-7  # Descent ends once a round changes no entry of the gradient, at most 1 at the minimum, by more than this.
@@ -189,12 +188,6 @@ def _aim(state: L1State, w: F64, totals: Totals) -> F64:
     return aimed
 
 
-def _sum_sizes(W: F64) -> F64:
-    """Return |w|_1 of points (k, d+1)."""
-    sizes: F64 = np.sum(np.abs(W), axis=1)
-    return sizes
-
-
 @dataclass(frozen=True)
 class L1Newton(Newton):
     """Settings of the solver. most_features: the most features, without the constant one, that a step may change."""
@@ -239,7 +232,7 @@ class L1Newton(Newton):
         next pass is at the lowest point on the line, or near the start of the line if P is nowhere lower.
         """
         steps = np.array(look.steps)
-        values, errors = measure_line(ends, steps, totals, state.n_rows, _sum_sizes)
+        values, errors = measure_line(ends, steps, totals, state.n_rows, lambda W: np.sum(np.abs(W), axis=1))
         last = float(values[-1])
         state = _raise_bound(_note_best(state, ends, steps, values, errors), ends[1], totals, last, float(errors[-1]))
         lowest, is_known = int(np.argmin(values)), bool(np.all(ends[0] == ends[1]))

@@ -24,7 +24,7 @@ class OneRead:
 
     class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; resident_rows: the number of rows that a
     pass keeps; tol: the relative gap to reach; bias_feature: the value of the constant feature; seed: the seed of the
-    random draws; sets_aside: whether rows that may change sides are set aside for later passes (one_read.subset).
+    random draws; sets_aside: whether rows that may change sides are set aside for later passes (one_read.solver).
     """
 
     class_costs: tuple[float, float]
@@ -51,7 +51,7 @@ class State(LineState):
     dual point of F counts a row up to three times, hence `repeats`: in the sum over all rows, in the sum over the near
     rows that is subtracted from it, and in the sum over the near rows with their shares.
 
-    If the first pass sets rows aside (one_read.subset): apart (d+1,): the centre of that pass; apart_radius: the radius
+    If the first pass sets rows aside (one_read.solver): apart (d+1,): the centre of that pass; apart_radius: the radius
     within which rows are set aside, or 0 for none; frozen (d+1,), frozen_cost: the sums over the other rows;
     apart_share: the largest share of a group that is set aside.
 

@@ -276,8 +276,8 @@ def begin_at_zero(state: State, loss: float, n_rows: int) -> State:
     """Return the state after w = 0 is evaluated, given the loss of all pairs there."""
     terms = 2.0 * n_rows + 16.0
     state = replace(state, total_cost=loss, terms=terms)
-    at_zero: State = move_to(state, np.zeros_like(state.best_w), loss, bound_rounding(terms, loss))
-    return at_zero  # or at a better point from a warm start
+    # The best point of a warm start stays if it is better.
+    return move_to(state, np.zeros_like(state.best_w), loss, bound_rounding(terms, loss))
 
 
 def note_magnitudes(state: State, found: F64) -> State:

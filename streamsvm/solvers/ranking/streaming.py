@@ -235,8 +235,7 @@ def move(state: State, found: Found) -> State:
     """Return the state moved to the best of the points if it is better."""
     best = int(np.argmin(found.objectives))
     rounding = state.bound_loss(np.abs(state.best_w) + np.abs(state.master_w))
-    moved_to: State = move_to(state, found.W[best], found.objectives[best], rounding)
-    return moved_to
+    return move_to(state, found.W[best], found.objectives[best], rounding)
 
 
 @dataclass
