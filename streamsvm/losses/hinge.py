@@ -13,6 +13,8 @@ hundreds of steps, and a cut (Joachims 2006, Algorithm 1, lines 5-7) at each of 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numba.extending import register_jitable
@@ -91,16 +93,7 @@ def _add_segment(
         add_rows_of(values, indices, indptr, row[end:], bucket[end:], coef[end:], gradients)
 
 
-def add_segment_totals(
-    rows: Rows,
-    ends: F64,
-    class_costs: F64,
-    cut_steps: F64,
-    bias_feature: float,
-    losses: F64,
-    costs: F64,
-    gradients: F64,
-) -> None:
+def add_to_totals(totals: Any, rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float) -> None:
     """Add rows to the totals of a segment.
 
     ends: w0 and w1, (2, d+1); the last column is the weight of the constant feature `bias_feature`. class_costs: C_i
@@ -109,15 +102,13 @@ def add_segment_totals(
     Entry 0 of each total, float64, is the value at s = 0, and the other entries are changes along the segment: losses
     (K * FINE_STEPS + 1, 2), value and slope in s; costs (K+1,); gradients (K+1, d+1), or (K+1, 0) to skip the cuts.
     """
-    assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     scores = compute_scores(rows.X, ends) if rows.scores is None else rows.scores
-    signs = np.zeros(len(costs))
-    bias = ends[:, -1] * bias_feature
-    tile = (*split(rows.X), rows.y, weight, scores, bias)
-    _add_segment(*tile, class_costs, cut_steps, losses, costs, signs, gradients)
-    if gradients.shape[1]:
-        gradients[:, -1] += bias_feature * signs
+    signs = np.zeros(len(totals.costs))
+    tile = (*split(rows.X), rows.y, weight, scores, ends[:, -1] * bias_feature)
+    _add_segment(*tile, class_costs, cut_steps, totals.losses, totals.costs, signs, totals.gradients)
+    if totals.gradients.shape[1]:
+        totals.gradients[:, -1] += bias_feature * signs
 
 
 def fine_steps(cut_steps: F64) -> F64:

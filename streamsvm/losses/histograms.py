@@ -354,11 +354,6 @@ class RankTotals:
         return len(self.of_rank)
 
     @property
-    def weight(self) -> float:
-        """The sum of the weights of all rows."""
-        return float(np.sum(self.of_rank))
-
-    @property
     def of_pairs(self) -> float:
         """The sum of the weights of all pairs."""
         return float(np.sum(self.of_rank * self.below))
@@ -398,6 +393,5 @@ def combine_histogram_lists(left: list[Histogram], right: list[Histogram]) -> li
 
 def read_ranks(rows: Rows) -> tuple[I32, F64]:
     """Return the ranks and weights of rows as writable arrays, which compiled code requires."""
-    assert rows.y is not None
     weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
     return make_writable(rows.y), make_writable(weight)

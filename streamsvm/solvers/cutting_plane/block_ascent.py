@@ -115,7 +115,7 @@ class BlockAscent:
         self, parts: Sequence[AscentRows], w: F64, wanted: float, tol: float, epochs: int, seed: tuple[int, ...]
     ) -> F64:
         """Improve the shares of the parts; see coordinate_ascent.ascend."""
-        return ascend(parts, self.bias_feature, w, 0.0, wanted, tol, epochs, seed).w
+        return ascend(parts, self.bias_feature, w, wanted, tol, epochs, seed).w
 
     def count_rows(self, chunks: Sequence[int]) -> int:
         """Return the number of rows in successive chunks."""
@@ -205,9 +205,8 @@ def improve(settings: BlockAscent, state: State, rows: Rows) -> tuple[State, F64
     part, epochs = settings.make_part(rows, state.share), most if is_long else state.epochs
     is_far = is_long and state.objective - state.lower_bound > FAR * settings.tol * state.objective
     tol = ASCENT_SHARE_IN_MEMORY * LESS ** (0 if is_far else state.passes) * settings.tol
-    seed = settings.seed, state.passes
-    bias = settings.bias_feature
-    found = ascend([part], bias, state.master_w, 0.0, 0.0, tol, epochs, seed, patience, tries_all=False)
+    seed, bias = (settings.seed, state.passes), settings.bias_feature
+    found = ascend([part], bias, state.master_w, 0.0, tol, epochs, seed, patience, tries_all=False)
     state = replace(state, share=part.share.copy(), master_w=found.w)
     if found.epochs < epochs and is_long and not found.is_enough:
         return replace(state, epochs=0, slow=True), found.mean
@@ -236,7 +235,7 @@ def _descend(data: HingeRows, tol: float, state: State) -> tuple[State, F64]:
 def _improve_few(data: HingeRows, tol: float, state: State) -> State:
     """Improve the shares of a few hundred rows by an interior-point method."""
     products = small_qp.multiply_rows(data.rows, data.bias_feature)
-    share, is_enough = small_qp.maximise_shares(data, products, state.share, state.master_w, 0.0, 0.0, tol)
+    share, is_enough = small_qp.maximise_shares(data, products, state.share, state.master_w, tol)
     w = data.combine(share)
     if not is_enough and small_qp.can_refine(len(share), len(w)):
         share = small_qp.refine_shares(data, share, w, tol)
@@ -326,7 +325,7 @@ def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Reques
     way: the parts that depend on the loss (None: HINGE).
     """
     way = way or HINGE
-    kept: Rows | None = None
+    kept: Any = None
     while True:
         before = state
         if kept is None and len(state.resident):
@@ -334,7 +333,6 @@ def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Reques
         if settings.keeps_all and state.epochs == 0:
             yield All([])  # leaves the pass to the accompanying line search
         elif settings.keeps_all:
-            assert kept is not None
             state, start = way.improve(settings, state, kept)
             first, *others = way.list_scans(settings, state, start)
             state = way.prove(settings, state, start, (yield All([replace(first, held=kept), *others])))
@@ -414,12 +412,7 @@ def take_bound(state: S, dual: DualTotals) -> S:
     """Return the state with D of its shares if it is the highest so far. The shares make one cut."""
     cost = np.full(1, dual.cost)
     point = replace(state, cuts=dual.gradient[None, :], offsets=cost, sizes=cost)
-    value, rounding = bound_dual(point, np.ones(1))
-    if value - rounding > state.lower_bound:
-        return replace(
-            state, lower_bound=value - rounding, bound_rounding=rounding, proved=state.share, tried_rounding=0.0
-        )
-    return replace(state, tried_rounding=0.0 if value <= state.lower_bound else rounding)
+    return cuts.raise_bound(state, *bound_dual(point, np.ones(1)), proved=state.share)
 
 
 HINGE = Way(improve, _list_scans, _prove)

@@ -230,7 +230,6 @@ def ascend(
     parts: Sequence[AscentRows],
     bias_feature: float,
     w: F64,
-    others: float,
     wanted: float,
     tol: float,
     epochs: int,
@@ -240,14 +239,14 @@ def ascend(
 ) -> Ascent:
     """Improve the shares of the rows in all parts, with the shares of all other rows fixed.
 
-    The ascent ends when these rows' part of the duality gap is at most `wanted` or tol * D, after `epochs` epochs, or
-    when it is expected to need more further visits than `patience` epochs over all rows have. w (d+1,): weights with
-    the weight of the constant feature last, or weights of another shape that the parts accept; others: sum C_i c_i over
-    the other rows; tries_all: whether shrunk rows must be visited again before the gap counts as small enough.
+    The ascent ends when these rows' part of the duality gap is at most `wanted`, or tol * D if no other row has a
+    share, after `epochs` epochs, or when it is expected to need more further visits than `patience` epochs over all
+    rows have. w (d+1,): weights with the weight of the constant feature last, or weights of another shape that the
+    parts accept; tries_all: whether shrunk rows must be visited again before the gap counts as small enough.
     """
     w, mean, rng, limit = w.copy(), w.copy(), np.random.default_rng(seed), np.inf
     whole = [len(part.order) for part in parts]
-    cost = others + sum(part.gain for part in parts)
+    cost = sum(part.gain for part in parts)
     gaps: list[float] = []
     for _ in range(epochs):
         interrupts.check()

@@ -181,6 +181,16 @@ def move_to(state: S, w: F64, objective: float, rounding: float, **others: Any) 
     return replace(state, best_w=w, objective=float(objective), objective_rounding=float(rounding), **others)
 
 
+def raise_bound(state: S, value: float, rounding: float, **others: Any) -> S:
+    """Return the state with a lower bound, and the other fields set, if the bound is the highest so far.
+
+    If only its rounding keeps the bound from being the highest, the state notes this rounding.
+    """
+    if value - rounding > state.lower_bound:
+        return replace(state, lower_bound=value - rounding, bound_rounding=rounding, tried_rounding=0.0, **others)
+    return replace(state, tried_rounding=0.0 if value <= state.lower_bound else rounding)
+
+
 def most_cuts(width: int) -> int:
     """Return the number of cuts kept at once: as many as fit into 128 MiB, but at least 64 and at most 500."""
     return int(np.clip((128 << 20) // (8 * width), 64, 500))
@@ -234,16 +244,11 @@ def add_cuts(state: S, new: RowSums, most: int) -> S:
     both = np.empty((m + len(cuts), cuts.shape[1]))  # only one copy: cuts may be most of the memory
     old = np.take(state.cuts, np.flatnonzero(keep), axis=0, out=both[:m], mode="clip")
     both[m:] = cuts
-    kept = {name: getattr(state, name)[keep] for name in state.of_cuts}
-    others: dict[str, Any] = {name: np.append(part, np.zeros(len(cuts), part.dtype)) for name, part in kept.items()}
-    return replace(
-        state,
-        cuts=both,
-        offsets=np.concatenate((state.offsets[keep], new.offsets)),
-        sizes=np.concatenate((state.sizes[keep], new.sizes)),
-        gram=extend_products(state.gram[np.ix_(keep, keep)], old, cuts),
-        **others,
-    )
+    gram = extend_products(state.gram[np.ix_(keep, keep)], old, cuts)
+    added = {name: np.zeros(len(cuts), getattr(state, name).dtype) for name in state.of_cuts}
+    added |= {"offsets": new.offsets, "sizes": new.sizes}
+    grown: dict[str, Any] = {name: np.append(getattr(state, name)[keep], values) for name, values in added.items()}
+    return replace(state, cuts=both, gram=gram, **grown)
 
 
 def extend_products(gram: F64, old: F64, new: F64) -> F64:

@@ -39,7 +39,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.losses.convex import ConvexLoss
-from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, add_segment_totals, fine_steps
+from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, add_to_totals, fine_steps
 from streamsvm.numeric.products import add_combination, add_rows_of, compute_scores
 from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
 from streamsvm.passes import All, Requests, Scan, Step
@@ -58,19 +58,12 @@ class CutTotals(Totals):
 
 
 class SegmentTotals(CutTotals):
-    """The totals along a segment: values at step 0, and changes from step to step (losses.hinge.add_segment_totals)."""
+    """The totals along a segment: values at step 0, and changes from step to step (losses.hinge.add_to_totals)."""
 
 
 def start_totals(k: int, width: int) -> SegmentTotals:
     """Return zero totals for k cut steps and cuts of `width` entries; a width of 0 leaves out the cuts."""
     return SegmentTotals(np.zeros((k * FINE_STEPS + 1, 2)), np.zeros(k + 1), np.zeros((k + 1, width)))
-
-
-def add_to_totals(
-    totals: SegmentTotals, rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float
-) -> None:
-    """Add the rows' losses and cuts."""
-    add_segment_totals(rows, ends, class_costs, cut_steps, bias_feature, totals.losses, totals.costs, totals.gradients)
 
 
 def look_along(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float, with_cuts: bool = True) -> Scan:
@@ -220,7 +213,6 @@ def _add_points(
 
 def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float) -> None:
     """Add rows at the points W (k, d+1), whose last column is the weight of the constant feature."""
-    assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     scores, signs = compute_scores(rows.X, W) if rows.scores is None else rows.scores, np.zeros(len(W))
     tile = (*split(rows.X), rows.y, weight, scores, W[:, -1] * bias_feature)
@@ -300,15 +292,6 @@ class AnyLoss(CutSettings):
     vectors: ClassVar[int] = 3 * len(ANY_LOSS_STEPS) + 8
 
 
-@dataclass
-class Tangents(Totals):
-    """Sums over rows for the cuts at k points: losses (k,), offsets b_t (k,), and cuts a_t (k, d+1)."""
-
-    losses: F64
-    offsets: F64
-    cuts: F64
-
-
 def solve_any_loss(settings: AnyLoss, state: CutState) -> Requests:
     """Run Algorithm 1 from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     width, bias = len(state.best_w), settings.bias_feature
@@ -323,25 +306,25 @@ def solve_any_loss(settings: AnyLoss, state: CutState) -> Requests:
         tangents, *sizes = yield All(requests)
         state = take_sizes(state, sizes[0]) if sizes else state
         state, terms = _take_best(state, points, tangents)
-        found = RowSums(tangents.cuts, tangents.offsets, terms)
+        found = RowSums(tangents.gradients, tangents.costs, terms)
         state = take_cuts(state, before, found, settings.most_cuts(width), settings.tol)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol))
 
 
-def start_tangents(n_points: int, width: int) -> Tangents:
-    """Return zero sums."""
-    return Tangents(np.zeros(n_points), np.zeros(n_points), np.zeros((n_points, width)))
+def start_tangents(n_points: int, width: int) -> CutTotals:
+    """Return zero sums: the losses, the offsets b_t (`costs`) and the cuts a_t (`gradients`) at the points."""
+    return CutTotals(np.zeros(n_points), np.zeros(n_points), np.zeros((n_points, width)))
 
 
-def add_tangents(totals: Tangents, rows: Rows, points: F64, loss: ConvexLoss, bias_feature: float) -> None:
+def add_tangents(totals: CutTotals, rows: Rows, points: F64, loss: ConvexLoss, bias_feature: float) -> None:
     """Add the rows' losses and tangents at the points (k, d+1)."""
     scores = compute_scores(rows.X, points) + bias_feature * points[:, -1]
     every = np.arange(rows.n_rows)
     for k in range(len(points)):
         losses, slopes = loss.measure(rows, scores[:, k])
         totals.losses[k] += np.sum(losses)
-        totals.offsets[k] += np.sum(losses - slopes * scores[:, k])
-        add_combination(totals.cuts[k], rows.X, every, -slopes, bias_feature)
+        totals.costs[k] += np.sum(losses - slopes * scores[:, k])
+        add_combination(totals.gradients[k], rows.X, every, -slopes, bias_feature)
 
 
 def add_sizes(totals: Magnitudes, rows: Rows, loss: ConvexLoss, bias_feature: float) -> None:
@@ -356,7 +339,7 @@ def take_sizes(state: CutState, of: Magnitudes) -> CutState:
     return replace(state, magnitudes=of.sums, largest=of.largest, total_cost=of.cost, terms=4.0 * of.n_rows + 16.0)
 
 
-def _take_best(state: CutState, points: F64, tangents: Tangents) -> tuple[CutState, F64]:
+def _take_best(state: CutState, points: F64, tangents: CutTotals) -> tuple[CutState, F64]:
     """Move to the best of the points if P is lower there; also return the size of each cut's offset, (k,).
 
     A term |l_i(f) - s_i f| of an offset is at most l_i(0) + 2 K_i |f|. The size of a cut's offset is the sum of these

@@ -41,7 +41,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 
 from streamsvm.numeric.rounding import bound_rounding, sum_exactly
 from streamsvm.numeric.rows import F64, I64
-from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, S, add_cuts, count_pass
+from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, S, add_cuts, count_pass, raise_bound
 
 Face = npt.NDArray[np.bool_]
 
@@ -264,18 +264,9 @@ def minimise_master(state: S, tol: float) -> S:
     wanted = MASTER_SHARE * max(state.objective - state.lower_bound, tol * state.objective)
     trusted = state.stuck < DOUBTFUL_STEPS
     z, master_w = solve_cuts(state.cuts, state.offsets, state.gram, state.z, wanted, trusted)
-    value, rounding = bound_dual(state, z)
-    rises = value - rounding > state.lower_bound
-    return replace(
-        state,
-        z=z,
-        master_w=master_w,
-        lower_bound=value - rounding if rises else state.lower_bound,
-        bound_rounding=rounding if rises else state.bound_rounding,
-        tried_rounding=0.0 if rises or value <= state.lower_bound else rounding,
-        slack=max(0.0, float(np.max(state.offsets - state.cuts @ master_w))),
-        idle=np.where(z > 0, 0, state.idle + 1),
-    )
+    slack = max(0.0, float(np.max(state.offsets - state.cuts @ master_w)))
+    after = replace(state, z=z, master_w=master_w, slack=slack, idle=np.where(z > 0, 0, state.idle + 1))
+    return raise_bound(after, *bound_dual(state, z))
 
 
 def take_cuts(state: S, before: S, found: RowSums, most: int, tol: float, passes: int = 1) -> S:

@@ -230,7 +230,9 @@ def gather(totals: NearTotals, look: Look) -> tuple[Part, F64]:
     totals.parts = []  # frees the dropped rows before the kept rows are joined
     priority = np.concatenate([part.priority for part in parts])
     if len(priority) > look.most:
-        parts = keep_below(parts, float(np.partition(priority, look.most)[look.most]))
+        radius = float(np.partition(priority, look.most)[look.most])
+        parts = [choose_part(part, np.flatnonzero(part.priority < radius)) for part in parts]
+        parts = [replace(part, radius=min(part.radius, radius)) for part in parts]
     weight = np.concatenate([count_for(part, look.draws) for part in parts])
     return replace(join_parts(parts), radius=min(part.radius for part in parts)), weight
 
@@ -245,12 +247,6 @@ def _keep_nearest(totals: NearTotals, share: float) -> tuple[list[Part], float]:
     order = np.argsort(whole.priority, kind="stable")
     radius = min(totals.radius, float(whole.priority[order[most]]))
     return [choose_part(whole, np.sort(order[:most]))], radius
-
-
-def keep_below(parts: list[Part], radius: float) -> list[Part]:
-    """Return the parts without rows whose q_i is at least `radius`, and lower the radius of each part to `radius`."""
-    kept = [choose_part(part, np.flatnonzero(part.priority < radius)) for part in parts]
-    return [replace(part, radius=min(part.radius, radius)) for part in kept]
 
 
 def join_parts(parts: list[Part]) -> Part:

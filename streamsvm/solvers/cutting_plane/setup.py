@@ -13,7 +13,7 @@ import numpy as np
 
 from streamsvm.certificates.double_double import add_exact, start_exact
 from streamsvm.data.rows.source import RowSource
-from streamsvm.losses.hinge import FINE_STEPS, add_segment_totals
+from streamsvm.losses.hinge import add_to_totals
 from streamsvm.numeric.products import compute_scores_of_parts
 from streamsvm.numeric.rounding import add_row_magnitudes
 from streamsvm.numeric.row_norms import bound_rows, make_norm, measure_rows
@@ -24,7 +24,13 @@ from streamsvm.solvers.cutting_plane import block_ascent
 from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, BlockAscent, count_terms, has_newton
 from streamsvm.solvers.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes
-from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, add_points, start_points, totals_bytes
+from streamsvm.solvers.cutting_plane.line_search import (
+    CuttingPlane,
+    add_points,
+    start_points,
+    start_totals,
+    totals_bytes,
+)
 from streamsvm.solvers.cutting_plane.line_search_setup import (
     LineSearchSolver,
     TwoSolvers,
@@ -172,26 +178,17 @@ def _set_up_resident(
 ) -> Solver | None:
     """Return a solver with the requested resident rows, or as many as fit; return None if too few fit.
 
-    Rows with up to MOST_FEATURES features use one read if enough of them fit; other rows use ascent on blocks.
+    Rows with up to MOST_FEATURES features use one read if enough of them fit, or ascent on blocks if that is faster for
+    them; other rows use ascent on blocks. Ascent is faster for arrays in memory, unless they are too large for one
+    thread or so small that any solver is fast, and if few rows can be resident, because it then needs fewer reads. It
+    holds the shares of all rows. If they do not fit into memory, one read is used instead; None is returned if its
+    sample would be too small.
     """
-    if own.acceleration != "block-ascent" and source.n_features <= MOST_FEATURES:
-        chosen = _set_up_narrow(source, options, own, budget)
-    else:
+    if own.acceleration == "block-ascent" or source.n_features > MOST_FEATURES:
         chosen = _set_up_blocks(source, options, own, budget)
         if chosen is not None and own.acceleration == "one-read":
             chosen.note = TOO_MANY_FEATURES.format(source.n_features)
-    if own.scratch is not None and (chosen is None or chosen.scratch is None):
-        raise InputError(NO_SCRATCH.format("line-search" if chosen is None else chosen.settings["acceleration"]))
-    return chosen
-
-
-def _set_up_narrow(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver | None:
-    """Return the one-read solver, or ascent on blocks if that is faster for these rows.
-
-    Ascent is used for arrays in memory, unless they are too large for one thread or so small that any solver is fast.
-    It is also used if few rows can be resident, because it then needs fewer reads. Ascent holds the shares of all rows.
-    If they do not fit into memory, one read is used instead; None is returned if its sample would be too small.
-    """
+        return chosen
     is_small = source.n_rows > MOST_ROWS and source.nbytes <= MOST_BYTES
     if own.acceleration != "one-read" and not source.on_disk and is_small:
         chosen = _set_up_blocks(source, options, own, budget)
@@ -224,6 +221,8 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
                 f"epsilon and max_cuts are not for acceleration={acceleration}; use line-search, or leave them out"
             )
         chosen = _set_up_resident(source, options, own, budget)
+        if chosen is not None and own.scratch is not None and chosen.scratch is None:
+            raise InputError(NO_SCRATCH.format(chosen.settings["acceleration"]))
         if chosen is not None:
             return chosen
         acceleration, note = "line-search", NO_ROWS
@@ -249,11 +248,10 @@ def run_kernels(group: str, rows: Rows) -> None:
         return
     if group == "ascent":
         part = make_part(rows, np.ones(2), 1.0, np.zeros(2))
-        ascend([part], 1.0, np.zeros(3), 0.0, 0.0, 0.0, 1, (0,))
+        ascend([part], 1.0, np.zeros(3), 0.0, 0.0, 1, (0,))
         HingeRows(rows, np.ones(2), np.ones(2), 1.0).add_products(None, np.arange(2), np.ones(2))
         return
-    totals: tuple[Any, ...] = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
-    add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)
+    add_to_totals(start_totals(1, 3), rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0)
     compute_scores_of_parts(rows.X, np.zeros((1, 2, 2)))
     add_points(start_points(2, 3), rows, np.zeros((2, 3)), np.ones(2), 1.0)
     add_row_magnitudes(np.zeros(3), np.zeros(3), rows.X, np.ones(2))

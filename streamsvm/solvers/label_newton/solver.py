@@ -67,7 +67,7 @@ from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, Sp
 from streamsvm.passes import Requests, Scan, Step, Take
 from streamsvm.solvers.label_newton import steps, sums
 from streamsvm.solvers.label_newton.steps import SHARPEST, LabelNewton, State, is_accepted, note_found, start_state
-from streamsvm.solvers.label_newton.sums import BLOCK_LABELS, Totals, as_flags, find_labels, measure
+from streamsvm.solvers.label_newton.sums import BLOCK_LABELS, Totals, as_flags, find_labels, measure, weigh
 from streamsvm.system import deadline, interrupts
 
 LITTLE = 1e-3  # The sample is minimised once the next step is expected to lower P by less than this share.
@@ -109,9 +109,9 @@ def solve(settings: LabelNewton, state: State) -> Requests:
         state = (steps.take_products if settings.by_products else steps.take_step)(settings, state, codes, totals)
         ended = "stalled" if "stalled" in state.statuses else "converged"
         status = None if "" in state.statuses else ended
-        waiting = len(state.statuses) - state.first - settings.side_by_side  # the labels in later blocks
-        figures = {"open_problems": int(np.sum(state.statuses == "")), "waiting_problems": max(waiting, 0)}
-        figures |= {"worst_gap": float(np.max(state.gaps)), "mean_gap": float(np.mean(state.gaps))}
+        n_later = len(state.statuses) - state.first - settings.side_by_side  # the labels in later blocks
+        n_open, worst, mean = int(np.sum(state.statuses == "")), float(np.max(state.gaps)), float(np.mean(state.gaps))
+        figures = {"open_problems": n_open, "waiting_problems": max(n_later, 0), "worst_gap": worst, "mean_gap": mean}
         yield Step(state, state.progress, status, figures)
 
 
@@ -249,9 +249,8 @@ def _look(settings: LabelNewton, codes: I64, rows: Rows, W: F64) -> tuple[npt.ND
 def _find_aim(settings: LabelNewton, rows: Rows, code: int, active: I64) -> F64 | None:
     """Return the minimiser (d+1,) of the active rows' parabolas plus 1/2 |w|^2, or None if it overflows."""
     picked = rows.pick(active)
-    assert picked.sample_weight is not None
     has = find_labels(picked, np.array([code]))[:, 0]
-    roots = np.sqrt(SHARPEST[settings.loss] * settings.costs[code][has.astype(np.int64)] * picked.sample_weight)
+    roots = np.sqrt(SHARPEST[settings.loss] * settings.costs[code][has.astype(np.int64)] * weigh([picked]))
     B, target = _scale(picked.X, settings.bias_feature, roots), np.where(has, roots, -roots)
     by_rows = len(active) <= settings.n_features + 1
     M = B @ B.T if by_rows else B.T @ B
@@ -310,14 +309,11 @@ def _ascend(settings: LabelNewton, codes: I64, rows: Rows, share: float, enough:
     W, a = np.zeros((settings.n_features + 1, k), np.float32), np.zeros((n, k), np.float32)
     squares, has = compute_squares(rows.X, np.float64) + bias**2, as_flags(find_labels(rows, codes))
     costs, weight = share * settings.costs[codes], rows.sample_weight
-    assert weight is not None
     gap, is_near = np.inf, False
     for epoch in range(MOST_EPOCHS):
         interrupts.check()
         order, found = np.random.default_rng(epoch).permutation(n), np.zeros((2, k))
-        visit_rows(
-            settings.loss, SHARPEST[settings.loss], bias, split(rows.X), order, squares, has, weight, costs, W, a, found
-        )
+        visit_rows(settings.loss, bias, split(rows.X), order, squares, has, weight, costs, W, a, found)
         objectives = found[0] + np.einsum("dk,dk->k", W, W, dtype=np.float64) / 2
         before, gap = gap, float(np.sum(found[1]))
         is_near = bool(np.all(found[1] <= enough * objectives))
@@ -330,7 +326,6 @@ def _ascend(settings: LabelNewton, codes: I64, rows: Rows, share: float, enough:
 @njit(cache=True, nogil=True)
 def visit_rows(
     loss: int,
-    sharpest: float,
     bias: float,
     X: Split,
     order: I64,
@@ -360,7 +355,7 @@ def visit_rows(
             value, best, _ = measure(loss, cost, margin)
             sums[0, j] += value
             if cost > 0.0:
-                sums[1, j] += (best - old) ** 2 / (2.0 * sharpest * cost)
+                sums[1, j] += (best - old) ** 2 / (2.0 * SHARPEST[loss] * cost)
             a[i, j] = _maximise(loss, cost, margin, squares[i], old)
             moves[j] = y * (a[i, j] - old)
         for j in range(moves.size):
@@ -430,4 +425,4 @@ def run_ascent(rows: Rows) -> None:
     """Call the compiled function `visit_rows`."""
     n, W = rows.n_rows, np.zeros((rows.X.shape[1] + 1, 2), np.float32)
     numbers, has, a = np.ones(n), np.zeros((n, 2), np.uint8), np.zeros((n, 2), np.float32)
-    visit_rows(0, 2.0, 1.0, split(rows.X), np.arange(n), numbers, has, numbers, np.ones((2, 2)), W, a, np.zeros((2, 2)))
+    visit_rows(0, 1.0, split(rows.X), np.arange(n), numbers, has, numbers, np.ones((2, 2)), W, a, np.zeros((2, 2)))

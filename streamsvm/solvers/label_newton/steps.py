@@ -186,7 +186,10 @@ def read_totals(settings: LabelNewton, W: F64, costs: F64, sums: F64, g: F64, sq
 
 
 def note_found(settings: LabelNewton, state: State, codes: I64, W: F64, found: Found) -> None:
-    """Record the certificates of the labels with these codes, and which labels are done."""
+    """Record the certificates of the labels with these codes, and which labels are done.
+
+    A label is done if its gap is proved, or if rounding prevents further progress.
+    """
     P, D = state.objectives[codes], state.lower_bounds[codes]
     lower, higher = found.P < P * (1.0 - LEAST_MOVE), found.D > D * (1.0 + LEAST_MOVE)
     state.stuck[codes] = np.where(lower | higher, 0, state.stuck[codes] + 1)
@@ -196,7 +199,11 @@ def note_found(settings: LabelNewton, state: State, codes: I64, W: F64, found: F
     better = found.D > D
     state.lower_bounds[codes[better]], state.bound_errors[codes[better]] = found.D[better], found.D_off[better]
     state.counts[codes] += 1
-    _find_statuses(settings, state, codes)
+    P, D, off = state.objectives[codes], state.lower_bounds[codes], state.objective_errors[codes]
+    proved = P - D + off <= settings.tol * P
+    patience = np.where(ROUNDINGS * (off + state.bound_errors[codes]) >= P - D, 1, MORE_PATIENCE) * STUCK_STEPS
+    state.statuses[codes[proved]] = "converged"
+    state.statuses[codes[~proved & (state.stuck[codes] >= patience)]] = "stalled"
 
 
 def take_step(settings: LabelNewton, before: State, codes: I64, totals: Totals) -> State:
@@ -208,8 +215,11 @@ def take_step(settings: LabelNewton, before: State, codes: I64, totals: Totals) 
     for k, code in enumerate(codes.tolist()):
         if not state.statuses[code] and is_accepted(settings, state, code, W[k], found.P[k], found.P_off[k]):
             interrupts.check()
-            step = _find_step(totals.curvatures[k], found.gradients[k])
-            state.slopes[code] = float(found.gradients[k] @ step)
+            M = unpack_triangle(totals.curvatures[k], W.shape[1]) + np.eye(W.shape[1])
+            _, factor = factorise(M)
+            gradient = found.gradients[k]
+            step = -gradient if factor is None else -cho_solve((factor, False), gradient)
+            state.slopes[code] = float(gradient @ step)
             state.next_w[code - state.first] = W[k] + step
     return state
 
@@ -233,21 +243,6 @@ def is_accepted(settings: LabelNewton, state: State, code: int, w: F64, P: float
     state.next_w[place] = state.base_w[place] + (shorter / length) * (w - state.base_w[place])
     state.lengths[code] = shorter
     return False
-
-
-def _find_statuses(settings: LabelNewton, state: State, codes: I64) -> None:
-    """Record which labels are done: the gap is proved, or rounding prevents further progress."""
-    P, D, off = state.objectives[codes], state.lower_bounds[codes], state.objective_errors[codes]
-    proved = P - D + off <= settings.tol * P
-    patience = np.where(ROUNDINGS * (off + state.bound_errors[codes]) >= P - D, 1, MORE_PATIENCE) * STUCK_STEPS
-    state.statuses[codes[proved]] = "converged"
-    state.statuses[codes[~proved & (state.stuck[codes] >= patience)]] = "stalled"
-
-
-def _find_step(curvature: F32, gradient: F64) -> F64:
-    """Return -M^-1 gradient."""
-    _, factor = factorise(unpack_triangle(curvature, len(gradient)) + np.eye(len(gradient)))
-    return -gradient if factor is None else -cho_solve((factor, False), gradient)
 
 
 def start_conjugates(state: State) -> State:
@@ -275,7 +270,10 @@ def take_products(settings: LabelNewton, state: State, codes: I64, totals: Total
     note_found(settings, state, looked, W, found)
     for k, code in enumerate(looked.tolist()):
         if not state.statuses[code] and is_accepted(settings, state, code, W[k], found.P[k], found.P_off[k]):
-            _begin_step(state, code, found.gradients[k])
+            gradient = found.gradients[k]
+            state.conjugates[:, code - state.first] = np.zeros_like(gradient), -gradient, -gradient
+            state.residuals[code] = state.at_start[code] = float(gradient @ gradient)
+            state.products[code], state.slopes[code] = 0, 0.0
     state.counts[bent] += 1
     products = np.ascontiguousarray(totals.curvatures.T)
     for k, code in enumerate(bent.tolist()):
@@ -299,12 +297,6 @@ def advance(step: F64, r: F64, p: F64, product: F32, before: float) -> tuple[flo
         r[j] -= alpha * (p[j] + product[j])
         after += r[j] * r[j]
     return alpha, after
-
-
-def _begin_step(state: State, code: int, gradient: F64) -> None:
-    state.conjugates[:, code - state.first] = np.zeros_like(gradient), -gradient, -gradient
-    state.residuals[code] = state.at_start[code] = float(gradient @ gradient)
-    state.products[code], state.slopes[code] = 0, 0.0
 
 
 def _go_on(settings: LabelNewton, state: State, code: int, product: F32) -> None:

@@ -242,18 +242,11 @@ def _add_block(
             add_active(slopes, X, totals.gradients[part])
         else:
             totals.gradients[part] += slopes.T @ X
-        _add_curvatures(totals.curvatures[part], X, *places, n_picked)
-
-
-def _add_curvatures(
-    curvatures: F32, X: F64, picked: npt.NDArray[np.int32], roots: F32, n_picked: npt.NDArray[np.int64]
-) -> None:
-    """Add the products of the picked rows of each label to its curvature."""
-    scaled = np.empty((int(n_picked.max(initial=0)), X.shape[1]), np.float32)
-    for k, m in enumerate(n_picked.tolist()):
-        if m:
-            scale_rows(X, picked[k, :m], roots[k, :m], scaled)
-            add_triangle(scaled[:m].T @ scaled[:m], curvatures[k])
+        scaled = np.empty((int(n_picked.max(initial=0)), X.shape[1]), np.float32)
+        for curvature, rows, roots, m in zip(totals.curvatures[part], *places, n_picked.tolist(), strict=False):
+            if m:
+                scale_rows(X, rows[:m], roots[:m], scaled)
+                add_triangle(scaled[:m].T @ scaled[:m], curvature)
 
 
 def _stack(parts: list[Rows], codes: I64, bias_feature: float) -> tuple[F64, npt.NDArray[np.bool_]]:
@@ -305,11 +298,15 @@ def add_products(
     (d+1, h), bent_costs (h, 2): the points, directions and costs of the labels `bent`, whose Hessians are multiplied.
     about: the loss and the bias feature.
     """
+    loss, bias = about
     for at in range(0, rows.n_rows, PRODUCT_ROWS):
         tile = rows.slice(slice(at, at + PRODUCT_ROWS))
         if len(looked):
             add_looked(totals, tile, W, looked, costs, about)
-        _add_bent(totals, tile, V, P, bent, bent_costs, about)
+        if len(bent):
+            along, flags = _score(tile.X, P, bias), as_flags(find_labels(tile, bent))
+            bend_rows(loss, _score(tile.X, V, bias), along, flags, weigh([tile]), bent_costs)
+            _add(totals.curvatures, tile.X, along, bias)
 
 
 def add_looked(totals: Totals, rows: Rows, W: F64, looked: I64, costs: F64, about: tuple[int, float]) -> F64:
@@ -325,16 +322,6 @@ def add_looked(totals: Totals, rows: Rows, W: F64, looked: I64, costs: F64, abou
     measure_rows(loss, slopes, flags, weight, lengths, 0, costs, none, totals.sums, *places)
     _add(totals.gradients, X, slopes, bias)
     return slopes
-
-
-def _add_bent(totals: Totals, rows: Rows, V: F32, P: F32, bent: I64, costs: F64, about: tuple[int, float]) -> None:
-    """Add rows to the products of the labels whose Hessians are multiplied."""
-    loss, bias = about
-    if not len(bent):
-        return
-    along, flags = _score(rows.X, P, bias), as_flags(find_labels(rows, bent))
-    bend_rows(loss, _score(rows.X, V, bias), along, flags, weigh([rows]), costs)
-    _add(totals.curvatures, rows.X, along, bias)
 
 
 def _square(X: Matrix | F64) -> Any:

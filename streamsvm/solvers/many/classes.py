@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ from streamsvm.models.model import N_SUPPORT, KernelModel, LinearModel, Model
 from streamsvm.numeric.labels import list_pairs
 from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
 from streamsvm.options import TrainOptions, compute_class_factors, compute_label_factors
-from streamsvm.passes import All, MemoryNeed, Progress, Question, Request, Requests, Step, only_takes
+from streamsvm.passes import All, MemoryNeed, Progress, Requests, Step, only_takes
 from streamsvm.problems.classification import MULTI_LABEL
 from streamsvm.problems.registry import find_problem
 from streamsvm.solvers.many.transformed import OnTransformedRows
@@ -80,8 +80,7 @@ def make_one_against_rest(
 
 def _count_side_by_side(source: RowSource, options: TrainOptions, make: Make, process_bytes: int, n_fits: int) -> int:
     """Return the number of classes trained side by side: all, halved until they fit into memory."""
-    budget = Budget.of(options, process_bytes)
-    views = view_classes(source)
+    budget, views = Budget.of(options, process_bytes), view_classes(source)
     size = n_classes = len(views)
     while size > 1:
         part = make(views[0], share_options(source, options, process_bytes, size)[0])
@@ -102,18 +101,16 @@ def count_needed_bytes(source: RowSource, need: MemoryNeed, n_fits: int = 1) -> 
 
 def _measure_zero(view: View, options: TrainOptions) -> float:
     """Return the sum of all losses at score 0, computed with one row per class that has the weight of all its rows."""
-    sums, make_loss = view.sum_weights(), cast(Any, find_problem(options.task).make_loss)
-    assert sums is not None
-    rows = Rows(0, np.zeros((2, 1), np.float32), np.arange(2, dtype=np.int32), sums)
-    return float(np.sum(make_loss(view, options).measure(rows, np.zeros(2))[0]))
+    loss = find_problem(options.task).make_loss(view, options)
+    rows = Rows(0, np.zeros((2, 1), np.float32), np.arange(2, dtype=np.int32), view.sum_weights())
+    return float(np.sum(loss.measure(rows, np.zeros(2))[0]))
 
 
 def view_classes(source: RowSource) -> Sequence[View]:
     """Return the two-class problem of each class or label, as a view of the rows."""
-    assert source.classes is not None
     if source.has_label_sets:
         return [OneLabel(source, code, sums) for code, sums in enumerate(sum_label_weights(source))]
-    return [OneVsRest(source, code) for code in range(len(source.classes))]
+    return [OneVsRest(source, code) for code in range(len(np.asarray(source.classes)))]
 
 
 def share_options(
@@ -198,23 +195,15 @@ def _make_step(running: Mapping[int, Requests]) -> Any:
 
     Requests for single rows go first, while passes wait, so that all solvers make their passes together.
     """
-    steps: dict[int, Step] = {}
-    waiting = _sort(steps, {k: next(solver) for k, solver in running.items()})
-    while waiting:
+    requests: dict[int, Any] = {k: next(solver) for k, solver in running.items()}
+    while waiting := {k: one for k, one in requests.items() if not isinstance(one, Step)}:
         asked = {k: one for k, one in waiting.items() if only_takes(one)} or waiting
         answers = yield All(list(asked.values()))
         found = dict(zip(asked, answers, strict=True))
         del answers
-        held = {k: one for k, one in waiting.items() if k not in found}
-        new = _sort(steps, {k: running[k].send(found.pop(k)) for k in list(found)})
-        waiting = dict(sorted((held | new).items()))
-    return steps
-
-
-def _sort(steps: dict[int, Step], requests: Mapping[int, Request]) -> dict[int, Question]:
-    """Add the steps among the requests to `steps`; return the other requests."""
-    steps |= {k: request for k, request in requests.items() if isinstance(request, Step)}
-    return {k: request for k, request in requests.items() if not isinstance(request, Step)}
+        for k in asked:
+            requests[k] = running[k].send(found.pop(k))
+    return requests
 
 
 def _update(state: State, steps: Mapping[int, Step]) -> State:
@@ -437,9 +426,7 @@ class Rounds(ManyProblems):
         self.settings = {**self.settings, "side_by_side": size}
         self.note = IN_ROUNDS.format(len(parts), size, -(-len(parts) // size))
 
-    def warm_start(self, before: RoundsState, factor: float) -> RoundsState:  # noqa: ARG002
-        """Return the ordinary start, since the solvers' states of ended rounds were discarded."""
-        return self.start()
+    warm_start = Solver.warm_start  # the ordinary start, since the solvers' states of ended rounds were discarded
 
     def memory(self, threads: int) -> MemoryNeed:
         """Return the memory of the largest round and of all models."""
@@ -510,14 +497,14 @@ class Rounds(ManyProblems):
             under_way=[self._start_round(after)] if after < len(self.parts) else state.under_way,
         )
 
-    def make_model(self, state: RoundsState, take: TakeRows | None = None) -> LinearModel:  # noqa: ARG002
+    def make_model(self, state: RoundsState, take: Any = None) -> LinearModel:
         """Return the models of all problems as one; linear models need no rows."""
         coefs, intercepts, mine = state.coefs.copy(), state.intercepts.copy(), state.members
         first: Any = None
         for k, one in zip(range(mine.start, mine.stop), state.under_way[0].problems, strict=False):
-            first = self.parts[k].make_model(one, _take_none)
+            first = self.parts[k].make_model(one, take)
             coefs[k], intercepts[k] = first.coef, first.intercept
-        first = first or self.parts[0].make_model(self.parts[0].start(), _take_none)
+        first = first or self.parts[0].make_model(self.parts[0].start(), take)
         classes = np.asarray(self.source.classes)
         model: LinearModel = replace(first, coef=coefs, intercept=intercepts, classes=classes)
         return model
@@ -532,10 +519,6 @@ class Rounds(ManyProblems):
             tried_bound=float(np.sum(np.maximum(known.rounding_bounds, known.tried_bounds))),
             problems=tuple(describe_problem(*each) for each in problems),
         )
-
-
-def _take_none(rows: I64) -> Rows:
-    raise AssertionError(f"a linear model takes no rows, and not {rows}")
 
 
 def make_one_against_one(source: RowSource, options: TrainOptions, make: Make, process_bytes: int) -> Solver:

@@ -13,7 +13,7 @@ from streamsvm.solvers.cutting_plane.line_search import totals_bytes
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
 from streamsvm.solvers.one_read import solver
 from streamsvm.solvers.one_read.solver import LINE_POINTS, MOST_OWN
-from streamsvm.solvers.one_read.state import GROUP_SHARE, HELD_SHARE, OneRead, State, start_state, start_state_at
+from streamsvm.solvers.one_read.state import GROUP_SHARE, HELD_SHARE, OneRead, State, start_state
 from streamsvm.solvers.one_read.trust_region import INNER_STEPS, KEPT_POINTS, POINTS, TILE_ROWS
 from streamsvm.solvers.options import CuttingPlaneOptions
 from streamsvm.solvers.solver import Budget, DualWatch, FirstSample, LinearSolver, Solver, describe_parameters
@@ -107,8 +107,8 @@ class OneReadSolver(LinearSolver):
         return start_state(self.parameters, source.n_rows, source.n_features, source.is_shuffled)
 
     def start_at(self, w: F64) -> State:
-        """Return the state at given weights."""
-        return start_state_at(self.parameters, self.source.n_rows, self.source.is_shuffled, w)
+        """Return the state before a first pass centred at w, unless the sample shows that w is far from the optimum."""
+        return replace(self.start(), best_w=w, centre=w, points=w[None, :])
 
     def solve(self, state: State) -> Requests:
         """Yield the passes of the solver, step by step."""

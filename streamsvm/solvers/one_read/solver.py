@@ -35,7 +35,6 @@ from operator import add
 
 import numpy as np
 
-from streamsvm.certificates.double_double import ExactLosses
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, I64, find_first_rows, weigh_rows
 from streamsvm.passes import All, Requests, Scan, Step, Subset, Take
@@ -95,10 +94,7 @@ def _take_bound(state: State) -> State:
     """Return the state with the lower bound from its last cut alone, if it is higher than the bound so far."""
     alone = np.zeros(len(state.z))
     alone[-1] = 1.0
-    value, rounding = bound_dual(state, alone)
-    if value - rounding <= state.lower_bound:
-        return state
-    return replace(state, lower_bound=value - rounding, bound_rounding=rounding, z=alone, proof=alone)
+    return cuts.raise_bound(state, *bound_dual(state, alone), z=alone, proof=alone)
 
 
 def note_shares(state: State, kept: Part, near: I64, shares: F64) -> State:
@@ -151,12 +147,6 @@ def choose_lines(state: State, minimiser: F64) -> list[Line]:
     return lines
 
 
-def cut_at(settings: OneRead, W: F64) -> Scan:
-    """Return the scan that makes cuts over all rows at the points W (k, d+1)."""
-    shared = (W, np.array(settings.class_costs), settings.bias_feature)
-    return Scan(partial(start_points, *W.shape), line_search.add_points, add, shared)
-
-
 def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list[Segment]) -> State:
     """Return the state with the best point of a pass, the cuts of the pass, and the lower bound they give."""
     at_points = line_search.read_cuts(totals)
@@ -184,15 +174,6 @@ def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) ->
     rounding = state.bound_loss(sizes[best])
     others = {"loss": float(losses[best]), "best_cut": gradients[best]}
     return cuts.move_to(state, W[best], objectives[best], rounding, **others), best
-
-
-def take_sure(state: State, points: F64, found: ExactLosses, vectors: F64) -> State:
-    """Move to the best of the points evaluated in twice the precision.
-
-    vectors: the cuts at the first points; the later points are lengthened copies of them (cuts.choose_points).
-    """
-    after, at, loss = cuts.take_exact(state, points, found)
-    return state if after is state else replace(after, loss=loss, best_cut=vectors[at % len(vectors)])
 
 
 def choose_apart(settings: OneRead, state: State) -> State:
@@ -298,7 +279,8 @@ def solve(settings: OneRead, state: State) -> Requests:
         state = state if narrower else choose_apart(settings, state)
         look = look_at_centre(settings, state, state.apart_share if narrower else 1.0)
         looks = [line_search.look_along(ends, steps, class_costs, bias) for ends, steps in lines]
-        asked = [cut_at(settings, aim.W), *looks, scan_near(look, held=held)]
+        cut_at = Scan(partial(start_points, *aim.W.shape), line_search.add_points, add, (aim.W, class_costs, bias))
+        asked = [cut_at, *looks, scan_near(look, held=held)]
         asked = among_undecided(settings, state, asked) if narrower else set_apart(settings, state, asked)
         extra = cuts.look_for_rounding(state, points, class_costs, bias)
         found = yield All([*asked, *extra])
@@ -310,7 +292,9 @@ def solve(settings: OneRead, state: State) -> Requests:
         state = update_trust(state, before, aim, float(found[0].losses[1]))
         if points is not None:
             vectors = line_search.read_cuts(found[0]).vectors[:SURE_POINTS]
-            state = take_sure(state, points, found[2 + len(lines)], vectors)
+            sure, at, loss = cuts.take_exact(state, points, found[2 + len(lines)])
+            # The first points are followed by lengthened copies of them.
+            state = state if sure is state else replace(sure, loss=loss, best_cut=vectors[at % len(vectors)])
         totals = found[1 + len(lines)]
         kept, weight = gather(totals, look)
         state, figures = prove(settings, state, totals.sums, kept, weight, is_narrow=narrower is not None)

@@ -110,12 +110,6 @@ def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bo
     )
 
 
-def start_state_at(settings: OneRead, n_rows: int, is_shuffled: bool, w: F64) -> State:
-    """Return the state before a first pass centred at w, unless the sample shows that w is far from the optimum."""
-    state = start_state(settings, n_rows, len(w) - 1, is_shuffled)
-    return replace(state, best_w=w, centre=w, points=w[None, :])
-
-
 def note_proof(state: State, before: State) -> State:
     """Return the state with its multipliers as the proof if they have raised the lower bound."""
     return replace(state, proof=state.z) if state.lower_bound > before.lower_bound else state

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from streamsvm.losses.hinge import add_to_totals
 from streamsvm.numeric.row_norms import RowNorm, make_norm
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.solvers.cutting_plane import line_search
@@ -92,7 +93,7 @@ def minimise_sample(
 def _look(settings: OneRead, rows: Rows, model: Linear, state: CutState, ends: F64) -> tuple[line_search.Segment, F64]:
     """Evaluate the model on the segment between the ends (2, d+1); return it and the objective at its points."""
     totals, class_costs = line_search.start_totals(len(STEPS), ends.shape[1]), np.array(settings.class_costs)
-    line_search.add_to_totals(totals, rows, ends, class_costs, STEPS, settings.bias_feature)
+    add_to_totals(totals, rows, ends, class_costs, STEPS, settings.bias_feature)
     found = line_search.read_segment(ends, STEPS, totals)
     loss = found.losses - found.W @ model.slope + model.value
     if len(state.offsets):

@@ -145,7 +145,7 @@ def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Bud
         return QueryRankingSolver(source, options, own, queries, queries.total, queries.weight)
     if ranking.has_few_ranks(source, options.task):
         few = ranking.find_few_ranks(source, options.task)
-        return FewRanksSolver(source, options, own, few, few.totals.of_pairs, few.totals.weight)
+        return FewRanksSolver(source, options, own, few, few.totals.of_pairs, float(np.sum(few.totals.of_rank)))
     found, weight = ranking.find_pairs(source, options.task)
     return RankingSolver(source, options, own, found, found.total, weight)
 

@@ -222,7 +222,6 @@ def choose_steps(settings: Ranking, sample: Sample, state: State) -> tuple[list[
     steps = [1.0] if settings.epsilon is not None or not settings.accelerated else []
     if not settings.accelerated:
         return steps, 0.0
-    assert sample.X is not None
     highest, moves = int(np.argmax(state.offsets - state.cuts @ state.best_w)), state.master_w - state.best_w
     squares = np.array([state.best_w @ moves, moves @ moves])
     start, end = compute_scores(sample.X, np.stack((state.best_w, state.master_w))).T
@@ -295,7 +294,6 @@ class HistogramSearch:
         Cuts are made at the chosen points, and at a nearer point if P is lower there. Near the best point every cut may
         already be known.
         """
-        assert sample.X is not None
         steps, chosen = choose_steps(settings, sample, state)
         if state.stuck and settings.accelerated:
             chosen = steps[-1] = self._go_farther(sample.X, state, steps[-1])

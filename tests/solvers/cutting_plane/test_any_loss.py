@@ -86,7 +86,7 @@ def test_cuts_lie_below_the_loss_whatever_was_rounded(seed: int, log_scale: int)
     for w in rng.standard_normal((20, 5)) * 10.0 ** -(log_scale / 2):
         exact = np.sum(costs * np.maximum(0, 1 - signs * (wide @ w.astype(np.longdouble))))
         rounding = 1e-13 * (terms + np.abs(w) @ state.magnitudes)
-        assert np.all(totals.offsets - totals.cuts @ w <= float(exact) + rounding)
+        assert np.all(totals.costs - totals.gradients @ w <= float(exact) + rounding)
 
 
 def test_sizes_are_not_measured_again_after_a_warm_start() -> None:
