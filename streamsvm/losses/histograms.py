@@ -232,8 +232,8 @@ def look_up(
 
 
 OTHER_SCORES = (
-    "rows have other scores than in the pass before, so that their pairs cannot be counted: for this task all workers "
-    "need processors of one kind"
+    "the scores of some rows differ from those of the previous pass, so their pairs cannot be counted; all workers of "
+    "this task need processors of the same kind"
 )
 
 

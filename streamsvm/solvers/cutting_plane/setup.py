@@ -20,17 +20,11 @@ from streamsvm.numeric.row_norms import bound_rows, make_norm, measure_rows
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import BUDGET_SHARE, TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
-from streamsvm.solvers.cutting_plane import block_ascent
+from streamsvm.solvers.cutting_plane import block_ascent, line_search
 from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, BlockAscent, count_terms, has_newton
 from streamsvm.solvers.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes
-from streamsvm.solvers.cutting_plane.line_search import (
-    CuttingPlane,
-    add_points,
-    start_points,
-    start_totals,
-    totals_bytes,
-)
+from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, totals_bytes
 from streamsvm.solvers.cutting_plane.line_search_setup import (
     LineSearchSolver,
     TwoSolvers,
@@ -54,11 +48,11 @@ VECTORS = 24  # vectors of the width of w
 MOST_FEATURES = 400  # with more features, the matrices of `one_read` cost more than the reads it saves
 MOST_BYTES = 256 << 20  # of arrays in memory: for larger arrays one read, shared by threads, is faster
 TOO_MANY_FEATURES = (
-    f"The data are read block by block (block-ascent): one-read is for up to {MOST_FEATURES} features, and the rows "
-    "have {:,}."
+    f"The data are read block by block (block-ascent), because one-read supports at most {MOST_FEATURES} features and "
+    "the rows have {:,}."
 )
-NO_SCRATCH = "scratch has no effect with acceleration={}, which is chosen here: leave it out"
-NO_ROWS = "The memory has no room for the resident rows with which fewer reads of the data are enough."
+NO_SCRATCH = "the option scratch has no effect with acceleration={}, which is used here; remove the option"
+NO_ROWS = "The memory limit leaves no room for resident rows, which would reduce the number of reads of the data."
 
 
 class BlockAscentSolver(LinearSolver):
@@ -218,7 +212,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
     if acceleration not in ("line-search", "none"):
         if asked_for_stop:
             raise InputError(
-                f"epsilon and max_cuts are not for acceleration={acceleration}; use line-search, or leave them out"
+                f"epsilon and max_cuts cannot be used with acceleration={acceleration}; use line-search, or remove them"
             )
         chosen = _set_up_resident(source, options, own, budget)
         if chosen is not None and own.scratch is not None and chosen.scratch is None:
@@ -229,7 +223,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
     if own.scratch is not None:
         raise InputError(NO_SCRATCH.format(acceleration))
     if options.resident_rows is not None:
-        raise InputError(f"resident rows are not for acceleration={acceleration}; leave them out, or use auto")
+        raise InputError(f"resident rows cannot be used with acceleration={acceleration}; use auto, or remove them")
     parameters = CuttingPlane(
         accelerated=acceleration == "line-search",
         epsilon=own.epsilon,
@@ -251,8 +245,8 @@ def run_kernels(group: str, rows: Rows) -> None:
         ascend([part], 1.0, np.zeros(3), 0.0, 0.0, 1, (0,))
         HingeRows(rows, np.ones(2), np.ones(2), 1.0).add_products(None, np.arange(2), np.ones(2))
         return
-    add_to_totals(start_totals(1, 3), rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0)
+    add_to_totals(line_search.start_totals(1, 3), rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0)
     compute_scores_of_parts(rows.X, np.zeros((1, 2, 2)))
-    add_points(start_points(2, 3), rows, np.zeros((2, 3)), np.ones(2), 1.0)
+    line_search.add_points(line_search.start_points(2, 3), rows, np.zeros((2, 3)), np.ones(2), 1.0)
     add_row_magnitudes(np.zeros(3), np.zeros(3), rows.X, np.ones(2))
     add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), np.ones(2))

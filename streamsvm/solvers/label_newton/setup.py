@@ -37,8 +37,8 @@ MOST_WEIGHTS = 1500  # With more weights per label, steps are found by products 
 FACTOR_COPIES = 5  # float64 matrices in memory while one is factorised
 MOST_FACTOR_ROWS, FACTOR_ROWS_STEP = 2048, 128
 FACTOR_SHARE = 0.8  # the share of the memory for factors: they are dispensable, and the interpreter may grow
-IN_BLOCKS = "{} labels are trained, at most {} of them side by side, as the memory has room for no more; {} blocks of "
-IN_BLOCKS += "labels read the data one after the other. With more memory, fewer blocks would do."
+IN_BLOCKS = "{} labels are trained in blocks, because the memory limit allows at most {} of them side by side. Each of "
+IN_BLOCKS += "the {} blocks reads the data again. With more memory, fewer blocks would be enough."
 
 
 class LabelNewtonSolver(Solver):
@@ -210,6 +210,6 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
         sums.combine_totals(totals, sums.start_totals(2, 3)).finish()
         sums.add_active(costs, np.ones((2, 3)), totals.gradients)
         products = sums.start_products(3, 2, 2)
-        sums.add_products(products, sets, np.zeros((3, 2)), codes, costs, V, V, codes, costs, (loss, 1.0))
+        sums.add_products(products, sets, np.zeros((3, 2)), codes, V, V, codes, np.ones((4, 2)), (loss, 1.0))
     run_ascent(sets)
     advance(np.zeros(2), np.ones(2), np.ones(2), np.ones(2, np.float32), 1.0)

@@ -63,7 +63,7 @@ from scipy.sparse import csr_array, hstack
 
 from streamsvm.kernels.kernel import compute_squares
 from streamsvm.numeric.products import factorise
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, Split, split, to_dense, weigh_rows
+from streamsvm.numeric.rows import F32, F64, I32, I64, U8, CsrRows, Matrix, Rows, Split, split, to_dense, weigh_rows
 from streamsvm.passes import Requests, Scan, Step, Take
 from streamsvm.solvers.label_newton import steps, sums
 from streamsvm.solvers.label_newton.steps import SHARPEST, LabelNewton, State, is_accepted, note_found, start_state
@@ -130,7 +130,7 @@ def _ask_for_products(settings: LabelNewton, state: State, codes: I64) -> Scan:
     V, P = (
         of[bent - state.first].T.astype(np.float32, "C") for of in (state.base_w, state.conjugates[steps.DIRECTIONS])
     )
-    shared = (W, looked, settings.costs[looked], V, P, bent, settings.costs[bent], settings.about)
+    shared = (W, looked, V, P, bent, settings.costs[np.concatenate((looked, bent))], settings.about)
     start = partial(sums.start_products, settings.n_features + 1, len(looked), len(bent))
     return Scan(start, sums.add_products, sums.combine_totals, shared)
 
@@ -312,8 +312,8 @@ def _ascend(settings: LabelNewton, codes: I64, rows: Rows, share: float, enough:
     gap, is_near = np.inf, False
     for epoch in range(MOST_EPOCHS):
         interrupts.check()
-        order, found = np.random.default_rng(epoch).permutation(n), np.zeros((2, k))
-        visit_rows(settings.loss, bias, split(rows.X), order, squares, has, weight, costs, W, a, found)
+        order = np.random.default_rng(epoch).permutation(n)
+        found = visit_rows(settings.loss, bias, split(rows.X), order, squares, has, weight, costs, W, a)
         objectives = found[0] + np.einsum("dk,dk->k", W, W, dtype=np.float64) / 2
         before, gap = gap, float(np.sum(found[1]))
         is_near = bool(np.all(found[1] <= enough * objectives))
@@ -325,24 +325,15 @@ def _ascend(settings: LabelNewton, codes: I64, rows: Rows, share: float, enough:
 
 @njit(cache=True, nogil=True)
 def visit_rows(
-    loss: int,
-    bias: float,
-    X: Split,
-    order: I64,
-    squares: F64,
-    has: npt.NDArray[np.uint8],
-    weight: F64,
-    costs: F64,
-    W: F32,
-    a: F32,
-    sums: F64,
-) -> None:
+    loss: int, bias: float, X: Split, order: I64, squares: F64, has: U8, weight: F64, costs: F64, W: F32, a: F32
+) -> F64:
     """Visit rows in this order, and update W (d+1, k) and a (n, k) in place.
 
     squares (n,): |x|^2 with the constant feature. has (n, k): whether a row has a label. costs (k, 2): of rows without
-    and with a label. Added to sums (2, k): the losses, and a lower estimate of the gap, the sum of
-    (a + l'(m))^2 / (2 L), where L is the largest curvature of the loss. Both use the w at the time of each visit.
+    and with a label. Return the losses, and a lower estimate of the gap, the sum of (a + l'(m))^2 / (2 L), where L is
+    the largest curvature of the loss, (2, k). Both use the w at the time of each visit.
     """
+    sums = np.zeros((2, W.shape[1]))
     values, indices, indptr = X
     moves, last = np.zeros(W.shape[1], np.float32), W.shape[0] - 1
     for i in order:
@@ -361,6 +352,7 @@ def visit_rows(
         for j in range(moves.size):
             W[last, j] += bias * moves[j]
         _add(values, indices, indptr, i, moves, W)
+    return sums
 
 
 @register_jitable
@@ -425,4 +417,4 @@ def run_ascent(rows: Rows) -> None:
     """Call the compiled function `visit_rows`."""
     n, W = rows.n_rows, np.zeros((rows.X.shape[1] + 1, 2), np.float32)
     numbers, has, a = np.ones(n), np.zeros((n, 2), np.uint8), np.zeros((n, 2), np.float32)
-    visit_rows(0, 1.0, split(rows.X), np.arange(n), numbers, has, numbers, np.ones((2, 2)), W, a, np.zeros((2, 2)))
+    visit_rows(0, 1.0, split(rows.X), np.arange(n), numbers, has, numbers, np.ones((2, 2)), W, a)

@@ -281,28 +281,20 @@ def start_products(width: int, n_looked: int, n_bent: int) -> Totals:
 
 
 def add_products(
-    totals: Totals,
-    rows: Rows,
-    W: F64,
-    looked: I64,
-    costs: F64,
-    V: F32,
-    P: F32,
-    bent: I64,
-    bent_costs: F64,
-    about: tuple[int, float],
+    totals: Totals, rows: Rows, W: F64, looked: I64, V: F32, P: F32, bent: I64, costs: F64, about: tuple[int, float]
 ) -> None:
     """Add the rows of a tile.
 
-    W (d+1, k), costs (k, 2): the points and costs of the labels with the codes `looked`, which are evaluated. V, P
-    (d+1, h), bent_costs (h, 2): the points, directions and costs of the labels `bent`, whose Hessians are multiplied.
-    about: the loss and the bias feature.
+    W (d+1, k): the points of the labels with the codes `looked`, which are evaluated. V, P (d+1, h): the points and
+    directions of the labels `bent`, whose Hessians are multiplied. costs (k + h, 2): of all these labels. about: the
+    loss and the bias feature.
     """
+    looked_costs, bent_costs = np.split(costs, [len(looked)])
     loss, bias = about
     for at in range(0, rows.n_rows, PRODUCT_ROWS):
         tile = rows.slice(slice(at, at + PRODUCT_ROWS))
         if len(looked):
-            add_looked(totals, tile, W, looked, costs, about)
+            add_looked(totals, tile, W, looked, looked_costs, about)
         if len(bent):
             along, flags = _score(tile.X, P, bias), as_flags(find_labels(tile, bent))
             bend_rows(loss, _score(tile.X, V, bias), along, flags, weigh([tile]), bent_costs)

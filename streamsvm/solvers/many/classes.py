@@ -35,7 +35,6 @@ from streamsvm.numeric.labels import list_pairs
 from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
 from streamsvm.options import TrainOptions, compute_class_factors, compute_label_factors
 from streamsvm.passes import All, MemoryNeed, Progress, Requests, Step, only_takes
-from streamsvm.problems.classification import MULTI_LABEL
 from streamsvm.problems.registry import find_problem
 from streamsvm.solvers.many.transformed import OnTransformedRows
 from streamsvm.solvers.solver import ONE_TRAINING, Budget, Report, Solver, TakeRows, share_memory, sum_memory
@@ -47,19 +46,16 @@ ONE_LABEL = "classify"  # the task of the problem of one label, which has two cl
 THREADS = 2  # memory is planned for this many threads, since models must not depend on the machine
 SLACK_BYTES = 64 << 20  # more than the engine leaves free
 MODELS = 4  # copies of all models: in two states, in a checkpoint, and in the saved model
-IN_ROUNDS = "{} problems are trained, at most {} of them side by side, as the memory has room for no more; {} rounds "
-IN_ROUNDS += "read the data one after the other. With more memory, fewer rounds would do."
+IN_ROUNDS = (
+    "{} problems are trained in rounds, because the memory limit allows at most {} of them side by side. Each of "
+)
+IN_ROUNDS += "the {} rounds reads the data again. With more memory, fewer rounds would be enough."
 KNOWN = ("statuses", "objectives", "lower_bounds", "rounding_bounds", "counts", "steps")  # arrays of `Known`
 DONE = ("converged", "paper_stop", "stationary", "stalled")  # final, best first; limits are not final
 
 
 def make_one_against_rest(
-    source: RowSource,
-    options: TrainOptions,
-    make: Make,
-    process_bytes: int,
-    may_take_rounds: bool = False,
-    n_fits: int = 1,
+    source: RowSource, options: TrainOptions, make: Make, process_bytes: int, may_take_rounds: bool, n_fits: int
 ) -> Solver:
     """Return the solver of all classes against the rest; `make` returns a two-class solver, or raises InputError.
 
@@ -121,12 +117,12 @@ def share_options(
     size: the number of problems that share the memory; None for all.
     """
     if source.has_label_sets:
-        given = share_memory(options, size or MULTI_LABEL.count_problems(source), process_bytes)
-        each = compute_label_factors(source, options).tolist()
-        return [replace(given, task=ONE_LABEL, class_weight=dict(zip((REST, ONE), own, strict=True))) for own in each]
-    factors = compute_class_factors(source, options)
-    given = replace(share_memory(options, size or len(factors), process_bytes), class_weight=None)
-    return [replace(given, class_weight={ONE: float(factor)}) for factor in factors]
+        each = [dict(zip((REST, ONE), own, strict=True)) for own in compute_label_factors(source, options).tolist()]
+        options = replace(options, task=ONE_LABEL)
+    else:
+        each = [{ONE: float(factor)} for factor in compute_class_factors(source, options)]
+    given = share_memory(options, size or len(each), process_bytes)
+    return [replace(given, class_weight=weights) for weights in each]
 
 
 @dataclass(kw_only=True)
@@ -338,9 +334,9 @@ def _note_rows(chosen: list[I64], take: TakeRows, rows: I64) -> Rows:
 
 def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64], take: TakeRows) -> Model:
     """Return the models of all classes as one. chosen: the row numbers of each model's vectors, if they are rows."""
-    first, intercept = models[0], np.array([model.intercept for model in models])
+    first = replace(models[0], intercept=np.array([model.intercept for model in models]), classes=classes)
     if isinstance(first, LinearModel):
-        return replace(first, coef=np.stack([model.coef for model in models]), intercept=intercept, classes=classes)
+        return replace(first, coef=np.stack([model.coef for model in models]))
     rows: I64 | None = None
     info: dict[str, Any] = {}
     if chosen:
@@ -358,15 +354,7 @@ def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64],
     for model, mine, coef in zip(models, places, dual_coef, strict=True):
         coef[mine] = model.dual_coef
     kernels: KernelModel = first
-    return replace(
-        kernels,
-        support_vectors=vectors,
-        dual_coef=dual_coef,
-        intercept=intercept,
-        classes=classes,
-        support=rows,
-        info=info,
-    )
+    return replace(kernels, support_vectors=vectors, dual_coef=dual_coef, support=rows, info=info)
 
 
 @dataclass(kw_only=True)
@@ -388,7 +376,9 @@ class RoundsState(Known):
     def check(self) -> None:
         """Raise ValueError for numbers that no run can reach."""
         if not 0 <= self.first <= len(self.statuses) or self.passes < 0:
-            raise ValueError(f"the round under way begins at problem {self.first}, after {self.passes} passes")
+            raise ValueError(
+                f"the current round begins at problem {self.first} of {len(self.statuses)}, after {self.passes} passes"
+            )
 
     @property
     def members(self) -> slice:

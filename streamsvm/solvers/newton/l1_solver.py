@@ -132,7 +132,7 @@ class L1State(Iterates):
     def check(self) -> None:
         """Raise ValueError if a feature number is out of range."""
         if len(self.features) and not 0 <= int(self.features[0]) <= int(self.features[-1]) < len(self.best_w) - 1:
-            raise ValueError(f"features are not from 0 to {len(self.best_w) - 2}")
+            raise ValueError(f"some features are not in the range from 0 to {len(self.best_w) - 2}")
 
 
 def choose_features(settings: L1Newton, w: F64, gradient: F64) -> I64:

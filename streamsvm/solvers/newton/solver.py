@@ -42,19 +42,8 @@ from streamsvm.numeric.rounding import bound_rounding, sum_exactly
 from streamsvm.numeric.row_norms import RowNorm, measure_rows
 from streamsvm.numeric.rows import F64, Rows, draw_sample, find_first_rows, weigh_rows
 from streamsvm.passes import Requests, Scan, Take
-from streamsvm.solvers.newton.steps import (
-    NEXT_REACH,
-    TILE_ROWS,
-    Curvature,
-    Look,
-    State,
-    Totals,
-    add_totals,
-    combine_totals,
-    start_totals,
-    sum_rows,
-    take_step,
-)
+from streamsvm.solvers.newton import steps
+from streamsvm.solvers.newton.steps import NEXT_REACH, TILE_ROWS, Look, State, Totals, sum_rows, take_step
 from streamsvm.system import deadline, interrupts
 
 LEAST_ROOM = 1e-15  # the least distance of a multiplier from its cost, relative to the cost; less is lost to rounding
@@ -198,7 +187,7 @@ def find_distances(rows: Rows, kinks: Kinks, w: F64, bias_feature: float) -> F64
 
 def _curve(rows: Rows, weight: F64, bias_feature: float) -> F64:
     """Return I + sum_i weight_i z_i z_i'."""
-    total = Curvature(rows.X.shape[1])
+    total = steps.Curvature(rows.X.shape[1])
     for at in range(0, rows.n_rows, TILE_ROWS):
         tile = slice(at, at + TILE_ROWS)
         total.add(rows.slice(tile), weight[tile], bias_feature)
@@ -217,10 +206,10 @@ def _minimise(
     settings: Newton, state: State, rows: Rows, tol: float, last_step: float = LAST_STEP, most: int = MOST_STEPS
 ) -> State:
     """Return the state after at most `most` steps in memory; stop once a step can only lower P by last_step tol P."""
-    steps = KINKED_STEPS if has_kinks(settings.loss) else FEW_STEPS
+    shares = KINKED_STEPS if has_kinks(settings.loss) else FEW_STEPS
     for _ in range(most):
         interrupts.check()
-        look, width = replace(settings.make_look(state), reach=0.0, steps=steps), state.width
+        look, width = replace(settings.make_look(state), reach=0.0, steps=shares), state.width
         ends = np.stack((state.base_w, state.next_w))
         state = take_step(state, look, ends, sum_rows(rows, ends, look), SMOOTH_SHARE * tol)
         is_near = state.reach > 0.0 and (state.reach / NEXT_REACH) ** 2 / 2 <= last_step * tol * state.objective
@@ -343,8 +332,8 @@ def solve(settings: Newton, state: Any) -> Requests:
         if before.passes == 0:  # No line leads to the first point.
             look = replace(look, steps=(1.0,))
         ends = np.stack((state.base_w if before.passes else state.next_w, state.next_w))
-        start = partial(start_totals, len(state.best_w) - 1, len(look.steps), look.n_bent)
-        totals = yield Scan(start, add_totals, combine_totals, (ends, look), scored=0, held=held)
+        start = partial(steps.start_totals, len(state.best_w) - 1, len(look.steps), look.n_bent)
+        totals = yield Scan(start, steps.add_totals, steps.combine_totals, (ends, look), scored=0, held=held)
         state = settings.take_step(state, look, ends, totals)
         if held is not None and held.n_rows == state.n_rows and has_kinks(settings.loss):
             state = raise_by_kinks(settings, state, held)

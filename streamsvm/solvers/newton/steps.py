@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
@@ -282,7 +282,7 @@ class State(Iterates):
     def check(self) -> None:
         """Raise ValueError if A is neither empty, as before the first pass, nor of the width of w."""
         if len(self.A) not in (0, len(self.best_w)):
-            raise ValueError(f"A has {len(self.A)} rows")
+            raise ValueError(f"A has {len(self.A)} rows instead of {len(self.best_w)}")
 
 
 def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share: float) -> State:
@@ -402,16 +402,17 @@ def make_point(w: F64, totals: Totals, look: Look, n_rows: int) -> Point:
     )
 
 
+def halve_squares(W: F64) -> Any:
+    """Return 1/2 |w|^2 of points (k, d+1)."""
+    return np.sum(W**2, axis=1) / 2
+
+
 def measure_line(
-    ends: F64,
-    steps: F64,
-    totals: Totals,
-    n_rows: int,
-    penalise: Callable[[F64], F64] = lambda W: np.sum(W**2, axis=1) / 2,
+    ends: F64, steps: F64, totals: Totals, n_rows: int, penalise: Callable[[F64], F64] = halve_squares
 ) -> tuple[F64, F64]:
     """Return P at the steps (k,) of the line between the ends (2, d+1), and bounds on its error, (k,) each.
 
-    penalise: returns the penalties of points (k, d+1); by default 1/2 |w|^2.
+    penalise: returns the penalties of points (k, d+1).
     """
     points, terms = ends[0] + steps[:, None] * (ends[1] - ends[0]), bound_rounding(n_rows + 24, 1.0)
     largest = 2.0 * float(np.max(penalise(ends)))  # The points are rounded, too.

@@ -89,7 +89,7 @@ class State(LineState):
     def check(self) -> None:
         """Raise ValueError if A does not fit the width of the vectors; A is empty before the first pass."""
         if len(self.A) not in (0, len(self.centre)):
-            raise ValueError(f"A has {len(self.A)} rows")
+            raise ValueError(f"A has {len(self.A)} rows instead of {len(self.centre)}")
 
 
 def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bool = False) -> State:
