@@ -21,7 +21,7 @@ ascent's w, which saves half of its steps. For up to MOST_ROWS rows the matrix o
 an interior-point method (cutting_plane.small_qp) is used.
 
 If the epochs over all rows would take minutes, a step ends after fewer epochs. If the ascent predicts that it needs
-more epochs than a step has time for, it gives up and leaves the rest to the line search (cutting_plane.two_solvers).
+more epochs than a step has time for, it gives up and leaves the rest to the line search (cutting_plane.line_search).
 
 Sources: Yu, Hsieh, Chang & Lin 2010, "Large linear classification when data cannot fit in memory" (blocks); Chang &
 Roth 2011, "Selective block minimization for faster convergence of limited memory large-scale linear models" (kept
@@ -164,9 +164,7 @@ def take_block(
     yield Carry(carry.block + 1, share, w, kept, kept_numbers)
 
 
-def _keep_nearest(
-    settings: BlockAscent, parts: Sequence[AscentRows], numbers: Sequence[I64], w: F64
-) -> tuple[Rows, I64]:
+def _keep_nearest(settings: BlockAscent, parts: list[AscentRows], numbers: list[I64], w: F64) -> tuple[Rows, I64]:
     """Return the rows nearest the margin at w, among all parts, and their numbers."""
     distances = [_find_distances(part, settings.bias_feature, w) for part in parts]
     nearest = np.argsort(np.concatenate(distances), kind="stable")[: settings.kept_rows]
@@ -337,10 +335,8 @@ def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Reques
             first, *others = way.list_scans(settings, state, start)
             state = way.prove(settings, state, start, (yield All([replace(first, held=kept), *others])))
         else:
-            start = state.best_w
-            (carry,), *totals = yield All(
-                [_make_walk(settings, state, kept), *way.list_scans(settings, state, start)], in_walk=True
-            )
+            start, walk = state.best_w, _make_walk(settings, state, kept)
+            (carry,), *totals = yield All([walk, *way.list_scans(settings, state, start)], in_walk=True)
             state, kept = way.prove(settings, state, start, totals), carry.kept
             change = carry.w - before.master_w
             w = totals[0].gradient + change  # from the sum over all rows, so without the rounding of earlier ascents
@@ -354,7 +350,7 @@ def _count_epochs(settings: BlockAscent, state: State, before: State) -> State:
     """Return the state with a new number of epochs for the next pass if this pass has lowered the gap too little.
 
     On blocks the number grows. If all rows are in memory, many epochs have not helped; a few more follow, and the
-    accompanying line search does the rest (cutting_plane.two_solvers).
+    accompanying line search does the rest (cutting_plane.line_search).
     """
     gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
     if before.passes == 0 or gap <= (STUCK if settings.keeps_all else SLOW) * last:

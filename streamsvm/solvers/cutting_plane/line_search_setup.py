@@ -18,11 +18,17 @@ from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.registry import find_problem
-from streamsvm.solvers.cutting_plane import line_search, two_solvers
+from streamsvm.solvers.cutting_plane import line_search
 from streamsvm.solvers.cutting_plane.cuts import CutState, exact_bytes, most_cuts
-from streamsvm.solvers.cutting_plane.line_search import ANY_LOSS_STEPS, AnyLoss, CuttingPlane, LineState, totals_bytes
+from streamsvm.solvers.cutting_plane.line_search import (
+    ANY_LOSS_STEPS,
+    AnyLoss,
+    BothStates,
+    CuttingPlane,
+    LineState,
+    totals_bytes,
+)
 from streamsvm.solvers.cutting_plane.master import scale_costs
-from streamsvm.solvers.cutting_plane.two_solvers import BothStates
 from streamsvm.solvers.options import AnyLossOptions
 from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, Wrapper, describe_parameters
 
@@ -173,7 +179,7 @@ class TwoSolvers(Wrapper):
 
     def solve(self, state: BothStates) -> Requests:
         """Yield the passes of both solvers."""
-        return two_solvers.solve([self.inner.solve, self.other.solve], self.tol, state)
+        return line_search.solve_both([self.inner.solve, self.other.solve], self.tol, state)
 
     def memory(self, threads: int) -> MemoryNeed:
         """Return the memory of both. A walk holds its own totals, the totals of a block, and their sum."""

@@ -20,17 +20,12 @@ from streamsvm.numeric.row_norms import bound_rows, make_norm, measure_rows
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import BUDGET_SHARE, TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
-from streamsvm.solvers.cutting_plane import block_ascent, line_search
+from streamsvm.solvers.cutting_plane import block_ascent, line_search, line_search_setup
 from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, BlockAscent, count_terms, has_newton
 from streamsvm.solvers.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes
 from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, totals_bytes
-from streamsvm.solvers.cutting_plane.line_search_setup import (
-    LineSearchSolver,
-    TwoSolvers,
-    make_line_search,
-    read_parameters,
-)
+from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
 from streamsvm.solvers.cutting_plane.small_qp import COPIES as COPIES_OF_ROWS
 from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, can_refine
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
@@ -167,9 +162,7 @@ def _set_up_blocks(source: RowSource, options: TrainOptions, own: CuttingPlaneOp
     return BlockAscentSolver(source, parameters).fit_into(budget, options.resident_rows)
 
 
-def _set_up_resident(
-    source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget
-) -> Solver | None:
+def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver | None:
     """Return a solver with the requested resident rows, or as many as fit; return None if too few fit.
 
     Rows with up to MOST_FEATURES features use one read if enough of them fit, or ascent on blocks if that is faster for
@@ -214,7 +207,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
             raise InputError(
                 f"epsilon and max_cuts cannot be used with acceleration={acceleration}; use line-search, or remove them"
             )
-        chosen = _set_up_resident(source, options, own, budget)
+        chosen = _hold_rows(source, options, own, budget)
         if chosen is not None and own.scratch is not None and chosen.scratch is None:
             raise InputError(NO_SCRATCH.format(chosen.settings["acceleration"]))
         if chosen is not None:
@@ -230,7 +223,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
         max_cuts=own.max_cuts,
         **read_parameters(source, options, own),
     )
-    return LineSearchSolver(source, parameters, note)
+    return line_search_setup.LineSearchSolver(source, parameters, note)
 
 
 def run_kernels(group: str, rows: Rows) -> None:

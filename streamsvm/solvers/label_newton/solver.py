@@ -127,9 +127,8 @@ def _ask_for_products(settings: LabelNewton, state: State, codes: I64) -> Scan:
     """Return the pass that computes gradients, or Hessian products for labels in the middle of a step."""
     looked, bent = steps.divide(state, codes)
     W = state.next_w[looked - state.first].T.copy()
-    V, P = (
-        of[bent - state.first].T.astype(np.float32, "C") for of in (state.base_w, state.conjugates[steps.DIRECTIONS])
-    )
+    both = state.base_w, state.conjugates[steps.DIRECTIONS]
+    V, P = (of[bent - state.first].T.astype(np.float32, "C") for of in both)
     shared = (W, looked, V, P, bent, settings.costs[np.concatenate((looked, bent))], settings.about)
     start = partial(sums.start_products, settings.n_features + 1, len(looked), len(bent))
     return Scan(start, sums.add_products, sums.combine_totals, shared)

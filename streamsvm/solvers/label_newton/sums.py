@@ -38,6 +38,7 @@ from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, Va
 CODES = {"squared_hinge": 0, "logistic": 1}
 LOSS, DUAL, SIZES, STEEP, ACTIVE = range(5)  # the rows of `sums`
 U32_SCALE = 2.0**-32
+About = tuple[int, float]  # the code of the loss, and the bias feature
 BLOCK_ROWS = 8192
 BLOCK_LABELS = 128
 PRODUCT_ROWS = 8192  # rows whose scores are in memory at a time
@@ -193,9 +194,7 @@ def start_totals(n_labels: int, width: int) -> Totals:
     return Totals(np.zeros((5, n_labels)), np.zeros((n_labels, width)), triangle)
 
 
-def add_totals(
-    totals: Totals, rows: Rows, W: F64, codes: I64, costs: F64, shares: F64, about: tuple[int, float]
-) -> None:
+def add_totals(totals: Totals, rows: Rows, W: F64, codes: I64, costs: F64, shares: F64, about: About) -> None:
     """Append a tile to the waiting rows, and add the waiting rows once there are BLOCK_ROWS.
 
     W (k, d+1): the points of the labels with these codes (k,). costs (k, 2): of rows without and with the label. shares
@@ -222,9 +221,7 @@ def _copy(rows: Rows) -> Rows:
     return Rows(rows.start, X, **{name: values.copy() for name, values in rows.vectors.items()})
 
 
-def _add_block(
-    totals: Totals, parts: list[Rows], W: F64, codes: I64, costs: F64, shares: F64, about: tuple[int, float]
-) -> None:
+def _add_block(totals: Totals, parts: list[Rows], W: F64, codes: I64, costs: F64, shares: F64, about: About) -> None:
     """Add a block of rows, BLOCK_LABELS labels at a time."""
     loss, bias_feature = about
     X, has = _stack(parts, codes, bias_feature)
@@ -281,7 +278,7 @@ def start_products(width: int, n_looked: int, n_bent: int) -> Totals:
 
 
 def add_products(
-    totals: Totals, rows: Rows, W: F64, looked: I64, V: F32, P: F32, bent: I64, costs: F64, about: tuple[int, float]
+    totals: Totals, rows: Rows, W: F64, looked: I64, V: F32, P: F32, bent: I64, costs: F64, about: About
 ) -> None:
     """Add the rows of a tile.
 
@@ -301,7 +298,7 @@ def add_products(
             _add(totals.curvatures, tile.X, along, bias)
 
 
-def add_looked(totals: Totals, rows: Rows, W: F64, looked: I64, costs: F64, about: tuple[int, float]) -> F64:
+def add_looked(totals: Totals, rows: Rows, W: F64, looked: I64, costs: F64, about: About) -> F64:
     """Add rows to the sums and gradients of the labels that are evaluated; return the slopes (n, k) of the rows."""
     loss, bias = about
     weight = weigh([rows])

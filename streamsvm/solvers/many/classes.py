@@ -376,9 +376,7 @@ class RoundsState(Known):
     def check(self) -> None:
         """Raise ValueError for numbers that no run can reach."""
         if not 0 <= self.first <= len(self.statuses) or self.passes < 0:
-            raise ValueError(
-                f"the current round begins at problem {self.first} of {len(self.statuses)}, after {self.passes} passes"
-            )
+            raise ValueError(f"no round begins at problem {self.first} after {self.passes} passes")
 
     @property
     def members(self) -> slice:
@@ -408,9 +406,7 @@ class Rounds(ManyProblems):
     problems of a round.
     """
 
-    def __init__(
-        self, source: RowSource, views: Sequence[View], parts: Sequence[Solver], at_zero: F64, size: int
-    ) -> None:
+    def __init__(self, source: RowSource, views: Sequence[View], parts: list[Solver], at_zero: F64, size: int) -> None:
         super().__init__(source, views, parts)
         self.at_zero, self.size, self.n_starts = at_zero, size, 0
         self.settings = {**self.settings, "side_by_side": size}
@@ -463,12 +459,10 @@ class Rounds(ManyProblems):
     def _make_step(self, state: RoundsState, inner: Step) -> Step:
         """Return a step of all problems, given the step of the current round."""
         is_last = state.first == len(self.parts)
-        left = {
-            "open_problems": int(np.count_nonzero(state.gather().statuses == "")),
-            "waiting_problems": len(self.parts) - state.members.stop,
-        }
+        n_open, n_later = int(np.count_nonzero(state.gather().statuses == "")), len(self.parts) - state.members.stop
         status = find_worst(state.statuses.tolist()) if is_last else None
-        return Step(state, state.progress, status, {**inner.figures, **left})
+        figures = {**inner.figures, "open_problems": n_open, "waiting_problems": n_later}
+        return Step(state, state.progress, status, figures)
 
     def _end_round(self, state: RoundsState) -> RoundsState:
         """Return the state at the start of the next round, or after the last one."""

@@ -36,12 +36,8 @@ MEMORY_SHARE = 1.5  # two thirds of the spare memory are for resident rows, incl
 
 def choose_parameters(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> OneRead:
     """Return the parameters with the requested number of resident rows, or as many as fit into memory."""
-    parameters = OneRead(
-        resident_rows=0,
-        seed=options.seed,
-        sets_aside=own.scratch is not None,
-        **read_parameters(source, options, own),
-    )
+    common = {"seed": options.seed, "sets_aside": own.scratch is not None, **read_parameters(source, options, own)}
+    parameters = OneRead(resident_rows=0, **common)
     need = make_solver(source, parameters).memory(1)
     other_bytes = need.driver_bytes + 3 * THREADS * need.totals_bytes + STREAMS * source.stream_bytes()
 

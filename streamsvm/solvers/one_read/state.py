@@ -124,18 +124,16 @@ def look_at_centre(settings: OneRead, state: State, share: float = 1.0) -> Look:
     return make_look(settings, state.centre, RowNorm(state.A), kept, draws, state.passes)
 
 
-def make_look(
-    settings: OneRead, centre: F64, norm: RowNorm, share: float, draws: bool = False, passes: int = 0
-) -> Look:
-    """Return the `Look` of a pass at a centre that keeps up to this share of each group's rows."""
+def make_look(settings: OneRead, w: F64, norm: RowNorm, share: float, draws: bool = False, passes: int = 0) -> Look:
+    """Return the `Look` of a pass at the centre w that keeps up to this share of each group's rows."""
     return Look(
-        w=centre,
+        w=w,
         norm=norm,
         squares=norm.bound_by_squares(),
         draws=draws,
         share=min(1.0, share),
         most=settings.resident_rows,
-        left=ALLOWANCE * float(np.linalg.norm(centre)),
+        left=ALLOWANCE * float(np.linalg.norm(w)),
         class_costs=np.array(settings.class_costs),
         bias_feature=settings.bias_feature,
         seed=settings.seed + passes,

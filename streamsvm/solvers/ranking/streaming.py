@@ -90,7 +90,7 @@ def add_first_cut(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
 
 def sum_cuts(ends: Ends, W: F64, cost: float) -> Scan:
     """Return the pass that sums the losses and the cuts at the points W (k, d)."""
-    return Scan(*sum_queries(ends, partial(start_cuts, W), partial(add_query_cuts, cost), combine_cuts))
+    return sum_queries(ends, partial(start_cuts, W), partial(add_query_cuts, cost), combine_cuts)
 
 
 def add_query_cuts(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
@@ -115,7 +115,7 @@ def measure_exactly(ends: Ends, W: F64, shorter: F64) -> Scan:
     scores reduced by the share `shorter` (k,), summed over the queries without a loss at the scores themselves.
     """
     take = partial(double_double.add_exact_losses, W, shorter)
-    return Scan(*sum_queries(ends, partial(np.zeros, (len(W), 4)), take, double_double.combine_exact_losses))
+    return sum_queries(ends, partial(np.zeros, (len(W), 4)), take, double_double.combine_exact_losses)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class QuerySearch:
     def begin(self, settings: Ranking, state: State) -> Searching:
         """Compute P and the cut at w = 0."""
         start, take = partial(start_cuts, np.zeros((1, len(state.best_w)))), partial(add_first_cut, settings.pair_cost)
-        found = yield Scan(*sum_queries(self.ends, start, take, combine_cuts))
+        found = yield sum_queries(self.ends, start, take, combine_cuts)
         return begin_with(state, found.sums, self.ends[1] - self.ends[0])
 
     def search_line(self, settings: Ranking, sample: Sample, state: State) -> Searching:
@@ -258,9 +258,7 @@ def start_histogram_cuts(n_features: int, shapes: Sequence[tuple[int, ...]]) -> 
     return HistogramCuts(np.zeros((len(shapes), n_features)), [np.zeros(shape) for shape in shapes])
 
 
-def add_histogram_cuts(
-    at: Sequence[int], cuts: Sequence[HistogramCut], sums: HistogramCuts, rows: Rows, W: F64
-) -> None:
+def add_histogram_cuts(at: list[int], cuts: list[HistogramCut], sums: HistogramCuts, rows: Rows, W: F64) -> None:
     """Add the rows of a tile to each cut."""
     (ranks, weight), scores = histograms.read_ranks(rows), compute_scores(rows.X, make_writable(W))
     for k, cut in enumerate(cuts):
