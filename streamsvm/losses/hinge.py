@@ -20,9 +20,10 @@ from numba import njit
 from numba.extending import register_jitable
 
 from streamsvm.numeric.products import add_rows_of, compute_scores
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
+from streamsvm.numeric.rows import F64, I32, Rows, Split, split
 
 NO_WEIGHTS = np.empty(0)
+Sums = tuple[F64, F64, F64]  # losses, costs and gradients
 FINE_STEPS = 64  # steps with an exact loss in each interval between two cut steps
 
 
@@ -41,19 +42,7 @@ def _locate(step: float, cut_steps: F64) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _add_segment(
-    values: F32,
-    indices: I32,
-    indptr: I64,
-    y: I32,
-    weight: F64,
-    scores: F64,
-    bias: F64,
-    class_costs: F64,
-    cut_steps: F64,
-    losses: F64,
-    costs: F64,
-    signs: F64,
-    gradients: F64,
+    X: Split, y: I32, weight: F64, scores: F64, bias: F64, class_costs: F64, cut_steps: F64, sums: Sums, signs: F64
 ) -> None:
     """Add a tile with known scores in a single call, since a call from Python costs as much as about twenty rows.
 
@@ -61,6 +50,7 @@ def _add_segment(
     time, and rows that switch in interval k (bucket k) in the entries [end:], backwards. signs: (K+1,), the sums of the
     coefficients by bucket.
     """
+    (values, indices, indptr), (losses, costs, gradients) = X, sums
     row, bucket = np.empty(2 * y.size, np.int64), np.empty(2 * y.size, np.int64)
     coef, n, end = np.empty(2 * y.size), 0, row.size
     value, slope, active_cost, active_sign = 0.0, 0.0, 0.0, 0.0
@@ -105,8 +95,8 @@ def add_to_totals(totals: Any, rows: Rows, ends: F64, class_costs: F64, cut_step
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     scores = compute_scores(rows.X, ends) if rows.scores is None else rows.scores
     signs = np.zeros(len(totals.costs))
-    tile = (*split(rows.X), rows.y, weight, scores, ends[:, -1] * bias_feature)
-    _add_segment(*tile, class_costs, cut_steps, totals.losses, totals.costs, signs, totals.gradients)
+    sums = (totals.losses, totals.costs, totals.gradients)
+    _add_segment(split(rows.X), rows.y, weight, scores, ends[:, -1] * bias_feature, class_costs, cut_steps, sums, signs)
     if totals.gradients.shape[1]:
         totals.gradients[:, -1] += bias_feature * signs
 

@@ -280,14 +280,9 @@ def start_state(settings: BlockAscent, n_features: int) -> State:
 def begin(settings: BlockAscent, at_zero: S, share: F64) -> S:
     """Return the state before the first pass with given shares."""
     epochs = EPOCHS if len(settings.list_blocks()) > 1 else MOST_EPOCHS
-    return replace(
-        at_zero,
-        terms=count_terms(settings),
-        share=share,
-        proved=share,
-        resident=np.arange(settings.n_rows if settings.keeps_all else 0),
-        epochs=WHOLE_EPOCHS if settings.keeps_all else epochs,
-    )
+    epochs, n_resident = (WHOLE_EPOCHS, settings.n_rows) if settings.keeps_all else (epochs, 0)
+    terms, resident = count_terms(settings), np.arange(n_resident)
+    return replace(at_zero, terms=terms, share=share, proved=share, resident=resident, epochs=epochs)
 
 
 def count_terms(settings: BlockAscent) -> float:

@@ -347,13 +347,9 @@ def take_magnitudes(state: S, answers: Sequence[Any]) -> S:
         return state
     found: Magnitudes = answers[-1]
     larger = 1.0 + bound_rounding(found.n_rows + 8, 1.0)
-    return replace(
-        state,
-        magnitudes=larger * found.sums,
-        largest=found.largest,
-        total_cost=larger * found.cost,
-        terms=max(state.terms, float(min(found.n_rows, found.additions + LINE_STEPS))),
-    )
+    sums, cost = larger * found.sums, larger * found.cost
+    terms = max(state.terms, float(min(found.n_rows, found.additions + LINE_STEPS)))
+    return replace(state, magnitudes=sums, largest=found.largest, total_cost=cost, terms=terms)
 
 
 def is_noisy(state: CutState, tol: float) -> bool:

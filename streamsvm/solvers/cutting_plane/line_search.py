@@ -54,9 +54,9 @@ import numpy as np
 from numba import njit
 
 from streamsvm.losses.convex import ConvexLoss
-from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, add_to_totals, fine_steps
+from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, Sums, add_to_totals, fine_steps
 from streamsvm.numeric.products import add_combination, add_rows_of, compute_scores
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
+from streamsvm.numeric.rows import F64, I32, I64, Rows, Split, split
 from streamsvm.passes import All, Progress, Requests, Scan, Step, Take, find_status
 from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, Magnitudes, RowSums, Totals
@@ -181,25 +181,14 @@ def start_points(k: int, width: int) -> PointTotals:
 
 @njit(cache=True, nogil=True)
 def _add_points(
-    values: F32,
-    indices: I32,
-    indptr: I64,
-    y: I32,
-    weight: F64,
-    scores: F64,
-    bias: F64,
-    class_costs: F64,
-    losses: F64,
-    costs: F64,
-    signs: F64,
-    gradients: F64,
+    X: Split, y: I32, weight: F64, scores: F64, bias: F64, class_costs: F64, sums: Sums, signs: F64
 ) -> None:
     """Add a tile with known scores in one call, because calls from Python take time.
 
     The rows to sum for the gradients are listed: the entries [:n] are the rows active at the first point, and the
     entries [end:], filled backwards, are the differences at the other points.
     """
-    k = scores.shape[1]
+    (values, indices, indptr), (losses, costs, gradients), k = X, sums, scores.shape[1]
     size = y.size * (k + 1)
     row, point, coef, n, end = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), 0, size
     for i in range(scores.shape[0]):
@@ -230,8 +219,8 @@ def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_f
     """Add rows at the points W (k, d+1), whose last column is the weight of the constant feature."""
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     scores, signs = compute_scores(rows.X, W) if rows.scores is None else rows.scores, np.zeros(len(W))
-    tile = (*split(rows.X), rows.y, weight, scores, W[:, -1] * bias_feature)
-    _add_points(*tile, class_costs, totals.losses, totals.costs, signs, totals.gradients)
+    sums = (totals.losses, totals.costs, totals.gradients)
+    _add_points(split(rows.X), rows.y, weight, scores, W[:, -1] * bias_feature, class_costs, sums, signs)
     totals.gradients[:, -1] += bias_feature * signs
 
 

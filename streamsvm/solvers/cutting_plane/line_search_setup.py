@@ -85,19 +85,11 @@ class AnyLossSolver(LinearSolver):
     def __init__(self, source: RowSource, options: TrainOptions, own: AnyLossOptions, _: Budget) -> None:
         problem = find_problem(options.task)
         self.source, self.bias_feature, self.has_classes = source, own.intercept_scaling, problem.has_classes
-        self.parameters = AnyLoss(
-            loss=problem.make_loss(source, options),
-            tol=float(options.tol),
-            bias_feature=own.intercept_scaling,
-            max_cuts=own.max_cuts,
-        )
-        self.settings = {
-            **{"task": options.task, "C": float(options.C), "tol": self.parameters.tol},
-            "bias_feature": own.intercept_scaling,
-            **problem.tell_loss(source, options),
-            "max_cuts": own.max_cuts,
-            "class_weight": repr(options.class_weight),
-        }
+        loss, bias = problem.make_loss(source, options), own.intercept_scaling
+        self.parameters = AnyLoss(loss, float(options.tol), bias, own.max_cuts)
+        about = {"task": options.task, "C": float(options.C), "tol": self.parameters.tol, "bias_feature": bias}
+        others = {"max_cuts": own.max_cuts, "class_weight": repr(options.class_weight)}
+        self.settings = about | problem.tell_loss(source, options) | others
 
     def start(self) -> CutState:
         """Return the state at w = 0."""
@@ -184,15 +176,11 @@ class TwoSolvers(Wrapper):
     def memory(self, threads: int) -> MemoryNeed:
         """Return the memory of both. A walk holds its own totals, the totals of a block, and their sum."""
         own, other = self.inner.memory(threads), self.other.memory(threads)
-        in_walk = own.walk_bytes > 0
-        return replace(
-            own,
-            driver_bytes=own.driver_bytes + other.driver_bytes,
-            turn_bytes=own.turn_bytes + other.turn_bytes,
-            totals_bytes=own.totals_bytes + (0 if in_walk else other.totals_bytes),
-            shared_bytes=own.shared_bytes + other.shared_bytes,
-            walk_bytes=own.walk_bytes + (3 * other.totals_bytes if in_walk else 0),
-        )
+        names, in_walk = ("driver_bytes", "turn_bytes", "shared_bytes"), own.walk_bytes > 0
+        sums = {name: getattr(own, name) + getattr(other, name) for name in names}
+        totals = own.totals_bytes + (0 if in_walk else other.totals_bytes)
+        walk = own.walk_bytes + (3 * other.totals_bytes if in_walk else 0)
+        return replace(own, **sums, totals_bytes=totals, walk_bytes=walk)
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001

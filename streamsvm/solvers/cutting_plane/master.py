@@ -325,15 +325,12 @@ def scale_costs(state: S, factor: float, tol: float) -> S:
     moved = bound_rounding(len(state.best_w) + SCALING_ROUNDINGS, 2 * half + state.objective)
     in_proportion = ("cuts", "offsets", "sizes", "magnitudes", "total_cost")
     changed: dict[str, Any] = {name: factor * getattr(state, name) for name in in_proportion}
+    changed |= {"passes": 0, "stuck": 0, "z": none, "idle": none.astype(np.int64)}
     changed |= dict.fromkeys(("lower_bound", "slack", "bound_rounding", "tried_rounding"), 0.0)
     scaled = replace(
         state,
         **changed,
-        passes=0,
-        stuck=0,
-        z=none,
         gram=factor**2 * state.gram,
-        idle=none.astype(np.int64),
         objective=half + factor * (state.objective - half),
         terms=state.terms + SCALING_ROUNDINGS,
         objective_rounding=max(1.0, factor) * (state.objective_rounding + moved),

@@ -205,15 +205,11 @@ def scan_near(
 
 def combine_near(share: float, left: NearTotals, right: NearTotals) -> NearTotals:
     """Combine the totals of two groups of rows. The kept rows are shared, not copied."""
-    return NearTotals(
-        sums=left.sums + right.sums,
-        frozen=left.frozen + right.frozen,
-        n_rows=left.n_rows + right.n_rows,
-        n_apart=left.n_apart + right.n_apart,
-        densest=max(left.find_densest(), right.find_densest()),
-        radius=min(left.radius, right.radius),
-        parts=close_group(left, share) + close_group(right, share),
-    )
+    names = ("sums", "frozen", "n_rows", "n_apart")
+    added: dict[str, Any] = {name: getattr(left, name) + getattr(right, name) for name in names}
+    densest, radius = max(left.find_densest(), right.find_densest()), min(left.radius, right.radius)
+    parts = close_group(left, share) + close_group(right, share)
+    return NearTotals(**added, densest=densest, radius=radius, parts=parts)
 
 
 def close_group(totals: NearTotals, share: float) -> list[Part]:

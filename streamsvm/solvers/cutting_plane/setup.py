@@ -153,12 +153,9 @@ def _held_bytes(solver: Solver) -> int:
 
 def _set_up_blocks(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver | None:
     """Return the ascent on blocks with the requested resident rows, or as many as fit; return None if too few fit."""
-    parameters = BlockAscent(
-        resident_rows=source.n_rows,
-        chunk_starts=tuple(int(start) for start in source.chunk_starts),
-        seed=options.seed,
-        **read_parameters(source, options, own),
-    )
+    common = {"seed": options.seed, **read_parameters(source, options, own)}
+    starts = tuple(int(start) for start in source.chunk_starts)
+    parameters = BlockAscent(resident_rows=source.n_rows, chunk_starts=starts, **common)
     return BlockAscentSolver(source, parameters).fit_into(budget, options.resident_rows)
 
 
@@ -217,12 +214,8 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
         raise InputError(NO_SCRATCH.format(acceleration))
     if options.resident_rows is not None:
         raise InputError(f"resident rows cannot be used with acceleration={acceleration}; use auto, or remove them")
-    parameters = CuttingPlane(
-        accelerated=acceleration == "line-search",
-        epsilon=own.epsilon,
-        max_cuts=own.max_cuts,
-        **read_parameters(source, options, own),
-    )
+    common = {"epsilon": own.epsilon, "max_cuts": own.max_cuts, **read_parameters(source, options, own)}
+    parameters = CuttingPlane(accelerated=acceleration == "line-search", **common)
     return line_search_setup.LineSearchSolver(source, parameters, note)
 
 

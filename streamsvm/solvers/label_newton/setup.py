@@ -69,15 +69,9 @@ class LabelNewtonSolver(Solver):
         parameters = replace(parameters, side_by_side=_count_side_by_side(source, budget, parameters))
         parameters = replace(parameters, factor_rows=_count_factor_rows(source, budget, parameters))
         self.source, self.parameters, size = source, parameters, parameters.side_by_side
-        self.settings = {
-            "loss": options.loss,
-            "problems": L,
-            "class_costs": _tell_costs(source, costs),
-            "tol": parameters.tol,
-            "bias_feature": parameters.bias_feature,
-            "curvature_rows": parameters.curvature_rows,
-            "side_by_side": size,
-        }
+        names = ("tol", "bias_feature", "curvature_rows", "side_by_side")
+        self.settings = {"loss": options.loss, "problems": L, "class_costs": _tell_costs(source, costs)}
+        self.settings |= {name: getattr(parameters, name) for name in names}
         self.sample = FirstSample(len(sample), is_held=False) if len(sample) else None
         self.model_bytes = 8 * L * width
         self.note = "" if size == L else IN_BLOCKS.format(L, size, -(-L // size))

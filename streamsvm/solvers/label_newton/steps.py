@@ -116,14 +116,9 @@ class State:
     @property
     def progress(self) -> Progress:
         """The progress of the run: sums over the labels."""
-        of_bounds = float(np.sum(self.bound_errors))
-        return Progress(
-            objective=float(np.sum(self.objectives)),
-            lower_bound=float(np.sum(self.lower_bounds)),
-            passes=self.passes,
-            rounding_bound=float(np.sum(self.objective_errors)) + of_bounds,
-            taken_off=of_bounds,
-        )
+        each = self.objectives, self.lower_bounds, self.objective_errors, self.bound_errors
+        P, D, of_objectives, of_bounds = (float(np.sum(values)) for values in each)
+        return Progress(P, D, self.passes, of_objectives + of_bounds, taken_off=of_bounds)
 
     @property
     def gaps(self) -> F64:

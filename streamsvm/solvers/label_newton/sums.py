@@ -33,11 +33,12 @@ from numba.extending import register_jitable
 
 from streamsvm.numeric.gram import scale_rows
 from streamsvm.numeric.labels import pick_labels
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, Values, prefetch, to_dense
+from streamsvm.numeric.rows import F32, F64, I32, I64, U8, CsrRows, Matrix, Rows, Values, prefetch, to_dense
 
 CODES = {"squared_hinge": 0, "logistic": 1}
 LOSS, DUAL, SIZES, STEEP, ACTIVE = range(5)  # the rows of `sums`
 U32_SCALE = 2.0**-32
+Picks = tuple[F64, I32, F32, I64]  # the rows picked to estimate curvatures (measure_rows)
 About = tuple[int, float]  # the code of the loss, and the bias feature
 BLOCK_ROWS = 8192
 BLOCK_LABELS = 128
@@ -72,28 +73,17 @@ def _draw(number: int) -> float:
 
 @njit(cache=True, nogil=True)
 def measure_rows(
-    code: int,
-    scores: F64,
-    has: npt.NDArray[np.uint8],
-    weight: F64,
-    lengths: F64,
-    first: int,
-    costs: F64,
-    shares: F64,
-    sums: F64,
-    picked: I32,
-    roots: F32,
-    n_picked: I64,
+    code: int, scores: F64, has: U8, weight: F64, lengths: F64, first: int, costs: F64, sums: F64, picks: Picks
 ) -> None:
     """Replace the scores (n, k) by the slopes -y a, and add to the sums (5, k) of the labels.
 
     has (n, k): whether a row has a label. weight (n,): the sample weights. lengths (n,): |x_i|. first: the number of
-    the first row. costs (k, 2): of rows without and with a label. shares (k,): the share of the rows with a curvature
-    that is picked to estimate it. sums: the losses, the dual terms, the sizes of both, a |x|, and the number of rows
-    with a curvature. Written: picked, roots (k, n), the rows picked for each label, and the square roots of their
+    the first row. costs (k, 2): of rows without and with a label. sums: the losses, the dual terms, the sizes of both,
+    a |x|, and the number of rows with a curvature. picks: shares (k,), the share of the rows with a curvature that is
+    picked to estimate it; written: picked, roots (k, n), the rows picked for each label, and the square roots of their
     curvatures over the share; n_picked (k,), their number.
     """
-    n, k = scores.shape
+    (n, k), (shares, picked, roots, n_picked) = scores.shape, picks
     n_picked[:] = 0
     for i in range(n):
         drawn = _draw(first + i)
@@ -116,7 +106,7 @@ def measure_rows(
 
 
 @njit(cache=True, nogil=True)
-def bend_rows(code: int, scores: F32, along: F32, has: npt.NDArray[np.uint8], weight: F64, costs: F64) -> None:
+def bend_rows(code: int, scores: F32, along: F32, has: U8, weight: F64, costs: F64) -> None:
     """Multiply `along` (n, k), the labels' directional scores, in place by the losses' curvatures at `scores`."""
     n, k = scores.shape
     for i in range(n):
@@ -156,7 +146,7 @@ def unpack_triangle(triangle: F32, width: int) -> F64:
     return matrix + np.tril(matrix, -1).T
 
 
-def as_flags(has: Any) -> npt.NDArray[np.uint8]:
+def as_flags(has: Any) -> U8:
     """Return an indicator matrix as bytes of 0 and 1, which index the costs."""
     return np.ascontiguousarray(has).view(np.uint8)
 
@@ -232,8 +222,8 @@ def _add_block(totals: Totals, parts: list[Rows], W: F64, codes: I64, costs: F64
     for at in range(0, len(codes), BLOCK_LABELS):
         part = slice(at, at + BLOCK_LABELS)
         slopes, flags, n_picked = X @ W[part].T, as_flags(has[:, part]), np.zeros(len(codes[part]), np.int64)
-        sums, given = np.zeros((5, len(n_picked))), (costs[part], shares[part])
-        measure_rows(loss, slopes, flags, weight, lengths, parts[0].start, *given, sums, *places, n_picked)
+        sums, picks = np.zeros((5, len(n_picked))), (shares[part], *places, n_picked)
+        measure_rows(loss, slopes, flags, weight, lengths, parts[0].start, costs[part], sums, picks)
         totals.sums[:, part] += sums
         if np.sum(sums[ACTIVE]) < SCREENED_SHARE * slopes.size:
             add_active(slopes, X, totals.gradients[part])
@@ -307,8 +297,8 @@ def add_looked(totals: Totals, rows: Rows, W: F64, looked: I64, costs: F64, abou
     lengths = np.sqrt(_square(X) + bias**2)
     totals.squares += float(weight @ lengths**2)
     flags, none = as_flags(find_labels(rows, looked)), np.zeros(len(looked))
-    places = np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zeros(len(looked), np.int64)
-    measure_rows(loss, slopes, flags, weight, lengths, 0, costs, none, totals.sums, *places)
+    picks = none, np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zeros(len(looked), np.int64)
+    measure_rows(loss, slopes, flags, weight, lengths, 0, costs, totals.sums, picks)
     _add(totals.gradients, X, slopes, bias)
     return slopes
 

@@ -315,13 +315,8 @@ def _need_memory(parts: Sequence[Solver], threads: int) -> MemoryNeed:
 
 def describe_problem(status: str, progress: Progress, steps: int | None = None) -> dict[str, Any]:
     """Return the progress of a problem as JSON; its status is "" until it is done."""
-    told = {
-        "status": status,
-        "objective": progress.objective,
-        "lower_bound": progress.lower_bound,
-        "relative_gap": progress.relative_gap,
-        "passes": progress.passes,
-    }
+    names = ("objective", "lower_bound", "relative_gap", "passes")
+    told = {"status": status, **{name: getattr(progress, name) for name in names}}
     more = {"steps": steps, "pairs": getattr(progress, "pairs", None)}  # only some solvers count pairs
     return told | {name: value for name, value in more.items() if value is not None}
 
@@ -422,15 +417,10 @@ class Rounds(ManyProblems):
 
     def start(self) -> RoundsState:
         """Return the state before the first pass."""
-        K = len(self.parts)
-        return RoundsState(
-            coefs=np.zeros((K, self.source.n_features)),
-            intercepts=np.zeros(K),
-            tried_bounds=np.zeros(K),
-            first=0,
-            under_way=[self._start_round(0)],
-            **_begin(self.at_zero.copy(), 0.0),
-        )
+        known, under_way, K = _begin(self.at_zero.copy(), 0.0), [self._start_round(0)], len(self.parts)
+        coefs, (intercepts, tried) = np.zeros((K, self.source.n_features)), np.zeros((2, K))
+        points: dict[str, Any] = {"coefs": coefs, "intercepts": intercepts, "tried_bounds": tried}
+        return RoundsState(first=0, under_way=under_way, **points, **known)
 
     def _start_round(self, first: int) -> State:
         """Return the state at the start of a round, padded with problems that are done."""
@@ -470,16 +460,10 @@ class Rounds(ManyProblems):
         known, mine, tried = state.gather(), state.members, state.tried_bounds.copy()
         ended = zip(self.parts[mine], state.under_way[0].problems, strict=False)
         tried[mine] = [part.report(one).tried_bound for part, one in ended]
-        after = mine.stop
-        return replace(
-            known,
-            coefs=model.coef,
-            intercepts=np.asarray(model.intercept),
-            tried_bounds=tried,
-            passes=state.passes + state.under_way[0].passes,
-            first=after,
-            under_way=[self._start_round(after)] if after < len(self.parts) else state.under_way,
-        )
+        passes, first = state.passes + state.under_way[0].passes, mine.stop
+        under_way = [self._start_round(first)] if first < len(self.parts) else state.under_way
+        points: dict[str, Any] = {"coefs": model.coef, "intercepts": np.asarray(model.intercept), "tried_bounds": tried}
+        return replace(known, passes=passes, first=first, under_way=under_way, **points)
 
     def make_model(self, state: RoundsState, take: Any = None) -> LinearModel:
         """Return the models of all problems as one; linear models need no rows."""
@@ -535,7 +519,8 @@ class Pairs(ManyProblems):
         assert taken.y is not None
         order = np.argsort(taken.y, kind="stable")
         place = np.argsort(order)
-        K = len(np.asarray(self.source.classes))
+        classes = np.asarray(self.source.classes)
+        K = len(classes)
         dual_coef = np.zeros((K - 1, len(support)))
         for view, model, mine in zip(self.views, models, numbers, strict=True):
             second, first = view.codes.tolist()
@@ -543,14 +528,8 @@ class Pairs(ManyProblems):
             at = place[np.searchsorted(support, mine)]
             dual_coef[second - 1, at[of_first]] = model.dual_coef[of_first]
             dual_coef[first, at[~of_first]] = model.dual_coef[~of_first]
-        first_model: KernelModel = models[0]
-        vectors = first_model.keep_vectors(taken.X)
-        return replace(
-            first_model,
-            support_vectors=vectors if vectors.shape[0] == 0 else take_rows(vectors, order),
-            dual_coef=dual_coef,
-            intercept=np.array([model.intercept for model in models]),
-            classes=np.asarray(self.source.classes),
-            support=support[order],
-            n_support=np.bincount(taken.y, minlength=K),
-        )
+        intercept, counts = np.array([model.intercept for model in models]), np.bincount(taken.y, minlength=K)
+        joined: KernelModel = replace(models[0], intercept=intercept, classes=classes, n_support=counts)
+        vectors = joined.keep_vectors(taken.X)
+        vectors = vectors if vectors.shape[0] == 0 else take_rows(vectors, order)
+        return replace(joined, support_vectors=vectors, dual_coef=dual_coef, support=support[order])

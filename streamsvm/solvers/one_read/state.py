@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -95,18 +95,16 @@ class State(LineState):
 def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bool = False) -> State:
     """Return the state before the first pass: w = 0, no cuts, and a uniformly drawn sample."""
     none = np.zeros(n_features + 1)
+    zeros: dict[str, Any] = dict.fromkeys(("best_cut", "centre", "apart", "frozen"), none)
     rows = draw_sample(settings.resident_rows, n_rows, settings.seed, is_shuffled)
     return replace(
         State.at_zero(n_features + 1),
         terms=float(settings.resident_rows),
-        best_cut=none,
-        centre=none,
-        apart=none,
-        frozen=none,
         resident=rows,
         weight=np.full(len(rows), n_rows / len(rows)),
         points=none[None, :],
         n_rows=n_rows,
+        **zeros,
     )
 
 
