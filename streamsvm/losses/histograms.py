@@ -231,10 +231,7 @@ def look_up(
     return scores.size
 
 
-OTHER_SCORES = (
-    "the scores of some rows differ from those of the previous pass, so their pairs cannot be counted; all workers of "
-    "this task need processors of the same kind"
-)
+OTHER_SCORES = "the scores of rows differ from those of the previous pass; all workers need the same kind of CPU"
 
 
 @dataclass(frozen=True)

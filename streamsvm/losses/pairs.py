@@ -44,7 +44,6 @@ from numba import njit
 from numba.extending import register_jitable
 
 from streamsvm.numeric.rows import F64, I32, I64, Rows, join_rows
-from streamsvm.passes import Scan
 
 SAMPLE_ROWS = 1 << 13  # the rows on which a line search chooses its step
 
@@ -218,14 +217,14 @@ class QuerySums:
     last: list[Rows] | None = None
 
 
-def sum_queries(ends: tuple[int, int], start: Callable[[], T], take: Take[T], combine: Callable[[T, T], T]) -> Scan:
-    """Return a pass over whole queries, whose answer is `QuerySums`.
+def sum_queries(ends: tuple[int, int], start: Callable[[], T], take: Take[T], combine: Callable[[T, T], T]) -> Any:
+    """Return the functions start, add and combine of a pass over whole queries (passes.Scan), which gives `QuerySums`.
 
     take(sums, rows, starts) adds whole queries to the sums from start(), in place: query k consists of the rows
     starts[k]:starts[k + 1]. combine(left, right) returns the sums of both as a new object. ends: the first row of the
     dataset, and the row after the last; queries have boundaries there.
     """
-    return Scan(partial(_start, start), partial(_add_query, take, ends), partial(_combine, take, combine))
+    return partial(_start, start), partial(_add_query, take, ends), partial(_combine, take, combine)
 
 
 def _start(start: Callable[[], Any]) -> QuerySums:

@@ -262,10 +262,10 @@ def _evaluate_queries(model: LinearModel, engine: Engine, pair_cost: float, poin
     n_rows, d = engine.source.n_rows, engine.source.n_features
     ends = int(engine.source.chunk_starts[0]), int(engine.source.chunk_starts[-1])
     measure = partial(add_exact_losses, np.atleast_2d(model.coef), np.ones(1))
-    scans = [sum_queries(ends, partial(np.zeros, (1, 4)), measure, combine_exact_losses)]
+    scans = [Scan(*sum_queries(ends, partial(np.zeros, (1, 4)), measure, combine_exact_losses))]
     for point in (points or [])[:1]:
         take = partial(_add_dual, point, limit_sum(pair_cost * point.multipliers, pair_cost))
-        scans.append(sum_queries(ends, partial(_start_dual, d), take, _combine_dual))
+        scans.append(Scan(*sum_queries(ends, partial(_start_dual, d), take, _combine_dual)))
     (exact, *found) = answer(engine, All(scans))
     loss, rest, size, _ = exact.sums[0].tolist()
     bound = _bound(found[0].sums, n_rows, len(points[0].multipliers)) if points else None

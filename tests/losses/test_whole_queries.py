@@ -36,8 +36,7 @@ def sum_in_pieces(sizes: list[int], cuts: list[int], groups: list[int], first: i
     """Add the rows of queries of these sizes in tiles that end at `cuts`, of which some end groups, in the tree."""
     n = sum(sizes)
     qid = np.repeat(np.arange(len(sizes))[::-1] * 7, sizes)
-    scan = sum_queries((first, first + n), start, take, combine)
-    begin, add, join = scan.start, scan.add, scan.combine
+    begin, add, join = sum_queries((first, first + n), start, take, combine)
     totals, limits = [begin()], sorted({0, *(cut for cut in cuts if 0 < cut < n), n})
     for a, b in itertools.pairwise(limits):
         if a in groups:
@@ -73,8 +72,7 @@ def test_every_query_is_added_once_and_whole(
 
 def test_the_parts_of_a_total_stay_as_they_are() -> None:
     """Another task may combine them once more."""
-    scan = sum_queries((0, 6), start, take, combine)
-    begin, add, join = scan.start, scan.add, scan.combine
+    begin, add, join = sum_queries((0, 6), start, take, combine)
     left, right = begin(), begin()
     qid = np.array([1, 1, 2, 2, 2, 3])
     X = np.arange(6, dtype=np.float32)[:, None]

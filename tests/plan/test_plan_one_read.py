@@ -72,7 +72,7 @@ def test_with_as_much_more_memory_as_is_told_there_are_as_many_rows(
     monkeypatch.setattr(setup, "LAW_SHARE", most)  # as many as are kept at most
     own = TrainOptions(C=0.01, options={"acceleration": "one-read"})
     notes = {memory: set_up(large, replace(own, memory_bytes=memory << 20)).note for memory in range(300, 400)}
-    told = {memory: note for memory, note in notes.items() if "which takes" in note}
+    told = {memory: note for memory, note in notes.items() if "which need" in note}
     assert len(told) > 5
     for memory, note in told.items():
         found = re.fullmatch(r"([\d,]+) rows .* With ([\d,]+) rows, which need ([\d.]+ [kM]B) more memory, .*", note)

@@ -29,7 +29,7 @@ from streamsvm.losses.hinge import FINE_STEPS
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import add_row_magnitudes, bound_rounding
 from streamsvm.numeric.rows import F64, I64, Rows
-from streamsvm.passes import Progress, Scan
+from streamsvm.passes import MemoryNeed, Progress, Scan
 
 IDLE_STEPS = 40  # A cut that has been inactive for more steps than this is dropped.
 STUCK_STEPS = 30  # Rounding is the limit if neither P nor D has moved for this many steps.
@@ -159,12 +159,6 @@ class RowSums(Totals):
         return RowSums(self.vectors[chosen], self.offsets[chosen], self.sizes[chosen])
 
 
-def join_sums(parts: Sequence[RowSums]) -> RowSums:
-    """Concatenate the sums of several parts."""
-    vectors, offsets, sizes = zip(*((part.vectors, part.offsets, part.sizes) for part in parts), strict=True)
-    return RowSums(np.concatenate(vectors), np.concatenate(offsets), np.concatenate(sizes))
-
-
 def is_better(objective: float, rounding: float, known: Any) -> bool:
     """Return whether a point is better than the best point of a state, allowing for rounding.
 
@@ -213,6 +207,10 @@ class CutSettings:
     def turn_bytes(self, width: int) -> int:
         """Return the part of the driver's bytes that is used only while a step is computed."""
         return master_bytes(self.most_cuts(width))
+
+    def need_memory(self, width: int, totals_bytes: int, shared_bytes: int, more_bytes: int = 0) -> MemoryNeed:
+        """Return the memory of a solver whose passes have such totals and data. more_bytes: what the driver adds."""
+        return MemoryNeed(self.driver_bytes(width) + more_bytes, self.turn_bytes(width), totals_bytes, shared_bytes)
 
 
 def cut_bytes(width: int, cuts: int) -> int:

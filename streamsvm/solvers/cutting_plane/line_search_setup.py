@@ -20,14 +20,7 @@ from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.registry import find_problem
 from streamsvm.solvers.cutting_plane import line_search
 from streamsvm.solvers.cutting_plane.cuts import CutState, exact_bytes, most_cuts
-from streamsvm.solvers.cutting_plane.line_search import (
-    ANY_LOSS_STEPS,
-    AnyLoss,
-    BothStates,
-    CuttingPlane,
-    LineState,
-    totals_bytes,
-)
+from streamsvm.solvers.cutting_plane.line_search import ANY_LOSS_STEPS, AnyLoss, CuttingPlane, LineState, totals_bytes
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.options import AnyLossOptions
 from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, Wrapper, describe_parameters
@@ -68,13 +61,8 @@ class LineSearchSolver(LinearSolver):
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory. Shared vectors count twice because passes of several solvers in one read copy them."""
         width = self.source.n_features + 1
-        exact = exact_bytes(width)
-        return MemoryNeed(
-            driver_bytes=self.parameters.driver_bytes(width),
-            turn_bytes=self.parameters.turn_bytes(width),
-            totals_bytes=totals_bytes(self.parameters.cut_points(width), width) + 2 * exact,
-            shared_bytes=32 * width + exact,
-        )
+        exact, totals = exact_bytes(width), totals_bytes(self.parameters.cut_points(width), width)
+        return self.parameters.need_memory(width, totals + 2 * exact, 32 * width + exact)
 
 
 class AnyLossSolver(LinearSolver):
@@ -106,12 +94,7 @@ class AnyLossSolver(LinearSolver):
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory. The totals of a task are cuts and, in the first pass, the magnitudes of the rows."""
         width, k = self.source.n_features + 1, len(ANY_LOSS_STEPS)
-        return MemoryNeed(
-            driver_bytes=self.parameters.driver_bytes(width),
-            turn_bytes=self.parameters.turn_bytes(width),
-            totals_bytes=8 * width * (k + 2) + 16 * k,
-            shared_bytes=8 * width * k,
-        )
+        return self.parameters.need_memory(width, 8 * width * (k + 2) + 16 * k, 8 * width * k)
 
 
 BESIDE_CUTS = 128  # cuts of the accompanying line search; unless it keeps up, it is dropped long before that
@@ -148,28 +131,28 @@ class TwoSolvers(Wrapper):
     def _start_other(self) -> Any:
         return replace(self.other.start(), terms=self.terms)
 
-    def start(self) -> BothStates:
+    def start(self) -> line_search.BothStates:
         """Return the initial state of both solvers."""
         own = self.inner.start()
-        return BothStates([own, self._start_other()], own.best_w, alone=self.alone)
+        return line_search.BothStates([own, self._start_other()], own.best_w, alone=self.alone)
 
-    def start_at(self, w: F64) -> BothStates:
+    def start_at(self, w: F64) -> line_search.BothStates:
         """Return both initial states at given weights; a first solver that cannot use weights starts at 0."""
         own = self.inner.start_at(w) if self.inner.n_starts else self.inner.start()
-        return BothStates([own, replace(self._start_other(), best_w=w)], w, alone=self.alone)
+        return line_search.BothStates([own, replace(self._start_other(), best_w=w)], w, alone=self.alone)
 
     start_each = Solver.start_each  # the version for one problem, whatever the first solver does
 
-    def warm_start(self, before: BothStates, factor: float) -> BothStates:
+    def warm_start(self, before: line_search.BothStates, factor: float) -> line_search.BothStates:
         """Return the warm start of both solvers, or a new start if the first solver has no warm start."""
         if type(self.inner).warm_start is Solver.warm_start:
             return self.start()
         own = self.inner.warm_start(before.states[0], factor)
         other = self._start_other() if before.alone else self.other.warm_start(before.states[1], factor)
         known = ("best_w", "objective", "lower_bound", "objective_rounding", "bound_rounding")
-        return BothStates([own, other], **{name: getattr(own, name) for name in known}, alone=self.alone)
+        return line_search.BothStates([own, other], **{name: getattr(own, name) for name in known}, alone=self.alone)
 
-    def solve(self, state: BothStates) -> Requests:
+    def solve(self, state: line_search.BothStates) -> Requests:
         """Yield the passes of both solvers."""
         return line_search.solve_both([self.inner.solve, self.other.solve], self.tol, state)
 

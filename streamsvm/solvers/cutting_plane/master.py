@@ -327,12 +327,7 @@ def scale_costs(state: S, factor: float, tol: float) -> S:
     changed: dict[str, Any] = {name: factor * getattr(state, name) for name in in_proportion}
     changed |= {"passes": 0, "stuck": 0, "z": none, "idle": none.astype(np.int64)}
     changed |= dict.fromkeys(("lower_bound", "slack", "bound_rounding", "tried_rounding"), 0.0)
-    scaled = replace(
-        state,
-        **changed,
-        gram=factor**2 * state.gram,
-        objective=half + factor * (state.objective - half),
-        terms=state.terms + SCALING_ROUNDINGS,
-        objective_rounding=max(1.0, factor) * (state.objective_rounding + moved),
-    )
-    return minimise_master(scaled, tol)
+    changed |= {"gram": factor**2 * state.gram, "terms": state.terms + SCALING_ROUNDINGS}
+    changed |= {"objective": half + factor * (state.objective - half)}
+    changed |= {"objective_rounding": max(1.0, factor) * (state.objective_rounding + moved)}
+    return minimise_master(replace(state, **changed), tol)

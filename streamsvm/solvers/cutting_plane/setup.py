@@ -75,8 +75,7 @@ class BlockAscentSolver(LinearSolver):
 
     def solve(self, state: Any) -> Requests:
         """Yield the walks and passes of the solver, step by step."""
-        requests: Requests = self.algorithm.solve(self.parameters, state)
-        return requests
+        yield from self.algorithm.solve(self.parameters, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory for the shares of all rows, the kept rows, and a block in a walk."""
@@ -88,13 +87,9 @@ class BlockAscentSolver(LinearSolver):
             block = max(map(parameters.count_rows, parameters.list_blocks()))
             walk_bytes = (COPIES - 1) * kept_bytes + COPIES * block * row_bytes + 2 * sums_bytes + n
         rows_bytes = kept_bytes * (2 if keeps_all else 1) + self._count_more_bytes()
-        return MemoryNeed(
-            driver_bytes=SHARES * shares_bytes + rows_bytes + 8 * VECTORS * width,
-            turn_bytes=8 * VECTORS * width // 2,
-            totals_bytes=sums_bytes if keeps_all else 0,
-            shared_bytes=8 * 4 * width + exact_bytes(width) + (0 if keeps_all else 2 * shares_bytes + kept_bytes),
-            walk_bytes=walk_bytes,
-        )
+        driver, turn = SHARES * shares_bytes + rows_bytes + 8 * VECTORS * width, 8 * VECTORS * width // 2
+        shared = 8 * 4 * width + exact_bytes(width) + (0 if keeps_all else 2 * shares_bytes + kept_bytes)
+        return MemoryNeed(driver, turn, sums_bytes if keeps_all else 0, shared, walk_bytes)
 
     def _find_row_bytes(self) -> int:
         return self.source.nbytes // self.source.n_rows + 8 * ROW_VECTORS
@@ -201,9 +196,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
         acceleration = "line-search"
     if acceleration not in ("line-search", "none"):
         if asked_for_stop:
-            raise InputError(
-                f"epsilon and max_cuts cannot be used with acceleration={acceleration}; use line-search, or remove them"
-            )
+            raise InputError(f"epsilon and max_cuts cannot be used with acceleration={acceleration}; use line-search")
         chosen = _hold_rows(source, options, own, budget)
         if chosen is not None and own.scratch is not None and chosen.scratch is None:
             raise InputError(NO_SCRATCH.format(chosen.settings["acceleration"]))

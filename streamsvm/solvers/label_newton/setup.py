@@ -37,7 +37,7 @@ MOST_WEIGHTS = 1500  # With more weights per label, steps are found by products 
 FACTOR_COPIES = 5  # float64 matrices in memory while one is factorised
 MOST_FACTOR_ROWS, FACTOR_ROWS_STEP = 2048, 128
 FACTOR_SHARE = 0.8  # the share of the memory for factors: they are dispensable, and the interpreter may grow
-IN_BLOCKS = "{} labels are trained in blocks, because the memory limit allows at most {} of them side by side. Each of "
+IN_BLOCKS = "{} labels are trained in blocks, as the memory limit allows at most {} of them side by side. Each of "
 IN_BLOCKS += "the {} blocks reads the data again. With more memory, fewer blocks would be enough."
 
 
@@ -50,19 +50,11 @@ class LabelNewtonSolver(Solver):
         loss, width = CODES[str(options.loss)], source.n_features + 1
         costs, weights = _find_costs(source, options)
         L = len(costs)
-        parameters = LabelNewton(
-            loss=loss,
-            costs=costs,
-            at_zero=AT_ZERO[loss] * np.sum(costs * weights, axis=1),
-            tol=float(options.tol),
-            bias_feature=own.intercept_scaling,
-            curvature_rows=own.curvature_rows or ROWS_A_WEIGHT * width,
-            side_by_side=L,
-            n_rows=source.n_rows,
-            n_features=source.n_features,
-            row_bytes=source.nbytes // source.n_rows + 8,
-            by_products=width > MOST_WEIGHTS,
-        )
+        at_zero, tol, bias = AT_ZERO[loss] * np.sum(costs * weights, axis=1), float(options.tol), own.intercept_scaling
+        sizes: dict[str, Any] = {"n_rows": source.n_rows, "n_features": source.n_features, "side_by_side": L}
+        sizes |= {"row_bytes": source.nbytes // source.n_rows + 8, "by_products": width > MOST_WEIGHTS}
+        sizes |= {"curvature_rows": own.curvature_rows or ROWS_A_WEIGHT * width}
+        parameters = LabelNewton(loss, costs, at_zero, tol, bias, **sizes)
         room = budget.total_bytes // SAMPLE_SHARE
         sample = _draw(source, options.seed, parameters, own.sample_rows, room)
         parameters = replace(parameters, sample=sample)
@@ -171,13 +163,9 @@ def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
         return MemoryNeed(held + max(turn, start), 0, totals, shared, tile_bytes)
     block_rows = min(settings.n_rows, BLOCK_ROWS + min(BLOCK_ROWS, LARGEST_TILE_ROWS // width))
     turn = 4 * 8 * width**2 + sample_bytes
-    return MemoryNeed(
-        driver_bytes=POINTS * 8 * L * width + turn,
-        turn_bytes=turn,
-        totals_bytes=size * (8 * width + 2 * width * (width + 1) + 40),
-        shared_bytes=8 * size * (width + 4),
-        walk_bytes=threads * (block_rows * row_bytes + 3 * 4 * width**2),
-    )
+    totals, shared = size * (8 * width + 2 * width * (width + 1) + 40), 8 * size * (width + 4)
+    block_bytes = threads * (block_rows * row_bytes + 3 * 4 * width**2)
+    return MemoryNeed(POINTS * 8 * L * width + turn, turn, totals, shared, block_bytes)
 
 
 def _count_factor_bytes(settings: LabelNewton) -> int:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -129,23 +130,12 @@ class State:
 def start_state(settings: LabelNewton) -> State:
     """Return the state before the first pass: all labels at w = 0."""
     L, m, width = len(settings.costs), settings.side_by_side, settings.n_features + 1
-    zeros = np.zeros((4, L))
-    return State(
-        best_w=np.zeros((L, width)),
-        next_w=np.zeros((m, width)),
-        base_w=np.zeros((m, width)),
-        values=np.full(L, np.inf),
-        slopes=zeros[0],
-        lengths=np.ones(L),
-        active=np.full(L, float(settings.n_rows)),
-        statuses=np.full(L, "", "<U16"),
-        objectives=settings.at_zero.copy(),
-        lower_bounds=zeros[1],
-        objective_errors=zeros[2],
-        bound_errors=zeros[3],
-        counts=np.zeros(L, np.int64),
-        stuck=np.zeros(L, np.int64),
-    )
+    numbers = ("slopes", "lower_bounds", "objective_errors", "bound_errors")
+    start: dict[str, Any] = {name: np.zeros(L) for name in numbers}
+    start |= {name: np.zeros(L, np.int64) for name in ("counts", "stuck")}
+    start |= {"best_w": np.zeros((L, width)), "next_w": np.zeros((m, width)), "base_w": np.zeros((m, width))}
+    start |= {"values": np.full(L, np.inf), "lengths": np.ones(L), "active": np.full(L, float(settings.n_rows))}
+    return State(**start, statuses=np.full(L, "", "<U16"), objectives=settings.at_zero.copy())
 
 
 def begin_next(settings: LabelNewton, state: State) -> State:

@@ -46,9 +46,7 @@ ONE_LABEL = "classify"  # the task of the problem of one label, which has two cl
 THREADS = 2  # memory is planned for this many threads, since models must not depend on the machine
 SLACK_BYTES = 64 << 20  # more than the engine leaves free
 MODELS = 4  # copies of all models: in two states, in a checkpoint, and in the saved model
-IN_ROUNDS = (
-    "{} problems are trained in rounds, because the memory limit allows at most {} of them side by side. Each of "
-)
+IN_ROUNDS = "{} problems are trained in rounds, as the memory limit allows at most {} of them side by side. Each of "
 IN_ROUNDS += "the {} rounds reads the data again. With more memory, fewer rounds would be enough."
 KNOWN = ("statuses", "objectives", "lower_bounds", "rounding_bounds", "counts", "steps")  # arrays of `Known`
 DONE = ("converged", "paper_stop", "stationary", "stalled")  # final, best first; limits are not final
@@ -482,11 +480,9 @@ class Rounds(ManyProblems):
         known = state.gather()
         columns = zip(*(getattr(known, name).tolist() for name in KNOWN), strict=True)
         problems = [(s, Progress(p, d, passes, e), steps) for s, p, d, e, passes, steps in columns]
-        return replace(
-            Solver.report(self, state),
-            tried_bound=float(np.sum(np.maximum(known.rounding_bounds, known.tried_bounds))),
-            problems=tuple(describe_problem(*each) for each in problems),
-        )
+        tried = float(np.sum(np.maximum(known.rounding_bounds, known.tried_bounds)))
+        each = tuple(describe_problem(*one) for one in problems)
+        return replace(Solver.report(self, state), tried_bound=tried, problems=each)
 
 
 def make_one_against_one(source: RowSource, options: TrainOptions, make: Make, process_bytes: int) -> Solver:

@@ -98,12 +98,9 @@ class NewtonSolver(LinearSolver):
         sample_bytes, matrix_bytes = COPIES * self.parameters.resident_rows * self._find_row_bytes(), 8 * m**2
         tile_bytes, vectors_bytes = TILE_ROWS * (8 * TILE_VECTORS + 4 * m), 8 * self.n_vectors * width
         turn = (MATRICES - 1) * matrix_bytes + sample_bytes + vectors_bytes
-        return MemoryNeed(
-            driver_bytes=matrix_bytes + turn + tile_bytes + vectors_bytes,
-            turn_bytes=turn,
-            totals_bytes=SUMS * (matrix_bytes + 8 * BUFFER_ROWS * m) + 8 * 4 * width + tile_bytes,
-            shared_bytes=8 * 2 * width + self._find_look_bytes(),
-        )
+        driver, shared = matrix_bytes + turn + tile_bytes + vectors_bytes, 8 * 2 * width + self._find_look_bytes()
+        totals = SUMS * (matrix_bytes + 8 * BUFFER_ROWS * m) + 8 * 4 * width + tile_bytes
+        return MemoryNeed(driver, turn, totals, shared)
 
 
 class L1NewtonSolver(NewtonSolver):

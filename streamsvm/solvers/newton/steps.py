@@ -392,14 +392,9 @@ def make_point(w: F64, totals: Totals, look: Look, n_rows: int) -> Point:
     gradient, terms = w + totals.gradient, bound_rounding(n_rows + 24, 1.0)
     larger, sizes = 1.0 + 2 * terms + SAFE, np.abs(w) + np.abs(totals.gradient)
     of_sum = bound_rounding(len(w) + 24, float(look.norm.measure_columns() @ sizes))
-    return Point(
-        w=w,
-        objective=float(objectives[-1]),
-        gradient=gradient,
-        objective_error=float(errors[-1]),
-        gradient_error=larger * (terms * totals.steep + totals.moved) + bound_rounding(4, float(np.linalg.norm(sizes))),
-        error_in_ball=larger * (terms * totals.steep_in_ball + totals.moved_in_ball) + of_sum,
-    )
+    of_gradient = larger * (terms * totals.steep + totals.moved) + bound_rounding(4, float(np.linalg.norm(sizes)))
+    in_ball = larger * (terms * totals.steep_in_ball + totals.moved_in_ball) + of_sum
+    return Point(w, float(objectives[-1]), gradient, float(errors[-1]), of_gradient, in_ball)
 
 
 def halve_squares(W: F64) -> Any:

@@ -160,7 +160,8 @@ def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list
         made.append(found.cuts.pick(chosen))
     if len(segments) > 1:
         state = replace(state, step=step or state.step / 8)
-    state = cuts.add_cuts(state, cuts.join_sums(made), cuts.most_cuts(W.shape[1]))
+    joined = RowSums(*map(np.concatenate, zip(*(vars(sums).values() for sums in made), strict=True)))
+    state = cuts.add_cuts(state, joined, cuts.most_cuts(W.shape[1]))
     return minimise_master(state, tol)
 
 

@@ -95,17 +95,10 @@ class State(LineState):
 def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bool = False) -> State:
     """Return the state before the first pass: w = 0, no cuts, and a uniformly drawn sample."""
     none = np.zeros(n_features + 1)
-    zeros: dict[str, Any] = dict.fromkeys(("best_cut", "centre", "apart", "frozen"), none)
     rows = draw_sample(settings.resident_rows, n_rows, settings.seed, is_shuffled)
-    return replace(
-        State.at_zero(n_features + 1),
-        terms=float(settings.resident_rows),
-        resident=rows,
-        weight=np.full(len(rows), n_rows / len(rows)),
-        points=none[None, :],
-        n_rows=n_rows,
-        **zeros,
-    )
+    start: dict[str, Any] = dict.fromkeys(("best_cut", "centre", "apart", "frozen"), none)
+    start |= {"points": none[None, :], "terms": float(settings.resident_rows), "n_rows": n_rows}
+    return replace(State.at_zero(len(none)), resident=rows, weight=np.full(len(rows), n_rows / len(rows)), **start)
 
 
 def note_proof(state: State, before: State) -> State:
@@ -124,15 +117,7 @@ def look_at_centre(settings: OneRead, state: State, share: float = 1.0) -> Look:
 
 def make_look(settings: OneRead, w: F64, norm: RowNorm, share: float, draws: bool = False, passes: int = 0) -> Look:
     """Return the `Look` of a pass at the centre w that keeps up to this share of each group's rows."""
-    return Look(
-        w=w,
-        norm=norm,
-        squares=norm.bound_by_squares(),
-        draws=draws,
-        share=min(1.0, share),
-        most=settings.resident_rows,
-        left=ALLOWANCE * float(np.linalg.norm(w)),
-        class_costs=np.array(settings.class_costs),
-        bias_feature=settings.bias_feature,
-        seed=settings.seed + passes,
-    )
+    given: dict[str, Any] = {"class_costs": np.array(settings.class_costs), "bias_feature": settings.bias_feature}
+    given |= {"most": settings.resident_rows, "left": ALLOWANCE * float(np.linalg.norm(w))}
+    squares, seed = norm.bound_by_squares(), settings.seed + passes
+    return Look(w=w, norm=norm, squares=squares, draws=draws, share=min(1.0, share), seed=seed, **given)

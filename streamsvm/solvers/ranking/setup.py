@@ -101,12 +101,9 @@ class QueryRankingSolver(RankingSolver):
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory. The totals of a task are cuts and the data of its queries; the driver holds the sample."""
         source, d, points = self.source, self.source.n_features, 2 * len(solver.LONGER)
-        return MemoryNeed(
-            driver_bytes=self.parameters.driver_bytes(d) + 2 * ranking.query_bytes(source, len(self.found.rows)),
-            turn_bytes=self.parameters.turn_bytes(d),
-            totals_bytes=8 * (2 * points + 2) * d + ranking.count_task_bytes(source, self.found),
-            shared_bytes=8 * points * d,
-        )
+        totals_bytes = 8 * (2 * points + 2) * d + ranking.count_task_bytes(source, self.found)
+        sample_bytes = 2 * ranking.query_bytes(source, len(self.found.rows))
+        return self.parameters.need_memory(d, totals_bytes, 8 * points * d, sample_bytes)
 
 
 class FewRanksSolver(QueryRankingSolver):

@@ -90,7 +90,7 @@ def add_first_cut(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
 
 def sum_cuts(ends: Ends, W: F64, cost: float) -> Scan:
     """Return the pass that sums the losses and the cuts at the points W (k, d)."""
-    return sum_queries(ends, partial(start_cuts, W), partial(add_query_cuts, cost), combine_cuts)
+    return Scan(*sum_queries(ends, partial(start_cuts, W), partial(add_query_cuts, cost), combine_cuts))
 
 
 def add_query_cuts(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
@@ -115,7 +115,7 @@ def measure_exactly(ends: Ends, W: F64, shorter: F64) -> Scan:
     scores reduced by the share `shorter` (k,), summed over the queries without a loss at the scores themselves.
     """
     take = partial(double_double.add_exact_losses, W, shorter)
-    return sum_queries(ends, partial(np.zeros, (len(W), 4)), take, double_double.combine_exact_losses)
+    return Scan(*sum_queries(ends, partial(np.zeros, (len(W), 4)), take, double_double.combine_exact_losses))
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class QuerySearch:
     def begin(self, settings: Ranking, state: State) -> Searching:
         """Compute P and the cut at w = 0."""
         start, take = partial(start_cuts, np.zeros((1, len(state.best_w)))), partial(add_first_cut, settings.pair_cost)
-        found = yield sum_queries(self.ends, start, take, combine_cuts)
+        found = yield Scan(*sum_queries(self.ends, start, take, combine_cuts))
         return begin_with(state, found.sums, self.ends[1] - self.ends[0])
 
     def search_line(self, settings: Ranking, sample: Sample, state: State) -> Searching:

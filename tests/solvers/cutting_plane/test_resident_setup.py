@@ -280,7 +280,7 @@ def test_many_classes(options: TrainOptions, tmp_path: Path) -> None:
     [
         ({"resident_rows": "x%"}, "a number of rows, or a share"),
         ({"resident_rows": 1}, "at least two are needed"),
-        ({"options": {"acceleration": "block-ascent", "epsilon": "0.1"}}, "epsilon and max_cuts are not for"),
+        ({"options": {"acceleration": "block-ascent", "epsilon": "0.1"}}, "epsilon and max_cuts cannot be used with"),
         ({"options": {"acceleration": "line-search"}}, "resident rows cannot be used with acceleration=line-search"),
     ],
 )
