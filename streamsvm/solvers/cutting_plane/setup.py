@@ -42,10 +42,8 @@ SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two state
 VECTORS = 24  # vectors of the width of w
 MOST_FEATURES = 400  # with more features, the matrices of `one_read` cost more than the reads it saves
 MOST_BYTES = 256 << 20  # of arrays in memory: for larger arrays one read, shared by threads, is faster
-TOO_MANY_FEATURES = (
-    f"The data are read block by block (block-ascent), because one-read supports at most {MOST_FEATURES} features and "
-    "the rows have {:,}."
-)
+TOO_MANY_FEATURES = f"The data are read in blocks, because one-read supports at most {MOST_FEATURES} features and the "
+TOO_MANY_FEATURES += "rows have {:,}."
 NO_SCRATCH = "the option scratch has no effect with acceleration={}, which is used here; remove the option"
 NO_ROWS = "The memory limit leaves no room for resident rows, which would reduce the number of reads of the data."
 

@@ -247,13 +247,12 @@ def _stack(parts: list[Rows], codes: I64, bias_feature: float) -> tuple[F64, npt
     return X, has
 
 
-def find_labels(rows: Rows, codes: I64) -> npt.NDArray[np.bool_]:
+def find_labels(rows: Rows, codes: I64) -> Any:
     """Return flags (n, k): whether each row has the labels, or the classes, with these codes."""
     if rows.label_sets is not None:
         return pick_labels(rows.label_sets, codes)
     assert rows.y is not None
-    found: npt.NDArray[np.bool_] = rows.y[:, None] == codes
-    return found
+    return rows.y[:, None] == codes
 
 
 def weigh(parts: list[Rows]) -> F64:
@@ -294,7 +293,8 @@ def add_looked(totals: Totals, rows: Rows, W: F64, looked: I64, costs: F64, abou
     weight = weigh([rows])
     X = rows.X if isinstance(rows.X, CsrRows) else rows.X.astype(np.float64)  # The products have to be float64.
     slopes: F64 = _score(X, W, bias)
-    lengths = np.sqrt(_square(X) + bias**2)
+    squares = _square_csr(X.data, X.indptr) if isinstance(X, CsrRows) else np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    lengths = np.sqrt(squares + bias**2)
     totals.squares += float(weight @ lengths**2)
     flags, none = as_flags(find_labels(rows, looked)), np.zeros(len(looked))
     picks = none, np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zeros(len(looked), np.int64)
@@ -303,13 +303,9 @@ def add_looked(totals: Totals, rows: Rows, W: F64, looked: I64, costs: F64, abou
     return slopes
 
 
-def _square(X: Matrix | F64) -> Any:
-    """Return |x|^2 of the rows, without the constant feature, (n,)."""
-    return _square_csr(X.data, X.indptr) if isinstance(X, CsrRows) else np.einsum("ij,ij->i", X, X, dtype=np.float64)
-
-
 @njit(cache=True, nogil=True)
 def _square_csr(data: F32, indptr: I64) -> F64:
+    """Return |x|^2 of sparse rows, without the constant feature, (n,)."""
     squares = np.zeros(len(indptr) - 1)
     for i in range(squares.size):
         for e in range(indptr[i], indptr[i + 1]):

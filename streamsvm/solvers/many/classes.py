@@ -216,11 +216,10 @@ def _update(state: State, steps: Mapping[int, Step]) -> State:
 
 def _sum_figures(steps: Mapping[int, Step]) -> dict[str, float]:
     """Return the history entries of problems that learn one stream: its rows, and all their support vectors."""
-    first = next(iter(steps.values())).figures
-    if "rows" not in first:
+    figures = [step.figures for step in steps.values()]
+    if "rows" not in figures[0]:
         return {}
-    vectors = sum(step.figures["n_support_vectors"] for step in steps.values())
-    return {"rows": first["rows"], "n_support_vectors": vectors}
+    return {"rows": figures[0]["rows"], "n_support_vectors": sum(one["n_support_vectors"] for one in figures)}
 
 
 def find_worst(statuses: Sequence[str]) -> str:
@@ -266,15 +265,11 @@ class ManyProblems(Solver):
         reports = [part.report(one) for part, one in zip(self.parts, state.problems, strict=True)]
         passes = state.passes + max(report.passes - int(n) for report, n in zip(reports, state.counts, strict=True))
         bounds = [report.lower_bound for report in reports if report.lower_bound is not None]
-        return Report(
-            objective=sum(report.objective for report in reports),
-            lower_bound=sum(bounds) if len(bounds) == len(reports) else None,
-            passes=passes,
-            rounding_bound=sum(report.rounding_bound for report in reports),
-            tried_bound=sum(max(report.rounding_bound, report.tried_bound) for report in reports),
-            finished=all(report.finished for report in reports),
-            problems=tuple(map(describe_problem, state.statuses.tolist(), reports, state.steps.tolist())),
-        )
+        P, rounding = sum(one.objective for one in reports), sum(one.rounding_bound for one in reports)
+        D, tried = sum(bounds), sum(max(one.rounding_bound, one.tried_bound) for one in reports)
+        each = tuple(map(describe_problem, state.statuses.tolist(), reports, state.steps.tolist()))
+        known: dict[str, Any] = {"finished": all(one.finished for one in reports), "problems": each}
+        return Report(P, D if len(bounds) == len(reports) else None, passes, rounding, tried, **known)
 
     def _make_models(self, state: Any, take: TakeRows) -> tuple[list[Any], list[I64]]:
         """Return the models of all problems without support vectors, and the row numbers of each model's vectors."""

@@ -195,13 +195,6 @@ def _curve(rows: Rows, weight: F64, bias_feature: float) -> F64:
     return matrix + np.eye(len(matrix))
 
 
-def _find_variance(settings: Newton, state: State, rows: Rows) -> float:
-    """Return the variance of the gradient over samples of this size, in the norm of the ball."""
-    scores, look = score_rows(rows.X, state.next_w, settings.bias_feature), settings.make_look(state)
-    lengths = measure_rows(look.norm, rows, settings.bias_feature)[0]
-    return float(np.sum((look.loss.measure(rows, scores)[1] * lengths) ** 2))
-
-
 def _minimise(
     settings: Newton, state: State, rows: Rows, tol: float, last_step: float = LAST_STEP, most: int = MOST_STEPS
 ) -> State:
@@ -311,7 +304,10 @@ class Newton:
         reach = own.reach
         if sample.n_rows < state.n_rows:
             others = 1.0 - sample.n_rows / state.n_rows
-            reach += FIRST_REACH * float(np.sqrt(others * _find_variance(self, own, rows)))
+            scores, look = score_rows(rows.X, own.next_w, self.bias_feature), self.make_look(own)
+            lengths = measure_rows(look.norm, rows, self.bias_feature)[0]
+            variance = float(np.sum((look.loss.measure(rows, scores)[1] * lengths) ** 2))
+            reach += FIRST_REACH * float(np.sqrt(others * variance))
         return replace(state, resident=own.resident, next_w=own.next_w, A=own.A, reach=reach, width=own.width)
 
     def take_step(self, state: Any, look: Look, ends: F64, totals: Totals) -> Any:

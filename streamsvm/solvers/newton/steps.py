@@ -184,18 +184,13 @@ def _add_losses(totals: Totals, k: int, rows: Rows, scores: F64, off: F64, loss:
         if k == len(totals.losses) - 1:
             totals.slack += float(np.sum(smoothing.slack))
             totals.slopes += float(np.sum(np.abs(slopes)))
-            _add_squares(totals.tail, rows, smoothing.tail)
+            X, every = rows.X, np.arange(rows.n_rows)
+            squares: Matrix = CsrRows(X.data**2, X.indices, X.indptr, X.n_features) if isinstance(X, CsrRows) else X**2
+            add_rows(totals.tail[None, :-1], squares, every, np.zeros_like(every), smoothing.tail)
         return smoothing.steepest, slopes
     steep = np.abs(slopes)
     totals.errors[k] += float(steep @ off) + float(loss.sharpest(rows) @ off**2)
     return steep, slopes
-
-
-def _add_squares(total: F64, rows: Rows, weight: F64) -> None:
-    """Add the squared features of the rows, each row times its weight."""
-    X, every = rows.X, np.arange(rows.n_rows)
-    squares: Matrix = CsrRows(X.data**2, X.indices, X.indptr, X.n_features) if isinstance(X, CsrRows) else X**2
-    add_rows(total[None, :-1], squares, every, np.zeros_like(every), weight)
 
 
 def combine_totals(left: Totals, right: Totals) -> Totals:

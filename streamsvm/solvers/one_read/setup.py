@@ -139,13 +139,10 @@ def need_memory(source: RowSource, parameters: OneRead, share: float, copies: in
     turn_bytes = cut_bytes(width, most_cuts(width) + sample_cuts) - cut_bytes(width, most_cuts(width))
     turn_bytes += 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 32 * TILE_ROWS * (KEPT_POINTS + 1)
     turn_bytes += 8 * (ROW_VECTORS * parameters.resident_rows + MATRICES * width**2)
-    return MemoryNeed(
-        driver_bytes=copies * rows_bytes + cut_bytes(width, most_cuts(width)) + turn_bytes,
-        turn_bytes=turn_bytes,
-        totals_bytes=sums_bytes(width) + HELD * (int(group_rows * share) + 1) * row_bytes,
-        shared_bytes=8 * 2 * ((POINTS + 7) * width + width**2),  # 2: passes of several fits in one read copy these
-        gathered_bytes=GROUP_SHARE * rows_bytes,
-    )
+    driver_bytes = copies * rows_bytes + cut_bytes(width, most_cuts(width)) + turn_bytes
+    totals = sums_bytes(width) + HELD * (int(group_rows * share) + 1) * row_bytes
+    shared = 8 * 2 * ((POINTS + 7) * width + width**2)  # 2: passes of several fits in one read copy these
+    return MemoryNeed(driver_bytes, turn_bytes, totals, shared, gathered_bytes=GROUP_SHARE * rows_bytes)
 
 
 def sums_bytes(width: int) -> int:

@@ -83,18 +83,13 @@ def prove(
     cut = beyond + data.sum_up(found.shares)
     cut = RowSums(cut.vectors[None, :], np.array([cut.offsets]), np.array([cut.sizes]))
     state = cuts.add_cuts(state, cut, cuts.most_cuts(len(far.slope)))
-    before = _take_bound(note_shares(state, kept, near, found.shares))
+    state = note_shares(state, kept, near, found.shares)
+    alone = np.append(np.zeros(len(state.z) - 1), 1.0)  # the last cut alone may give the highest bound
+    before = cuts.raise_bound(state, *bound_dual(state, alone), z=alone, proof=alone)
     state = make_room(note_proof(minimise_master(before, settings.tol), before), settings.resident_rows)
     figures = {"resident_rows": float(len(weight)), "near_rows": float(len(near)), "radius": state.radius}
     figures |= {"moved": moved, "predicted": state.predicted}
     return state, figures
-
-
-def _take_bound(state: State) -> State:
-    """Return the state with the lower bound from its last cut alone, if it is higher than the bound so far."""
-    alone = np.zeros(len(state.z))
-    alone[-1] = 1.0
-    return cuts.raise_bound(state, *bound_dual(state, alone), z=alone, proof=alone)
 
 
 def note_shares(state: State, kept: Part, near: I64, shares: F64) -> State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -123,12 +124,10 @@ class FewRanksSolver(QueryRankingSolver):
         """
         d, points = self.source.n_features, 2 + len(NEARER)
         sample_bytes = 2 * (self.source.nbytes // self.source.n_rows + SAMPLE_ROW_BYTES) * len(self.found.rows)
-        return MemoryNeed(
-            driver_bytes=self.parameters.driver_bytes(d) + sample_bytes + histograms.MEASURE_BYTES,
-            turn_bytes=self.parameters.turn_bytes(d) + histograms.MEASURE_BYTES,
-            totals_bytes=points * max(histograms.histogram_bytes(self.found.totals.n_ranks), 8 * 4 * d),
-            shared_bytes=8 * points * d + 2 * 8 * histograms.MOST_CELLS,
-        )
+        totals = points * max(histograms.histogram_bytes(self.found.totals.n_ranks), 8 * 4 * d)
+        shared, measured = 8 * points * d + 2 * 8 * histograms.MOST_CELLS, histograms.MEASURE_BYTES
+        need = self.parameters.need_memory(d, totals, shared, sample_bytes + measured)
+        return replace(need, turn_bytes=need.turn_bytes + measured)
 
 
 def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Budget) -> RankingSolver:
