@@ -51,10 +51,10 @@ class LabelNewtonSolver(Solver):
         costs, weights = _find_costs(source, options)
         L = len(costs)
         at_zero, tol, bias = AT_ZERO[loss] * np.sum(costs * weights, axis=1), float(options.tol), own.intercept_scaling
-        sizes: dict[str, Any] = {"n_rows": source.n_rows, "n_features": source.n_features, "side_by_side": L}
-        sizes |= {"row_bytes": source.nbytes // source.n_rows + 8, "by_products": width > MOST_WEIGHTS}
-        sizes |= {"curvature_rows": own.curvature_rows or ROWS_A_WEIGHT * width}
-        parameters = LabelNewton(loss, costs, at_zero, tol, bias, **sizes)
+        curvature_rows, by_products = own.curvature_rows or ROWS_A_WEIGHT * width, width > MOST_WEIGHTS
+        n_rows, n_features, row_bytes = source.n_rows, source.n_features, source.nbytes // source.n_rows + 8
+        sizes = (curvature_rows, L, n_rows, n_features, row_bytes)
+        parameters = LabelNewton(loss, costs, at_zero, tol, bias, *sizes, by_products)
         room = budget.total_bytes // SAMPLE_SHARE
         sample = _draw(source, options.seed, parameters, own.sample_rows, room)
         parameters = replace(parameters, sample=sample)

@@ -266,10 +266,11 @@ class ManyProblems(Solver):
         passes = state.passes + max(report.passes - int(n) for report, n in zip(reports, state.counts, strict=True))
         bounds = [report.lower_bound for report in reports if report.lower_bound is not None]
         P, rounding = sum(one.objective for one in reports), sum(one.rounding_bound for one in reports)
-        D, tried = sum(bounds), sum(max(one.rounding_bound, one.tried_bound) for one in reports)
+        D = sum(bounds) if len(bounds) == len(reports) else None
+        tried = sum(max(one.rounding_bound, one.tried_bound) for one in reports)
         each = tuple(map(describe_problem, state.statuses.tolist(), reports, state.steps.tolist()))
-        known: dict[str, Any] = {"finished": all(one.finished for one in reports), "problems": each}
-        return Report(P, D if len(bounds) == len(reports) else None, passes, rounding, tried, **known)
+        finished = all(one.finished for one in reports)
+        return Report(P, D, passes, rounding, tried, finished=finished, problems=each)
 
     def _make_models(self, state: Any, take: TakeRows) -> tuple[list[Any], list[I64]]:
         """Return the models of all problems without support vectors, and the row numbers of each model's vectors."""
@@ -412,8 +413,8 @@ class Rounds(ManyProblems):
         """Return the state before the first pass."""
         known, under_way, K = _begin(self.at_zero.copy(), 0.0), [self._start_round(0)], len(self.parts)
         coefs, (intercepts, tried) = np.zeros((K, self.source.n_features)), np.zeros((2, K))
-        points: dict[str, Any] = {"coefs": coefs, "intercepts": intercepts, "tried_bounds": tried}
-        return RoundsState(first=0, under_way=under_way, **points, **known)
+        arrays = {**known, "coefs": coefs, "intercepts": intercepts, "tried_bounds": tried}
+        return RoundsState(first=0, under_way=under_way, **arrays)
 
     def _start_round(self, first: int) -> State:
         """Return the state at the start of a round, padded with problems that are done."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -96,9 +96,9 @@ def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bo
     """Return the state before the first pass: w = 0, no cuts, and a uniformly drawn sample."""
     none = np.zeros(n_features + 1)
     rows = draw_sample(settings.resident_rows, n_rows, settings.seed, is_shuffled)
-    start: dict[str, Any] = dict.fromkeys(("best_cut", "centre", "apart", "frozen"), none)
-    start |= {"points": none[None, :], "terms": float(settings.resident_rows), "n_rows": n_rows}
-    return replace(State.at_zero(len(none)), resident=rows, weight=np.full(len(rows), n_rows / len(rows)), **start)
+    weight, terms = np.full(len(rows), n_rows / len(rows)), float(settings.resident_rows)
+    state = replace(State.at_zero(len(none)), best_cut=none, centre=none, apart=none, frozen=none)
+    return replace(state, terms=terms, resident=rows, weight=weight, points=none[None, :], n_rows=n_rows)
 
 
 def note_proof(state: State, before: State) -> State:
@@ -117,7 +117,6 @@ def look_at_centre(settings: OneRead, state: State, share: float = 1.0) -> Look:
 
 def make_look(settings: OneRead, w: F64, norm: RowNorm, share: float, draws: bool = False, passes: int = 0) -> Look:
     """Return the `Look` of a pass at the centre w that keeps up to this share of each group's rows."""
-    given: dict[str, Any] = {"class_costs": np.array(settings.class_costs), "bias_feature": settings.bias_feature}
-    given |= {"most": settings.resident_rows, "left": ALLOWANCE * float(np.linalg.norm(w))}
-    squares, seed = norm.bound_by_squares(), settings.seed + passes
-    return Look(w=w, norm=norm, squares=squares, draws=draws, share=min(1.0, share), seed=seed, **given)
+    squares, class_costs, bias = norm.bound_by_squares(), np.array(settings.class_costs), settings.bias_feature
+    most, left, seed = settings.resident_rows, ALLOWANCE * float(np.linalg.norm(w)), settings.seed + passes
+    return Look(w, norm, squares, draws, min(1.0, share), most, left, class_costs, bias, seed)
