@@ -13,14 +13,17 @@ hundreds of steps, and a cut (Joachims 2006, Algorithm 1, lines 5-7) at each of 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
 from streamsvm.numeric.products import add_rows_of, compute_scores
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
+from streamsvm.numeric.rows import F64, I32, Rows, Split, split
 
 NO_WEIGHTS = np.empty(0)
+Sums = tuple[F64, F64, F64]  # losses, costs and gradients
 FINE_STEPS = 64  # steps with an exact loss in each interval between two cut steps
 
 
@@ -37,27 +40,19 @@ def _locate(step: float, cut_steps: F64) -> tuple[int, int]:
     return k + 1, k * FINE_STEPS + (int(np.ceil(part)) if part < FINE_STEPS else FINE_STEPS)
 
 
-@register_jitable
-def _classify(
-    scores: F64,
-    bias: F64,
-    y: I32,
-    weight: F64,
-    class_costs: F64,
-    cut_steps: F64,
-    losses: F64,
-    costs: F64,
-    signs: F64,
-    row: I64,
-    bucket: I64,
-    coef: F64,
-) -> tuple[int, int]:
-    """List the rows that are active at s = 0 (bucket 0) and the rows that switch in interval k (bucket k).
+@njit(cache=True, nogil=True)
+def _add_segment(
+    X: Split, y: I32, weight: F64, scores: F64, bias: F64, class_costs: F64, cut_steps: F64, sums: Sums, signs: F64
+) -> None:
+    """Add a tile with known scores in a single call, since a call from Python costs as much as about twenty rows.
 
-    Active rows are written to the entries [:n], so that `add_rows_of` can take four at a time, and rows that switch to
-    the entries [end:], backwards. Return n and end. signs: (K+1,), the sums of the coefficients by bucket.
+    Rows that are active at s = 0 (bucket 0) are listed in the entries [:n], so that `add_rows_of` can take four at a
+    time, and rows that switch in interval k (bucket k) in the entries [end:], backwards. signs: (K+1,), the sums of the
+    coefficients by bucket.
     """
-    n, end = 0, row.size
+    (values, indices, indptr), (losses, costs, gradients) = X, sums
+    row, bucket = np.empty(2 * y.size, np.int64), np.empty(2 * y.size, np.int64)
+    coef, n, end = np.empty(2 * y.size), 0, row.size
     value, slope, active_cost, active_sign = 0.0, 0.0, 0.0, 0.0
     for i in range(scores.shape[0]):
         sign = 1.0 if y[i] == 1 else -1.0
@@ -83,45 +78,12 @@ def _classify(
     losses[0, 1] += slope
     costs[0] += active_cost
     signs[0] += active_sign
-    return n, end
+    if gradients.shape[1] > 0:
+        add_rows_of(values, indices, indptr, row[:n], bucket[:n], coef[:n], gradients)
+        add_rows_of(values, indices, indptr, row[end:], bucket[end:], coef[end:], gradients)
 
 
-@njit(cache=True, nogil=True)
-def _add_segment(
-    values: F32,
-    indices: I32,
-    indptr: I64,
-    y: I32,
-    weight: F64,
-    scores: F64,
-    bias: F64,
-    class_costs: F64,
-    cut_steps: F64,
-    losses: F64,
-    costs: F64,
-    signs: F64,
-    gradients: F64,
-) -> None:
-    """Add a tile with known scores in a single call, since a call from Python costs as much as about twenty rows."""
-    row, bucket = np.empty(2 * y.size, np.int64), np.empty(2 * y.size, np.int64)
-    coef = np.empty(2 * y.size)
-    n, end = _classify(scores, bias, y, weight, class_costs, cut_steps, losses, costs, signs, row, bucket, coef)
-    if gradients.shape[1] == 0:
-        return
-    add_rows_of(values, indices, indptr, row[:n], bucket[:n], coef[:n], gradients)
-    add_rows_of(values, indices, indptr, row[end:], bucket[end:], coef[end:], gradients)
-
-
-def add_segment_totals(
-    rows: Rows,
-    ends: F64,
-    class_costs: F64,
-    cut_steps: F64,
-    bias_feature: float,
-    losses: F64,
-    costs: F64,
-    gradients: F64,
-) -> None:
+def add_to_totals(totals: Any, rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float) -> None:
     """Add rows to the totals of a segment.
 
     ends: w0 and w1, (2, d+1); the last column is the weight of the constant feature `bias_feature`. class_costs: C_i
@@ -130,15 +92,13 @@ def add_segment_totals(
     Entry 0 of each total, float64, is the value at s = 0, and the other entries are changes along the segment: losses
     (K * FINE_STEPS + 1, 2), value and slope in s; costs (K+1,); gradients (K+1, d+1), or (K+1, 0) to skip the cuts.
     """
-    assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     scores = compute_scores(rows.X, ends) if rows.scores is None else rows.scores
-    signs = np.zeros(len(costs))
-    bias = ends[:, -1] * bias_feature
-    tile = (*split(rows.X), rows.y, weight, scores, bias)
-    _add_segment(*tile, class_costs, cut_steps, losses, costs, signs, gradients)
-    if gradients.shape[1]:
-        gradients[:, -1] += bias_feature * signs
+    signs = np.zeros(len(totals.costs))
+    sums = (totals.losses, totals.costs, totals.gradients)
+    _add_segment(split(rows.X), rows.y, weight, scores, ends[:, -1] * bias_feature, class_costs, cut_steps, sums, signs)
+    if totals.gradients.shape[1]:
+        totals.gradients[:, -1] += bias_feature * signs
 
 
 def fine_steps(cut_steps: F64) -> F64:

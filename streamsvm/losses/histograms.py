@@ -231,10 +231,7 @@ def look_up(
     return scores.size
 
 
-OTHER_SCORES = (
-    "rows have other scores than in the pass before, so that their pairs cannot be counted: for this task all workers "
-    "need processors of one kind"
-)
+OTHER_SCORES = "the scores of rows differ from those of the previous pass; all workers need the same kind of CPU"
 
 
 @dataclass(frozen=True)
@@ -354,11 +351,6 @@ class RankTotals:
         return len(self.of_rank)
 
     @property
-    def weight(self) -> float:
-        """The sum of the weights of all rows."""
-        return float(np.sum(self.of_rank))
-
-    @property
     def of_pairs(self) -> float:
         """The sum of the weights of all pairs."""
         return float(np.sum(self.of_rank * self.below))
@@ -398,6 +390,5 @@ def combine_histogram_lists(left: list[Histogram], right: list[Histogram]) -> li
 
 def read_ranks(rows: Rows) -> tuple[I32, F64]:
     """Return the ranks and weights of rows as writable arrays, which compiled code requires."""
-    assert rows.y is not None
     weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
     return make_writable(rows.y), make_writable(weight)

@@ -217,17 +217,14 @@ class QuerySums:
     last: list[Rows] | None = None
 
 
-def sum_queries(
-    ends: tuple[int, int], start: Callable[[], T], take: Take[T], combine: Callable[[T, T], T]
-) -> tuple[Callable[[], QuerySums], Callable[..., None], Callable[[QuerySums, QuerySums], QuerySums]]:
+def sum_queries(ends: tuple[int, int], start: Callable[[], T], take: Take[T], combine: Callable[[T, T], T]) -> Any:
     """Return the functions start, add and combine of a pass over whole queries (passes.Scan), which gives `QuerySums`.
 
     take(sums, rows, starts) adds whole queries to the sums from start(), in place: query k consists of the rows
     starts[k]:starts[k + 1]. combine(left, right) returns the sums of both as a new object. ends: the first row of the
     dataset, and the row after the last; queries have boundaries there.
     """
-    add, join = partial(_add_query, take, ends), partial(_combine, take, combine)
-    return partial(_start, start), add, join
+    return partial(_start, start), partial(_add_query, take, ends), partial(_combine, take, combine)
 
 
 def _start(start: Callable[[], Any]) -> QuerySums:
@@ -238,7 +235,7 @@ def _add_query(take: Take[Any], ends: tuple[int, int], totals: QuerySums, rows: 
     """Add the rows of a tile."""
     if rows.start == ends[0]:
         totals.last = []
-    limits = np.flatnonzero(np.diff(_read_qid(rows))) + 1
+    limits = np.flatnonzero(np.diff(rows.vectors["qid"])) + 1
     first, last = (int(limits[0]), int(limits[-1])) if len(limits) else (rows.n_rows, rows.n_rows)
     _extend(take, totals, rows.pick(np.arange(first)))
     if len(limits):
@@ -264,15 +261,10 @@ def _combine(take: Take[Any], combine: Callable[[Any, Any], Any], left: QuerySum
 def _extend(take: Take[Any], totals: QuerySums, piece: Rows) -> None:
     """Append rows of one query that follow the rows so far."""
     pieces = totals.first if totals.last is None else totals.last
-    if pieces and _read_qid(pieces[-1])[-1] != _read_qid(piece)[0]:
+    if pieces and pieces[-1].vectors["qid"][-1] != piece.vectors["qid"][0]:
         _end_query(take, totals)
         pieces = totals.last = []
     pieces.append(piece)
-
-
-def _read_qid(rows: Rows) -> I64:
-    assert rows.qid is not None
-    return rows.qid
 
 
 def _end_query(take: Take[Any], totals: QuerySums) -> None:

@@ -40,7 +40,7 @@ class Waiting:
         if len(self.rows) == 0 and len(row):
             self.rows = np.empty((self.most, X.shape[1]), self.rows.dtype)
         n = min(len(row), self.most - self.filled)
-        _scale_rows(X, row[:n], root[:n], self.rows[self.filled : self.filled + n])
+        scale_rows(X, row[:n], root[:n], self.rows[self.filled : self.filled + n])
         self.filled += n
         return n
 
@@ -134,7 +134,8 @@ def _find_light(X: F32 | F64, row: I64, weight: F64, most: float) -> npt.NDArray
 
 
 @njit(cache=True, nogil=True)
-def _scale_rows(X: F32 | F64, row: I64, root: F64, scaled: F32 | F64) -> None:
+def scale_rows(X: F32 | F64, row: I64, root: F64, scaled: F32 | F64) -> None:
+    """Write the rows of X with these numbers, each times its root, to `scaled`."""
     for e in range(row.size):
         x, to, factor = X[row[e]], scaled[e], root[e]
         for j in range(x.size):

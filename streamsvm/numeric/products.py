@@ -164,6 +164,18 @@ def add_rows(total: F64, X: Matrix, row: I64, bucket: I64, coef: F64) -> None:
     add_rows_of(*split(X), row, bucket, np.require(coef, requirements="W"), total)
 
 
+def score_rows(X: Matrix, w: F64, bias_feature: float) -> F64:
+    """Return w.x of rows x with the constant feature, (n,). w (d+1,): the last weight is that of this feature."""
+    scores: F64 = compute_scores(X, w[None, :-1])[:, 0] + bias_feature * w[-1]
+    return scores
+
+
+def add_combination(total: F64, X: Matrix, row: I64, coef: F64, bias_feature: float) -> None:
+    """Add the sum of coef_e x_{row_e} to total (d+1,), where x has the constant feature as its last entry."""
+    add_rows(total[None, :], X, row, np.zeros_like(row), coef)
+    total[-1] += bias_feature * float(np.sum(coef))
+
+
 BLOCK = 64  # the columns that LAPACK processes at once
 
 

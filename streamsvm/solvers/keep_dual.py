@@ -33,9 +33,9 @@ from streamsvm.losses.pairs import QuerySums
 from streamsvm.models.model import Model
 from streamsvm.numeric.rows import F64
 from streamsvm.passes import All, MemoryNeed, Progress, Requests, Scan, Step
-from streamsvm.solvers.cutting_plane import block_ascent, two_solvers
+from streamsvm.solvers.cutting_plane import block_ascent
 from streamsvm.solvers.cutting_plane.cuts import CutState
-from streamsvm.solvers.cutting_plane.line_search import PointTotals, SegmentTotals, list_cuts, read_cuts
+from streamsvm.solvers.cutting_plane.line_search import BothStates, PointTotals, SegmentTotals, list_cuts, read_cuts
 from streamsvm.solvers.cutting_plane.master import bound_dual
 from streamsvm.solvers.interior_point.passes import gather, join_gathered
 from streamsvm.solvers.interior_point.state import read_point
@@ -126,7 +126,7 @@ def list_proved(state: Any) -> Iterator[Origin]:
 
 def list_states(state: Any) -> list[CutState]:
     """Return the states that hold cuts: one, or two if two solvers run side by side."""
-    return list(state.states) if isinstance(state, two_solvers.BothStates) else [state]
+    return list(state.states) if isinstance(state, BothStates) else [state]
 
 
 class Certificate(NamedTuple):

@@ -19,9 +19,10 @@ from streamsvm.engines.merge import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.engines.threads import ThreadedEngine
 from streamsvm.kernels.kernel import Kernel, add_kernel_sums, to_float64
+from streamsvm.losses.hinge import add_to_totals
 from streamsvm.numeric.rows import F64, CsrRows, to_dense
 from streamsvm.passes import Change, RowState, Scan, Take, Walk
-from streamsvm.solvers.cutting_plane.line_search import SegmentTotals, add_to_totals, start_totals
+from streamsvm.solvers.cutting_plane.line_search import SegmentTotals, start_totals
 from streamsvm.solvers.decomposition.state import add_sums, join_tiles, make_change
 from streamsvm.system.errors import IntegrityError
 from tests.conftest import make_problem

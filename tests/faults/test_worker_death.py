@@ -23,12 +23,12 @@ from streamsvm.engines.cluster import engine as passes
 from streamsvm.engines.cluster.engine import PassOnWorkers
 from streamsvm.engines.cluster.task import Load
 from streamsvm.engines.cluster.workers import ReadyWorker, prepare_worker, prepare_workers, start_workers
+from streamsvm.losses.hinge import add_to_totals
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
 from streamsvm.runs.results import Event, Result
 from streamsvm.runs.train import train
 from streamsvm.solvers.cutting_plane import line_search
-from streamsvm.solvers.cutting_plane.line_search import add_to_totals
 from streamsvm.solvers.set_up import ALL_MODELS, compile_all
 from tests.conftest import WORKER_BYTES, make_problem
 from tests.engines.scans import help_nobody

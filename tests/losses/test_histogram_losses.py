@@ -195,10 +195,10 @@ def test_a_row_of_another_score_than_before_is_an_error() -> None:
     rows = make_rows(5, 50, 2)
     found = measure_histogram(gather(rows, 5), 1 << 12, 1.0)
     seen = np.zeros_like(found.weights)
-    with pytest.raises(InputError, match="other scores than in the pass before"):
+    with pytest.raises(InputError, match="differ from those of the previous pass"):
         found.cut.find_coefs(rows.scores + 100.0, rows.ranks, rows.weight, seen)
     rows.scores[int(np.argmax(rows.weight))] += 2.0**-5
     seen = np.zeros_like(found.weights)
     found.cut.find_coefs(rows.scores, rows.ranks, rows.weight, seen)
-    with pytest.raises(InputError, match="other scores than in the pass before"):
+    with pytest.raises(InputError, match="differ from those of the previous pass"):
         found.require_same(seen, 1 << 12)

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from streamsvm.losses.hinge import FINE_STEPS, add_segment_totals, fine_steps
+from streamsvm.losses.hinge import FINE_STEPS, add_to_totals, fine_steps
 from streamsvm.numeric.rows import Rows
+from streamsvm.solvers.cutting_plane.line_search import start_totals
 from tests.numeric.test_rows import to_csr
 
 F64 = npt.NDArray[np.float64]
@@ -39,18 +40,15 @@ class Segment:
     def totals(self, sparse: bool = False, pieces: int = 1, with_cuts: bool = True) -> tuple[F64, F64, F64]:
         """What the kernel adds up: losses at the fine steps, offsets and vectors of the cuts at 0 and the cut steps."""
         k, width = len(self.cut_steps), self.ends.shape[1] if with_cuts else 0
-        losses, costs = np.zeros((k * FINE_STEPS + 1, 2)), np.zeros(k + 1)
-        gradients = np.zeros((k + 1, width))
+        totals = start_totals(k, width)
         for part in np.array_split(np.arange(len(self.y)), pieces):
             weight = None if self.weight is None else self.weight[part]
             X = to_csr(self.X[part]) if sparse else self.X[part]
             rows = Rows(0, X, self.y[part], weight)
-            add_segment_totals(
-                rows, self.ends, self.class_costs, self.cut_steps, self.bias_feature, losses, costs, gradients
-            )
-        value, slope = np.cumsum(losses, axis=0).T
+            add_to_totals(totals, rows, self.ends, self.class_costs, self.cut_steps, self.bias_feature)
+        value, slope = np.cumsum(totals.losses, axis=0).T
         at = fine_steps(self.cut_steps)
-        return value + at * slope, np.cumsum(costs), np.cumsum(gradients, axis=0)
+        return value + at * slope, np.cumsum(totals.costs), np.cumsum(totals.gradients, axis=0)
 
     def row_costs(self) -> F64:
         return self.class_costs[self.y] * (1.0 if self.weight is None else self.weight)

@@ -54,7 +54,7 @@ def test_it_is_told_with_how_many_resident_rows_fewer_reads_are_enough(
     """13% of (n d)^(2/3) rows; by the plan and by training, and only where there are fewer."""
     options = TrainOptions(C=0.01, threads=1, resident_rows=rows, max_passes=1)
     enough = round(0.13 * (large.n_rows * large.n_features) ** (2 / 3))
-    expected = f"{rows} rows stay in memory. With {enough}, the data would be read fewer times."
+    expected = f"{rows} rows are kept in memory. With {enough} rows, the data would be read fewer times."
     told = expected if rows < enough else ""
     plan = plan_training(large, options)
     assert plan.note == told
@@ -72,10 +72,10 @@ def test_with_as_much_more_memory_as_is_told_there_are_as_many_rows(
     monkeypatch.setattr(setup, "LAW_SHARE", most)  # as many as are kept at most
     own = TrainOptions(C=0.01, options={"acceleration": "one-read"})
     notes = {memory: set_up(large, replace(own, memory_bytes=memory << 20)).note for memory in range(300, 400)}
-    told = {memory: note for memory, note in notes.items() if "which takes" in note}
+    told = {memory: note for memory, note in notes.items() if "which need" in note}
     assert len(told) > 5
     for memory, note in told.items():
-        found = re.fullmatch(r"([\d,]+) rows .* With ([\d,]+), which takes ([\d.]+ [kM]B) more memory, .*", note)
+        found = re.fullmatch(r"([\d,]+) rows .* With ([\d,]+) rows, which need ([\d.]+ [kM]B) more memory, .*", note)
         assert found, note
         rows, enough = (int(text.replace(",", "")) for text in found.groups()[:2])
         assert rows < enough

@@ -37,7 +37,7 @@ def test_pairs_are_those_of_all_labels_together(n: int, chunk_rows: int, seed: i
             find_few_ranks(source, "rank")
         return
     found = find_few_ranks(source, "rank")
-    assert (found.totals.of_pairs, found.totals.weight) == (pytest.approx(pairs.total), pytest.approx(weight))
+    assert (found.totals.of_pairs, found.totals.of_rank.sum()) == (pytest.approx(pairs.total), pytest.approx(weight))
     np.testing.assert_array_equal(found.rows, np.flatnonzero(pairs.weight))  # few, and so all that have a weight
     np.testing.assert_array_equal(found.sample.weight, pairs.weight[found.rows])
 

@@ -217,7 +217,7 @@ class ClassAscent(BlockAscent):
     ) -> F64:
         """Improve the shares of the parts; return the weights, which the ascent itself stores by feature, (d+1, K)."""
         V = np.ascontiguousarray(w.reshape(self.n_classes, -1).T)
-        after = ascend(parts, self.bias_feature, V, 0.0, wanted, tol, epochs, seed).w
+        after = ascend(parts, self.bias_feature, V, wanted, tol, epochs, seed).w
         return np.ascontiguousarray(after.T).ravel()
 
 

@@ -21,7 +21,7 @@ ascent's w, which saves half of its steps. For up to MOST_ROWS rows the matrix o
 an interior-point method (cutting_plane.small_qp) is used.
 
 If the epochs over all rows would take minutes, a step ends after fewer epochs. If the ascent predicts that it needs
-more epochs than a step has time for, it gives up and leaves the rest to the line search (cutting_plane.two_solvers).
+more epochs than a step has time for, it gives up and leaves the rest to the line search (cutting_plane.line_search).
 
 Sources: Yu, Hsieh, Chang & Lin 2010, "Large linear classification when data cannot fit in memory" (blocks); Chang &
 Roth 2011, "Selective block minimization for faster convergence of limited memory large-scale linear models" (kept
@@ -40,7 +40,7 @@ import numpy as np
 
 from streamsvm.certificates.double_double import ExactLosses
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import add_rows
+from streamsvm.numeric.products import add_combination
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, join_rows
 from streamsvm.passes import All, Requests, Scan, Step, Take, Walk
 from streamsvm.solvers.cutting_plane import cuts, small_qp
@@ -115,7 +115,7 @@ class BlockAscent:
         self, parts: Sequence[AscentRows], w: F64, wanted: float, tol: float, epochs: int, seed: tuple[int, ...]
     ) -> F64:
         """Improve the shares of the parts; see coordinate_ascent.ascend."""
-        return ascend(parts, self.bias_feature, w, 0.0, wanted, tol, epochs, seed).w
+        return ascend(parts, self.bias_feature, w, wanted, tol, epochs, seed).w
 
     def count_rows(self, chunks: Sequence[int]) -> int:
         """Return the number of rows in successive chunks."""
@@ -164,9 +164,7 @@ def take_block(
     yield Carry(carry.block + 1, share, w, kept, kept_numbers)
 
 
-def _keep_nearest(
-    settings: BlockAscent, parts: Sequence[AscentRows], numbers: Sequence[I64], w: F64
-) -> tuple[Rows, I64]:
+def _keep_nearest(settings: BlockAscent, parts: list[AscentRows], numbers: list[I64], w: F64) -> tuple[Rows, I64]:
     """Return the rows nearest the margin at w, among all parts, and their numbers."""
     distances = [_find_distances(part, settings.bias_feature, w) for part in parts]
     nearest = np.argsort(np.concatenate(distances), kind="stable")[: settings.kept_rows]
@@ -205,9 +203,8 @@ def improve(settings: BlockAscent, state: State, rows: Rows) -> tuple[State, F64
     part, epochs = settings.make_part(rows, state.share), most if is_long else state.epochs
     is_far = is_long and state.objective - state.lower_bound > FAR * settings.tol * state.objective
     tol = ASCENT_SHARE_IN_MEMORY * LESS ** (0 if is_far else state.passes) * settings.tol
-    seed = settings.seed, state.passes
-    bias = settings.bias_feature
-    found = ascend([part], bias, state.master_w, 0.0, 0.0, tol, epochs, seed, patience, tries_all=False)
+    seed, bias = (settings.seed, state.passes), settings.bias_feature
+    found = ascend([part], bias, state.master_w, 0.0, tol, epochs, seed, patience, tries_all=False)
     state = replace(state, share=part.share.copy(), master_w=found.w)
     if found.epochs < epochs and is_long and not found.is_enough:
         return replace(state, epochs=0, slow=True), found.mean
@@ -236,7 +233,7 @@ def _descend(data: HingeRows, tol: float, state: State) -> tuple[State, F64]:
 def _improve_few(data: HingeRows, tol: float, state: State) -> State:
     """Improve the shares of a few hundred rows by an interior-point method."""
     products = small_qp.multiply_rows(data.rows, data.bias_feature)
-    share, is_enough = small_qp.maximise_shares(data, products, state.share, state.master_w, 0.0, 0.0, tol)
+    share, is_enough = small_qp.maximise_shares(data, products, state.share, state.master_w, tol)
     w = data.combine(share)
     if not is_enough and small_qp.can_refine(len(share), len(w)):
         share = small_qp.refine_shares(data, share, w, tol)
@@ -283,14 +280,9 @@ def start_state(settings: BlockAscent, n_features: int) -> State:
 def begin(settings: BlockAscent, at_zero: S, share: F64) -> S:
     """Return the state before the first pass with given shares."""
     epochs = EPOCHS if len(settings.list_blocks()) > 1 else MOST_EPOCHS
-    return replace(
-        at_zero,
-        terms=count_terms(settings),
-        share=share,
-        proved=share,
-        resident=np.arange(settings.n_rows if settings.keeps_all else 0),
-        epochs=WHOLE_EPOCHS if settings.keeps_all else epochs,
-    )
+    epochs, n_resident = (WHOLE_EPOCHS, settings.n_rows) if settings.keeps_all else (epochs, 0)
+    terms, resident = count_terms(settings), np.arange(n_resident)
+    return replace(at_zero, terms=terms, share=share, proved=share, resident=resident, epochs=epochs)
 
 
 def count_terms(settings: BlockAscent) -> float:
@@ -326,7 +318,7 @@ def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Reques
     way: the parts that depend on the loss (None: HINGE).
     """
     way = way or HINGE
-    kept: Rows | None = None
+    kept: Any = None
     while True:
         before = state
         if kept is None and len(state.resident):
@@ -334,15 +326,12 @@ def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Reques
         if settings.keeps_all and state.epochs == 0:
             yield All([])  # leaves the pass to the accompanying line search
         elif settings.keeps_all:
-            assert kept is not None
             state, start = way.improve(settings, state, kept)
             first, *others = way.list_scans(settings, state, start)
             state = way.prove(settings, state, start, (yield All([replace(first, held=kept), *others])))
         else:
-            start = state.best_w
-            (carry,), *totals = yield All(
-                [_make_walk(settings, state, kept), *way.list_scans(settings, state, start)], in_walk=True
-            )
+            start, walk = state.best_w, _make_walk(settings, state, kept)
+            (carry,), *totals = yield All([walk, *way.list_scans(settings, state, start)], in_walk=True)
             state, kept = way.prove(settings, state, start, totals), carry.kept
             change = carry.w - before.master_w
             w = totals[0].gradient + change  # from the sum over all rows, so without the rounding of earlier ascents
@@ -356,7 +345,7 @@ def _count_epochs(settings: BlockAscent, state: State, before: State) -> State:
     """Return the state with a new number of epochs for the next pass if this pass has lowered the gap too little.
 
     On blocks the number grows. If all rows are in memory, many epochs have not helped; a few more follow, and the
-    accompanying line search does the rest (cutting_plane.two_solvers).
+    accompanying line search does the rest (cutting_plane.line_search).
     """
     gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
     if before.passes == 0 or gap <= (STUCK if settings.keeps_all else SLOW) * last:
@@ -386,9 +375,7 @@ def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: flo
     """Add the terms of rows, given their shares."""
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     used = np.flatnonzero(costs * share > 0.0)
-    coef = (y * costs * share)[used]
-    add_rows(totals.gradient[None, :], rows.X, used, np.zeros_like(used), coef)
-    totals.gradient[-1] += bias_feature * float(np.sum(coef))
+    add_combination(totals.gradient, rows.X, used, (y * costs * share)[used], bias_feature)
     totals.cost += float(costs @ share)
 
 
@@ -416,12 +403,7 @@ def take_bound(state: S, dual: DualTotals) -> S:
     """Return the state with D of its shares if it is the highest so far. The shares make one cut."""
     cost = np.full(1, dual.cost)
     point = replace(state, cuts=dual.gradient[None, :], offsets=cost, sizes=cost)
-    value, rounding = bound_dual(point, np.ones(1))
-    if value - rounding > state.lower_bound:
-        return replace(
-            state, lower_bound=value - rounding, bound_rounding=rounding, proved=state.share, tried_rounding=0.0
-        )
-    return replace(state, tried_rounding=0.0 if value <= state.lower_bound else rounding)
+    return cuts.raise_bound(state, *bound_dual(point, np.ones(1)), proved=state.share)
 
 
 HINGE = Way(improve, _list_scans, _prove)

@@ -22,7 +22,7 @@ from numba.extending import register_jitable
 
 from streamsvm.kernels.kernel import compute_squares
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED, compute_scores
+from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED, score_rows
 from streamsvm.numeric.rows import F32, F64, I32, I64, U32, Rows, prefetch, split
 from streamsvm.system import deadline, interrupts
 
@@ -197,9 +197,8 @@ class Part:
 
     def find_distances(self, bias_feature: float, w: F64) -> tuple[F64, npt.NDArray[np.bool_]]:
         """Return |1 - y_i w.x_i|, (n,), and whether the share of each row may move both ways, (n,)."""
-        scores = compute_scores(self.rows.X, np.ascontiguousarray(w[None, :-1]))[:, 0] + w[-1] * bias_feature
         y = np.where(self.own[:, COST] < 0.0, -1.0, 1.0)  # +1 for rows without a cost
-        return np.abs(1.0 - y * scores), (self.share > 0.0) & (self.share < 1.0)
+        return np.abs(1.0 - y * score_rows(self.rows.X, w, bias_feature)), (self.share > 0.0) & (self.share < 1.0)
 
 
 def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> Part:
@@ -231,7 +230,6 @@ def ascend(
     parts: Sequence[AscentRows],
     bias_feature: float,
     w: F64,
-    others: float,
     wanted: float,
     tol: float,
     epochs: int,
@@ -241,14 +239,14 @@ def ascend(
 ) -> Ascent:
     """Improve the shares of the rows in all parts, with the shares of all other rows fixed.
 
-    The ascent ends when these rows' part of the duality gap is at most `wanted` or tol * D, after `epochs` epochs, or
-    when it is expected to need more further visits than `patience` epochs over all rows have. w (d+1,): weights with
-    the weight of the constant feature last, or weights of another shape that the parts accept; others: sum C_i c_i over
-    the other rows; tries_all: whether shrunk rows must be visited again before the gap counts as small enough.
+    The ascent ends when these rows' part of the duality gap is at most `wanted`, or tol * D if no other row has a
+    share, after `epochs` epochs, or when it is expected to need more further visits than `patience` epochs over all
+    rows have. w (d+1,): weights with the weight of the constant feature last, or weights of another shape that the
+    parts accept; tries_all: whether shrunk rows must be visited again before the gap counts as small enough.
     """
     w, mean, rng, limit = w.copy(), w.copy(), np.random.default_rng(seed), np.inf
     whole = [len(part.order) for part in parts]
-    cost = others + sum(part.gain for part in parts)
+    cost = sum(part.gain for part in parts)
     gaps: list[float] = []
     for _ in range(epochs):
         interrupts.check()

@@ -29,7 +29,7 @@ from streamsvm.losses.hinge import FINE_STEPS
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import add_row_magnitudes, bound_rounding
 from streamsvm.numeric.rows import F64, I64, Rows
-from streamsvm.passes import Progress, Scan
+from streamsvm.passes import MemoryNeed, Progress, Scan
 
 IDLE_STEPS = 40  # A cut that has been inactive for more steps than this is dropped.
 STUCK_STEPS = 30  # Rounding is the limit if neither P nor D has moved for this many steps.
@@ -116,11 +116,6 @@ class CutState:
         return {part.name: part.metadata["axes"] for part in fields(self) if part.metadata}
 
     @property
-    def is_slow(self) -> bool:
-        """Whether to add a line search (cutting_plane.two_solvers): the field `slow`, in states that have it."""
-        return bool(getattr(self, "slow", False))
-
-    @property
     def progress(self) -> Progress:
         """The objective, the lower bound, and the rounding of both."""
         tried = self.objective_rounding + self.tried_rounding if self.tried_rounding > 0.0 else 0.0
@@ -164,12 +159,6 @@ class RowSums(Totals):
         return RowSums(self.vectors[chosen], self.offsets[chosen], self.sizes[chosen])
 
 
-def join_sums(parts: Sequence[RowSums]) -> RowSums:
-    """Concatenate the sums of several parts."""
-    vectors, offsets, sizes = zip(*((part.vectors, part.offsets, part.sizes) for part in parts), strict=True)
-    return RowSums(np.concatenate(vectors), np.concatenate(offsets), np.concatenate(sizes))
-
-
 def is_better(objective: float, rounding: float, known: Any) -> bool:
     """Return whether a point is better than the best point of a state, allowing for rounding.
 
@@ -179,11 +168,21 @@ def is_better(objective: float, rounding: float, known: Any) -> bool:
     return bool(lower and objective + rounding < known.objective + known.objective_rounding)
 
 
-def move_to(state: Any, w: F64, objective: float, rounding: float, **others: Any) -> Any:
+def move_to(state: S, w: F64, objective: float, rounding: float, **others: Any) -> S:
     """Return the state with w as its best point, and the other fields set, if w is better than its best point."""
     if not is_better(objective, rounding, state):
         return state
     return replace(state, best_w=w, objective=float(objective), objective_rounding=float(rounding), **others)
+
+
+def raise_bound(state: S, value: float, rounding: float, **others: Any) -> S:
+    """Return the state with a lower bound, and the other fields set, if the bound is the highest so far.
+
+    If only its rounding keeps the bound from being the highest, the state notes this rounding.
+    """
+    if value - rounding > state.lower_bound:
+        return replace(state, lower_bound=value - rounding, bound_rounding=rounding, tried_rounding=0.0, **others)
+    return replace(state, tried_rounding=0.0 if value <= state.lower_bound else rounding)
 
 
 def most_cuts(width: int) -> int:
@@ -208,6 +207,10 @@ class CutSettings:
     def turn_bytes(self, width: int) -> int:
         """Return the part of the driver's bytes that is used only while a step is computed."""
         return master_bytes(self.most_cuts(width))
+
+    def need_memory(self, width: int, totals_bytes: int, shared_bytes: int, more_bytes: int = 0) -> MemoryNeed:
+        """Return the memory of a solver whose passes have such totals and data. more_bytes: what the driver adds."""
+        return MemoryNeed(self.driver_bytes(width) + more_bytes, self.turn_bytes(width), totals_bytes, shared_bytes)
 
 
 def cut_bytes(width: int, cuts: int) -> int:
@@ -239,16 +242,11 @@ def add_cuts(state: S, new: RowSums, most: int) -> S:
     both = np.empty((m + len(cuts), cuts.shape[1]))  # only one copy: cuts may be most of the memory
     old = np.take(state.cuts, np.flatnonzero(keep), axis=0, out=both[:m], mode="clip")
     both[m:] = cuts
-    kept = {name: getattr(state, name)[keep] for name in state.of_cuts}
-    others: dict[str, Any] = {name: np.append(part, np.zeros(len(cuts), part.dtype)) for name, part in kept.items()}
-    return replace(
-        state,
-        cuts=both,
-        offsets=np.concatenate((state.offsets[keep], new.offsets)),
-        sizes=np.concatenate((state.sizes[keep], new.sizes)),
-        gram=extend_products(state.gram[np.ix_(keep, keep)], old, cuts),
-        **others,
-    )
+    gram = extend_products(state.gram[np.ix_(keep, keep)], old, cuts)
+    added = {name: np.zeros(len(cuts), getattr(state, name).dtype) for name in state.of_cuts}
+    added |= {"offsets": new.offsets, "sizes": new.sizes}
+    grown: dict[str, Any] = {name: np.append(getattr(state, name)[keep], values) for name, values in added.items()}
+    return replace(state, cuts=both, gram=gram, **grown)
 
 
 def extend_products(gram: F64, old: F64, new: F64) -> F64:
@@ -347,13 +345,9 @@ def take_magnitudes(state: S, answers: Sequence[Any]) -> S:
         return state
     found: Magnitudes = answers[-1]
     larger = 1.0 + bound_rounding(found.n_rows + 8, 1.0)
-    return replace(
-        state,
-        magnitudes=larger * found.sums,
-        largest=found.largest,
-        total_cost=larger * found.cost,
-        terms=max(state.terms, float(min(found.n_rows, found.additions + LINE_STEPS))),
-    )
+    sums, cost = larger * found.sums, larger * found.cost
+    terms = max(state.terms, float(min(found.n_rows, found.additions + LINE_STEPS)))
+    return replace(state, magnitudes=sums, largest=found.largest, total_cost=cost, terms=terms)
 
 
 def is_noisy(state: CutState, tol: float) -> bool:

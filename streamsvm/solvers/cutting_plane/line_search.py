@@ -15,27 +15,51 @@ or at none, so the totals hold the cut of the first point and the differences of
 `accelerated=False` the solver is the paper's algorithm: both ends of the segment are the master's minimiser, and a pass
 makes one cut there.
 
+`solve_any_loss` is the same algorithm for any convex loss l_i of a row's score, which contains the row's cost. Let
+f_i = w_t.x_i be the scores at a point w_t, and s_i a slope of l_i at f_i. Each l_i lies above its tangents, so the loss
+at every w is at least b_t - w.a_t, where
+
+    a_t = -sum_i s_i x_i,      b_t = sum_i (l_i(f_i) - s_i f_i)
+
+This holds for rounded scores f_i as well. A pass makes cuts at three points: at the minimiser, and at two points
+between it and the best point so far.
+
+`solve_both` runs a solver with resident rows and cutting planes with a line search, which share the reads of the data.
+Resident rows can mislead the first solver, and extreme scales can make it slow. In such cases the line search alone is
+as good or better. Each solver keeps its own state and cuts. The result is the lower of both objectives P and the higher
+of both lower bounds D.
+
+The line search is dropped once it falls behind, so that later passes serve one solver only. It has fallen behind if the
+first solver's gap is small (at most SMALL of P), the line search's gap is more than KEEPS_UP times as large, and its
+lower bound is no higher than the first solver's. If the first solver is later stuck for RETURNS passes, or reports that
+it is slow, the line search returns and continues from the best point. If the first solver is usually fast, the line
+search starts only at that point.
+
+A run ends as stalled when both solvers are stuck, or when the best P and the best D no longer change. The second
+condition matters because one solver may creep for thousands of passes towards a P that the other has found.
+
 References: Joachims 2006, "Training Linear SVMs in Linear Time", KDD. Franc & Sonnenburg 2008, "Optimized Cutting Plane
 Algorithm for Support Vector Machines", ICML.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numba import njit
-from numba.extending import register_jitable
 
-from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, add_segment_totals, fine_steps
-from streamsvm.numeric.products import add_rows_of, compute_scores
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
-from streamsvm.passes import All, Requests, Scan, Step
+from streamsvm.losses.convex import ConvexLoss
+from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, Sums, add_to_totals, fine_steps
+from streamsvm.numeric.products import add_combination, add_rows_of, compute_scores
+from streamsvm.numeric.rows import F64, I32, I64, Rows, Split, split
+from streamsvm.passes import All, Progress, Requests, Scan, Step, Take, find_status
 from streamsvm.solvers.cutting_plane import cuts
-from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, Totals
+from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, Magnitudes, RowSums, Totals
 from streamsvm.solvers.cutting_plane.master import take_cuts
 
 
@@ -49,19 +73,12 @@ class CutTotals(Totals):
 
 
 class SegmentTotals(CutTotals):
-    """The totals along a segment: values at step 0, and changes from step to step (losses.hinge.add_segment_totals)."""
+    """The totals along a segment: values at step 0, and changes from step to step (losses.hinge.add_to_totals)."""
 
 
 def start_totals(k: int, width: int) -> SegmentTotals:
     """Return zero totals for k cut steps and cuts of `width` entries; a width of 0 leaves out the cuts."""
     return SegmentTotals(np.zeros((k * FINE_STEPS + 1, 2)), np.zeros(k + 1), np.zeros((k + 1, width)))
-
-
-def add_to_totals(
-    totals: SegmentTotals, rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float
-) -> None:
-    """Add the rows' losses and cuts."""
-    add_segment_totals(rows, ends, class_costs, cut_steps, bias_feature, totals.losses, totals.costs, totals.gradients)
 
 
 def look_along(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float, with_cuts: bool = True) -> Scan:
@@ -162,26 +179,18 @@ def start_points(k: int, width: int) -> PointTotals:
     return PointTotals(np.zeros(k), np.zeros(k), np.zeros((k, width)))
 
 
-@register_jitable
-def _classify(
-    scores: F64,
-    bias: F64,
-    y: I32,
-    weight: F64,
-    class_costs: F64,
-    losses: F64,
-    costs: F64,
-    signs: F64,
-    row: I64,
-    point: I64,
-    coef: F64,
-) -> tuple[int, int]:
-    """Add the losses and costs of a tile; list the rows to sum for the gradients. Return n and end.
+@njit(cache=True, nogil=True)
+def _add_points(
+    X: Split, y: I32, weight: F64, scores: F64, bias: F64, class_costs: F64, sums: Sums, signs: F64
+) -> None:
+    """Add a tile with known scores in one call, because calls from Python take time.
 
-    Entries [:n] of the list are the rows active at the first point. Entries [end:], filled backwards, are the
-    differences at the other points.
+    The rows to sum for the gradients are listed: the entries [:n] are the rows active at the first point, and the
+    entries [end:], filled backwards, are the differences at the other points.
     """
-    n, end, k = 0, row.size, scores.shape[1]
+    (values, indices, indptr), (losses, costs, gradients), k = X, sums, scores.shape[1]
+    size = y.size * (k + 1)
+    row, point, coef, n, end = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), 0, size
     for i in range(scores.shape[0]):
         sign = 1.0 if y[i] == 1 else -1.0
         cost = class_costs[y[i]] * (weight[i] if weight.size else 1.0)
@@ -202,49 +211,16 @@ def _classify(
             costs[0] += cost
             signs[0] += cost * sign
             n += 1
-    return n, end
-
-
-@njit(cache=True, nogil=True)
-def _add_points(
-    values: F32,
-    indices: I32,
-    indptr: I64,
-    y: I32,
-    weight: F64,
-    scores: F64,
-    bias: F64,
-    class_costs: F64,
-    losses: F64,
-    costs: F64,
-    signs: F64,
-    gradients: F64,
-) -> None:
-    """Add a tile with known scores in one call, because calls from Python take time."""
-    size = y.size * (scores.shape[1] + 1)
-    row, point, coef = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
-    n, end = _classify(scores, bias, y, weight, class_costs, losses, costs, signs, row, point, coef)
     add_rows_of(values, indices, indptr, row[:n], point[:n], coef[:n], gradients)
     add_rows_of(values, indices, indptr, row[end:], point[end:], coef[end:], gradients)
 
 
 def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float) -> None:
     """Add rows at the points W (k, d+1), whose last column is the weight of the constant feature."""
-    assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     scores, signs = compute_scores(rows.X, W) if rows.scores is None else rows.scores, np.zeros(len(W))
-    _add_points(
-        *split(rows.X),
-        rows.y,
-        weight,
-        scores,
-        W[:, -1] * bias_feature,
-        class_costs,
-        totals.losses,
-        totals.costs,
-        signs,
-        totals.gradients,
-    )
+    sums = (totals.losses, totals.costs, totals.gradients)
+    _add_points(split(rows.X), rows.y, weight, scores, W[:, -1] * bias_feature, class_costs, sums, signs)
     totals.gradients[:, -1] += bias_feature * signs
 
 
@@ -300,3 +276,168 @@ def solve(settings: CuttingPlane, state: LineState) -> Requests:
         found = list_cuts(totals).pick(chosen)
         state = take_cuts(state, before, found, settings.most_cuts(width), settings.tol)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol, settings.epsilon, violation))
+
+
+ANY_LOSS_STEPS = (0.1, 0.3, 1.0)  # cut points of a pass, as fractions of the way from the best point to the minimiser
+
+
+@dataclass(frozen=True)
+class AnyLoss(CutSettings):
+    """Settings of the solver.
+
+    loss: the rows' losses l_i, which include the costs; tol: the relative gap to reach; bias_feature: the value of the
+    constant feature; max_cuts: the number of cuts kept (None: the result of `cuts.most_cuts`).
+    """
+
+    loss: ConvexLoss
+    tol: float = 1e-3
+    bias_feature: float = 1.0
+    max_cuts: int | None = None
+    vectors: ClassVar[int] = 3 * len(ANY_LOSS_STEPS) + 8
+
+
+def solve_any_loss(settings: AnyLoss, state: CutState) -> Requests:
+    """Run Algorithm 1 from a state. A run that is resumed from the state in any `Step` gives the same bits."""
+    width, bias = len(state.best_w), settings.bias_feature
+    while True:
+        before = state
+        points = np.stack([state.best_w + step * (state.master_w - state.best_w) for step in ANY_LOSS_STEPS])
+        start = partial(start_tangents, len(points), width)
+        requests = [Scan(start, add_tangents, add, (points, settings.loss, bias))]
+        if not len(state.magnitudes):
+            first = partial(cuts.start_magnitudes, width)
+            requests.append(Scan(first, add_sizes, cuts.combine_magnitudes, (settings.loss, bias)))
+        tangents, *sizes = yield All(requests)
+        state = take_sizes(state, sizes[0]) if sizes else state
+        state, terms = _take_best(state, points, tangents)
+        found = RowSums(tangents.gradients, tangents.costs, terms)
+        state = take_cuts(state, before, found, settings.most_cuts(width), settings.tol)
+        yield Step(state, state.progress, cuts.find_status(state, settings.tol))
+
+
+def start_tangents(n_points: int, width: int) -> CutTotals:
+    """Return zero sums: the losses, the offsets b_t (`costs`) and the cuts a_t (`gradients`) at the points."""
+    return CutTotals(np.zeros(n_points), np.zeros(n_points), np.zeros((n_points, width)))
+
+
+def add_tangents(totals: CutTotals, rows: Rows, points: F64, loss: ConvexLoss, bias_feature: float) -> None:
+    """Add the rows' losses and tangents at the points (k, d+1)."""
+    scores = compute_scores(rows.X, points) + bias_feature * points[:, -1]
+    every = np.arange(rows.n_rows)
+    for k in range(len(points)):
+        losses, slopes = loss.measure(rows, scores[:, k])
+        totals.losses[k] += np.sum(losses)
+        totals.costs[k] += np.sum(losses - slopes * scores[:, k])
+        add_combination(totals.gradients[k], rows.X, every, -slopes, bias_feature)
+
+
+def add_sizes(totals: Magnitudes, rows: Rows, loss: ConvexLoss, bias_feature: float) -> None:
+    """Add the rows' magnitudes. The cost of a row is l_i(0) + K_i, where K_i is the steepest slope of l_i."""
+    steepest = loss.steepest(rows)
+    cost = float(np.sum(loss.measure(rows, np.zeros(rows.n_rows))[0] + steepest))
+    totals.add(rows, steepest, cost, bias_feature)
+
+
+def take_sizes(state: CutState, of: Magnitudes) -> CutState:
+    """Return the state with the magnitudes, which only the first pass computes."""
+    return replace(state, magnitudes=of.sums, largest=of.largest, total_cost=of.cost, terms=4.0 * of.n_rows + 16.0)
+
+
+def _take_best(state: CutState, points: F64, tangents: CutTotals) -> tuple[CutState, F64]:
+    """Move to the best of the points if P is lower there; also return the size of each cut's offset, (k,).
+
+    A term |l_i(f) - s_i f| of an offset is at most l_i(0) + 2 K_i |f|. The size of a cut's offset is the sum of these
+    bounds over the rows. The largest size so far bounds the rounding of every cut.
+    """
+    lengths = np.abs(points)
+    terms: F64 = state.total_cost + 2.0 * (lengths @ state.magnitudes)
+    state = replace(state, total_cost=max(state.total_cost, float(np.max(terms))))
+    for w, size, loss in zip(points, lengths, tangents.losses, strict=True):
+        state = cuts.move_to(state, w, float(w @ w) / 2 + float(loss), state.bound_loss(size))
+    return state, terms
+
+
+KEEPS_UP = 4.0  # times the first solver's gap: with a larger gap, the line search has fallen behind
+RETURNS = 5  # passes without progress by the first solver, after which the line search returns
+SMALL = 0.003  # of P: while the gaps are larger than this, comparing them means little
+KNOWN = ("best_w", "objective", "objective_rounding")
+Maker = Callable[[Any], Requests]
+
+
+@dataclass
+class BothStates:
+    """The best results of the two solvers, and the state of each.
+
+    states: the state of the solver with resident rows, and the state of the line search; best_w (d+1,): the point with
+    the lowest P; alone: whether the first solver runs alone, because the line search was dropped or has not started.
+    """
+
+    states: list[Any]
+    best_w: F64
+    objective: float = float("inf")
+    lower_bound: float = 0.0
+    objective_rounding: float = 0.0
+    bound_rounding: float = 0.0
+    passes: int = 0
+    stuck: int = 0
+    alone: bool = False
+    added: ClassVar[tuple[str, ...]] = ("stuck",)
+
+    @property
+    def progress(self) -> Progress:
+        """The best objective and lower bound of both solvers, with their rounding."""
+        rounding, going_on = self.objective_rounding + self.bound_rounding, self.states[: 1 if self.alone else None]
+        tried = [own.progress.tried_bound for own in going_on]
+        least = min((bound for bound in tried if bound > 0.0), default=0.0)
+        return Progress(self.objective, self.lower_bound, self.passes, rounding, least, self.bound_rounding)
+
+
+def solve_both(makers: Sequence[Maker], tol: float, state: BothStates) -> Requests:
+    """Run both solvers from a state. A run that is resumed from the state in any `Step` gives the same bits.
+
+    makers: functions that resume a solver from its state, in the order of `states`: the line search comes last.
+    """
+    solvers = [make(own) for make, own in zip(makers, state.states, strict=True)]
+    if state.alone:
+        del solvers[1:]
+    requests: list[Any] = [next(solver) for solver in solvers]
+    while True:
+        for k, request in enumerate(requests):
+            if isinstance(request, Take):
+                requests[k] = solvers[k].send((yield request))
+        found = yield All(requests, in_walk=True)
+        steps: list[Any] = [solver.send(totals) for solver, totals in zip(solvers, found, strict=True)]
+        before, state = state, _take_over(state, [step.state for step in steps])
+        state = replace(state, stuck=0 if cuts.has_moved(state, before) else before.stuck + 1)
+        if state.alone:
+            del solvers[1:]
+        elif len(solvers) == 1:
+            solvers.append(makers[1](state.states[1]))
+        figures = {**steps[0].figures, "beside": len(solvers) - 1.0}
+        status = find_status(state.progress, tol, state.stuck, cuts.STUCK_STEPS)
+        if status is None and all(step.status == "stalled" for step in steps):
+            status = "stalled"
+        yield Step(state, state.progress, status, figures)
+        requests = [next(solver) for solver in solvers]
+
+
+def _take_over(state: Any, states: list[CutState]) -> Any:
+    """Return the state with the best results of both solvers; drop the line search's cuts if it has fallen behind.
+
+    A line search that returns begins at the best point, without cuts.
+    """
+    for own in states:
+        state = cuts.move_to(state, own.best_w, own.objective, own.objective_rounding)
+        if own.lower_bound > state.lower_bound:
+            state = replace(state, lower_bound=own.lower_bound, bound_rounding=own.bound_rounding)
+    passes, is_stuck = states[0].passes, states[0].stuck >= RETURNS or getattr(states[0], "slow", False)
+    if state.alone:
+        other = state.states[1]
+        if is_stuck:
+            other = replace(other, **{name: getattr(state, name) for name in KNOWN})
+        return replace(state, states=[states[0], other], passes=passes, alone=not is_stuck)
+    gaps = [own.objective - own.lower_bound for own in states]
+    is_far = gaps[1] > KEEPS_UP * gaps[0] and states[1].lower_bound <= states[0].lower_bound
+    behind = is_far and gaps[0] <= SMALL * states[0].objective and not is_stuck
+    other = cuts.drop_cuts(states[1]) if behind else states[1]
+    return replace(state, states=[states[0], other], passes=passes, alone=behind)

@@ -7,24 +7,21 @@ for any convex loss.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from streamsvm.data.rows.source import RowSource
-from streamsvm.losses.convex import ConvexLoss
 from streamsvm.numeric.products import add_rows
 from streamsvm.numeric.rounding import add_row_magnitudes
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.registry import find_problem
-from streamsvm.solvers.cutting_plane import any_loss, line_search, two_solvers
-from streamsvm.solvers.cutting_plane.any_loss import AnyLoss
+from streamsvm.solvers.cutting_plane import line_search
 from streamsvm.solvers.cutting_plane.cuts import CutState, exact_bytes, most_cuts
-from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, LineState, totals_bytes
+from streamsvm.solvers.cutting_plane.line_search import ANY_LOSS_STEPS, AnyLoss, CuttingPlane, LineState, totals_bytes
 from streamsvm.solvers.cutting_plane.master import scale_costs
-from streamsvm.solvers.cutting_plane.two_solvers import BothStates
 from streamsvm.solvers.options import AnyLossOptions
 from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, Wrapper, describe_parameters
 
@@ -64,13 +61,8 @@ class LineSearchSolver(LinearSolver):
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory. Shared vectors count twice because passes of several solvers in one read copy them."""
         width = self.source.n_features + 1
-        exact = exact_bytes(width)
-        return MemoryNeed(
-            driver_bytes=self.parameters.driver_bytes(width),
-            turn_bytes=self.parameters.turn_bytes(width),
-            totals_bytes=totals_bytes(self.parameters.cut_points(width), width) + 2 * exact,
-            shared_bytes=32 * width + exact,
-        )
+        exact, totals = exact_bytes(width), totals_bytes(self.parameters.cut_points(width), width)
+        return self.parameters.need_memory(width, totals + 2 * exact, 32 * width + exact)
 
 
 class AnyLossSolver(LinearSolver):
@@ -80,21 +72,12 @@ class AnyLossSolver(LinearSolver):
 
     def __init__(self, source: RowSource, options: TrainOptions, own: AnyLossOptions, _: Budget) -> None:
         problem = find_problem(options.task)
-        assert problem.make_loss is not None
         self.source, self.bias_feature, self.has_classes = source, own.intercept_scaling, problem.has_classes
-        self.parameters = AnyLoss(
-            loss=cast(ConvexLoss, problem.make_loss(source, options)),
-            tol=float(options.tol),
-            bias_feature=own.intercept_scaling,
-            max_cuts=own.max_cuts,
-        )
-        self.settings = {
-            **{"task": options.task, "C": float(options.C), "tol": self.parameters.tol},
-            "bias_feature": own.intercept_scaling,
-            **({} if problem.tell_loss is None else problem.tell_loss(source, options)),
-            "max_cuts": own.max_cuts,
-            "class_weight": repr(options.class_weight),
-        }
+        loss, bias = problem.make_loss(source, options), own.intercept_scaling
+        self.parameters = AnyLoss(loss, float(options.tol), bias, own.max_cuts)
+        about = {"task": options.task, "C": float(options.C), "tol": self.parameters.tol, "bias_feature": bias}
+        others = {"max_cuts": own.max_cuts, "class_weight": repr(options.class_weight)}
+        self.settings = about | problem.tell_loss(source, options) | others
 
     def start(self) -> CutState:
         """Return the state at w = 0."""
@@ -106,17 +89,12 @@ class AnyLossSolver(LinearSolver):
 
     def solve(self, state: CutState) -> Requests:
         """Yield the passes of the solver, step by step."""
-        return any_loss.solve(self.parameters, state)
+        return line_search.solve_any_loss(self.parameters, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory. The totals of a task are cuts and, in the first pass, the magnitudes of the rows."""
-        width, k = self.source.n_features + 1, len(any_loss.STEPS)
-        return MemoryNeed(
-            driver_bytes=self.parameters.driver_bytes(width),
-            turn_bytes=self.parameters.turn_bytes(width),
-            totals_bytes=8 * width * (k + 2) + 16 * k,
-            shared_bytes=8 * width * k,
-        )
+        width, k = self.source.n_features + 1, len(ANY_LOSS_STEPS)
+        return self.parameters.need_memory(width, 8 * width * (k + 2) + 16 * k, 8 * width * k)
 
 
 BESIDE_CUTS = 128  # cuts of the accompanying line search; unless it keeps up, it is dropped long before that
@@ -153,43 +131,39 @@ class TwoSolvers(Wrapper):
     def _start_other(self) -> Any:
         return replace(self.other.start(), terms=self.terms)
 
-    def start(self) -> BothStates:
+    def start(self) -> line_search.BothStates:
         """Return the initial state of both solvers."""
         own = self.inner.start()
-        return BothStates([own, self._start_other()], own.best_w, alone=self.alone)
+        return line_search.BothStates([own, self._start_other()], own.best_w, alone=self.alone)
 
-    def start_at(self, w: F64) -> BothStates:
+    def start_at(self, w: F64) -> line_search.BothStates:
         """Return both initial states at given weights; a first solver that cannot use weights starts at 0."""
         own = self.inner.start_at(w) if self.inner.n_starts else self.inner.start()
-        return BothStates([own, replace(self._start_other(), best_w=w)], w, alone=self.alone)
+        return line_search.BothStates([own, replace(self._start_other(), best_w=w)], w, alone=self.alone)
 
     start_each = Solver.start_each  # the version for one problem, whatever the first solver does
 
-    def warm_start(self, before: BothStates, factor: float) -> BothStates:
+    def warm_start(self, before: line_search.BothStates, factor: float) -> line_search.BothStates:
         """Return the warm start of both solvers, or a new start if the first solver has no warm start."""
         if type(self.inner).warm_start is Solver.warm_start:
             return self.start()
         own = self.inner.warm_start(before.states[0], factor)
         other = self._start_other() if before.alone else self.other.warm_start(before.states[1], factor)
         known = ("best_w", "objective", "lower_bound", "objective_rounding", "bound_rounding")
-        return BothStates([own, other], **{name: getattr(own, name) for name in known}, alone=self.alone)
+        return line_search.BothStates([own, other], **{name: getattr(own, name) for name in known}, alone=self.alone)
 
-    def solve(self, state: BothStates) -> Requests:
+    def solve(self, state: line_search.BothStates) -> Requests:
         """Yield the passes of both solvers."""
-        return two_solvers.solve([self.inner.solve, self.other.solve], self.tol, state)
+        return line_search.solve_both([self.inner.solve, self.other.solve], self.tol, state)
 
     def memory(self, threads: int) -> MemoryNeed:
         """Return the memory of both. A walk holds its own totals, the totals of a block, and their sum."""
         own, other = self.inner.memory(threads), self.other.memory(threads)
-        in_walk = own.walk_bytes > 0
-        return replace(
-            own,
-            driver_bytes=own.driver_bytes + other.driver_bytes,
-            turn_bytes=own.turn_bytes + other.turn_bytes,
-            totals_bytes=own.totals_bytes + (0 if in_walk else other.totals_bytes),
-            shared_bytes=own.shared_bytes + other.shared_bytes,
-            walk_bytes=own.walk_bytes + (3 * other.totals_bytes if in_walk else 0),
-        )
+        names, in_walk = ("driver_bytes", "turn_bytes", "shared_bytes"), own.walk_bytes > 0
+        sums = {name: getattr(own, name) + getattr(other, name) for name in names}
+        totals = own.totals_bytes + (0 if in_walk else other.totals_bytes)
+        walk = own.walk_bytes + (3 * other.totals_bytes if in_walk else 0)
+        return replace(own, **sums, totals_bytes=totals, walk_bytes=walk)
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001

@@ -41,7 +41,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 
 from streamsvm.numeric.rounding import bound_rounding, sum_exactly
 from streamsvm.numeric.rows import F64, I64
-from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, S, add_cuts, count_pass
+from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, S, add_cuts, count_pass, raise_bound
 
 Face = npt.NDArray[np.bool_]
 
@@ -264,18 +264,9 @@ def minimise_master(state: S, tol: float) -> S:
     wanted = MASTER_SHARE * max(state.objective - state.lower_bound, tol * state.objective)
     trusted = state.stuck < DOUBTFUL_STEPS
     z, master_w = solve_cuts(state.cuts, state.offsets, state.gram, state.z, wanted, trusted)
-    value, rounding = bound_dual(state, z)
-    rises = value - rounding > state.lower_bound
-    return replace(
-        state,
-        z=z,
-        master_w=master_w,
-        lower_bound=value - rounding if rises else state.lower_bound,
-        bound_rounding=rounding if rises else state.bound_rounding,
-        tried_rounding=0.0 if rises or value <= state.lower_bound else rounding,
-        slack=max(0.0, float(np.max(state.offsets - state.cuts @ master_w))),
-        idle=np.where(z > 0, 0, state.idle + 1),
-    )
+    slack = max(0.0, float(np.max(state.offsets - state.cuts @ master_w)))
+    after = replace(state, z=z, master_w=master_w, slack=slack, idle=np.where(z > 0, 0, state.idle + 1))
+    return raise_bound(after, *bound_dual(state, z))
 
 
 def take_cuts(state: S, before: S, found: RowSums, most: int, tol: float, passes: int = 1) -> S:
@@ -334,17 +325,9 @@ def scale_costs(state: S, factor: float, tol: float) -> S:
     moved = bound_rounding(len(state.best_w) + SCALING_ROUNDINGS, 2 * half + state.objective)
     in_proportion = ("cuts", "offsets", "sizes", "magnitudes", "total_cost")
     changed: dict[str, Any] = {name: factor * getattr(state, name) for name in in_proportion}
+    changed |= {"passes": 0, "stuck": 0, "z": none, "idle": none.astype(np.int64)}
     changed |= dict.fromkeys(("lower_bound", "slack", "bound_rounding", "tried_rounding"), 0.0)
-    scaled = replace(
-        state,
-        **changed,
-        passes=0,
-        stuck=0,
-        z=none,
-        gram=factor**2 * state.gram,
-        idle=none.astype(np.int64),
-        objective=half + factor * (state.objective - half),
-        terms=state.terms + SCALING_ROUNDINGS,
-        objective_rounding=max(1.0, factor) * (state.objective_rounding + moved),
-    )
-    return minimise_master(scaled, tol)
+    changed |= {"gram": factor**2 * state.gram, "terms": state.terms + SCALING_ROUNDINGS}
+    changed |= {"objective": half + factor * (state.objective - half)}
+    changed |= {"objective_rounding": max(1.0, factor) * (state.objective_rounding + moved)}
+    return minimise_master(replace(state, **changed), tol)

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import add_rows, compute_scores
+from streamsvm.numeric.products import add_combination, score_rows
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.row_norms import RowNorm, bound_rows, measure_rows
 from streamsvm.numeric.rows import F64, I64, Rows, join_rows, take_rows
@@ -128,9 +128,7 @@ def add_known(sums: RowSums, rows: Rows, look: Look, margins: F64) -> None:
 def _add_active(sums: RowSums, look: Look, rows: Rows, y: F64, costs: F64, is_active: npt.NDArray[np.bool_]) -> None:
     """Add C_i y_i x_i and C_i of the active rows to the sums."""
     active = np.flatnonzero(is_active)
-    coef = (y * costs)[active]
-    add_rows(sums.vectors[None, :], rows.X, active, np.zeros_like(active), coef)
-    sums.vectors[-1] += look.bias_feature * float(np.sum(coef))
+    add_combination(sums.vectors, rows.X, active, (y * costs)[active], look.bias_feature)
     cost = float(np.sum(costs[active]))
     sums.offsets += cost
     sums.sizes += cost
@@ -146,9 +144,7 @@ def choose_within(rows: Rows, look: Look, radius: float) -> I64:
 
 def find_margins(look: Look, rows: Rows, y: F64) -> F64:
     """Return the margins m_i, (n,)."""
-    scores = compute_scores(rows.X, np.ascontiguousarray(look.w[None, :-1]))[:, 0]
-    margins: F64 = y * (scores + look.w[-1] * look.bias_feature)
-    return margins
+    return y * score_rows(rows.X, look.w, look.bias_feature)
 
 
 def _keep_below_radius(look: Look, rows: Rows, margins: F64, costs: F64, radius: float) -> Part:
@@ -209,15 +205,11 @@ def scan_near(
 
 def combine_near(share: float, left: NearTotals, right: NearTotals) -> NearTotals:
     """Combine the totals of two groups of rows. The kept rows are shared, not copied."""
-    return NearTotals(
-        sums=left.sums + right.sums,
-        frozen=left.frozen + right.frozen,
-        n_rows=left.n_rows + right.n_rows,
-        n_apart=left.n_apart + right.n_apart,
-        densest=max(left.find_densest(), right.find_densest()),
-        radius=min(left.radius, right.radius),
-        parts=close_group(left, share) + close_group(right, share),
-    )
+    names = ("sums", "frozen", "n_rows", "n_apart")
+    added: dict[str, Any] = {name: getattr(left, name) + getattr(right, name) for name in names}
+    densest, radius = max(left.find_densest(), right.find_densest()), min(left.radius, right.radius)
+    parts = close_group(left, share) + close_group(right, share)
+    return NearTotals(**added, densest=densest, radius=radius, parts=parts)
 
 
 def close_group(totals: NearTotals, share: float) -> list[Part]:
@@ -234,7 +226,9 @@ def gather(totals: NearTotals, look: Look) -> tuple[Part, F64]:
     totals.parts = []  # frees the dropped rows before the kept rows are joined
     priority = np.concatenate([part.priority for part in parts])
     if len(priority) > look.most:
-        parts = keep_below(parts, float(np.partition(priority, look.most)[look.most]))
+        radius = float(np.partition(priority, look.most)[look.most])
+        parts = [choose_part(part, np.flatnonzero(part.priority < radius)) for part in parts]
+        parts = [replace(part, radius=min(part.radius, radius)) for part in parts]
     weight = np.concatenate([count_for(part, look.draws) for part in parts])
     return replace(join_parts(parts), radius=min(part.radius for part in parts)), weight
 
@@ -249,12 +243,6 @@ def _keep_nearest(totals: NearTotals, share: float) -> tuple[list[Part], float]:
     order = np.argsort(whole.priority, kind="stable")
     radius = min(totals.radius, float(whole.priority[order[most]]))
     return [choose_part(whole, np.sort(order[:most]))], radius
-
-
-def keep_below(parts: list[Part], radius: float) -> list[Part]:
-    """Return the parts without rows whose q_i is at least `radius`, and lower the radius of each part to `radius`."""
-    kept = [choose_part(part, np.flatnonzero(part.priority < radius)) for part in parts]
-    return [replace(part, radius=min(part.radius, radius)) for part in kept]
 
 
 def join_parts(parts: list[Part]) -> Part:

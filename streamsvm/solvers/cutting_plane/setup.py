@@ -13,24 +13,19 @@ import numpy as np
 
 from streamsvm.certificates.double_double import add_exact, start_exact
 from streamsvm.data.rows.source import RowSource
-from streamsvm.losses.hinge import FINE_STEPS, add_segment_totals
+from streamsvm.losses.hinge import add_to_totals
 from streamsvm.numeric.products import compute_scores_of_parts
 from streamsvm.numeric.rounding import add_row_magnitudes
 from streamsvm.numeric.row_norms import bound_rows, make_norm, measure_rows
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import BUDGET_SHARE, TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
-from streamsvm.solvers.cutting_plane import block_ascent
+from streamsvm.solvers.cutting_plane import block_ascent, line_search, line_search_setup
 from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, BlockAscent, count_terms, has_newton
 from streamsvm.solvers.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes
-from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, add_points, start_points, totals_bytes
-from streamsvm.solvers.cutting_plane.line_search_setup import (
-    LineSearchSolver,
-    TwoSolvers,
-    make_line_search,
-    read_parameters,
-)
+from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, totals_bytes
+from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
 from streamsvm.solvers.cutting_plane.small_qp import COPIES as COPIES_OF_ROWS
 from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, can_refine
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
@@ -47,12 +42,10 @@ SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two state
 VECTORS = 24  # vectors of the width of w
 MOST_FEATURES = 400  # with more features, the matrices of `one_read` cost more than the reads it saves
 MOST_BYTES = 256 << 20  # of arrays in memory: for larger arrays one read, shared by threads, is faster
-TOO_MANY_FEATURES = (
-    f"The data are read block by block (block-ascent): one-read is for up to {MOST_FEATURES} features, and the rows "
-    "have {:,}."
-)
-NO_SCRATCH = "scratch has no effect with acceleration={}, which is chosen here: leave it out"
-NO_ROWS = "The memory has no room for the resident rows with which fewer reads of the data are enough."
+TOO_MANY_FEATURES = f"The data are read in blocks, because one-read supports at most {MOST_FEATURES} features and the "
+TOO_MANY_FEATURES += "rows have {:,}."
+NO_SCRATCH = "the option scratch has no effect with acceleration={}, which is used here; remove the option"
+NO_ROWS = "The memory limit leaves no room for resident rows, which would reduce the number of reads of the data."
 
 
 class BlockAscentSolver(LinearSolver):
@@ -80,8 +73,7 @@ class BlockAscentSolver(LinearSolver):
 
     def solve(self, state: Any) -> Requests:
         """Yield the walks and passes of the solver, step by step."""
-        requests: Requests = self.algorithm.solve(self.parameters, state)
-        return requests
+        yield from self.algorithm.solve(self.parameters, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory for the shares of all rows, the kept rows, and a block in a walk."""
@@ -93,13 +85,9 @@ class BlockAscentSolver(LinearSolver):
             block = max(map(parameters.count_rows, parameters.list_blocks()))
             walk_bytes = (COPIES - 1) * kept_bytes + COPIES * block * row_bytes + 2 * sums_bytes + n
         rows_bytes = kept_bytes * (2 if keeps_all else 1) + self._count_more_bytes()
-        return MemoryNeed(
-            driver_bytes=SHARES * shares_bytes + rows_bytes + 8 * VECTORS * width,
-            turn_bytes=8 * VECTORS * width // 2,
-            totals_bytes=sums_bytes if keeps_all else 0,
-            shared_bytes=8 * 4 * width + exact_bytes(width) + (0 if keeps_all else 2 * shares_bytes + kept_bytes),
-            walk_bytes=walk_bytes,
-        )
+        driver, turn = SHARES * shares_bytes + rows_bytes + 8 * VECTORS * width, 8 * VECTORS * width // 2
+        shared = 8 * 4 * width + exact_bytes(width) + (0 if keeps_all else 2 * shares_bytes + kept_bytes)
+        return MemoryNeed(driver, turn, sums_bytes if keeps_all else 0, shared, walk_bytes)
 
     def _find_row_bytes(self) -> int:
         return self.source.nbytes // self.source.n_rows + 8 * ROW_VECTORS
@@ -158,40 +146,26 @@ def _held_bytes(solver: Solver) -> int:
 
 def _set_up_blocks(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver | None:
     """Return the ascent on blocks with the requested resident rows, or as many as fit; return None if too few fit."""
-    parameters = BlockAscent(
-        resident_rows=source.n_rows,
-        chunk_starts=tuple(int(start) for start in source.chunk_starts),
-        seed=options.seed,
-        **read_parameters(source, options, own),
-    )
+    common = {"seed": options.seed, **read_parameters(source, options, own)}
+    starts = tuple(int(start) for start in source.chunk_starts)
+    parameters = BlockAscent(resident_rows=source.n_rows, chunk_starts=starts, **common)
     return BlockAscentSolver(source, parameters).fit_into(budget, options.resident_rows)
 
 
-def _set_up_resident(
-    source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget
-) -> Solver | None:
+def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver | None:
     """Return a solver with the requested resident rows, or as many as fit; return None if too few fit.
 
-    Rows with up to MOST_FEATURES features use one read if enough of them fit; other rows use ascent on blocks.
+    Rows with up to MOST_FEATURES features use one read if enough of them fit, or ascent on blocks if that is faster for
+    them; other rows use ascent on blocks. Ascent is faster for arrays in memory, unless they are too large for one
+    thread or so small that any solver is fast, and if few rows can be resident, because it then needs fewer reads. It
+    holds the shares of all rows. If they do not fit into memory, one read is used instead; None is returned if its
+    sample would be too small.
     """
-    if own.acceleration != "block-ascent" and source.n_features <= MOST_FEATURES:
-        chosen = _set_up_narrow(source, options, own, budget)
-    else:
+    if own.acceleration == "block-ascent" or source.n_features > MOST_FEATURES:
         chosen = _set_up_blocks(source, options, own, budget)
         if chosen is not None and own.acceleration == "one-read":
             chosen.note = TOO_MANY_FEATURES.format(source.n_features)
-    if own.scratch is not None and (chosen is None or chosen.scratch is None):
-        raise InputError(NO_SCRATCH.format("line-search" if chosen is None else chosen.settings["acceleration"]))
-    return chosen
-
-
-def _set_up_narrow(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver | None:
-    """Return the one-read solver, or ascent on blocks if that is faster for these rows.
-
-    Ascent is used for arrays in memory, unless they are too large for one thread or so small that any solver is fast.
-    It is also used if few rows can be resident, because it then needs fewer reads. Ascent holds the shares of all rows.
-    If they do not fit into memory, one read is used instead; None is returned if its sample would be too small.
-    """
+        return chosen
     is_small = source.n_rows > MOST_ROWS and source.nbytes <= MOST_BYTES
     if own.acceleration != "one-read" and not source.on_disk and is_small:
         chosen = _set_up_blocks(source, options, own, budget)
@@ -220,24 +194,20 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
         acceleration = "line-search"
     if acceleration not in ("line-search", "none"):
         if asked_for_stop:
-            raise InputError(
-                f"epsilon and max_cuts are not for acceleration={acceleration}; use line-search, or leave them out"
-            )
-        chosen = _set_up_resident(source, options, own, budget)
+            raise InputError(f"epsilon and max_cuts cannot be used with acceleration={acceleration}; use line-search")
+        chosen = _hold_rows(source, options, own, budget)
+        if chosen is not None and own.scratch is not None and chosen.scratch is None:
+            raise InputError(NO_SCRATCH.format(chosen.settings["acceleration"]))
         if chosen is not None:
             return chosen
         acceleration, note = "line-search", NO_ROWS
     if own.scratch is not None:
         raise InputError(NO_SCRATCH.format(acceleration))
     if options.resident_rows is not None:
-        raise InputError(f"resident rows are not for acceleration={acceleration}; leave them out, or use auto")
-    parameters = CuttingPlane(
-        accelerated=acceleration == "line-search",
-        epsilon=own.epsilon,
-        max_cuts=own.max_cuts,
-        **read_parameters(source, options, own),
-    )
-    return LineSearchSolver(source, parameters, note)
+        raise InputError(f"resident rows cannot be used with acceleration={acceleration}; use auto, or remove them")
+    common = {"epsilon": own.epsilon, "max_cuts": own.max_cuts, **read_parameters(source, options, own)}
+    parameters = CuttingPlane(accelerated=acceleration == "line-search", **common)
+    return line_search_setup.LineSearchSolver(source, parameters, note)
 
 
 def run_kernels(group: str, rows: Rows) -> None:
@@ -249,12 +219,11 @@ def run_kernels(group: str, rows: Rows) -> None:
         return
     if group == "ascent":
         part = make_part(rows, np.ones(2), 1.0, np.zeros(2))
-        ascend([part], 1.0, np.zeros(3), 0.0, 0.0, 0.0, 1, (0,))
+        ascend([part], 1.0, np.zeros(3), 0.0, 0.0, 1, (0,))
         HingeRows(rows, np.ones(2), np.ones(2), 1.0).add_products(None, np.arange(2), np.ones(2))
         return
-    totals: tuple[Any, ...] = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
-    add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)
+    add_to_totals(line_search.start_totals(1, 3), rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0)
     compute_scores_of_parts(rows.X, np.zeros((1, 2, 2)))
-    add_points(start_points(2, 3), rows, np.zeros((2, 3)), np.ones(2), 1.0)
+    line_search.add_points(line_search.start_points(2, 3), rows, np.zeros((2, 3)), np.ones(2), 1.0)
     add_row_magnitudes(np.zeros(3), np.zeros(3), rows.X, np.ones(2))
     add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), np.ones(2))

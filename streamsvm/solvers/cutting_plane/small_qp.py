@@ -85,30 +85,27 @@ def write_out(rows: Rows, part: slice) -> F64:
     return dense.astype(np.float64)
 
 
-def maximise_shares(
-    data: HingeRows, products: F64, share: F64, w: F64, others: float, wanted: float, tol: float
-) -> tuple[F64, bool]:
-    """Return shares c (n,) whose part of the duality gap is at most `wanted` or tol * D, and whether it is.
+def maximise_shares(data: HingeRows, products: F64, share: F64, w: F64, tol: float) -> tuple[F64, bool]:
+    """Return shares c (n,) whose duality gap is at most tol * D, and whether it is.
 
-    products: the result of `multiply_rows`; share (n,): c0; w (d+1,): the weight vector of the shares of all rows, with
-    the weight of the constant feature last; others: sum C_i c_i over the other rows, whose shares are fixed. If
-    rounding does not allow such a gap, the shares are those with the smallest gap found. D then rises only as far as
-    the accuracy of the products allows. Equal input gives equal bits.
+    products: the result of `multiply_rows`; share (n,): c0; w (d+1,): the weight vector of c0, with the weight of the
+    constant feature last. If rounding does not allow such a gap, the shares are those with the smallest gap
+    found. D then rises only as far as the accuracy of the products allows. Equal input gives equal bits.
     """
     used = np.flatnonzero(data.costs > 0.0)
     if not len(used):
         return share, True
     signed, slopes = (data.costs * data.y)[used], (data.costs - data.costs * data.find_margins(w))[used]
-    value = others + float(data.costs @ share) - float(w @ w) / 2
+    value = float(data.costs @ share) - float(w @ w) / 2
     H = products[np.ix_(used, used)] * np.outer(signed, signed)
-    found, rise, is_enough = _climb(H, slopes, share[used], value, wanted, tol)
+    found, rise, is_enough = _climb(H, slopes, share[used], value, tol)
     best = share.copy()
     if rise > 0.0:
         best[used] = np.minimum(found, 1.0)
     return best, is_enough
 
 
-def _climb(H: F64, g: F64, start: F64, value: float, wanted: float, tol: float) -> tuple[F64, float, bool]:
+def _climb(H: F64, g: F64, start: F64, value: float, tol: float) -> tuple[F64, float, bool]:
     """Return the c with the smallest gap found, the rise of its D above `value`, and whether the gap is small enough.
 
     If the gap is small enough before D exceeds its value at the start, the steps continue.
@@ -123,7 +120,7 @@ def _climb(H: F64, g: F64, start: F64, value: float, wanted: float, tol: float) 
             idle = 0 if gap < PROGRESS * least else idle + 1
             if gap < least:
                 best, least, rise = point.c, gap, float((g + slope) @ (point.c - start)) / 2
-            is_enough = gap <= max(wanted, tol * (value + rise)) and rise > 0.0
+            is_enough = gap <= max(0.0, tol * (value + rise)) and rise > 0.0
             if is_enough or idle > PATIENCE or not measure(point) > 0.0:
                 break
             point = step_to_target(point, _factorise(H, slope, point))

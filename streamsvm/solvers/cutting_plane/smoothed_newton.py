@@ -27,7 +27,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import add_rows, compute_scores
+from streamsvm.numeric.products import add_rows, score_rows
 from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 from streamsvm.system import interrupts
@@ -70,9 +70,7 @@ class HingeRows:
 
     def find_margins(self, w: F64) -> F64:
         """Return y_i w.x_i, (n,)."""
-        scores = compute_scores(self.rows.X, np.ascontiguousarray(w[None, :-1]))[:, 0]
-        margins: F64 = self.y * (scores + w[-1] * self.bias_feature)
-        return margins
+        return self.y * score_rows(self.rows.X, w, self.bias_feature)
 
     def combine(self, shares: F64) -> F64:
         """Return sum_i C_i a_i y_i x_i, (width,)."""

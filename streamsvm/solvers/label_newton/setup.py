@@ -37,8 +37,8 @@ MOST_WEIGHTS = 1500  # With more weights per label, steps are found by products 
 FACTOR_COPIES = 5  # float64 matrices in memory while one is factorised
 MOST_FACTOR_ROWS, FACTOR_ROWS_STEP = 2048, 128
 FACTOR_SHARE = 0.8  # the share of the memory for factors: they are dispensable, and the interpreter may grow
-IN_BLOCKS = "{} labels are trained, at most {} of them side by side, as the memory has room for no more; {} blocks of "
-IN_BLOCKS += "labels read the data one after the other. With more memory, fewer blocks would do."
+IN_BLOCKS = "{} labels are trained in blocks, as the memory limit allows at most {} of them side by side. Each of "
+IN_BLOCKS += "the {} blocks reads the data again. With more memory, fewer blocks would be enough."
 
 
 class LabelNewtonSolver(Solver):
@@ -50,34 +50,20 @@ class LabelNewtonSolver(Solver):
         loss, width = CODES[str(options.loss)], source.n_features + 1
         costs, weights = _find_costs(source, options)
         L = len(costs)
-        parameters = LabelNewton(
-            loss=loss,
-            costs=costs,
-            at_zero=AT_ZERO[loss] * np.sum(costs * weights, axis=1),
-            tol=float(options.tol),
-            bias_feature=own.intercept_scaling,
-            curvature_rows=own.curvature_rows or ROWS_A_WEIGHT * width,
-            side_by_side=L,
-            n_rows=source.n_rows,
-            n_features=source.n_features,
-            row_bytes=source.nbytes // source.n_rows + 8,
-            by_products=width > MOST_WEIGHTS,
-        )
+        at_zero, tol, bias = AT_ZERO[loss] * np.sum(costs * weights, axis=1), float(options.tol), own.intercept_scaling
+        curvature_rows, by_products = own.curvature_rows or ROWS_A_WEIGHT * width, width > MOST_WEIGHTS
+        n_rows, n_features, row_bytes = source.n_rows, source.n_features, source.nbytes // source.n_rows + 8
+        sizes = (curvature_rows, L, n_rows, n_features, row_bytes)
+        parameters = LabelNewton(loss, costs, at_zero, tol, bias, *sizes, by_products)
         room = budget.total_bytes // SAMPLE_SHARE
         sample = _draw(source, options.seed, parameters, own.sample_rows, room)
         parameters = replace(parameters, sample=sample)
         parameters = replace(parameters, side_by_side=_count_side_by_side(source, budget, parameters))
         parameters = replace(parameters, factor_rows=_count_factor_rows(source, budget, parameters))
         self.source, self.parameters, size = source, parameters, parameters.side_by_side
-        self.settings = {
-            "loss": options.loss,
-            "problems": L,
-            "class_costs": _tell_costs(source, costs),
-            "tol": parameters.tol,
-            "bias_feature": parameters.bias_feature,
-            "curvature_rows": parameters.curvature_rows,
-            "side_by_side": size,
-        }
+        names = ("tol", "bias_feature", "curvature_rows", "side_by_side")
+        self.settings = {"loss": options.loss, "problems": L, "class_costs": _tell_costs(source, costs)}
+        self.settings |= {name: getattr(parameters, name) for name in names}
         self.sample = FirstSample(len(sample), is_held=False) if len(sample) else None
         self.model_bytes = 8 * L * width
         self.note = "" if size == L else IN_BLOCKS.format(L, size, -(-L // size))
@@ -177,13 +163,9 @@ def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
         return MemoryNeed(held + max(turn, start), 0, totals, shared, tile_bytes)
     block_rows = min(settings.n_rows, BLOCK_ROWS + min(BLOCK_ROWS, LARGEST_TILE_ROWS // width))
     turn = 4 * 8 * width**2 + sample_bytes
-    return MemoryNeed(
-        driver_bytes=POINTS * 8 * L * width + turn,
-        turn_bytes=turn,
-        totals_bytes=size * (8 * width + 2 * width * (width + 1) + 40),
-        shared_bytes=8 * size * (width + 4),
-        walk_bytes=threads * (block_rows * row_bytes + 3 * 4 * width**2),
-    )
+    totals, shared = size * (8 * width + 2 * width * (width + 1) + 40), 8 * size * (width + 4)
+    block_bytes = threads * (block_rows * row_bytes + 3 * 4 * width**2)
+    return MemoryNeed(POINTS * 8 * L * width + turn, turn, totals, shared, block_bytes)
 
 
 def _count_factor_bytes(settings: LabelNewton) -> int:
@@ -210,6 +192,6 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
         sums.combine_totals(totals, sums.start_totals(2, 3)).finish()
         sums.add_active(costs, np.ones((2, 3)), totals.gradients)
         products = sums.start_products(3, 2, 2)
-        sums.add_products(products, sets, np.zeros((3, 2)), codes, costs, V, V, codes, costs, (loss, 1.0))
+        sums.add_products(products, sets, np.zeros((3, 2)), codes, V, V, codes, np.ones((4, 2)), (loss, 1.0))
     run_ascent(sets)
     advance(np.zeros(2), np.ones(2), np.ones(2), np.ones(2, np.float32), 1.0)

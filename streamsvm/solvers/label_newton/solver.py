@@ -63,11 +63,11 @@ from scipy.sparse import csr_array, hstack
 
 from streamsvm.kernels.kernel import compute_squares
 from streamsvm.numeric.products import factorise
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, Split, split, to_dense, weigh_rows
+from streamsvm.numeric.rows import F32, F64, I32, I64, U8, CsrRows, Matrix, Rows, Split, split, to_dense, weigh_rows
 from streamsvm.passes import Requests, Scan, Step, Take
 from streamsvm.solvers.label_newton import steps, sums
 from streamsvm.solvers.label_newton.steps import SHARPEST, LabelNewton, State, is_accepted, note_found, start_state
-from streamsvm.solvers.label_newton.sums import BLOCK_LABELS, Totals, as_flags, find_labels, measure
+from streamsvm.solvers.label_newton.sums import BLOCK_LABELS, Totals, as_flags, find_labels, measure, weigh
 from streamsvm.system import deadline, interrupts
 
 LITTLE = 1e-3  # The sample is minimised once the next step is expected to lower P by less than this share.
@@ -95,7 +95,8 @@ ROOT_STEPS, CLOSE = 12, 1e-4  # the most Newton steps for a margin, and the erro
 def solve(settings: LabelNewton, state: State) -> Requests:
     """Run from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     while "" in state.statuses:
-        codes = find_open(settings, state)
+        block = state.statuses[state.first : state.first + settings.side_by_side]
+        codes = state.first + np.flatnonzero(block == "")
         if not len(codes):
             state = steps.begin_next(settings, state)
             continue
@@ -108,17 +109,10 @@ def solve(settings: LabelNewton, state: State) -> Requests:
         state = (steps.take_products if settings.by_products else steps.take_step)(settings, state, codes, totals)
         ended = "stalled" if "stalled" in state.statuses else "converged"
         status = None if "" in state.statuses else ended
-        yield Step(state, state.progress, status, _list_figures(settings, state))
-
-
-def _list_figures(settings: LabelNewton, state: State) -> dict[str, float]:
-    """Return the figures that the history records for a step. waiting_problems: the labels in later blocks."""
-    return {
-        "open_problems": int(np.sum(state.statuses == "")),
-        "waiting_problems": max(len(state.statuses) - state.first - settings.side_by_side, 0),
-        "worst_gap": float(np.max(state.gaps)),
-        "mean_gap": float(np.mean(state.gaps)),
-    }
+        n_later = len(state.statuses) - state.first - settings.side_by_side  # the labels in later blocks
+        n_open, worst, mean = int(np.sum(state.statuses == "")), float(np.max(state.gaps)), float(np.mean(state.gaps))
+        figures = {"open_problems": n_open, "waiting_problems": max(n_later, 0), "worst_gap": worst, "mean_gap": mean}
+        yield Step(state, state.progress, status, figures)
 
 
 def _ask_for_curvatures(settings: LabelNewton, state: State, codes: I64) -> Scan:
@@ -133,18 +127,11 @@ def _ask_for_products(settings: LabelNewton, state: State, codes: I64) -> Scan:
     """Return the pass that computes gradients, or Hessian products for labels in the middle of a step."""
     looked, bent = steps.divide(state, codes)
     W = state.next_w[looked - state.first].T.copy()
-    V, P = (
-        of[bent - state.first].T.astype(np.float32, "C") for of in (state.base_w, state.conjugates[steps.DIRECTIONS])
-    )
-    shared = (W, looked, settings.costs[looked], V, P, bent, settings.costs[bent], settings.about)
+    both = state.base_w, state.conjugates[steps.DIRECTIONS]
+    V, P = (of[bent - state.first].T.astype(np.float32, "C") for of in both)
+    shared = (W, looked, V, P, bent, settings.costs[np.concatenate((looked, bent))], settings.about)
     start = partial(sums.start_products, settings.n_features + 1, len(looked), len(bent))
     return Scan(start, sums.add_products, sums.combine_totals, shared)
-
-
-def find_open(settings: LabelNewton, state: State) -> I64:
-    """Return the codes of the labels of the current block that are not done."""
-    part = slice(state.first, state.first + settings.side_by_side)
-    return state.first + np.flatnonzero(state.statuses[part] == "")
 
 
 def minimise_sample(settings: LabelNewton, state: State, codes: I64, sample: Rows) -> State:
@@ -261,9 +248,8 @@ def _look(settings: LabelNewton, codes: I64, rows: Rows, W: F64) -> tuple[npt.ND
 def _find_aim(settings: LabelNewton, rows: Rows, code: int, active: I64) -> F64 | None:
     """Return the minimiser (d+1,) of the active rows' parabolas plus 1/2 |w|^2, or None if it overflows."""
     picked = rows.pick(active)
-    assert picked.sample_weight is not None
     has = find_labels(picked, np.array([code]))[:, 0]
-    roots = np.sqrt(SHARPEST[settings.loss] * settings.costs[code][has.astype(np.int64)] * picked.sample_weight)
+    roots = np.sqrt(SHARPEST[settings.loss] * settings.costs[code][has.astype(np.int64)] * weigh([picked]))
     B, target = _scale(picked.X, settings.bias_feature, roots), np.where(has, roots, -roots)
     by_rows = len(active) <= settings.n_features + 1
     M = B @ B.T if by_rows else B.T @ B
@@ -322,14 +308,11 @@ def _ascend(settings: LabelNewton, codes: I64, rows: Rows, share: float, enough:
     W, a = np.zeros((settings.n_features + 1, k), np.float32), np.zeros((n, k), np.float32)
     squares, has = compute_squares(rows.X, np.float64) + bias**2, as_flags(find_labels(rows, codes))
     costs, weight = share * settings.costs[codes], rows.sample_weight
-    assert weight is not None
     gap, is_near = np.inf, False
     for epoch in range(MOST_EPOCHS):
         interrupts.check()
-        order, found = np.random.default_rng(epoch).permutation(n), np.zeros((2, k))
-        visit_rows(
-            settings.loss, SHARPEST[settings.loss], bias, split(rows.X), order, squares, has, weight, costs, W, a, found
-        )
+        order = np.random.default_rng(epoch).permutation(n)
+        found = visit_rows(settings.loss, bias, split(rows.X), order, squares, has, weight, costs, W, a)
         objectives = found[0] + np.einsum("dk,dk->k", W, W, dtype=np.float64) / 2
         before, gap = gap, float(np.sum(found[1]))
         is_near = bool(np.all(found[1] <= enough * objectives))
@@ -341,25 +324,15 @@ def _ascend(settings: LabelNewton, codes: I64, rows: Rows, share: float, enough:
 
 @njit(cache=True, nogil=True)
 def visit_rows(
-    loss: int,
-    sharpest: float,
-    bias: float,
-    X: Split,
-    order: I64,
-    squares: F64,
-    has: npt.NDArray[np.uint8],
-    weight: F64,
-    costs: F64,
-    W: F32,
-    a: F32,
-    sums: F64,
-) -> None:
+    loss: int, bias: float, X: Split, order: I64, squares: F64, has: U8, weight: F64, costs: F64, W: F32, a: F32
+) -> F64:
     """Visit rows in this order, and update W (d+1, k) and a (n, k) in place.
 
     squares (n,): |x|^2 with the constant feature. has (n, k): whether a row has a label. costs (k, 2): of rows without
-    and with a label. Added to sums (2, k): the losses, and a lower estimate of the gap, the sum of
-    (a + l'(m))^2 / (2 L), where L is the largest curvature of the loss. Both use the w at the time of each visit.
+    and with a label. Return the losses, and a lower estimate of the gap, the sum of (a + l'(m))^2 / (2 L), where L is
+    the largest curvature of the loss, (2, k). Both use the w at the time of each visit.
     """
+    sums = np.zeros((2, W.shape[1]))
     values, indices, indptr = X
     moves, last = np.zeros(W.shape[1], np.float32), W.shape[0] - 1
     for i in order:
@@ -372,12 +345,13 @@ def visit_rows(
             value, best, _ = measure(loss, cost, margin)
             sums[0, j] += value
             if cost > 0.0:
-                sums[1, j] += (best - old) ** 2 / (2.0 * sharpest * cost)
+                sums[1, j] += (best - old) ** 2 / (2.0 * SHARPEST[loss] * cost)
             a[i, j] = _maximise(loss, cost, margin, squares[i], old)
             moves[j] = y * (a[i, j] - old)
         for j in range(moves.size):
             W[last, j] += bias * moves[j]
         _add(values, indices, indptr, i, moves, W)
+    return sums
 
 
 @register_jitable
@@ -442,4 +416,4 @@ def run_ascent(rows: Rows) -> None:
     """Call the compiled function `visit_rows`."""
     n, W = rows.n_rows, np.zeros((rows.X.shape[1] + 1, 2), np.float32)
     numbers, has, a = np.ones(n), np.zeros((n, 2), np.uint8), np.zeros((n, 2), np.float32)
-    visit_rows(0, 2.0, 1.0, split(rows.X), np.arange(n), numbers, has, numbers, np.ones((2, 2)), W, a, np.zeros((2, 2)))
+    visit_rows(0, 1.0, split(rows.X), np.arange(n), numbers, has, numbers, np.ones((2, 2)), W, a)

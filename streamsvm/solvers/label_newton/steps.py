@@ -16,6 +16,7 @@ P - D after the step if the curvature did not change.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -116,14 +117,9 @@ class State:
     @property
     def progress(self) -> Progress:
         """The progress of the run: sums over the labels."""
-        of_bounds = float(np.sum(self.bound_errors))
-        return Progress(
-            objective=float(np.sum(self.objectives)),
-            lower_bound=float(np.sum(self.lower_bounds)),
-            passes=self.passes,
-            rounding_bound=float(np.sum(self.objective_errors)) + of_bounds,
-            taken_off=of_bounds,
-        )
+        each = self.objectives, self.lower_bounds, self.objective_errors, self.bound_errors
+        P, D, of_objectives, of_bounds = (float(np.sum(values)) for values in each)
+        return Progress(P, D, self.passes, of_objectives + of_bounds, taken_off=of_bounds)
 
     @property
     def gaps(self) -> F64:
@@ -134,23 +130,12 @@ class State:
 def start_state(settings: LabelNewton) -> State:
     """Return the state before the first pass: all labels at w = 0."""
     L, m, width = len(settings.costs), settings.side_by_side, settings.n_features + 1
-    zeros = np.zeros((4, L))
-    return State(
-        best_w=np.zeros((L, width)),
-        next_w=np.zeros((m, width)),
-        base_w=np.zeros((m, width)),
-        values=np.full(L, np.inf),
-        slopes=zeros[0],
-        lengths=np.ones(L),
-        active=np.full(L, float(settings.n_rows)),
-        statuses=np.full(L, "", "<U16"),
-        objectives=settings.at_zero.copy(),
-        lower_bounds=zeros[1],
-        objective_errors=zeros[2],
-        bound_errors=zeros[3],
-        counts=np.zeros(L, np.int64),
-        stuck=np.zeros(L, np.int64),
-    )
+    numbers = ("slopes", "lower_bounds", "objective_errors", "bound_errors")
+    start: dict[str, Any] = {name: np.zeros(L) for name in numbers}
+    start |= {name: np.zeros(L, np.int64) for name in ("counts", "stuck")}
+    start |= {"best_w": np.zeros((L, width)), "next_w": np.zeros((m, width)), "base_w": np.zeros((m, width))}
+    start |= {"values": np.full(L, np.inf), "lengths": np.ones(L), "active": np.full(L, float(settings.n_rows))}
+    return State(**start, statuses=np.full(L, "", "<U16"), objectives=settings.at_zero.copy())
 
 
 def begin_next(settings: LabelNewton, state: State) -> State:
@@ -185,15 +170,11 @@ def read_totals(settings: LabelNewton, W: F64, costs: F64, sums: F64, g: F64, sq
     return Found(lengths**2 / 2 + sums[LOSS], np.maximum(D, 0.0), SAFE * of_P, SAFE * of_D, g)
 
 
-def copy_state(before: State) -> State:
-    """Return a copy of the state, with its own arrays and one more pass, into which the results can be written."""
-    arrays = {name: value for name, value in vars(before).items() if isinstance(value, np.ndarray)}
-    copies: dict[str, Any] = {name: value.copy() for name, value in arrays.items()}
-    return replace(before, **copies, passes=before.passes + 1)
-
-
 def note_found(settings: LabelNewton, state: State, codes: I64, W: F64, found: Found) -> None:
-    """Record the certificates of the labels with these codes, and which labels are done."""
+    """Record the certificates of the labels with these codes, and which labels are done.
+
+    A label is done if its gap is proved, or if rounding prevents further progress.
+    """
     P, D = state.objectives[codes], state.lower_bounds[codes]
     lower, higher = found.P < P * (1.0 - LEAST_MOVE), found.D > D * (1.0 + LEAST_MOVE)
     state.stuck[codes] = np.where(lower | higher, 0, state.stuck[codes] + 1)
@@ -203,20 +184,27 @@ def note_found(settings: LabelNewton, state: State, codes: I64, W: F64, found: F
     better = found.D > D
     state.lower_bounds[codes[better]], state.bound_errors[codes[better]] = found.D[better], found.D_off[better]
     state.counts[codes] += 1
-    _find_statuses(settings, state, codes)
+    P, D, off = state.objectives[codes], state.lower_bounds[codes], state.objective_errors[codes]
+    proved = P - D + off <= settings.tol * P
+    patience = np.where(ROUNDINGS * (off + state.bound_errors[codes]) >= P - D, 1, MORE_PATIENCE) * STUCK_STEPS
+    state.statuses[codes[proved]] = "converged"
+    state.statuses[codes[~proved & (state.stuck[codes] >= patience)]] = "stalled"
 
 
 def take_step(settings: LabelNewton, before: State, codes: I64, totals: Totals) -> State:
     """Return the state after a pass at the next points of the labels with these codes."""
-    state, W = copy_state(before), before.next_w[codes - before.first]
+    state, W = replace(deepcopy(before), passes=before.passes + 1), before.next_w[codes - before.first]
     found = read_totals(settings, W, settings.costs[codes], totals.sums, totals.gradients, totals.squares)
     note_found(settings, state, codes, W, found)
     state.active[codes] = np.maximum(totals.sums[ACTIVE], 1.0)
     for k, code in enumerate(codes.tolist()):
         if not state.statuses[code] and is_accepted(settings, state, code, W[k], found.P[k], found.P_off[k]):
             interrupts.check()
-            step = _find_step(totals.curvatures[k], found.gradients[k])
-            state.slopes[code] = float(found.gradients[k] @ step)
+            M = unpack_triangle(totals.curvatures[k], W.shape[1]) + np.eye(W.shape[1])
+            _, factor = factorise(M)
+            gradient = found.gradients[k]
+            step = -gradient if factor is None else -cho_solve((factor, False), gradient)
+            state.slopes[code] = float(gradient @ step)
             state.next_w[code - state.first] = W[k] + step
     return state
 
@@ -240,21 +228,6 @@ def is_accepted(settings: LabelNewton, state: State, code: int, w: F64, P: float
     state.next_w[place] = state.base_w[place] + (shorter / length) * (w - state.base_w[place])
     state.lengths[code] = shorter
     return False
-
-
-def _find_statuses(settings: LabelNewton, state: State, codes: I64) -> None:
-    """Record which labels are done: the gap is proved, or rounding prevents further progress."""
-    P, D, off = state.objectives[codes], state.lower_bounds[codes], state.objective_errors[codes]
-    proved = P - D + off <= settings.tol * P
-    patience = np.where(ROUNDINGS * (off + state.bound_errors[codes]) >= P - D, 1, MORE_PATIENCE) * STUCK_STEPS
-    state.statuses[codes[proved]] = "converged"
-    state.statuses[codes[~proved & (state.stuck[codes] >= patience)]] = "stalled"
-
-
-def _find_step(curvature: F32, gradient: F64) -> F64:
-    """Return -M^-1 gradient."""
-    _, factor = factorise(unpack_triangle(curvature, len(gradient)) + np.eye(len(gradient)))
-    return -gradient if factor is None else -cho_solve((factor, False), gradient)
 
 
 def start_conjugates(state: State) -> State:
@@ -282,7 +255,10 @@ def take_products(settings: LabelNewton, state: State, codes: I64, totals: Total
     note_found(settings, state, looked, W, found)
     for k, code in enumerate(looked.tolist()):
         if not state.statuses[code] and is_accepted(settings, state, code, W[k], found.P[k], found.P_off[k]):
-            _begin_step(state, code, found.gradients[k])
+            gradient = found.gradients[k]
+            state.conjugates[:, code - state.first] = np.zeros_like(gradient), -gradient, -gradient
+            state.residuals[code] = state.at_start[code] = float(gradient @ gradient)
+            state.products[code], state.slopes[code] = 0, 0.0
     state.counts[bent] += 1
     products = np.ascontiguousarray(totals.curvatures.T)
     for k, code in enumerate(bent.tolist()):
@@ -306,12 +282,6 @@ def advance(step: F64, r: F64, p: F64, product: F32, before: float) -> tuple[flo
         r[j] -= alpha * (p[j] + product[j])
         after += r[j] * r[j]
     return alpha, after
-
-
-def _begin_step(state: State, code: int, gradient: F64) -> None:
-    state.conjugates[:, code - state.first] = np.zeros_like(gradient), -gradient, -gradient
-    state.residuals[code] = state.at_start[code] = float(gradient @ gradient)
-    state.products[code], state.slopes[code] = 0, 0.0
 
 
 def _go_on(settings: LabelNewton, state: State, code: int, product: F32) -> None:

@@ -31,12 +31,15 @@ import numpy.typing as npt
 from numba import njit
 from numba.extending import register_jitable
 
+from streamsvm.numeric.gram import scale_rows
 from streamsvm.numeric.labels import pick_labels
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, Values, prefetch, to_dense
+from streamsvm.numeric.rows import F32, F64, I32, I64, U8, CsrRows, Matrix, Rows, Values, prefetch, to_dense
 
 CODES = {"squared_hinge": 0, "logistic": 1}
 LOSS, DUAL, SIZES, STEEP, ACTIVE = range(5)  # the rows of `sums`
 U32_SCALE = 2.0**-32
+Picks = tuple[F64, I32, F32, I64]  # the rows picked to estimate curvatures (measure_rows)
+About = tuple[int, float]  # the code of the loss, and the bias feature
 BLOCK_ROWS = 8192
 BLOCK_LABELS = 128
 PRODUCT_ROWS = 8192  # rows whose scores are in memory at a time
@@ -70,28 +73,17 @@ def _draw(number: int) -> float:
 
 @njit(cache=True, nogil=True)
 def measure_rows(
-    code: int,
-    scores: F64,
-    has: npt.NDArray[np.uint8],
-    weight: F64,
-    lengths: F64,
-    first: int,
-    costs: F64,
-    shares: F64,
-    sums: F64,
-    picked: I32,
-    roots: F32,
-    n_picked: I64,
+    code: int, scores: F64, has: U8, weight: F64, lengths: F64, first: int, costs: F64, sums: F64, picks: Picks
 ) -> None:
     """Replace the scores (n, k) by the slopes -y a, and add to the sums (5, k) of the labels.
 
     has (n, k): whether a row has a label. weight (n,): the sample weights. lengths (n,): |x_i|. first: the number of
-    the first row. costs (k, 2): of rows without and with a label. shares (k,): the share of the rows with a curvature
-    that is picked to estimate it. sums: the losses, the dual terms, the sizes of both, a |x|, and the number of rows
-    with a curvature. Written: picked, roots (k, n), the rows picked for each label, and the square roots of their
+    the first row. costs (k, 2): of rows without and with a label. sums: the losses, the dual terms, the sizes of both,
+    a |x|, and the number of rows with a curvature. picks: shares (k,), the share of the rows with a curvature that is
+    picked to estimate it; written: picked, roots (k, n), the rows picked for each label, and the square roots of their
     curvatures over the share; n_picked (k,), their number.
     """
-    n, k = scores.shape
+    (n, k), (shares, picked, roots, n_picked) = scores.shape, picks
     n_picked[:] = 0
     for i in range(n):
         drawn = _draw(first + i)
@@ -114,7 +106,7 @@ def measure_rows(
 
 
 @njit(cache=True, nogil=True)
-def bend_rows(code: int, scores: F32, along: F32, has: npt.NDArray[np.uint8], weight: F64, costs: F64) -> None:
+def bend_rows(code: int, scores: F32, along: F32, has: U8, weight: F64, costs: F64) -> None:
     """Multiply `along` (n, k), the labels' directional scores, in place by the losses' curvatures at `scores`."""
     n, k = scores.shape
     for i in range(n):
@@ -138,15 +130,6 @@ def add_active(slopes: F64, X: F64, gradients: F64) -> None:
 
 
 @njit(cache=True, nogil=True)
-def scale_rows(X: F64, picked: I32, roots: F32, to: F32) -> None:
-    """Write the picked rows of X, each multiplied by its root, to the first rows of `to`."""
-    for e in range(len(picked)):
-        x, root = X[picked[e]], roots[e]
-        for j in range(x.size):
-            to[e, j] = x[j] * root
-
-
-@njit(cache=True, nogil=True)
 def add_triangle(matrix: F32, triangle: F32) -> None:
     """Add the lower triangle of a matrix (d, d), row by row, to a triangle (d (d + 1) / 2,)."""
     at = 0
@@ -163,7 +146,7 @@ def unpack_triangle(triangle: F32, width: int) -> F64:
     return matrix + np.tril(matrix, -1).T
 
 
-def as_flags(has: Any) -> npt.NDArray[np.uint8]:
+def as_flags(has: Any) -> U8:
     """Return an indicator matrix as bytes of 0 and 1, which index the costs."""
     return np.ascontiguousarray(has).view(np.uint8)
 
@@ -201,9 +184,7 @@ def start_totals(n_labels: int, width: int) -> Totals:
     return Totals(np.zeros((5, n_labels)), np.zeros((n_labels, width)), triangle)
 
 
-def add_totals(
-    totals: Totals, rows: Rows, W: F64, codes: I64, costs: F64, shares: F64, about: tuple[int, float]
-) -> None:
+def add_totals(totals: Totals, rows: Rows, W: F64, codes: I64, costs: F64, shares: F64, about: About) -> None:
     """Append a tile to the waiting rows, and add the waiting rows once there are BLOCK_ROWS.
 
     W (k, d+1): the points of the labels with these codes (k,). costs (k, 2): of rows without and with the label. shares
@@ -230,9 +211,7 @@ def _copy(rows: Rows) -> Rows:
     return Rows(rows.start, X, **{name: values.copy() for name, values in rows.vectors.items()})
 
 
-def _add_block(
-    totals: Totals, parts: list[Rows], W: F64, codes: I64, costs: F64, shares: F64, about: tuple[int, float]
-) -> None:
+def _add_block(totals: Totals, parts: list[Rows], W: F64, codes: I64, costs: F64, shares: F64, about: About) -> None:
     """Add a block of rows, BLOCK_LABELS labels at a time."""
     loss, bias_feature = about
     X, has = _stack(parts, codes, bias_feature)
@@ -243,25 +222,18 @@ def _add_block(
     for at in range(0, len(codes), BLOCK_LABELS):
         part = slice(at, at + BLOCK_LABELS)
         slopes, flags, n_picked = X @ W[part].T, as_flags(has[:, part]), np.zeros(len(codes[part]), np.int64)
-        sums, given = np.zeros((5, len(n_picked))), (costs[part], shares[part])
-        measure_rows(loss, slopes, flags, weight, lengths, parts[0].start, *given, sums, *places, n_picked)
+        sums, picks = np.zeros((5, len(n_picked))), (shares[part], *places, n_picked)
+        measure_rows(loss, slopes, flags, weight, lengths, parts[0].start, costs[part], sums, picks)
         totals.sums[:, part] += sums
         if np.sum(sums[ACTIVE]) < SCREENED_SHARE * slopes.size:
             add_active(slopes, X, totals.gradients[part])
         else:
             totals.gradients[part] += slopes.T @ X
-        _add_curvatures(totals.curvatures[part], X, *places, n_picked)
-
-
-def _add_curvatures(
-    curvatures: F32, X: F64, picked: npt.NDArray[np.int32], roots: F32, n_picked: npt.NDArray[np.int64]
-) -> None:
-    """Add the products of the picked rows of each label to its curvature."""
-    scaled = np.empty((int(n_picked.max(initial=0)), X.shape[1]), np.float32)
-    for k, m in enumerate(n_picked.tolist()):
-        if m:
-            scale_rows(X, picked[k, :m], roots[k, :m], scaled)
-            add_triangle(scaled[:m].T @ scaled[:m], curvatures[k])
+        scaled = np.empty((int(n_picked.max(initial=0)), X.shape[1]), np.float32)
+        for curvature, rows, roots, m in zip(totals.curvatures[part], *places, n_picked.tolist(), strict=False):
+            if m:
+                scale_rows(X, rows[:m], roots[:m], scaled)
+                add_triangle(scaled[:m].T @ scaled[:m], curvature)
 
 
 def _stack(parts: list[Rows], codes: I64, bias_feature: float) -> tuple[F64, npt.NDArray[np.bool_]]:
@@ -275,13 +247,12 @@ def _stack(parts: list[Rows], codes: I64, bias_feature: float) -> tuple[F64, npt
     return X, has
 
 
-def find_labels(rows: Rows, codes: I64) -> npt.NDArray[np.bool_]:
+def find_labels(rows: Rows, codes: I64) -> Any:
     """Return flags (n, k): whether each row has the labels, or the classes, with these codes."""
     if rows.label_sets is not None:
         return pick_labels(rows.label_sets, codes)
     assert rows.y is not None
-    found: npt.NDArray[np.bool_] = rows.y[:, None] == codes
-    return found
+    return rows.y[:, None] == codes
 
 
 def weigh(parts: list[Rows]) -> F64:
@@ -296,66 +267,45 @@ def start_products(width: int, n_looked: int, n_bent: int) -> Totals:
 
 
 def add_products(
-    totals: Totals,
-    rows: Rows,
-    W: F64,
-    looked: I64,
-    costs: F64,
-    V: F32,
-    P: F32,
-    bent: I64,
-    bent_costs: F64,
-    about: tuple[int, float],
+    totals: Totals, rows: Rows, W: F64, looked: I64, V: F32, P: F32, bent: I64, costs: F64, about: About
 ) -> None:
     """Add the rows of a tile.
 
-    W (d+1, k), costs (k, 2): the points and costs of the labels with the codes `looked`, which are evaluated. V, P
-    (d+1, h), bent_costs (h, 2): the points, directions and costs of the labels `bent`, whose Hessians are multiplied.
-    about: the loss and the bias feature.
+    W (d+1, k): the points of the labels with the codes `looked`, which are evaluated. V, P (d+1, h): the points and
+    directions of the labels `bent`, whose Hessians are multiplied. costs (k + h, 2): of all these labels. about: the
+    loss and the bias feature.
     """
+    looked_costs, bent_costs = np.split(costs, [len(looked)])
+    loss, bias = about
     for at in range(0, rows.n_rows, PRODUCT_ROWS):
         tile = rows.slice(slice(at, at + PRODUCT_ROWS))
         if len(looked):
-            add_looked(totals, tile, W, looked, costs, about)
-        _add_bent(totals, tile, V, P, bent, bent_costs, about)
+            add_looked(totals, tile, W, looked, looked_costs, about)
+        if len(bent):
+            along, flags = _score(tile.X, P, bias), as_flags(find_labels(tile, bent))
+            bend_rows(loss, _score(tile.X, V, bias), along, flags, weigh([tile]), bent_costs)
+            _add(totals.curvatures, tile.X, along, bias)
 
 
-def add_looked(totals: Totals, rows: Rows, W: F64, looked: I64, costs: F64, about: tuple[int, float]) -> F64:
+def add_looked(totals: Totals, rows: Rows, W: F64, looked: I64, costs: F64, about: About) -> F64:
     """Add rows to the sums and gradients of the labels that are evaluated; return the slopes (n, k) of the rows."""
     loss, bias = about
     weight = weigh([rows])
     X = rows.X if isinstance(rows.X, CsrRows) else rows.X.astype(np.float64)  # The products have to be float64.
     slopes: F64 = _score(X, W, bias)
-    lengths = np.sqrt(_square(X) + bias**2)
+    squares = _square_csr(X.data, X.indptr) if isinstance(X, CsrRows) else np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    lengths = np.sqrt(squares + bias**2)
     totals.squares += float(weight @ lengths**2)
     flags, none = as_flags(find_labels(rows, looked)), np.zeros(len(looked))
-    places = np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zeros(len(looked), np.int64)
-    measure_rows(loss, slopes, flags, weight, lengths, 0, costs, none, totals.sums, *places)
+    picks = none, np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zeros(len(looked), np.int64)
+    measure_rows(loss, slopes, flags, weight, lengths, 0, costs, totals.sums, picks)
     _add(totals.gradients, X, slopes, bias)
     return slopes
 
 
-def _add_bent(totals: Totals, rows: Rows, V: F32, P: F32, bent: I64, costs: F64, about: tuple[int, float]) -> None:
-    """Add rows to the products of the labels whose Hessians are multiplied."""
-    loss, bias = about
-    if not len(bent):
-        return
-    along, flags = _score(rows.X, P, bias), as_flags(find_labels(rows, bent))
-    bend_rows(loss, _score(rows.X, V, bias), along, flags, weigh([rows]), costs)
-    _add(totals.curvatures, rows.X, along, bias)
-
-
-def _square(X: Matrix | F64) -> F64:
-    """Return |x|^2 of the rows, without the constant feature, (n,)."""
-    if isinstance(X, CsrRows):
-        squares: F64 = _square_csr(X.data, X.indptr)
-    else:
-        squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-    return squares
-
-
 @njit(cache=True, nogil=True)
 def _square_csr(data: F32, indptr: I64) -> F64:
+    """Return |x|^2 of sparse rows, without the constant feature, (n,)."""
     squares = np.zeros(len(indptr) - 1)
     for i in range(squares.size):
         for e in range(indptr[i], indptr[i + 1]):

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +34,7 @@ from streamsvm.models.model import N_SUPPORT, KernelModel, LinearModel, Model
 from streamsvm.numeric.labels import list_pairs
 from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
 from streamsvm.options import TrainOptions, compute_class_factors, compute_label_factors
-from streamsvm.passes import All, MemoryNeed, Progress, Question, Request, Requests, Step, only_takes
-from streamsvm.problems.classification import MULTI_LABEL
+from streamsvm.passes import All, MemoryNeed, Progress, Requests, Step, only_takes
 from streamsvm.problems.registry import find_problem
 from streamsvm.solvers.many.transformed import OnTransformedRows
 from streamsvm.solvers.solver import ONE_TRAINING, Budget, Report, Solver, TakeRows, share_memory, sum_memory
@@ -47,19 +46,14 @@ ONE_LABEL = "classify"  # the task of the problem of one label, which has two cl
 THREADS = 2  # memory is planned for this many threads, since models must not depend on the machine
 SLACK_BYTES = 64 << 20  # more than the engine leaves free
 MODELS = 4  # copies of all models: in two states, in a checkpoint, and in the saved model
-IN_ROUNDS = "{} problems are trained, at most {} of them side by side, as the memory has room for no more; {} rounds "
-IN_ROUNDS += "read the data one after the other. With more memory, fewer rounds would do."
+IN_ROUNDS = "{} problems are trained in rounds, as the memory limit allows at most {} of them side by side. Each of "
+IN_ROUNDS += "the {} rounds reads the data again. With more memory, fewer rounds would be enough."
 KNOWN = ("statuses", "objectives", "lower_bounds", "rounding_bounds", "counts", "steps")  # arrays of `Known`
 DONE = ("converged", "paper_stop", "stationary", "stalled")  # final, best first; limits are not final
 
 
 def make_one_against_rest(
-    source: RowSource,
-    options: TrainOptions,
-    make: Make,
-    process_bytes: int,
-    may_take_rounds: bool = False,
-    n_fits: int = 1,
+    source: RowSource, options: TrainOptions, make: Make, process_bytes: int, may_take_rounds: bool, n_fits: int
 ) -> Solver:
     """Return the solver of all classes against the rest; `make` returns a two-class solver, or raises InputError.
 
@@ -80,8 +74,7 @@ def make_one_against_rest(
 
 def _count_side_by_side(source: RowSource, options: TrainOptions, make: Make, process_bytes: int, n_fits: int) -> int:
     """Return the number of classes trained side by side: all, halved until they fit into memory."""
-    budget = Budget.of(options, process_bytes)
-    views = view_classes(source)
+    budget, views = Budget.of(options, process_bytes), view_classes(source)
     size = n_classes = len(views)
     while size > 1:
         part = make(views[0], share_options(source, options, process_bytes, size)[0])
@@ -102,18 +95,16 @@ def count_needed_bytes(source: RowSource, need: MemoryNeed, n_fits: int = 1) -> 
 
 def _measure_zero(view: View, options: TrainOptions) -> float:
     """Return the sum of all losses at score 0, computed with one row per class that has the weight of all its rows."""
-    sums, make_loss = view.sum_weights(), cast(Any, find_problem(options.task).make_loss)
-    assert sums is not None
-    rows = Rows(0, np.zeros((2, 1), np.float32), np.arange(2, dtype=np.int32), sums)
-    return float(np.sum(make_loss(view, options).measure(rows, np.zeros(2))[0]))
+    loss = find_problem(options.task).make_loss(view, options)
+    rows = Rows(0, np.zeros((2, 1), np.float32), np.arange(2, dtype=np.int32), view.sum_weights())
+    return float(np.sum(loss.measure(rows, np.zeros(2))[0]))
 
 
 def view_classes(source: RowSource) -> Sequence[View]:
     """Return the two-class problem of each class or label, as a view of the rows."""
-    assert source.classes is not None
     if source.has_label_sets:
         return [OneLabel(source, code, sums) for code, sums in enumerate(sum_label_weights(source))]
-    return [OneVsRest(source, code) for code in range(len(source.classes))]
+    return [OneVsRest(source, code) for code in range(len(np.asarray(source.classes)))]
 
 
 def share_options(
@@ -124,12 +115,12 @@ def share_options(
     size: the number of problems that share the memory; None for all.
     """
     if source.has_label_sets:
-        given = share_memory(options, size or MULTI_LABEL.count_problems(source), process_bytes)
-        each = compute_label_factors(source, options).tolist()
-        return [replace(given, task=ONE_LABEL, class_weight=dict(zip((REST, ONE), own, strict=True))) for own in each]
-    factors = compute_class_factors(source, options)
-    given = replace(share_memory(options, size or len(factors), process_bytes), class_weight=None)
-    return [replace(given, class_weight={ONE: float(factor)}) for factor in factors]
+        each = [dict(zip((REST, ONE), own, strict=True)) for own in compute_label_factors(source, options).tolist()]
+        options = replace(options, task=ONE_LABEL)
+    else:
+        each = [{ONE: float(factor)} for factor in compute_class_factors(source, options)]
+    given = share_memory(options, size or len(each), process_bytes)
+    return [replace(given, class_weight=weights) for weights in each]
 
 
 @dataclass(kw_only=True)
@@ -198,23 +189,15 @@ def _make_step(running: Mapping[int, Requests]) -> Any:
 
     Requests for single rows go first, while passes wait, so that all solvers make their passes together.
     """
-    steps: dict[int, Step] = {}
-    waiting = _sort(steps, {k: next(solver) for k, solver in running.items()})
-    while waiting:
+    requests: dict[int, Any] = {k: next(solver) for k, solver in running.items()}
+    while waiting := {k: one for k, one in requests.items() if not isinstance(one, Step)}:
         asked = {k: one for k, one in waiting.items() if only_takes(one)} or waiting
         answers = yield All(list(asked.values()))
         found = dict(zip(asked, answers, strict=True))
         del answers
-        held = {k: one for k, one in waiting.items() if k not in found}
-        new = _sort(steps, {k: running[k].send(found.pop(k)) for k in list(found)})
-        waiting = dict(sorted((held | new).items()))
-    return steps
-
-
-def _sort(steps: dict[int, Step], requests: Mapping[int, Request]) -> dict[int, Question]:
-    """Add the steps among the requests to `steps`; return the other requests."""
-    steps |= {k: request for k, request in requests.items() if isinstance(request, Step)}
-    return {k: request for k, request in requests.items() if not isinstance(request, Step)}
+        for k in asked:
+            requests[k] = running[k].send(found.pop(k))
+    return requests
 
 
 def _update(state: State, steps: Mapping[int, Step]) -> State:
@@ -233,11 +216,10 @@ def _update(state: State, steps: Mapping[int, Step]) -> State:
 
 def _sum_figures(steps: Mapping[int, Step]) -> dict[str, float]:
     """Return the history entries of problems that learn one stream: its rows, and all their support vectors."""
-    first = next(iter(steps.values())).figures
-    if "rows" not in first:
+    figures = [step.figures for step in steps.values()]
+    if "rows" not in figures[0]:
         return {}
-    vectors = sum(step.figures["n_support_vectors"] for step in steps.values())
-    return {"rows": first["rows"], "n_support_vectors": vectors}
+    return {"rows": figures[0]["rows"], "n_support_vectors": sum(one["n_support_vectors"] for one in figures)}
 
 
 def find_worst(statuses: Sequence[str]) -> str:
@@ -283,15 +265,12 @@ class ManyProblems(Solver):
         reports = [part.report(one) for part, one in zip(self.parts, state.problems, strict=True)]
         passes = state.passes + max(report.passes - int(n) for report, n in zip(reports, state.counts, strict=True))
         bounds = [report.lower_bound for report in reports if report.lower_bound is not None]
-        return Report(
-            objective=sum(report.objective for report in reports),
-            lower_bound=sum(bounds) if len(bounds) == len(reports) else None,
-            passes=passes,
-            rounding_bound=sum(report.rounding_bound for report in reports),
-            tried_bound=sum(max(report.rounding_bound, report.tried_bound) for report in reports),
-            finished=all(report.finished for report in reports),
-            problems=tuple(map(describe_problem, state.statuses.tolist(), reports, state.steps.tolist())),
-        )
+        P, rounding = sum(one.objective for one in reports), sum(one.rounding_bound for one in reports)
+        D = sum(bounds) if len(bounds) == len(reports) else None
+        tried = sum(max(one.rounding_bound, one.tried_bound) for one in reports)
+        each = tuple(map(describe_problem, state.statuses.tolist(), reports, state.steps.tolist()))
+        finished = all(one.finished for one in reports)
+        return Report(P, D, passes, rounding, tried, finished=finished, problems=each)
 
     def _make_models(self, state: Any, take: TakeRows) -> tuple[list[Any], list[I64]]:
         """Return the models of all problems without support vectors, and the row numbers of each model's vectors."""
@@ -330,13 +309,8 @@ def _need_memory(parts: Sequence[Solver], threads: int) -> MemoryNeed:
 
 def describe_problem(status: str, progress: Progress, steps: int | None = None) -> dict[str, Any]:
     """Return the progress of a problem as JSON; its status is "" until it is done."""
-    told = {
-        "status": status,
-        "objective": progress.objective,
-        "lower_bound": progress.lower_bound,
-        "relative_gap": progress.relative_gap,
-        "passes": progress.passes,
-    }
+    names = ("objective", "lower_bound", "relative_gap", "passes")
+    told = {"status": status, **{name: getattr(progress, name) for name in names}}
     more = {"steps": steps, "pairs": getattr(progress, "pairs", None)}  # only some solvers count pairs
     return told | {name: value for name, value in more.items() if value is not None}
 
@@ -349,9 +323,9 @@ def _note_rows(chosen: list[I64], take: TakeRows, rows: I64) -> Rows:
 
 def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64], take: TakeRows) -> Model:
     """Return the models of all classes as one. chosen: the row numbers of each model's vectors, if they are rows."""
-    first, intercept = models[0], np.array([model.intercept for model in models])
+    first = replace(models[0], intercept=np.array([model.intercept for model in models]), classes=classes)
     if isinstance(first, LinearModel):
-        return replace(first, coef=np.stack([model.coef for model in models]), intercept=intercept, classes=classes)
+        return replace(first, coef=np.stack([model.coef for model in models]))
     rows: I64 | None = None
     info: dict[str, Any] = {}
     if chosen:
@@ -369,15 +343,7 @@ def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64],
     for model, mine, coef in zip(models, places, dual_coef, strict=True):
         coef[mine] = model.dual_coef
     kernels: KernelModel = first
-    return replace(
-        kernels,
-        support_vectors=vectors,
-        dual_coef=dual_coef,
-        intercept=intercept,
-        classes=classes,
-        support=rows,
-        info=info,
-    )
+    return replace(kernels, support_vectors=vectors, dual_coef=dual_coef, support=rows, info=info)
 
 
 @dataclass(kw_only=True)
@@ -399,7 +365,7 @@ class RoundsState(Known):
     def check(self) -> None:
         """Raise ValueError for numbers that no run can reach."""
         if not 0 <= self.first <= len(self.statuses) or self.passes < 0:
-            raise ValueError(f"the round under way begins at problem {self.first}, after {self.passes} passes")
+            raise ValueError(f"no round begins at problem {self.first} after {self.passes} passes")
 
     @property
     def members(self) -> slice:
@@ -429,17 +395,13 @@ class Rounds(ManyProblems):
     problems of a round.
     """
 
-    def __init__(
-        self, source: RowSource, views: Sequence[View], parts: Sequence[Solver], at_zero: F64, size: int
-    ) -> None:
+    def __init__(self, source: RowSource, views: Sequence[View], parts: list[Solver], at_zero: F64, size: int) -> None:
         super().__init__(source, views, parts)
         self.at_zero, self.size, self.n_starts = at_zero, size, 0
         self.settings = {**self.settings, "side_by_side": size}
         self.note = IN_ROUNDS.format(len(parts), size, -(-len(parts) // size))
 
-    def warm_start(self, before: RoundsState, factor: float) -> RoundsState:  # noqa: ARG002
-        """Return the ordinary start, since the solvers' states of ended rounds were discarded."""
-        return self.start()
+    warm_start = Solver.warm_start  # the ordinary start, since the solvers' states of ended rounds were discarded
 
     def memory(self, threads: int) -> MemoryNeed:
         """Return the memory of the largest round and of all models."""
@@ -449,15 +411,10 @@ class Rounds(ManyProblems):
 
     def start(self) -> RoundsState:
         """Return the state before the first pass."""
-        K = len(self.parts)
-        return RoundsState(
-            coefs=np.zeros((K, self.source.n_features)),
-            intercepts=np.zeros(K),
-            tried_bounds=np.zeros(K),
-            first=0,
-            under_way=[self._start_round(0)],
-            **_begin(self.at_zero.copy(), 0.0),
-        )
+        known, under_way, K = _begin(self.at_zero.copy(), 0.0), [self._start_round(0)], len(self.parts)
+        coefs, (intercepts, tried) = np.zeros((K, self.source.n_features)), np.zeros((2, K))
+        arrays = {**known, "coefs": coefs, "intercepts": intercepts, "tried_bounds": tried}
+        return RoundsState(first=0, under_way=under_way, **arrays)
 
     def _start_round(self, first: int) -> State:
         """Return the state at the start of a round, padded with problems that are done."""
@@ -486,12 +443,10 @@ class Rounds(ManyProblems):
     def _make_step(self, state: RoundsState, inner: Step) -> Step:
         """Return a step of all problems, given the step of the current round."""
         is_last = state.first == len(self.parts)
-        left = {
-            "open_problems": int(np.count_nonzero(state.gather().statuses == "")),
-            "waiting_problems": len(self.parts) - state.members.stop,
-        }
+        n_open, n_later = int(np.count_nonzero(state.gather().statuses == "")), len(self.parts) - state.members.stop
         status = find_worst(state.statuses.tolist()) if is_last else None
-        return Step(state, state.progress, status, {**inner.figures, **left})
+        figures = {**inner.figures, "open_problems": n_open, "waiting_problems": n_later}
+        return Step(state, state.progress, status, figures)
 
     def _end_round(self, state: RoundsState) -> RoundsState:
         """Return the state at the start of the next round, or after the last one."""
@@ -499,25 +454,19 @@ class Rounds(ManyProblems):
         known, mine, tried = state.gather(), state.members, state.tried_bounds.copy()
         ended = zip(self.parts[mine], state.under_way[0].problems, strict=False)
         tried[mine] = [part.report(one).tried_bound for part, one in ended]
-        after = mine.stop
-        return replace(
-            known,
-            coefs=model.coef,
-            intercepts=np.asarray(model.intercept),
-            tried_bounds=tried,
-            passes=state.passes + state.under_way[0].passes,
-            first=after,
-            under_way=[self._start_round(after)] if after < len(self.parts) else state.under_way,
-        )
+        passes, first = state.passes + state.under_way[0].passes, mine.stop
+        under_way = [self._start_round(first)] if first < len(self.parts) else state.under_way
+        points: dict[str, Any] = {"coefs": model.coef, "intercepts": np.asarray(model.intercept), "tried_bounds": tried}
+        return replace(known, passes=passes, first=first, under_way=under_way, **points)
 
-    def make_model(self, state: RoundsState, take: TakeRows | None = None) -> LinearModel:  # noqa: ARG002
+    def make_model(self, state: RoundsState, take: Any = None) -> LinearModel:
         """Return the models of all problems as one; linear models need no rows."""
         coefs, intercepts, mine = state.coefs.copy(), state.intercepts.copy(), state.members
         first: Any = None
         for k, one in zip(range(mine.start, mine.stop), state.under_way[0].problems, strict=False):
-            first = self.parts[k].make_model(one, _take_none)
+            first = self.parts[k].make_model(one, take)
             coefs[k], intercepts[k] = first.coef, first.intercept
-        first = first or self.parts[0].make_model(self.parts[0].start(), _take_none)
+        first = first or self.parts[0].make_model(self.parts[0].start(), take)
         classes = np.asarray(self.source.classes)
         model: LinearModel = replace(first, coef=coefs, intercept=intercepts, classes=classes)
         return model
@@ -527,15 +476,9 @@ class Rounds(ManyProblems):
         known = state.gather()
         columns = zip(*(getattr(known, name).tolist() for name in KNOWN), strict=True)
         problems = [(s, Progress(p, d, passes, e), steps) for s, p, d, e, passes, steps in columns]
-        return replace(
-            Solver.report(self, state),
-            tried_bound=float(np.sum(np.maximum(known.rounding_bounds, known.tried_bounds))),
-            problems=tuple(describe_problem(*each) for each in problems),
-        )
-
-
-def _take_none(rows: I64) -> Rows:
-    raise AssertionError(f"a linear model takes no rows, and not {rows}")
+        tried = float(np.sum(np.maximum(known.rounding_bounds, known.tried_bounds)))
+        each = tuple(describe_problem(*one) for one in problems)
+        return replace(Solver.report(self, state), tried_bound=tried, problems=each)
 
 
 def make_one_against_one(source: RowSource, options: TrainOptions, make: Make, process_bytes: int) -> Solver:
@@ -568,7 +511,8 @@ class Pairs(ManyProblems):
         assert taken.y is not None
         order = np.argsort(taken.y, kind="stable")
         place = np.argsort(order)
-        K = len(np.asarray(self.source.classes))
+        classes = np.asarray(self.source.classes)
+        K = len(classes)
         dual_coef = np.zeros((K - 1, len(support)))
         for view, model, mine in zip(self.views, models, numbers, strict=True):
             second, first = view.codes.tolist()
@@ -576,14 +520,8 @@ class Pairs(ManyProblems):
             at = place[np.searchsorted(support, mine)]
             dual_coef[second - 1, at[of_first]] = model.dual_coef[of_first]
             dual_coef[first, at[~of_first]] = model.dual_coef[~of_first]
-        first_model: KernelModel = models[0]
-        vectors = first_model.keep_vectors(taken.X)
-        return replace(
-            first_model,
-            support_vectors=vectors if vectors.shape[0] == 0 else take_rows(vectors, order),
-            dual_coef=dual_coef,
-            intercept=np.array([model.intercept for model in models]),
-            classes=np.asarray(self.source.classes),
-            support=support[order],
-            n_support=np.bincount(taken.y, minlength=K),
-        )
+        intercept, counts = np.array([model.intercept for model in models]), np.bincount(taken.y, minlength=K)
+        joined: KernelModel = replace(models[0], intercept=intercept, classes=classes, n_support=counts)
+        vectors = joined.keep_vectors(taken.X)
+        vectors = vectors if vectors.shape[0] == 0 else take_rows(vectors, order)
+        return replace(joined, support_vectors=vectors, dual_coef=dual_coef, support=support[order])

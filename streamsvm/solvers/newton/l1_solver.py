@@ -36,8 +36,7 @@ from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, I64, Rows, weigh_rows
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.solvers.newton.steps import SAFE, Iterates, measure_line
-from streamsvm.solvers.newton.sums import STEPS, Look, Totals, sum_rows
+from streamsvm.solvers.newton.steps import SAFE, STEPS, Iterates, Look, Totals, measure_line, sum_rows
 from streamsvm.system import deadline, interrupts
 
 TOL = 1e-7  # Descent ends once a round changes no entry of the gradient, at most 1 at the minimum, by more than this.
@@ -133,7 +132,7 @@ class L1State(Iterates):
     def check(self) -> None:
         """Raise ValueError if a feature number is out of range."""
         if len(self.features) and not 0 <= int(self.features[0]) <= int(self.features[-1]) < len(self.best_w) - 1:
-            raise ValueError(f"features are not from 0 to {len(self.best_w) - 2}")
+            raise ValueError(f"some features are not in the range from 0 to {len(self.best_w) - 2}")
 
 
 def choose_features(settings: L1Newton, w: F64, gradient: F64) -> I64:
@@ -180,21 +179,6 @@ def _raise_bound(state: L1State, w: F64, totals: Totals, value: float, error: fl
     return replace(state, tried_rounding=hidden if bound + hidden > state.lower_bound else 0.0)
 
 
-def _aim(state: L1State, w: F64, totals: Totals) -> F64:
-    """Return the model's minimiser over the weights of state.features and of the constant feature, others fixed."""
-    places = np.append(state.features, len(w) - 1)
-    H = totals.least.finish()
-    aimed = w.copy()
-    aimed[places] = minimise_model(H, totals.gradient[places], w[places])
-    return aimed
-
-
-def _sum_sizes(W: F64) -> F64:
-    """Return |w|_1 of points (k, d+1)."""
-    sizes: F64 = np.sum(np.abs(W), axis=1)
-    return sizes
-
-
 @dataclass(frozen=True)
 class L1Newton(Newton):
     """Settings of the solver. most_features: the most features, without the constant one, that a step may change."""
@@ -235,17 +219,21 @@ class L1Newton(Newton):
     def take_step(self, state: L1State, look: Look, ends: F64, totals: Totals) -> L1State:
         """Return the state after a pass, with P, its lower bound, and the next point.
 
-        The step is accepted if P is lowest at its end, rounding aside, or if the line is a single point. Otherwise the
-        next pass is at the lowest point on the line, or near the start of the line if P is nowhere lower.
+        The step is accepted if P is lowest at its end, rounding aside, or if the line is a single point. The next point
+        is then the model's minimiser over the weights of state.features and of the constant feature, with the others
+        fixed. Otherwise the next pass is at the lowest point on the line, or near the start of the line if P is nowhere
+        lower.
         """
         steps = np.array(look.steps)
-        values, errors = measure_line(ends, steps, totals, state.n_rows, _sum_sizes)
+        values, errors = measure_line(ends, steps, totals, state.n_rows, lambda W: np.sum(np.abs(W), axis=1))
         last = float(values[-1])
         state = _raise_bound(_note_best(state, ends, steps, values, errors), ends[1], totals, last, float(errors[-1]))
         lowest, is_known = int(np.argmin(values)), bool(np.all(ends[0] == ends[1]))
         if is_known or (last < state.value * (1.0 + SAME) and last <= float(values[lowest] + errors[lowest])):
-            state = replace(state, base_w=ends[1], value=last, next_w=_aim(state, ends[1], totals))
-            return replace(state, features=choose_features(self, state.next_w, totals.gradient))
+            places, aimed = np.append(state.features, ends.shape[1] - 1), ends[1].copy()
+            aimed[places] = minimise_model(totals.least.finish(), totals.gradient[places], aimed[places])
+            features = choose_features(self, aimed, totals.gradient)
+            return replace(state, base_w=ends[1], value=last, next_w=aimed, features=features)
         point = ends[0] + steps[lowest] * (ends[1] - ends[0])
         if values[lowest] < state.value:
             return replace(state, base_w=point, value=float(values[lowest]), next_w=point)

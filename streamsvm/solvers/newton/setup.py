@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from streamsvm.problems.classification import Logistic
 from streamsvm.problems.registry import find_problem
 from streamsvm.solvers.newton.l1_solver import L1Newton, minimise_model
 from streamsvm.solvers.newton.solver import ROWS_A_FEATURE, Newton, solve
-from streamsvm.solvers.newton.sums import TILE_ROWS, Look, sum_rows
+from streamsvm.solvers.newton.steps import TILE_ROWS, Look, sum_rows
 from streamsvm.solvers.options import NewtonOptions
 from streamsvm.solvers.solver import LEAST_ROWS, Budget, FirstSample, LinearSolver
 
@@ -44,17 +44,13 @@ class NewtonSolver(LinearSolver):
 
     def __init__(self, source: RowSource, options: TrainOptions, own: NewtonOptions, budget: Budget) -> None:
         problem = find_problem(options.task)
-        assert problem.make_loss is not None
-        assert problem.tell_loss is not None
         self.source, self.bias_feature, self.has_classes = source, own.intercept_scaling, problem.has_classes
         about: dict[str, Any] = {"tol": float(options.tol), "bias_feature": own.intercept_scaling}
-        loss = cast(SmoothLoss, problem.make_loss(source, options))
-        self.parameters = self._make_parameters(loss, **about, seed=options.seed)
+        self.parameters = self._make_parameters(problem.make_loss(source, options), **about, seed=options.seed)
         resident_rows = self._count_rows(options, budget)
         self.parameters = replace(self.parameters, resident_rows=resident_rows)
         penalty = {} if options.penalty == "l2" else {"penalty": options.penalty}
-        told = problem.tell_loss(source, options)
-        self.settings = {**told, **penalty, "resident_rows": resident_rows, **about}
+        self.settings = {**problem.tell_loss(source, options), **penalty, "resident_rows": resident_rows, **about}
         self.sample = FirstSample(resident_rows, is_held=True)
 
     def _make_parameters(self, loss: SmoothLoss, **about: Any) -> Newton:
@@ -102,12 +98,9 @@ class NewtonSolver(LinearSolver):
         sample_bytes, matrix_bytes = COPIES * self.parameters.resident_rows * self._find_row_bytes(), 8 * m**2
         tile_bytes, vectors_bytes = TILE_ROWS * (8 * TILE_VECTORS + 4 * m), 8 * self.n_vectors * width
         turn = (MATRICES - 1) * matrix_bytes + sample_bytes + vectors_bytes
-        return MemoryNeed(
-            driver_bytes=matrix_bytes + turn + tile_bytes + vectors_bytes,
-            turn_bytes=turn,
-            totals_bytes=SUMS * (matrix_bytes + 8 * BUFFER_ROWS * m) + 8 * 4 * width + tile_bytes,
-            shared_bytes=8 * 2 * width + self._find_look_bytes(),
-        )
+        driver, shared = matrix_bytes + turn + tile_bytes + vectors_bytes, 8 * 2 * width + self._find_look_bytes()
+        totals = SUMS * (matrix_bytes + 8 * BUFFER_ROWS * m) + 8 * 4 * width + tile_bytes
+        return MemoryNeed(driver, turn, totals, shared)
 
 
 class L1NewtonSolver(NewtonSolver):

@@ -2,7 +2,7 @@
 
     P(w) = 1/2 |w|^2 + sum_i l_i(w.x_i)               bias: a constant feature, penalised
 
-A pass at w computes P, its gradient and its Hessian over all rows (newton.sums). From these follow a lower bound on
+A pass at w computes P, its gradient and its Hessian over all rows (newton.steps). From these follow a lower bound on
 the minimum of P, and the next point, w - Hessian^-1 gradient (newton.steps). Near the minimiser each step squares the
 distance to it, and the better the step, the closer the curvature's lower bound is to the minimum.
 
@@ -37,14 +37,13 @@ from scipy.linalg import cho_solve
 
 from streamsvm.certificates.dual_points import Bound, add_dual_sums, bound_by_coefs, start_dual_sums
 from streamsvm.losses.convex import Kinks, SmoothLoss, has_kinks
-from streamsvm.numeric.products import add_rows, compute_scores, factorise
+from streamsvm.numeric.products import add_combination, factorise, score_rows
 from streamsvm.numeric.rounding import bound_rounding, sum_exactly
 from streamsvm.numeric.row_norms import RowNorm, measure_rows
 from streamsvm.numeric.rows import F64, Rows, draw_sample, find_first_rows, weigh_rows
 from streamsvm.passes import Requests, Scan, Take
-from streamsvm.solvers.newton import sums
-from streamsvm.solvers.newton.steps import NEXT_REACH, State, take_step
-from streamsvm.solvers.newton.sums import TILE_ROWS, Look, Totals, sum_rows
+from streamsvm.solvers.newton import steps
+from streamsvm.solvers.newton.steps import NEXT_REACH, TILE_ROWS, Look, State, Totals, sum_rows, take_step
 from streamsvm.system import deadline, interrupts
 
 LEAST_ROOM = 1e-15  # the least distance of a multiplier from its cost, relative to the cost; less is lost to rounding
@@ -156,7 +155,7 @@ def _go_on(path: Path, rows: Rows, kinks: Kinks, residual: F64, bias_feature: fl
         pull = theta * (low / path.a - high / room)
         right = residual + combine(rows, kinks.signs * pull, bias_feature)
         dw = -cho_solve((factor, False), right)
-        da = theta * kinks.signs * _find_scores(rows, dw, bias_feature) + pull
+        da = theta * kinks.signs * score_rows(rows.X, dw, bias_feature) + pull
         return dw, da, (low - path.s * da) / path.a, (high + path.xi * da) / room
 
     _, da, ds, dxi = find_step(-path.a * path.s, -room * path.xi)
@@ -176,27 +175,19 @@ def _find_length(path: Path, room: F64, da: F64, ds: F64, dxi: F64) -> float:
 
 def combine(rows: Rows, coefs: F64, bias_feature: float) -> F64:
     """Return the sum of the rows, (d+1,), each times the coefs (k, n) of its kinks."""
-    total, coef, every = np.zeros((1, rows.X.shape[1] + 1)), np.sum(coefs, axis=0), np.arange(rows.n_rows)
-    add_rows(total, rows.X, every, np.zeros_like(every), coef)
-    total[0, -1] += bias_feature * float(np.sum(coef))
-    made: F64 = total[0]
-    return made
+    total = np.zeros(rows.X.shape[1] + 1)
+    add_combination(total, rows.X, np.arange(rows.n_rows), np.sum(coefs, axis=0), bias_feature)
+    return total
 
 
 def find_distances(rows: Rows, kinks: Kinks, w: F64, bias_feature: float) -> F64:
     """Return the signed distances u of the kinks, (k, n)."""
-    return kinks.signs * (_find_scores(rows, w, bias_feature) - kinks.places)
-
-
-def _find_scores(rows: Rows, w: F64, bias_feature: float) -> F64:
-    scores: F64 = compute_scores(rows.X, w[None, :-1])[:, 0]
-    scores += bias_feature * float(w[-1])
-    return scores
+    return kinks.signs * (score_rows(rows.X, w, bias_feature) - kinks.places)
 
 
 def _curve(rows: Rows, weight: F64, bias_feature: float) -> F64:
     """Return I + sum_i weight_i z_i z_i'."""
-    total = sums.Curvature(rows.X.shape[1])
+    total = steps.Curvature(rows.X.shape[1])
     for at in range(0, rows.n_rows, TILE_ROWS):
         tile = slice(at, at + TILE_ROWS)
         total.add(rows.slice(tile), weight[tile], bias_feature)
@@ -204,21 +195,14 @@ def _curve(rows: Rows, weight: F64, bias_feature: float) -> F64:
     return matrix + np.eye(len(matrix))
 
 
-def _find_variance(settings: Newton, state: State, rows: Rows) -> float:
-    """Return the variance of the gradient over samples of this size, in the norm of the ball."""
-    scores, look = _find_scores(rows, state.next_w, settings.bias_feature), settings.make_look(state)
-    lengths = measure_rows(look.norm, rows, settings.bias_feature)[0]
-    return float(np.sum((look.loss.measure(rows, scores)[1] * lengths) ** 2))
-
-
 def _minimise(
     settings: Newton, state: State, rows: Rows, tol: float, last_step: float = LAST_STEP, most: int = MOST_STEPS
 ) -> State:
     """Return the state after at most `most` steps in memory; stop once a step can only lower P by last_step tol P."""
-    steps = KINKED_STEPS if has_kinks(settings.loss) else FEW_STEPS
+    shares = KINKED_STEPS if has_kinks(settings.loss) else FEW_STEPS
     for _ in range(most):
         interrupts.check()
-        look, width = replace(settings.make_look(state), reach=0.0, steps=steps), state.width
+        look, width = replace(settings.make_look(state), reach=0.0, steps=shares), state.width
         ends = np.stack((state.base_w, state.next_w))
         state = take_step(state, look, ends, sum_rows(rows, ends, look), SMOOTH_SHARE * tol)
         is_near = state.reach > 0.0 and (state.reach / NEXT_REACH) ** 2 / 2 <= last_step * tol * state.objective
@@ -320,7 +304,10 @@ class Newton:
         reach = own.reach
         if sample.n_rows < state.n_rows:
             others = 1.0 - sample.n_rows / state.n_rows
-            reach += FIRST_REACH * float(np.sqrt(others * _find_variance(self, own, rows)))
+            scores, look = score_rows(rows.X, own.next_w, self.bias_feature), self.make_look(own)
+            lengths = measure_rows(look.norm, rows, self.bias_feature)[0]
+            variance = float(np.sum((look.loss.measure(rows, scores)[1] * lengths) ** 2))
+            reach += FIRST_REACH * float(np.sqrt(others * variance))
         return replace(state, resident=own.resident, next_w=own.next_w, A=own.A, reach=reach, width=own.width)
 
     def take_step(self, state: Any, look: Look, ends: F64, totals: Totals) -> Any:
@@ -341,8 +328,8 @@ def solve(settings: Newton, state: Any) -> Requests:
         if before.passes == 0:  # No line leads to the first point.
             look = replace(look, steps=(1.0,))
         ends = np.stack((state.base_w if before.passes else state.next_w, state.next_w))
-        start = partial(sums.start_totals, len(state.best_w) - 1, len(look.steps), look.n_bent)
-        totals = yield Scan(start, sums.add_totals, sums.combine_totals, (ends, look), scored=0, held=held)
+        start = partial(steps.start_totals, len(state.best_w) - 1, len(look.steps), look.n_bent)
+        totals = yield Scan(start, steps.add_totals, steps.combine_totals, (ends, look), scored=0, held=held)
         state = settings.take_step(state, look, ends, totals)
         if held is not None and held.n_rows == state.n_rows and has_kinks(settings.loss):
             state = raise_by_kinks(settings, state, held)

@@ -1,6 +1,11 @@
-"""The state of Newton's method, the step that follows from a pass, and the lower bounds that a pass proves.
+"""A pass of Newton's method: its sums over all rows, the step that follows, and the lower bounds that it proves.
 
     P(w) = 1/2 |w|^2 + L(w)
+    L(w) = sum_i l_i(f_i),   g = sum_i l_i'(f_i) x_i,   H = sum_i l_i''(f_i) x_i x_i',   f_i = w.x_i
+
+x_i has the constant feature as its last entry, and l_i contains the costs. A pass computes these sums at one point, and
+L along a line to it. H is summed in two parts. The first takes the least second derivative of each loss while w stays
+within a ball, and the second takes the rest.
 
 The bounds rest on the value, the gradient and the curvature of P at one point w, and on bounds of their rounding
 errors. The first bound follows from strong convexity, and is also D at the dual point a_i = -l_i'(f_i):
@@ -20,18 +25,23 @@ first one, which ignores the curvature of the losses.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
-from streamsvm.numeric.products import factorise
-from streamsvm.numeric.rounding import bound_rounding
-from streamsvm.numeric.rows import F64, I64
+from streamsvm.losses.convex import SmoothLoss, has_kinks
+from streamsvm.numeric.gram import GramSum
+from streamsvm.numeric.products import add_rows, compute_scores, factorise
+from streamsvm.numeric.rounding import SMALLEST, bound_rounding
+from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
+from streamsvm.numeric.rows import F64, I32, I64, CsrRows, Matrix, Rows, choose_features
 from streamsvm.passes import Progress, Step, find_status
-from streamsvm.solvers.newton.sums import Look, Totals
 
+STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is evaluated: shares of the line to w
+SCORE_ROUNDINGS = 32  # roundings of a score on the line and of its error bound, in addition to those of its d+1 terms
+TILE_ROWS = 4096  # the rows in memory that are added at a time
 NEXT_REACH = 0.2  # the ball's radius relative to the last step, whose error is much smaller near the minimiser
 ROUNDINGS = 8.0  # the least radius of a ball, as a multiple of the gradient's error: the minimiser is known no better
 LESS = 0.1  # the factor of the damping after a full step that lowered P
@@ -43,6 +53,157 @@ STUCK_STEPS = 10  # If neither P nor D has moved for this many steps, rounding i
 CAUTION = 5.0  # The width does not shrink below this multiple of the expected error of a step.
 BISECTIONS = 60
 SAFE = 1e-9  # relative: covers the rounding of eigenvalues and norms
+
+
+@dataclass(frozen=True)
+class Look:
+    """The request of a pass: the loss, the ball, the steps on the line, and the features of H.
+
+    loss: the loss of the rows. bias_feature: the value of the constant feature. norm and reach: the ball |u| <= reach
+    of points w + A'u, where A is the matrix of the norm; no ball if reach is 0. steps: where the loss is evaluated, as
+    shares of the line; the last one is 1. places (d,): the position of each feature in H, or -1 if H leaves it out;
+    None if H has all features.
+    """
+
+    loss: SmoothLoss
+    bias_feature: float
+    norm: RowNorm
+    reach: float = 0.0
+    steps: tuple[float, ...] = STEPS
+    places: I32 | None = None
+
+    @property
+    def n_bent(self) -> int | None:
+        """The number of features in H; None for all."""
+        return None if self.places is None else int(np.count_nonzero(self.places >= 0))
+
+
+class Curvature:
+    """The sum of h_i x_i x_i', where x_i has the constant feature as its last entry."""
+
+    def __init__(self, n_features: int) -> None:
+        self.gram, self.column, self.corner = GramSum(n_features), np.zeros((1, n_features)), 0.0
+
+    def add(self, rows: Rows, weight: F64, bias_feature: float) -> None:
+        """Add rows with their weights h_i, which must not be negative."""
+        used = np.flatnonzero(weight > 0.0)
+        if len(used):
+            self.gram.add(rows.X, used, weight[used])
+            add_rows(self.column, rows.X, used, np.zeros_like(used), bias_feature * weight[used])
+            self.corner += bias_feature**2 * float(np.sum(weight))
+
+    def __add__(self, other: Curvature) -> Curvature:
+        """Return the sum as a new object."""
+        both = Curvature(self.column.shape[1])
+        both.gram, both.column = self.gram + other.gram, self.column + other.column
+        both.corner = self.corner + other.corner
+        return both
+
+    def finish(self) -> F64:
+        """Return the whole matrix, (d+1, d+1)."""
+        upper, d = np.triu(self.gram.finish()), self.column.shape[1]
+        matrix = np.full((d + 1, d + 1), self.corner)
+        matrix[:d, :d] = upper + np.triu(upper, 1).T
+        matrix[:d, d] = matrix[d, :d] = self.column[0]
+        return matrix
+
+
+@dataclass
+class Totals:
+    """The sums of a pass. losses (k,): L at the steps of the line. gradient (d+1,), least, rest: g and H at its end.
+
+    If the loss has kinks, these are the sums of its smoothing. excess (k,) and slack sum the fields of the rows'
+    Smoothing (losses.convex), slack at the line's end; tail (d+1,) is the diagonal of sum tail_i x_i x_i' without the
+    constant feature, and slopes is sum |l_i'|.
+
+    The other fields bound rounding errors, given a bound e_i on the error of the score of row i.
+    errors (k,): the error of the losses due to the e_i. steep: sum |l_i'| |x_i|, with the steepest slopes if there are
+    kinks. moved: sum k_i e_i |x_i|, where k_i is the largest second derivative within e_i of the score. steep_in_ball
+    and moved_in_ball: the same sums with |x_i| replaced by sum_j |A e_j| |x_ij| and by |A x_i|.
+    """
+
+    gradient: F64
+    least: Curvature
+    rest: Curvature
+    losses: F64
+    errors: F64
+    excess: F64
+    tail: F64
+    slack: float = 0.0
+    slopes: float = 0.0
+    steep: float = 0.0
+    moved: float = 0.0
+    steep_in_ball: float = 0.0
+    moved_in_ball: float = 0.0
+
+
+def start_totals(n_features: int, n_steps: int = len(STEPS), n_bent: int | None = None) -> Totals:
+    """Return the sums over no rows. n_bent: the number of features in H; None for all."""
+    width, losses = n_features if n_bent is None else n_bent, np.zeros((3, n_steps))
+    curvatures = Curvature(width), Curvature(width)
+    gradient, tail = np.zeros((2, n_features + 1))
+    return Totals(gradient, *curvatures, losses[0], errors=losses[1], excess=losses[2], tail=tail)
+
+
+def add_totals(totals: Totals, rows: Rows, ends: F64, look: Look) -> None:
+    """Add rows to the totals. ends (2, d+1): the start and the end of the line."""
+    products = compute_scores(rows.X, ends[:, :-1]) if rows.scores is None else rows.scores
+    first, last = (products + look.bias_feature * ends[:, -1]).T
+    columns = look.norm.measure_columns() if look.reach > 0.0 else np.zeros(ends.shape[1])
+    weights = np.stack((np.max(np.abs(ends), axis=0), columns))
+    lengths, of_scores, of_norm = add_sizes(rows, weights, look.bias_feature)
+    off = bound_rounding(ends.shape[1] + SCORE_ROUNDINGS, 1.0) * of_scores + SMALLEST
+    for k, step in enumerate(look.steps):
+        scores = last if k == len(look.steps) - 1 else first + step * (last - first)
+        steep, slopes = _add_losses(totals, k, rows, scores, off, look.loss)
+    used = np.flatnonzero(slopes)
+    add_rows(totals.gradient[None, :], rows.X, used, np.zeros_like(used), slopes[used])
+    totals.gradient[-1] += look.bias_feature * float(np.sum(slopes))
+    sharp = off * look.loss.bend_most(rows, last, off)
+    least = bent = look.loss.bend(rows, last, np.zeros(rows.n_rows))
+    totals.steep += float(steep @ lengths)
+    totals.moved += float(sharp @ lengths)
+    if look.reach > 0.0:
+        measured = measure_scaled_rows(look.norm, rows, look.bias_feature, of_norm)
+        totals.steep_in_ball += float(steep @ of_norm)
+        totals.moved_in_ball += float(sharp @ measured)
+        least = np.minimum(bent, look.loss.bend(rows, last, look.reach * measured + off))
+    own = rows if look.places is None else Rows(rows.start, choose_features(rows.X, look.places))
+    totals.least.add(own, least, look.bias_feature)
+    totals.rest.add(own, bent - least, look.bias_feature)
+
+
+def _add_losses(totals: Totals, k: int, rows: Rows, scores: F64, off: F64, loss: SmoothLoss) -> tuple[F64, F64]:
+    """Add the losses of step k, and their error bounds; return the sizes of the slopes, and the slopes."""
+    losses, slopes = loss.measure(rows, scores)
+    totals.losses[k] += np.sum(losses)
+    if has_kinks(loss):
+        smoothing = loss.smooth(rows, scores, off)
+        totals.excess[k] += np.sum(smoothing.excess)
+        totals.errors[k] += float(smoothing.steepest @ off)
+        if k == len(totals.losses) - 1:
+            totals.slack += float(np.sum(smoothing.slack))
+            totals.slopes += float(np.sum(np.abs(slopes)))
+            X, every = rows.X, np.arange(rows.n_rows)
+            squares: Matrix = CsrRows(X.data**2, X.indices, X.indptr, X.n_features) if isinstance(X, CsrRows) else X**2
+            add_rows(totals.tail[None, :-1], squares, every, np.zeros_like(every), smoothing.tail)
+        return smoothing.steepest, slopes
+    steep = np.abs(slopes)
+    totals.errors[k] += float(steep @ off) + float(loss.sharpest(rows) @ off**2)
+    return steep, slopes
+
+
+def combine_totals(left: Totals, right: Totals) -> Totals:
+    """Return the sums over both groups of rows."""
+    return Totals(**{one.name: getattr(left, one.name) + getattr(right, one.name) for one in fields(Totals)})
+
+
+def sum_rows(rows: Rows, ends: F64, look: Look) -> Totals:
+    """Return the sums over rows in memory."""
+    totals = start_totals(rows.X.shape[1], len(look.steps), look.n_bent)
+    for at in range(0, rows.n_rows, TILE_ROWS):
+        add_totals(totals, rows.slice(slice(at, at + TILE_ROWS)), ends, look)
+    return totals
 
 
 @dataclass
@@ -116,7 +277,7 @@ class State(Iterates):
     def check(self) -> None:
         """Raise ValueError if A is neither empty, as before the first pass, nor of the width of w."""
         if len(self.A) not in (0, len(self.best_w)):
-            raise ValueError(f"A has {len(self.A)} rows")
+            raise ValueError(f"A has {len(self.A)} rows instead of {len(self.best_w)}")
 
 
 def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share: float) -> State:
@@ -153,7 +314,7 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
 
 
 def _raise_bound(state: State, look: Look, point: Point, slack: float, least: F64) -> State:
-    """Return the state with the lower bound that the point proves, if it is higher. slack: see sums.Totals."""
+    """Return the state with the lower bound that the point proves, if it is higher. slack: see Totals."""
     unsure = bound_rounding(state.n_rows + 24, slack)
     below = replace(point, objective=point.objective - slack, objective_error=point.objective_error + unsure)
     bounds = [bound_by_gradient(below), bound_in_ball(below, look, least, state.n_rows)]
@@ -226,20 +387,14 @@ def make_point(w: F64, totals: Totals, look: Look, n_rows: int) -> Point:
     gradient, terms = w + totals.gradient, bound_rounding(n_rows + 24, 1.0)
     larger, sizes = 1.0 + 2 * terms + SAFE, np.abs(w) + np.abs(totals.gradient)
     of_sum = bound_rounding(len(w) + 24, float(look.norm.measure_columns() @ sizes))
-    return Point(
-        w=w,
-        objective=float(objectives[-1]),
-        gradient=gradient,
-        objective_error=float(errors[-1]),
-        gradient_error=larger * (terms * totals.steep + totals.moved) + bound_rounding(4, float(np.linalg.norm(sizes))),
-        error_in_ball=larger * (terms * totals.steep_in_ball + totals.moved_in_ball) + of_sum,
-    )
+    of_gradient = larger * (terms * totals.steep + totals.moved) + bound_rounding(4, float(np.linalg.norm(sizes)))
+    in_ball = larger * (terms * totals.steep_in_ball + totals.moved_in_ball) + of_sum
+    return Point(w, float(objectives[-1]), gradient, float(errors[-1]), of_gradient, in_ball)
 
 
-def halve_squares(W: F64) -> F64:
+def halve_squares(W: F64) -> Any:
     """Return 1/2 |w|^2 of points (k, d+1)."""
-    halves: F64 = np.sum(W**2, axis=1) / 2
-    return halves
+    return np.sum(W**2, axis=1) / 2
 
 
 def measure_line(

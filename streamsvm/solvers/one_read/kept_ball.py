@@ -35,8 +35,6 @@ from streamsvm.solvers.cutting_plane.near_rows import Look, NearTotals, Part, ad
 from streamsvm.solvers.one_read.solver import prove
 from streamsvm.solvers.one_read.state import GROUP_SHARE, OneRead, State, make_look, start_state
 
-Flags = npt.NDArray[np.bool_]
-
 
 @dataclass(frozen=True)
 class Ball:
@@ -110,7 +108,7 @@ class Changed:
     left_out: I64
 
 
-def leave_out(settings: OneRead, ball: Ball, left: Flags, numbers: I64, n_rows: int) -> Ball:
+def leave_out(settings: OneRead, ball: Ball, left: npt.NDArray[np.bool_], numbers: I64, n_rows: int) -> Ball:
     """Return a ball of n_rows rows without some near rows; left (n,): which rows stay; numbers: their new numbers.
 
     The terms of the deleted near rows are subtracted from the sums. `update` computes the terms of deleted far rows.

@@ -13,7 +13,7 @@ from streamsvm.solvers.cutting_plane.line_search import totals_bytes
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
 from streamsvm.solvers.one_read import solver
 from streamsvm.solvers.one_read.solver import LINE_POINTS, MOST_OWN
-from streamsvm.solvers.one_read.state import GROUP_SHARE, HELD_SHARE, OneRead, State, start_state, start_state_at
+from streamsvm.solvers.one_read.state import GROUP_SHARE, HELD_SHARE, OneRead, State, start_state
 from streamsvm.solvers.one_read.trust_region import INNER_STEPS, KEPT_POINTS, POINTS, TILE_ROWS
 from streamsvm.solvers.options import CuttingPlaneOptions
 from streamsvm.solvers.solver import Budget, DualWatch, FirstSample, LinearSolver, Solver, describe_parameters
@@ -27,8 +27,8 @@ ROWS_A_FEATURE = 8  # with fewer resident rows per feature, the sample's minimis
 LAW_SHARE = 0.13  # of (n d)^(2/3) rows: with fewer resident rows, ascent on blocks takes fewer reads
 SMALL_ROWS = 3000  # at least this many rows are resident if memory allows, so that small data takes one pass
 COPIES = GROUP_SHARE + 1  # of the resident rows, at the end of a pass: the gathered rows, and those chosen from them
-MORE_ROWS = "{:,} rows stay in memory. With {:,}{}, the data would be read fewer times."
-MORE_MEMORY = ", which takes {} more memory"
+MORE_ROWS = "{:,} rows are kept in memory. With {:,} rows{}, the data would be read fewer times."
+MORE_MEMORY = ", which need {} more memory"
 THREADS = 8  # memory is reserved for the totals of this many threads, whatever the machine has
 STREAMS = 2  # memory is also reserved for this many streams of rows
 MEMORY_SHARE = 1.5  # two thirds of the spare memory are for resident rows, including those in the totals
@@ -36,12 +36,8 @@ MEMORY_SHARE = 1.5  # two thirds of the spare memory are for resident rows, incl
 
 def choose_parameters(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> OneRead:
     """Return the parameters with the requested number of resident rows, or as many as fit into memory."""
-    parameters = OneRead(
-        resident_rows=0,
-        seed=options.seed,
-        sets_aside=own.scratch is not None,
-        **read_parameters(source, options, own),
-    )
+    common = {"seed": options.seed, "sets_aside": own.scratch is not None, **read_parameters(source, options, own)}
+    parameters = OneRead(resident_rows=0, **common)
     need = make_solver(source, parameters).memory(1)
     other_bytes = need.driver_bytes + 3 * THREADS * need.totals_bytes + STREAMS * source.stream_bytes()
 
@@ -107,8 +103,8 @@ class OneReadSolver(LinearSolver):
         return start_state(self.parameters, source.n_rows, source.n_features, source.is_shuffled)
 
     def start_at(self, w: F64) -> State:
-        """Return the state at given weights."""
-        return start_state_at(self.parameters, self.source.n_rows, self.source.is_shuffled, w)
+        """Return the state before a first pass centred at w, unless the sample shows that w is far from the optimum."""
+        return replace(self.start(), best_w=w, centre=w, points=w[None, :])
 
     def solve(self, state: State) -> Requests:
         """Yield the passes of the solver, step by step."""
@@ -143,13 +139,10 @@ def need_memory(source: RowSource, parameters: OneRead, share: float, copies: in
     turn_bytes = cut_bytes(width, most_cuts(width) + sample_cuts) - cut_bytes(width, most_cuts(width))
     turn_bytes += 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 32 * TILE_ROWS * (KEPT_POINTS + 1)
     turn_bytes += 8 * (ROW_VECTORS * parameters.resident_rows + MATRICES * width**2)
-    return MemoryNeed(
-        driver_bytes=copies * rows_bytes + cut_bytes(width, most_cuts(width)) + turn_bytes,
-        turn_bytes=turn_bytes,
-        totals_bytes=sums_bytes(width) + HELD * (int(group_rows * share) + 1) * row_bytes,
-        shared_bytes=8 * 2 * ((POINTS + 7) * width + width**2),  # 2: passes of several fits in one read copy these
-        gathered_bytes=GROUP_SHARE * rows_bytes,
-    )
+    driver_bytes = copies * rows_bytes + cut_bytes(width, most_cuts(width)) + turn_bytes
+    totals = sums_bytes(width) + HELD * (int(group_rows * share) + 1) * row_bytes
+    shared = 8 * 2 * ((POINTS + 7) * width + width**2)  # 2: passes of several fits in one read copy these
+    return MemoryNeed(driver_bytes, turn_bytes, totals, shared, gathered_bytes=GROUP_SHARE * rows_bytes)
 
 
 def sums_bytes(width: int) -> int:

@@ -10,7 +10,7 @@ lies in this ball, P is known there, and the proof is complete.
 
 The first centre is the minimiser of a sample. If F's minimiser leaves the ball, the next centre minimises a model of P
 (one_read.trust_region). One master problem holds the cuts of all rows and the dual points of F. Rows that may change
-sides can be set aside, so that later passes read only these rows (one_read.subset).
+sides can be set aside, so that later passes read only these rows.
 
 A pass makes cuts over all rows at the best point so far and at the centre. If one_read.trust_region requests it, a pass
 also makes cuts at the points of the sample's active cuts. The active cuts determine the sample's optimum, so cuts over
@@ -19,6 +19,12 @@ all rows at the same points give a good lower bound.
 A pass also searches two lines from the best point, to the sample's minimiser and to the minimiser of the master problem
 of all rows. The second line is the line search of cutting_plane.line_search, which helps if the sample is misleading. P
 and the lower bound are sums over all rows, so they are valid whatever the sample.
+
+A pass at w_0 can set aside the rows with rho_i < R (rho_i: cutting_plane.near_rows), and sum C_i and C_i y_i x_i over
+all other rows with m_i < 1, the *frozen* rows. While w stays within R of w_0, no frozen row changes sides, and the loss
+of the frozen rows is frozen_cost - frozen.w. So within this ball, a pass over the rows set aside gives the losses, cuts
+and sums of all rows once the frozen sums are added. Outside the ball, all rows are read again. R is chosen before the
+pass, a little larger than the expected distance to the minimiser.
 """
 
 from __future__ import annotations
@@ -29,24 +35,29 @@ from operator import add
 
 import numpy as np
 
-from streamsvm.certificates.double_double import ExactLosses
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, I64, find_first_rows, weigh_rows
-from streamsvm.passes import All, Requests, Scan, Step, Take
+from streamsvm.passes import All, Requests, Scan, Step, Subset, Take
 from streamsvm.solvers.cutting_plane import cuts, line_search
 from streamsvm.solvers.cutting_plane.cuts import IDLE_STEPS, RowSums
-from streamsvm.solvers.cutting_plane.line_search import PointTotals, Segment
+from streamsvm.solvers.cutting_plane.line_search import PointTotals, Segment, start_points, start_totals
 from streamsvm.solvers.cutting_plane.master import bound_dual, minimise_master
-from streamsvm.solvers.cutting_plane.near_rows import Part, choose_rows, gather, scan_near
+from streamsvm.solvers.cutting_plane.near_rows import NearTotals, Part, choose_rows, choose_within, gather, scan_near
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise, read_rows
 from streamsvm.solvers.one_read.state import ALLOWANCE, OneRead, State, look_at_centre, note_proof
-from streamsvm.solvers.one_read.subset import among_undecided, choose_apart, narrow, set_apart, stay_within, take_frozen
-from streamsvm.solvers.one_read.trust_region import STEPS, choose_centre, update_trust
+from streamsvm.solvers.one_read.trust_region import STEPS, Aim, choose_centre, update_trust
 
+FARTHER = 1.5  # times the expected distance: rows nearer to the margin than this are set aside
+BEYOND = 2.0  # times the radius of the near rows: within this, one read is usually enough
+MOST_SHARE = 0.5  # of the rows: writing and reading more rows than this takes as long as reading all rows
+HALVES = 40  # bisections of the way to the boundary of the ball
 LINE_POINTS = 16  # cuts of a pass on the line to the master's minimiser
 MOST_OWN = 3  # the most rows with own shares in all cuts, in multiples of the resident rows
 SURE_POINTS = 3  # the first points of a pass, evaluated in twice the precision if rounding matters
 NEAR_SHARE = 0.01  # F is minimised to this share of the tolerance: in the ball, its gap is the proved gap
+
+
+Line = tuple[F64, F64]  # the two ends of a line, and its cut steps
 
 
 def prove(
@@ -72,21 +83,13 @@ def prove(
     cut = beyond + data.sum_up(found.shares)
     cut = RowSums(cut.vectors[None, :], np.array([cut.offsets]), np.array([cut.sizes]))
     state = cuts.add_cuts(state, cut, cuts.most_cuts(len(far.slope)))
-    before = _take_bound(note_shares(state, kept, near, found.shares))
+    state = note_shares(state, kept, near, found.shares)
+    alone = np.append(np.zeros(len(state.z) - 1), 1.0)  # the last cut alone may give the highest bound
+    before = cuts.raise_bound(state, *bound_dual(state, alone), z=alone, proof=alone)
     state = make_room(note_proof(minimise_master(before, settings.tol), before), settings.resident_rows)
     figures = {"resident_rows": float(len(weight)), "near_rows": float(len(near)), "radius": state.radius}
     figures |= {"moved": moved, "predicted": state.predicted}
     return state, figures
-
-
-def _take_bound(state: State) -> State:
-    """Return the state with the lower bound from its last cut alone, if it is higher than the bound so far."""
-    alone = np.zeros(len(state.z))
-    alone[-1] = 1.0
-    value, rounding = bound_dual(state, alone)
-    if value - rounding <= state.lower_bound:
-        return state
-    return replace(state, lower_bound=value - rounding, bound_rounding=rounding, z=alone, proof=alone)
 
 
 def note_shares(state: State, kept: Part, near: I64, shares: F64) -> State:
@@ -127,23 +130,16 @@ def _take_inside(state: State, data: HingeRows, far: Linear, w: F64) -> State:
     loss = far.value - float(far.slope @ w) + float(data.costs @ np.maximum(1.0 - margins, 0.0))
     rounding = 2 * state.bound_loss(np.abs(w))
     best_cut = far.slope + data.combine((margins < 1.0).astype(np.float64))
-    moved_to: State = cuts.move_to(state, w, half + loss, rounding, loss=loss, best_cut=best_cut)
-    return moved_to
+    return cuts.move_to(state, w, half + loss, rounding, loss=loss, best_cut=best_cut)
 
 
-def choose_lines(state: State, minimiser: F64) -> list[tuple[F64, F64]]:
+def choose_lines(state: State, minimiser: F64) -> list[Line]:
     """Return the lines from the best point to the sample's and to the master's minimiser, with their cut steps."""
     lines = [(np.stack((state.best_w, minimiser)), STEPS)]
     if len(state.offsets):
         steps = line_search.choose_cut_steps(state.step, LINE_POINTS)
         lines.append((np.stack((state.best_w, state.master_w)), steps))
     return lines
-
-
-def cut_at(settings: OneRead, W: F64) -> Scan:
-    """Return the scan that makes cuts over all rows at the points W (k, d+1)."""
-    shared = (W, np.array(settings.class_costs), settings.bias_feature)
-    return Scan(partial(line_search.start_points, len(W), W.shape[1]), line_search.add_points, add, shared)
 
 
 def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list[Segment]) -> State:
@@ -159,7 +155,8 @@ def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list
         made.append(found.cuts.pick(chosen))
     if len(segments) > 1:
         state = replace(state, step=step or state.step / 8)
-    state = cuts.add_cuts(state, cuts.join_sums(made), cuts.most_cuts(W.shape[1]))
+    joined = RowSums(*map(np.concatenate, zip(*(vars(sums).values() for sums in made), strict=True)))
+    state = cuts.add_cuts(state, joined, cuts.most_cuts(W.shape[1]))
     return minimise_master(state, tol)
 
 
@@ -175,13 +172,88 @@ def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) ->
     return cuts.move_to(state, W[best], objectives[best], rounding, **others), best
 
 
-def take_sure(state: State, points: F64, found: ExactLosses, vectors: F64) -> State:
-    """Move to the best of the points evaluated in twice the precision.
+def choose_apart(settings: OneRead, state: State) -> State:
+    """Return the state in which the first pass sets rows aside if this pays; a later pass over all rows discards them.
 
-    vectors: the cuts at the first points; the later points are lengthened copies of them (cuts.choose_points).
+    Setting rows aside does not pay if the minimiser is expected inside or just outside the ball of the near rows, or if
+    too many rows lie within R. The estimate assumes that rows are evenly distributed near the margin, with the resident
+    rows within the radius `widest`.
     """
-    after, at, loss = cuts.take_exact(state, points, found)
-    return state if after is state else replace(after, loss=loss, best_cut=vectors[at % len(vectors)])
+    radius = FARTHER * state.predicted
+    share = settings.resident_rows / state.n_rows * radius / state.widest if state.widest > 0.0 else 1.0
+    if not settings.sets_aside or state.passes or state.predicted <= BEYOND * state.widest or share > MOST_SHARE:
+        return replace(state, apart_radius=0.0)
+    return replace(state, apart=state.centre, apart_radius=radius)
+
+
+def set_apart(settings: OneRead, state: State, asked: list[Scan]) -> list[Scan]:
+    """Return the scans of a pass over all rows; if rows are to be set aside, the last scan does so."""
+    if state.apart_radius == 0.0:
+        return asked
+    return [*asked[:-1], replace(asked[-1], apart=_make_subset(settings, state))]
+
+
+def take_frozen(state: State, totals: NearTotals) -> State:
+    """Return the state with the sums over the frozen rows, computed by the pass that sets rows aside."""
+    radius = state.apart_radius if totals.n_apart else 0.0
+    share = min(1.0, totals.find_densest())
+    frozen, cost = totals.frozen.vectors, totals.frozen.offsets
+    return replace(state, apart_radius=radius, frozen=frozen, frozen_cost=cost, apart_share=share)
+
+
+def _make_subset(settings: OneRead, state: State) -> Subset:
+    look = look_at_centre(settings, replace(state, centre=state.apart))
+    return Subset(choose_within, (look, state.apart_radius))
+
+
+def is_within(state: State, w: F64) -> bool:
+    """Return whether the frozen rows certainly keep their sides at w."""
+    moved, left = RowNorm(state.A).bound_move(w - state.apart)
+    return moved < state.apart_radius and left <= ALLOWANCE * float(np.linalg.norm(state.apart))
+
+
+def stay_within(state: State, start: F64, end: F64) -> F64:
+    """Return the end of a line if it lies within the ball, otherwise the last point on the way that does."""
+    if is_within(state, end):
+        return end
+    low, high = 0.0, 1.0
+    for _ in range(HALVES):
+        step = (low + high) / 2
+        low, high = (step, high) if is_within(state, (1.0 - step) * start + step * end) else (low, step)
+    return (1.0 - low) * start + low * end
+
+
+def narrow(state: State, aim: Aim, lines: list[Line]) -> tuple[Aim, list[Line]] | None:
+    """Restrict the points and lines of a pass to the ball of the undecided rows.
+
+    Lines end where they leave the ball, and points outside it are dropped. Return None if the best point or the centre
+    is outside the ball.
+    """
+    if not (state.apart_radius > 0.0 and is_within(state, aim.W[0]) and is_within(state, aim.W[1])):
+        return None
+    inside = [k for k in range(len(aim.W)) if is_within(state, aim.W[k])]
+    shorter = [(np.stack((ends[0], stay_within(state, *ends))), steps) for ends, steps in lines]
+    return replace(aim, W=aim.W[inside]), shorter
+
+
+def among_undecided(settings: OneRead, state: State, asked: list[Scan]) -> list[Scan]:
+    """Return the scans of a pass over the undecided rows: cuts at points, line searches, and the near rows.
+
+    Each scan includes the totals of the frozen rows, so that its answer covers all rows.
+    """
+    g, c, subset = state.frozen, state.frozen_cost, _make_subset(settings, state)
+    W = asked[0].shared[0]
+    points = start_points(*W.shape)
+    points.losses, points.costs[0], points.gradients[0] = c - W @ g, c, g
+    rests: list[object] = [points]
+    for look in asked[1:-1]:
+        ends, _, cut_steps, _ = look.shared
+        line = start_totals(len(cut_steps), len(g))
+        line.losses[0] = c - float(ends[0] @ g), -float((ends[1] - ends[0]) @ g)
+        line.costs[0], line.gradients[0] = c, g
+        rests.append(line)
+    rests.append(NearTotals(RowSums(g.copy(), c, c), RowSums(np.zeros(len(g)))))
+    return [replace(scan, among=subset, rest=rest) for scan, rest in zip(asked, rests, strict=True)]
 
 
 def solve(settings: OneRead, state: State) -> Requests:
@@ -203,7 +275,8 @@ def solve(settings: OneRead, state: State) -> Requests:
         state = state if narrower else choose_apart(settings, state)
         look = look_at_centre(settings, state, state.apart_share if narrower else 1.0)
         looks = [line_search.look_along(ends, steps, class_costs, bias) for ends, steps in lines]
-        asked = [cut_at(settings, aim.W), *looks, scan_near(look, held=held)]
+        cut_at = Scan(partial(start_points, *aim.W.shape), line_search.add_points, add, (aim.W, class_costs, bias))
+        asked = [cut_at, *looks, scan_near(look, held=held)]
         asked = among_undecided(settings, state, asked) if narrower else set_apart(settings, state, asked)
         extra = cuts.look_for_rounding(state, points, class_costs, bias)
         found = yield All([*asked, *extra])
@@ -215,7 +288,9 @@ def solve(settings: OneRead, state: State) -> Requests:
         state = update_trust(state, before, aim, float(found[0].losses[1]))
         if points is not None:
             vectors = line_search.read_cuts(found[0]).vectors[:SURE_POINTS]
-            state = take_sure(state, points, found[2 + len(lines)], vectors)
+            sure, at, loss = cuts.take_exact(state, points, found[2 + len(lines)])
+            # The first points are followed by lengthened copies of them.
+            state = state if sure is state else replace(sure, loss=loss, best_cut=vectors[at % len(vectors)])
         totals = found[1 + len(lines)]
         kept, weight = gather(totals, look)
         state, figures = prove(settings, state, totals.sums, kept, weight, is_narrow=narrower is not None)

@@ -24,7 +24,7 @@ class OneRead:
 
     class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; resident_rows: the number of rows that a
     pass keeps; tol: the relative gap to reach; bias_feature: the value of the constant feature; seed: the seed of the
-    random draws; sets_aside: whether rows that may change sides are set aside for later passes (one_read.subset).
+    random draws; sets_aside: whether rows that may change sides are set aside for later passes (one_read.solver).
     """
 
     class_costs: tuple[float, float]
@@ -51,7 +51,7 @@ class State(LineState):
     dual point of F counts a row up to three times, hence `repeats`: in the sum over all rows, in the sum over the near
     rows that is subtracted from it, and in the sum over the near rows with their shares.
 
-    If the first pass sets rows aside (one_read.subset): apart (d+1,): the centre of that pass; apart_radius: the radius
+    If the first pass sets rows aside (one_read.solver): apart (d+1,): the centre of that pass; apart_radius: the radius
     within which rows are set aside, or 0 for none; frozen (d+1,), frozen_cost: the sums over the other rows;
     apart_share: the largest share of a group that is set aside.
 
@@ -89,31 +89,16 @@ class State(LineState):
     def check(self) -> None:
         """Raise ValueError if A does not fit the width of the vectors; A is empty before the first pass."""
         if len(self.A) not in (0, len(self.centre)):
-            raise ValueError(f"A has {len(self.A)} rows")
+            raise ValueError(f"A has {len(self.A)} rows instead of {len(self.centre)}")
 
 
 def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bool = False) -> State:
     """Return the state before the first pass: w = 0, no cuts, and a uniformly drawn sample."""
     none = np.zeros(n_features + 1)
     rows = draw_sample(settings.resident_rows, n_rows, settings.seed, is_shuffled)
-    return replace(
-        State.at_zero(n_features + 1),
-        terms=float(settings.resident_rows),
-        best_cut=none,
-        centre=none,
-        apart=none,
-        frozen=none,
-        resident=rows,
-        weight=np.full(len(rows), n_rows / len(rows)),
-        points=none[None, :],
-        n_rows=n_rows,
-    )
-
-
-def start_state_at(settings: OneRead, n_rows: int, is_shuffled: bool, w: F64) -> State:
-    """Return the state before a first pass centred at w, unless the sample shows that w is far from the optimum."""
-    state = start_state(settings, n_rows, len(w) - 1, is_shuffled)
-    return replace(state, best_w=w, centre=w, points=w[None, :])
+    weight, terms = np.full(len(rows), n_rows / len(rows)), float(settings.resident_rows)
+    state = replace(State.at_zero(len(none)), best_cut=none, centre=none, apart=none, frozen=none)
+    return replace(state, terms=terms, resident=rows, weight=weight, points=none[None, :], n_rows=n_rows)
 
 
 def note_proof(state: State, before: State) -> State:
@@ -130,19 +115,8 @@ def look_at_centre(settings: OneRead, state: State, share: float = 1.0) -> Look:
     return make_look(settings, state.centre, RowNorm(state.A), kept, draws, state.passes)
 
 
-def make_look(
-    settings: OneRead, centre: F64, norm: RowNorm, share: float, draws: bool = False, passes: int = 0
-) -> Look:
-    """Return the `Look` of a pass at a centre that keeps up to this share of each group's rows."""
-    return Look(
-        w=centre,
-        norm=norm,
-        squares=norm.bound_by_squares(),
-        draws=draws,
-        share=min(1.0, share),
-        most=settings.resident_rows,
-        left=ALLOWANCE * float(np.linalg.norm(centre)),
-        class_costs=np.array(settings.class_costs),
-        bias_feature=settings.bias_feature,
-        seed=settings.seed + passes,
-    )
+def make_look(settings: OneRead, w: F64, norm: RowNorm, share: float, draws: bool = False, passes: int = 0) -> Look:
+    """Return the `Look` of a pass at the centre w that keeps up to this share of each group's rows."""
+    squares, class_costs, bias = norm.bound_by_squares(), np.array(settings.class_costs), settings.bias_feature
+    most, left, seed = settings.resident_rows, ALLOWANCE * float(np.linalg.norm(w)), settings.seed + passes
+    return Look(w, norm, squares, draws, min(1.0, share), most, left, class_costs, bias, seed)

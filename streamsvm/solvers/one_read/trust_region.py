@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from streamsvm.losses.hinge import add_to_totals
 from streamsvm.numeric.row_norms import RowNorm, make_norm
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.solvers.cutting_plane import line_search
@@ -53,42 +54,31 @@ STUCK_PASSES = 5  # if this many passes moved neither bound, rounding keeps the 
 VIOLATED = 0.1  # cuts may exceed the model by this share of the decrease it promises
 
 
-@dataclass(frozen=True)
-class SampleModel:
-    """The corrected loss f_S(w) + h.w + r.
-
-    rows: the sample, with each row's weight multiplied by the number of rows it stands for.
-    """
-
-    rows: Rows
-    class_costs: F64
-    bias_feature: float
-    h: F64
-    r: float
-
-
-def minimise_sample(model: SampleModel, state: CutState, points: F64, known: RowSums, wanted: float) -> tuple[F64, ...]:
-    """Minimise the sample's problem by cutting planes with a line search, until its gap is at most `wanted`.
+def minimise_sample(
+    settings: OneRead, rows: Rows, model: Linear, state: CutState, points: F64, known: RowSums, wanted: float
+) -> tuple[F64, ...]:
+    """Minimise the model of P by cutting planes with a line search, until its gap is at most `wanted`.
 
     Return the minimiser, the minimiser of the master problem, the points (p, d+1) at which the sample was cut, and the
     multipliers of these cuts; the multipliers of the last points may be missing. The search also ends after
     INNER_STEPS, or if IDLE_STEPS steps in a row have made no progress.
 
-    state: holds the cuts over all rows, and the best point, from which the search starts. points, known: the points at
-    which the sample has already been cut, and the cuts there.
+    rows: the sample, with each row's weight multiplied by the number of rows it stands for. model: h.w + r, as a linear
+    term with the slope -h and the value r. state: holds the cuts over all rows, and the best point, from which the
+    search starts. points, known: the points at which the sample has already been cut, and the cuts there.
     """
     best, n_full, new = state.best_w, len(state.offsets), known
     made, offsets, gram, z = state.cuts, state.offsets, state.gram, state.z  # all rows' cuts; the sample's follow
     lowest, highest, idle = np.inf, -np.inf, 0
     for _ in range(INNER_STEPS):
         interrupts.check()
-        corrected = new.vectors - model.h
+        corrected = new.vectors + model.slope
         gram, made = extend_products(gram, made, corrected), np.vstack((made, corrected))
-        offsets, z = np.append(offsets, new.offsets + model.r), np.append(z, np.zeros(len(corrected)))
+        offsets, z = np.append(offsets, new.offsets + model.value), np.append(z, np.zeros(len(corrected)))
         z, master_w = solve_cuts(made, offsets, gram, z, MASTER_SHARE * wanted)
         combined = z @ made
         bound = float(z @ offsets - combined @ combined / 2)
-        found, objectives = _look(model, state, best, master_w)
+        found, objectives = _look(settings, rows, model, state, np.stack((best, master_w)))
         at = int(np.argmin(objectives))
         best = found.W[at]
         moves = lowest - objectives[at] > MOVES * abs(objectives[at]) or bound - highest > MOVES * abs(bound)
@@ -100,27 +90,26 @@ def minimise_sample(model: SampleModel, state: CutState, points: F64, known: Row
     return best, master_w, points, z[n_full:]
 
 
-def _look(model: SampleModel, state: CutState, best: F64, end: F64) -> tuple[line_search.Segment, F64]:
-    """Evaluate the sample on the segment from `best` to `end`; return the segment and the objective at its points."""
-    ends = np.stack((best, end))
-    totals = line_search.start_totals(len(STEPS), len(best))
-    line_search.add_to_totals(totals, model.rows, ends, model.class_costs, STEPS, model.bias_feature)
+def _look(settings: OneRead, rows: Rows, model: Linear, state: CutState, ends: F64) -> tuple[line_search.Segment, F64]:
+    """Evaluate the model on the segment between the ends (2, d+1); return it and the objective at its points."""
+    totals, class_costs = line_search.start_totals(len(STEPS), ends.shape[1]), np.array(settings.class_costs)
+    add_to_totals(totals, rows, ends, class_costs, STEPS, settings.bias_feature)
     found = line_search.read_segment(ends, STEPS, totals)
-    loss = found.losses + found.W @ model.h + model.r
+    loss = found.losses - found.W @ model.slope + model.value
     if len(state.offsets):
         loss = np.maximum(loss, np.max(state.offsets[:, None] - state.cuts @ found.W.T, axis=0))
     return found, np.sum(found.W**2, axis=1) / 2 + loss
 
 
-def minimise_model(settings: OneRead, state: State, model: SampleModel) -> tuple[State, F64]:
+def minimise_model(settings: OneRead, rows: Rows, model: Linear, state: State) -> tuple[State, F64]:
     """Minimise the model; return the state, with points to cut the next sample, and points for cuts over all rows.
 
     The first three points for cuts over all rows are the best point so far, the model's minimiser, and the minimiser of
     the model's master problem.
     """
-    known = _cut(model.rows, settings, state.points)
+    known = line_search.read_cuts(_cut(rows, settings, state.points))
     wanted = SAMPLE_SHARE * max(state.objective - state.lower_bound, settings.tol * state.objective)
-    best, master_w, points, z = minimise_sample(model, state, state.points, line_search.read_cuts(known), wanted)
+    best, master_w, points, z = minimise_sample(settings, rows, model, state, state.points, known, wanted)
     order = np.argsort(-z, kind="stable")[:POINTS]
     W = np.concatenate((np.stack((state.best_w, best, master_w)), points[order[z[order] > 0.0]]))
     return replace(state, points=points[-KEPT_POINTS:]), W
@@ -167,8 +156,7 @@ def choose_centre(settings: OneRead, state: State, sample: Rows) -> tuple[State,
     is_moving = state.stuck < STUCK_PASSES
     is_below = is_moving and above > VIOLATED * max(state.objective - expected, 0.0)
     if is_below or (is_moving and state.passes >= FIRST_PASSES):
-        corrected = SampleModel(sample, np.array(settings.class_costs), settings.bias_feature, h, r)
-        state, points = minimise_model(settings, state, corrected)
+        state, points = minimise_model(settings, sample, model, state)
         W = np.concatenate((W, points[1:]))
     if is_below:
         end = W[2]
@@ -207,7 +195,7 @@ def _choose_first(settings: OneRead, state: State, sample: Rows) -> State:
 def _find_room(state: State, M: F64) -> float:
     """Return how far the second centre may be from the best point if the pass is to read only the undecided rows.
 
-    All other rows keep their sides within this distance (one_read.subset). If the second pass is not enough, later
+    All other rows keep their sides within this distance (one_read.solver). If the second pass is not enough, later
     passes may go farther.
     """
     room = 0.999 * (state.apart_radius - _measure(M, state.best_w - state.apart))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -42,13 +43,8 @@ class RankingSolver(Solver):
         self, source: RowSource, options: TrainOptions, own: RankingOptions, found: Any, n_pairs: float, weight: float
     ) -> None:
         self.source, self.found, self.n_pairs, d = source, found, n_pairs, source.n_features
-        self.parameters = Ranking(
-            pair_cost=float(options.C) * (weight / n_pairs),
-            tol=float(options.tol),
-            epsilon=own.epsilon,
-            accelerated=own.acceleration == "line-search",
-            max_cuts=own.max_cuts,
-        )
+        pair_cost, accelerated = float(options.C) * (weight / n_pairs), own.acceleration == "line-search"
+        self.parameters = Ranking(pair_cost, float(options.tol), own.epsilon, accelerated, own.max_cuts)
         self.settings = {"task": options.task, **describe_parameters(self.parameters)}
         self.dual = DualWatch(self.kind, d, self.parameters.most_cuts(d))
 
@@ -105,12 +101,9 @@ class QueryRankingSolver(RankingSolver):
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory. The totals of a task are cuts and the data of its queries; the driver holds the sample."""
         source, d, points = self.source, self.source.n_features, 2 * len(solver.LONGER)
-        return MemoryNeed(
-            driver_bytes=self.parameters.driver_bytes(d) + 2 * ranking.query_bytes(source, len(self.found.rows)),
-            turn_bytes=self.parameters.turn_bytes(d),
-            totals_bytes=8 * (2 * points + 2) * d + ranking.count_task_bytes(source, self.found),
-            shared_bytes=8 * points * d,
-        )
+        totals_bytes = 8 * (2 * points + 2) * d + ranking.count_task_bytes(source, self.found)
+        sample_bytes = 2 * ranking.query_bytes(source, len(self.found.rows))
+        return self.parameters.need_memory(d, totals_bytes, 8 * points * d, sample_bytes)
 
 
 class FewRanksSolver(QueryRankingSolver):
@@ -130,12 +123,10 @@ class FewRanksSolver(QueryRankingSolver):
         """
         d, points = self.source.n_features, 2 + len(NEARER)
         sample_bytes = 2 * (self.source.nbytes // self.source.n_rows + SAMPLE_ROW_BYTES) * len(self.found.rows)
-        return MemoryNeed(
-            driver_bytes=self.parameters.driver_bytes(d) + sample_bytes + histograms.MEASURE_BYTES,
-            turn_bytes=self.parameters.turn_bytes(d) + histograms.MEASURE_BYTES,
-            totals_bytes=points * max(histograms.histogram_bytes(self.found.totals.n_ranks), 8 * 4 * d),
-            shared_bytes=8 * points * d + 2 * 8 * histograms.MOST_CELLS,
-        )
+        totals = points * max(histograms.histogram_bytes(self.found.totals.n_ranks), 8 * 4 * d)
+        shared, measured = 8 * points * d + 2 * 8 * histograms.MOST_CELLS, histograms.MEASURE_BYTES
+        need = self.parameters.need_memory(d, totals, shared, sample_bytes + measured)
+        return replace(need, turn_bytes=need.turn_bytes + measured)
 
 
 def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Budget) -> RankingSolver:
@@ -145,7 +136,7 @@ def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Bud
         return QueryRankingSolver(source, options, own, queries, queries.total, queries.weight)
     if ranking.has_few_ranks(source, options.task):
         few = ranking.find_few_ranks(source, options.task)
-        return FewRanksSolver(source, options, own, few, few.totals.of_pairs, few.totals.weight)
+        return FewRanksSolver(source, options, own, few, few.totals.of_pairs, float(np.sum(few.totals.of_rank)))
     found, weight = ranking.find_pairs(source, options.task)
     return RankingSolver(source, options, own, found, found.total, weight)
 

@@ -39,7 +39,7 @@ from streamsvm.certificates.double_double import bound_score, compute_exact_scor
 from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs, count_pairs, sweep_pairs
 from streamsvm.numeric.products import add_rows, compute_scores
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding
-from streamsvm.numeric.rows import F64, I64, Matrix, Rows
+from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.passes import All, Question, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, find_status, is_noisy, move_to
 from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
@@ -69,7 +69,7 @@ class Sample:
     pairs: Pairs
     rows: I64
     cost: float
-    X: Matrix | None = None
+    X: Any = None
 
 
 def measure_pairs(scores: F64, pairs: Pairs, cost: float) -> PairLoss:
@@ -116,10 +116,7 @@ def find_step(sample: Sample, start: F64, change: F64, squares: F64, slope: floa
         return 1.0
     for _ in range(int(np.clip(LOOKED_AT // len(sample.rows), *HALVINGS))):
         middle = (low + high) / 2
-        if find_slope(middle) + correction > 0.0:
-            high = middle
-        else:
-            low = middle
+        low, high = (low, middle) if find_slope(middle) + correction > 0.0 else (middle, high)
     return high
 
 
@@ -276,8 +273,8 @@ def begin_at_zero(state: State, loss: float, n_rows: int) -> State:
     """Return the state after w = 0 is evaluated, given the loss of all pairs there."""
     terms = 2.0 * n_rows + 16.0
     state = replace(state, total_cost=loss, terms=terms)
-    at_zero: State = move_to(state, np.zeros_like(state.best_w), loss, bound_rounding(terms, loss))
-    return at_zero  # or at a better point from a warm start
+    # The best point of a warm start stays if it is better.
+    return move_to(state, np.zeros_like(state.best_w), loss, bound_rounding(terms, loss))
 
 
 def note_magnitudes(state: State, found: F64) -> State:

@@ -222,7 +222,6 @@ def choose_steps(settings: Ranking, sample: Sample, state: State) -> tuple[list[
     steps = [1.0] if settings.epsilon is not None or not settings.accelerated else []
     if not settings.accelerated:
         return steps, 0.0
-    assert sample.X is not None
     highest, moves = int(np.argmax(state.offsets - state.cuts @ state.best_w)), state.master_w - state.best_w
     squares = np.array([state.best_w @ moves, moves @ moves])
     start, end = compute_scores(sample.X, np.stack((state.best_w, state.master_w))).T
@@ -235,8 +234,7 @@ def move(state: State, found: Found) -> State:
     """Return the state moved to the best of the points if it is better."""
     best = int(np.argmin(found.objectives))
     rounding = state.bound_loss(np.abs(state.best_w) + np.abs(state.master_w))
-    moved_to: State = move_to(state, found.W[best], found.objectives[best], rounding)
-    return moved_to
+    return move_to(state, found.W[best], found.objectives[best], rounding)
 
 
 @dataclass
@@ -260,9 +258,7 @@ def start_histogram_cuts(n_features: int, shapes: Sequence[tuple[int, ...]]) -> 
     return HistogramCuts(np.zeros((len(shapes), n_features)), [np.zeros(shape) for shape in shapes])
 
 
-def add_histogram_cuts(
-    at: Sequence[int], cuts: Sequence[HistogramCut], sums: HistogramCuts, rows: Rows, W: F64
-) -> None:
+def add_histogram_cuts(at: list[int], cuts: list[HistogramCut], sums: HistogramCuts, rows: Rows, W: F64) -> None:
     """Add the rows of a tile to each cut."""
     (ranks, weight), scores = histograms.read_ranks(rows), compute_scores(rows.X, make_writable(W))
     for k, cut in enumerate(cuts):
@@ -296,7 +292,6 @@ class HistogramSearch:
         Cuts are made at the chosen points, and at a nearer point if P is lower there. Near the best point every cut may
         already be known.
         """
-        assert sample.X is not None
         steps, chosen = choose_steps(settings, sample, state)
         if state.stuck and settings.accelerated:
             chosen = steps[-1] = self._go_farther(sample.X, state, steps[-1])

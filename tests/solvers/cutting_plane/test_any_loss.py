@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.options import TrainOptions
 from streamsvm.problems.classification import Hinge
-from streamsvm.solvers.cutting_plane import any_loss, line_search_setup
-from streamsvm.solvers.cutting_plane.any_loss import STEPS, AnyLoss
+from streamsvm.solvers.cutting_plane import line_search, line_search_setup
 from streamsvm.solvers.cutting_plane.cuts import CutState
+from streamsvm.solvers.cutting_plane.line_search import ANY_LOSS_STEPS, AnyLoss
 from streamsvm.solvers.options import AnyLossOptions
 from streamsvm.solvers.solver import Budget, Solver
 from tests.conftest import Problem, make_problem
@@ -71,22 +71,22 @@ def test_cuts_lie_below_the_loss_whatever_was_rounded(seed: int, log_scale: int)
     X = (rng.standard_normal((30, 4)) * 10.0**log_scale).astype(np.float32)
     y = (rng.random(30) < 0.5).astype(np.int32)
     source, loss = ArrayDataset(X, y, np.array([0, 1])), Hinge((0.7, 1.3))
-    points = rng.standard_normal((len(STEPS), 5)) * 10.0 ** -(log_scale / 2)
+    points = rng.standard_normal((len(ANY_LOSS_STEPS), 5)) * 10.0 ** -(log_scale / 2)
     settings = AnyLoss(loss)
     state = CutState.at_zero(5)
-    solver = any_loss.solve(settings, state)
+    solver = line_search.solve_any_loss(settings, state)
     requests: Any = next(solver)
     totals, sizes = (scan.start() for scan in requests.requests)
     for rows in source.tiles(0):
-        any_loss.add_tangents(totals, rows, points, loss, 1.0)
-        any_loss.add_sizes(sizes, rows, loss, 1.0)
-    state, terms = any_loss._take_best(any_loss.take_sizes(state, sizes), points, totals)
+        line_search.add_tangents(totals, rows, points, loss, 1.0)
+        line_search.add_sizes(sizes, rows, loss, 1.0)
+    state, terms = line_search._take_best(line_search.take_sizes(state, sizes), points, totals)
     wide = np.hstack([X, np.ones((30, 1), np.float32)]).astype(np.longdouble)
     signs, costs = np.where(y == 1, 1.0, -1.0), np.where(y == 1, 1.3, 0.7)
     for w in rng.standard_normal((20, 5)) * 10.0 ** -(log_scale / 2):
         exact = np.sum(costs * np.maximum(0, 1 - signs * (wide @ w.astype(np.longdouble))))
         rounding = 1e-13 * (terms + np.abs(w) @ state.magnitudes)
-        assert np.all(totals.offsets - totals.cuts @ w <= float(exact) + rounding)
+        assert np.all(totals.costs - totals.gradients @ w <= float(exact) + rounding)
 
 
 def test_sizes_are_not_measured_again_after_a_warm_start() -> None:

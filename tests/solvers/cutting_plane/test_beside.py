@@ -16,12 +16,11 @@ from streamsvm.engines.merge import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.passes import MORE_PATIENCE, All, Progress, Requests, Scan, Step, Take
-from streamsvm.solvers.cutting_plane import line_search, two_solvers
+from streamsvm.solvers.cutting_plane import line_search
 from streamsvm.solvers.cutting_plane.block_ascent import BlockAscent
 from streamsvm.solvers.cutting_plane.cuts import STUCK_STEPS, CutState
-from streamsvm.solvers.cutting_plane.line_search import CuttingPlane
+from streamsvm.solvers.cutting_plane.line_search import KEEPS_UP, RETURNS, SMALL, BothStates, CuttingPlane, Maker
 from streamsvm.solvers.cutting_plane.setup import BlockAscentSolver
-from streamsvm.solvers.cutting_plane.two_solvers import KEEPS_UP, RETURNS, SMALL, BothStates, Maker
 from streamsvm.solvers.one_read import setup
 from streamsvm.solvers.one_read.state import OneRead
 from streamsvm.solvers.solver import Solver
@@ -57,7 +56,7 @@ def nothing() -> CutState:
 def run_known(first: Sequence[tuple[float, float]], other: Sequence[tuple[float, float]], most: int) -> list[Step]:
     makers: list[Maker] = [partial(know, first, False), partial(know, other, False)]
     state = BothStates([nothing(), nothing()], np.zeros(D + 1))
-    return run_steps(PROBLEM.in_memory(), two_solvers.solve(makers, 1e-9, state), most)
+    return run_steps(PROBLEM.in_memory(), line_search.solve_both(makers, 1e-9, state), most)
 
 
 @pytest.mark.parametrize("takes", [False, True])
@@ -70,7 +69,7 @@ def test_beside_one_that_learns_nothing_it_is_as_if_alone(known: list[tuple[floa
     alone = run_steps(source, line_search.solve(settings, line_search.LineState.at_zero(D + 1)))
     makers: list[Maker] = [partial(know, known, takes), partial(line_search.solve, settings)]
     state = BothStates([nothing(), line_search.LineState.at_zero(D + 1)], np.zeros(D + 1))
-    steps = run_steps(source, two_solvers.solve(makers, 1e-4, state))
+    steps = run_steps(source, line_search.solve_both(makers, 1e-4, state))
     assert len(steps) > 10
     assert [step.progress for step in steps] == [step.progress for step in alone]
     assert [step.status for step in steps] == [step.status for step in alone]
@@ -113,7 +112,7 @@ def test_what_is_left_out_computes_nothing() -> None:
     """A pass asks for what the first solver needs only."""
     engine = SerialEngine(PROBLEM.in_memory())
     makers: list[Maker] = [partial(know, [(100.0, 99.9)], False), partial(know, [(100.0, 9.0)], False)]
-    solver = two_solvers.solve(makers, 1e-9, BothStates([nothing(), nothing()], np.zeros(D + 1)))
+    solver = line_search.solve_both(makers, 1e-9, BothStates([nothing(), nothing()], np.zeros(D + 1)))
     request, asked = next(solver), []
     for _ in range(3):
         assert isinstance(request, All)
@@ -141,7 +140,7 @@ def test_converged_by_what_both_know_together() -> None:
     """The bound of one and P of the other."""
     makers: list[Maker] = [partial(know, [(100.0, 90.0), (100.0, 98.0)], False), partial(know, [(98.05, 80.0)], False)]
     state = BothStates([nothing(), nothing()], np.zeros(D + 1))
-    steps = run_steps(PROBLEM.in_memory(), two_solvers.solve(makers, 1e-3, state))
+    steps = run_steps(PROBLEM.in_memory(), line_search.solve_both(makers, 1e-3, state))
     assert [step.status for step in steps] == [None, "converged"]
 
 
@@ -167,7 +166,9 @@ def test_where_the_first_solver_is_stuck_the_line_search_returns() -> None:
     seen: list[CutState] = []
     makers: list[Maker] = [partial(get_stuck, 3, 4), partial(begin, seen)]
     steps = run_steps(
-        PROBLEM.in_memory(), two_solvers.solve(makers, 1e-9, BothStates([nothing(), nothing()], np.zeros(D + 1))), 7
+        PROBLEM.in_memory(),
+        line_search.solve_both(makers, 1e-9, BothStates([nothing(), nothing()], np.zeros(D + 1))),
+        7,
     )
     assert [step.figures["beside"] for step in steps] == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     assert [state.objective for state in seen] == [np.inf, 99.99]
@@ -175,7 +176,7 @@ def test_where_the_first_solver_is_stuck_the_line_search_returns() -> None:
     assert len(seen[1].cuts) == 0
     for k, step in enumerate(steps[:-1]):
         makers = [partial(get_stuck, 3, 4), partial(begin, [])]
-        rest = run_steps(PROBLEM.in_memory(), two_solvers.solve(makers, 1e-9, deepcopy(step.state)), 6 - k)
+        rest = run_steps(PROBLEM.in_memory(), line_search.solve_both(makers, 1e-9, deepcopy(step.state)), 6 - k)
         assert list_bytes(rest[-1].state) == list_bytes(steps[-1].state)
 
 
@@ -191,7 +192,7 @@ def test_one_that_is_stuck_does_not_end_the_other() -> None:
     source, settings = PROBLEM.in_memory(), CuttingPlane((0.1, 0.1), 1e-4)
     makers: list[Maker] = [stall, partial(line_search.solve, settings)]
     state = BothStates([nothing(), line_search.LineState.at_zero(D + 1)], np.zeros(D + 1))
-    assert run_steps(source, two_solvers.solve(makers, 1e-4, state))[-1].status == "converged"
+    assert run_steps(source, line_search.solve_both(makers, 1e-4, state))[-1].status == "converged"
 
 
 @pytest.mark.parametrize(("rounding", "passes"), [(0.0, MORE_PATIENCE * STUCK_STEPS), (6.0, STUCK_STEPS)])
@@ -201,7 +202,7 @@ def test_a_solver_that_crawls_towards_what_the_other_knows_goes_on_for_no_one(ro
     makers: list[Maker] = [partial(know, crawling, False), partial(know, [(100.0, 50.0)], False)]
     state = BothStates([nothing(), nothing()], np.zeros(D + 1), objective_rounding=rounding)
     state.states = [replace(own, objective_rounding=rounding) for own in state.states]
-    steps = run_steps(PROBLEM.in_memory(), two_solvers.solve(makers, 1e-9, state), 500)
+    steps = run_steps(PROBLEM.in_memory(), line_search.solve_both(makers, 1e-9, state), 500)
     assert [step.status for step in steps] == [None] * passes + ["stalled"]
 
 

@@ -26,10 +26,10 @@ def costs_of(problem: Problem) -> F64:
     return problem.costs(1.0, *CLASS_COSTS)
 
 
-def climb(problem: Problem, share: F64, w: F64, others: float, bias_feature: float, tol: float = 1e-9) -> F64:
+def climb(problem: Problem, share: F64, w: F64, bias_feature: float, tol: float = 1e-9) -> F64:
     """Multipliers of all rows of the problem."""
     data = HingeRows(problem.in_memory().read(0), problem.y.astype(np.float64), costs_of(problem), bias_feature)
-    return maximise_shares(data, multiply_rows(data.rows, bias_feature), share, w, others, 0.0, tol)[0]
+    return maximise_shares(data, multiply_rows(data.rows, bias_feature), share, w, tol)[0]
 
 
 def dual(problem: Problem, share: F64, bias_feature: float, fixed: F64 | float = 0.0) -> float:
@@ -42,7 +42,7 @@ def dual(problem: Problem, share: F64, bias_feature: float, fixed: F64 | float =
 def test_the_optimum_is_that_of_a_qp_library(name: str, bias_feature: float) -> None:
     problem = PROBLEMS[name]
     n, width = len(problem.y), problem.X.shape[1] + 1
-    share = climb(problem, np.zeros(n), np.zeros(width), 0.0, bias_feature)
+    share = climb(problem, np.zeros(n), np.zeros(width), bias_feature)
     assert np.all((share >= 0.0) & (share <= 1.0))
     assert not share[costs_of(problem) == 0].any()
     if costs_of(problem).any():
@@ -55,13 +55,13 @@ def test_other_multipliers_stay_and_the_dual_never_falls() -> None:
     problem, random = PROBLEMS["dense"], np.random.default_rng(0)
     fixed, start = random.normal(size=6), random.random(70)
     w = (costs_of(problem) * start * problem.y) @ with_bias(problem, 1.0) + fixed
-    share = climb(problem, start, w, 10.0, 1.0)
+    share = climb(problem, start, w, 1.0)
     assert dual(problem, share, 1.0, fixed) > dual(problem, start, 1.0, fixed)
     w = (costs_of(problem) * share * problem.y) @ with_bias(problem, 1.0) + fixed
     slope = 1.0 - problem.y * (with_bias(problem, 1.0) @ w)
     gap = float(costs_of(problem) @ (np.maximum(slope, 0.0) - share * slope))
     assert gap <= 1e-8 * abs(10.0 + dual(problem, share, 1.0, fixed))
-    again = climb(problem, share, w, 10.0, 1.0, tol=0.0)
+    again = climb(problem, share, w, 1.0, tol=0.0)
     assert dual(problem, again, 1.0, fixed) >= dual(problem, share, 1.0, fixed) * (1 - 1e-14)
 
 
@@ -79,4 +79,4 @@ def test_a_start_without_slope_stays() -> None:
     """Both margins are exactly 1 there, so that nothing is left to be gained."""
     problem = Problem(np.array([[1.0], [-1.0]], np.float32), np.array([1, -1]))
     share = np.array([0.25, 0.5])
-    np.testing.assert_array_equal(climb(problem, share, np.array([1.0, 0.0]), 0.0, 1.0, tol=0.0), share)
+    np.testing.assert_array_equal(climb(problem, share, np.array([1.0, 0.0]), 1.0, tol=0.0), share)

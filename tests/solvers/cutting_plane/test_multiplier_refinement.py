@@ -61,7 +61,7 @@ def test_long_rows_whose_weight_vector_is_short(problem: Problem) -> None:
     n, width = problem.X.shape[0], problem.X.shape[1] + 1
     least = exact_primal(LONG, BEST) * (1 - Fraction(1, 10**6))
     data, none = hold(problem), np.zeros(n)
-    by_products, is_enough = maximise_shares(data, multiply_rows(data.rows, 1.0), none, np.zeros(width), 0.0, 0.0, 1e-6)
+    by_products, is_enough = maximise_shares(data, multiply_rows(data.rows, 1.0), none, np.zeros(width), 1e-6)
     assert not is_enough
     assert exact_dual(problem, by_products) < least
     found = refine(problem, none, np.zeros(width))

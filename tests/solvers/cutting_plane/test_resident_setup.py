@@ -91,19 +91,19 @@ def test_arrays_in_memory_are_for_the_ascent() -> None:
 def test_what_more_memory_would_save_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """Before the first pass, once; a choice that was asked for and does not suit the rows, too."""
     assert (
-        "one-read is for up to 400 features, and the rows have 500"
+        "one-read supports at most 400 features and the rows have 500"
         in choose(100_000, 500, options={"acceleration": "one-read"}).note
     )
     few = choose(10_000, 400, resident_rows=2000).note
-    assert few == "2,000 rows stay in memory. With 3,276, the data would be read fewer times."
-    assert "2,000 rows stay in memory. With 130,000," in choose(100_000_000, 10, resident_rows=2000).note
-    assert "no room for the resident rows" in choose(20_000_000, 400, memory_bytes=400 << 20).note
+    assert few == "2,000 rows are kept in memory. With 3,276 rows, the data would be read fewer times."
+    assert "2,000 rows are kept in memory. With 130,000 rows," in choose(100_000_000, 10, resident_rows=2000).note
+    assert "no room for resident rows" in choose(20_000_000, 400, memory_bytes=400 << 20).note
     source = make_problem(1, n=600, d=40).in_memory()
     with caplog.at_level("INFO", "streamsvm"):
         train(source, replace(OPTIONS, resident_rows=20, max_passes=1))
         train(make_problem(1, n=300, d=40).in_memory(), replace(OPTIONS, resident_rows=20))  # all of them stay
     told = [record.message for record in caplog.records if not record.message.startswith("compiling")]
-    assert told == ["20 rows stay in memory. With 328, the data would be read fewer times."]
+    assert told == ["20 rows are kept in memory. With 328 rows, the data would be read fewer times."]
 
 
 @pytest.mark.parametrize("option", [{"epsilon": "0.1"}, {"max_cuts": "50"}, {"acceleration": "line-search"}])
@@ -280,8 +280,8 @@ def test_many_classes(options: TrainOptions, tmp_path: Path) -> None:
     [
         ({"resident_rows": "x%"}, "a number of rows, or a share"),
         ({"resident_rows": 1}, "at least two are needed"),
-        ({"options": {"acceleration": "block-ascent", "epsilon": "0.1"}}, "epsilon and max_cuts are not for"),
-        ({"options": {"acceleration": "line-search"}}, "resident rows are not for acceleration=line-search"),
+        ({"options": {"acceleration": "block-ascent", "epsilon": "0.1"}}, "epsilon and max_cuts cannot be used with"),
+        ({"options": {"acceleration": "line-search"}}, "resident rows cannot be used with acceleration=line-search"),
     ],
 )
 def test_refused(change: dict[str, Any], message: str, options: TrainOptions) -> None:

@@ -16,14 +16,16 @@ from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.problems.classification import Logistic, SquaredHinge
 from streamsvm.solvers.newton.steps import (
+    STEPS,
+    Look,
     Point,
     bound_by_gradient,
     bound_in_ball,
     bound_on_sphere,
     make_point,
     measure_line,
+    sum_rows,
 )
-from streamsvm.solvers.newton.sums import STEPS, Look, sum_rows
 from tests.conftest import Problem, choose_examples, make_problem
 from tests.smooth_problems import LOSSES, Smooth, make_smooth
 

@@ -192,7 +192,7 @@ def test_many_features_or_few_rows_are_for_ascent_on_blocks(dataset: Dataset) ->
 @pytest.mark.parametrize("option", ["epsilon", "max_cuts"])
 def test_options_of_other_solvers_are_refused(option: str, dataset: Dataset) -> None:
     options = replace(OPTIONS, options={"acceleration": "one-read", option: 5})
-    with pytest.raises(InputError, match="epsilon and max_cuts are not for acceleration=one-read"):
+    with pytest.raises(InputError, match="epsilon and max_cuts cannot be used with acceleration=one-read"):
         train(dataset, options)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,9 +11,10 @@ from streamsvm import LinearSVC
 from streamsvm.numeric.rows import F64
 from streamsvm.passes import Progress
 from streamsvm.solvers.cutting_plane.line_search import Segment, add_points, read_cuts, start_points
+from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
 from streamsvm.solvers.one_read import trust_region
-from streamsvm.solvers.one_read.state import OneRead, State, start_state
-from streamsvm.solvers.one_read.trust_region import INNER_STEPS, SampleModel, minimise_sample
+from streamsvm.solvers.one_read.state import OneRead, start_state
+from streamsvm.solvers.one_read.trust_region import INNER_STEPS, minimise_sample
 from tests.conftest import make_problem
 
 
@@ -65,16 +68,16 @@ def test_the_sample_is_given_up_where_steps_no_longer_move_it(monkeypatch: pytes
     looks: list[int] = []
     original = trust_region._look
 
-    def look(model: SampleModel, now: State, best: F64, end: F64) -> tuple[Segment, F64]:
+    def look(*given: Any) -> tuple[Segment, F64]:
         looks.append(1)
-        return original(model, now, best, end)
+        return original(*given)
 
     monkeypatch.setattr(trust_region, "_look", look)
     rows, costs = source.take(np.arange(100)), np.ones(2)
     totals = start_points(1, 4)
     add_points(totals, rows, state.points, costs, 1.0)
     _, _, points, _ = minimise_sample(
-        SampleModel(rows, costs, 1.0, np.zeros(4), 0.0), state, state.points, read_cuts(totals), wanted=-1.0
+        settings, rows, Linear(np.zeros(4), 0.0), state, state.points, read_cuts(totals), wanted=-1.0
     )
     assert len(looks) < INNER_STEPS
     assert len(points) > 5

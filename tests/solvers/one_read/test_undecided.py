@@ -29,7 +29,7 @@ from streamsvm.runs.calibrate import require_folds
 from streamsvm.runs.results import Event
 from streamsvm.runs.train import train
 from streamsvm.runs.tune import tune
-from streamsvm.solvers.one_read import subset
+from streamsvm.solvers.one_read import solver as one_read_solver
 from streamsvm.solvers.one_read.solver import solve
 from streamsvm.solvers.one_read.state import OneRead, start_state
 from streamsvm.system.errors import InputError, IntegrityError
@@ -145,8 +145,8 @@ def test_every_step_is_certified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whether the radius was predicted well or not, P is that of the model, and no bound is above the optimum."""
-    monkeypatch.setattr(subset, "FARTHER", farther)
-    monkeypatch.setattr(subset, "MOST_SHARE", np.inf)
+    monkeypatch.setattr(one_read_solver, "FARTHER", farther)
+    monkeypatch.setattr(one_read_solver, "MOST_SHARE", np.inf)
     problem = make_problem(seed, n=n, d=d, density=density, weighted=weighted)
     source, costs = problem.in_memory(), problem.costs(C, 1.0, 4.0)
     one_read = OneRead((C, 4.0 * C), max(2, int(share * n)), 1e-4, 3.0, sets_aside=True)
@@ -163,7 +163,7 @@ def test_a_bad_prediction_costs_no_more_than_a_read(monkeypatch: pytest.MonkeyPa
     problem = draw()
     source = problem.in_memory()
     usual = run_steps(source, solve(replace(ONE_READ, sets_aside=False), start_state(ONE_READ, source.n_rows, 4)))
-    monkeypatch.setattr(subset, "FARTHER", 0.3)
+    monkeypatch.setattr(one_read_solver, "FARTHER", 0.3)
     steps = run_steps(source, solve(ONE_READ, start_state(ONE_READ, source.n_rows, 4)))
     assert steps[-1].status == "converged"
     assert len(steps) <= len(usual) + 1
