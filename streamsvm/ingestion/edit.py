@@ -259,7 +259,7 @@ def _write(dataset: Dataset, numbers: I64, counts: I64 | None, n_items: int, fol
         "source": dataset.path,
         DELETES_FROM: dataset.fingerprint,
     }
-    stored = edits.find_stored(numbers, dataset.deleted) if isinstance(dataset, edits.TrimmedDataset) else numbers
+    stored = edits.find_stored(numbers, dataset.deleted) if isinstance(dataset, edits.EditedDataset) else numbers
     writer.finish(about, None, {NUMBERS: stored})
 
 
