@@ -249,8 +249,11 @@ def _write(dataset: Dataset, numbers: I64, counts: I64 | None, n_items: int, fol
     fields = tuple(dataset.vectors)
     writer = DatasetWriter(folder, shape, fields, edits.find_chunk_bytes(dataset), meta["codec"])
     for at, rows in enumerate(_take(dataset, numbers)):
-        is_empty = at == n_items == 0 and isinstance(rows.X, CsrRows)
-        writer.append(replace(rows, X=_put_zero(rows.X)) if is_empty and isinstance(rows.X, CsrRows) else rows)
+        X = rows.X
+        if at == n_items == 0 and isinstance(X, CsrRows):
+            indptr = np.minimum(np.arange(rows.n_rows + 1), 1)
+            X = CsrRows(np.zeros(1, np.float32), np.zeros(1, np.int32), indptr, X.n_features)
+        writer.append(replace(rows, X=X))
     about = {
         "classes": None if dataset.classes is None else dataset.classes.tolist(),
         "class_counts": None if counts is None else counts.tolist(),
@@ -270,10 +273,3 @@ def _take(dataset: Dataset, numbers: I64) -> Iterator[Rows]:
     for at in range(0, len(numbers), step):
         interrupts.check()
         yield whole.take(numbers[at : at + step])
-
-
-def _put_zero(X: CsrRows) -> CsrRows:
-    """Return empty sparse rows with a zero stored in the first."""
-    return CsrRows(
-        np.zeros(1, np.float32), np.zeros(1, np.int32), np.minimum(np.arange(X.shape[0] + 1), 1), X.n_features
-    )

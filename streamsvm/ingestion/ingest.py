@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,12 +23,10 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source_rows import LabelLists, SourceRows
 from streamsvm.data.sources.text import work_ahead
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.data.store.destination import new_folder
+from streamsvm.data.store.destination import Upload, open_destination
 from streamsvm.data.store.layouts import check_targets
 from streamsvm.data.store.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
-from streamsvm.data.store.shared_files import IngestRecord
 from streamsvm.data.tables.checks import look_at_features, parse_number, round_features, show_text
-from streamsvm.ingestion.object_target import Upload, new_upload
 from streamsvm.ingestion.segments import Spill, SpilledRows, as_matrix
 from streamsvm.ingestion.write import CODECS, DatasetWriter, Shape, count_classes
 from streamsvm.numeric.encoding import Encoding
@@ -45,7 +43,6 @@ from streamsvm.numeric.rows import (
 from streamsvm.numeric.stored_types import KINDS, STORED_AS, FeatureStatistics, Scaling, load_widening, narrow, widen
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, NeedsOptionError
-from streamsvm.system.files import is_remote
 from streamsvm.system.machine import default_threads
 
 LOGGER = logging.getLogger("streamsvm")
@@ -401,18 +398,6 @@ def write_dataset(
         check_survey(survey)
         write_rows(spill, folder, survey, survey.find_scaling())
     return open_dataset(destination)
-
-
-def open_destination(
-    destination: str | Path, overwrite: bool, record: IngestRecord | None = None
-) -> AbstractContextManager[Path | Upload]:
-    """Return a context with the new folder, or the objects in a store, that become the dataset on success.
-
-    record: decides whether to resume the work of a killed process there.
-    """
-    if is_remote(destination):
-        return new_upload(str(destination), overwrite, record)
-    return new_folder(Path(destination), overwrite, record)
 
 
 def set_aside(pieces: Iterator[SourceRows], folder: Path, survey: Survey, expected_bytes: int, report: Report) -> Spill:

@@ -299,19 +299,14 @@ def ingest(
     given: dict[str, Any] = {"label": label, "header": header, "sep": sep, "decimal": decimal, "index": index}
     given |= {"missing": missing, "hash_bits": hash_bits, "multi_label": multi_label}
     given |= {option: _list(option, names) for option, names in several.items()}
-    columns = columns or Columns(**given)
     before = destination if chosen.append and not is_remote(destination) and Path(destination).exists() else like
-    columns, vectors = name_columns(columns, {"sample_weight": sample_weight, "qid": qid, "groups": groups})
-    vectors = {"label": y, **vectors}
-    named = [source] if _is_path(source) else source
+    roles = {"sample_weight": sample_weight, "qid": qid, "groups": groups}
+    columns, vectors = name_columns(columns or Columns(**given), roles)
+    vectors, named = {"label": y, **vectors}, [source] if _is_path(source) else source
     if isinstance(named, list | tuple) and named and all(map(_is_path, named)):
         _refuse_values(vectors)
-        paths = list_files(named)
-        refuse_inputs(destination, paths)
-        scratch = None if is_remote(destination) else Path(destination).parent
-        columns = encode_as(recall_label(columns, paths, file_format, before), before, chosen.regression)
-        columns = replace(columns, folders=find_folders(named, paths, columns.features))
-        pieces = open_files(paths, file_format, columns, scratch)
+        columns, paths = _choose_columns(named, destination, file_format, columns, before, chosen.regression)
+        pieces = open_files(paths, file_format, columns, None if is_remote(destination) else Path(destination).parent)
         name, expected_bytes = join_names(named), guess_bytes(paths)
     else:
         pieces = _open_rows(source, vectors, columns, before, chosen.regression)
@@ -320,6 +315,21 @@ def ingest(
     with caught():
         write = append_rows if chosen.append else write_dataset
         return write(pieces, destination, name, expected_bytes, chosen, report)
+
+
+def _choose_columns(
+    named: Sequence[str | Path],
+    destination: str | Path,
+    file_format: str | None,
+    columns: Columns,
+    before: str | Path | None,
+    regression: bool,
+) -> tuple[Columns, list[str | Path]]:
+    """Return the roles of the columns of files, and the files. Raises InputError if the destination is one of them."""
+    paths = list_files(named)
+    refuse_inputs(destination, paths)
+    columns = encode_as(recall_label(columns, paths, file_format, before), before, regression)
+    return replace(columns, folders=find_folders(named, paths, columns.features)), paths
 
 
 def _refuse_values(vectors: Mapping[str, Any]) -> None:
@@ -418,9 +428,7 @@ def open_codes(paths: Sequence[str | Path], kind: str, columns: Columns) -> tupl
     return about.read(paths, columns, encoder), encoder
 
 
-def open_frame(
-    frame: Any, vectors: Mapping[str, Any], columns: Columns, scratch: Path | None = None
-) -> Iterator[SourceRows]:
+def open_frame(frame: Any, vectors: Mapping[str, Any], columns: Columns) -> Iterator[SourceRows]:
     """Return the encoded rows of a frame. vectors: labels and other vectors by role, or None."""
     from streamsvm.data.sources import in_memory
     from streamsvm.data.sources.arrow import as_table
@@ -433,7 +441,7 @@ def open_frame(
     roles = replace(roles, label_kind=GIVEN) if "label" in given else roles
     encoder = TableEncoder(roles)
     opened = as_table(partial(in_memory.open_frame, frame, {f"({role})": values for role, values in given.items()}))
-    return encode_rows(read_table(["X"], roles, opened, encoder), encoder, scratch, ["X"])
+    return encode_rows(read_table(["X"], roles, opened, encoder), encoder, None, ["X"])
 
 
 def guess_bytes(paths: Sequence[str | Path]) -> int:

@@ -512,8 +512,7 @@ def split_run(run: Run, seed: int, number: int, nbytes: int, writer: SegmentWrit
     """Scatter a run over the runs of a writer. number: its index among all runs. nbytes: its size."""
     drawn, at = np.concatenate([each for _, each in draw_parts(seed, number, run.n_rows, nbytes)]), 0
     segments = _read_listing(writer.scratch, run.listing)[run.begin : run.end]
-    (limits,) = _read_limits(writer.scratch, segments, [run])
-    for part in _read_parts(writer.scratch, segments, run, limits):  # one by one, since the run may exceed the memory
+    for _, part in _read_parts(writer.scratch, segments, [run]):  # one by one, since the run may exceed the memory
         writer.add(part.X, part.vectors, drawn[at : at + part.n_rows])
         at += part.n_rows
     return writer.finish()
@@ -523,25 +522,9 @@ def regroup_runs(runs: Sequence[Run], writer: SegmentWriter) -> Segments:
     """Copy consecutive runs, all in the same segments, to segments of their own."""
     segments = _read_listing(writer.scratch, runs[0].listing)[runs[0].begin : runs[0].end]
     for at in range(0, len(segments), SEGMENTS_TOGETHER):
-        _scatter_slices(segments[at : at + SEGMENTS_TOGETHER], runs, writer)
+        for number, part in _read_parts(writer.scratch, segments[at : at + SEGMENTS_TOGETHER], runs):
+            writer.add(part.X, part.vectors, np.full(part.n_rows, number))
     return writer.finish()
-
-
-def _scatter_slices(segments: Sequence[Segment], runs: Sequence[Run], writer: SegmentWriter) -> None:
-    """Add the rows of consecutive runs to a writer, reading a single range of each segment."""
-    by_segment = list(zip(*_read_limits(writer.scratch, segments, runs), strict=True))
-    parts = [
-        [segment.find_part(run.at, *each) for run, each in zip(runs, limits, strict=True)]
-        for segment, limits in zip(segments, by_segment, strict=True)
-    ]
-    ranges = [(each[0][0], max(each[0][0], each[-1][1])) for each in parts]  # damaged limits may descend
-    wanted = [(segment.name, segment.n_bytes, limits) for segment, limits in zip(segments, ranges, strict=True)]
-    with closing(read_ranges(writer.scratch, wanted)) as slices:
-        for segment, limits, places, (name, content) in zip(segments, by_segment, parts, slices, strict=True):
-            for number, (run, each, (begin, end)) in enumerate(zip(runs, limits, places, strict=True)):
-                mine = content[begin - places[0][0] : end - places[0][0]].copy()  # a copy is aligned
-                part = _unpack_part(segment, run, each, name, mine)
-                writer.add(part.X, part.vectors, np.full(part.n_rows, number))
 
 
 def read_runs(scratch: SharedScratch, runs: Sequence[Run], texts: Mapping[str, int]) -> Iterator[SpilledRows]:
@@ -550,7 +533,7 @@ def read_runs(scratch: SharedScratch, runs: Sequence[Run], texts: Mapping[str, i
     for (listing, begin, end), same in groupby(runs, key=lambda run: (run.listing, run.begin, run.end)):
         segments, together = listings[listing][begin:end], list(same)
         for run, limits in zip(together, _read_limits(scratch, segments, together), strict=True):
-            parts = [part for part in _read_parts(scratch, segments, run, limits) if part.n_rows]
+            parts = [part for _, part in _read_parts(scratch, segments, [run], [limits]) if part.n_rows]
             vectors = {name: np.concatenate([part.vectors[name] for part in parts]) for name in parts[0].vectors}
             if texts:
                 vectors["label"] = _number_texts(vectors["label"], texts)
@@ -571,14 +554,28 @@ def _read_limits(scratch: SharedScratch, segments: Sequence[Segment], runs: Sequ
 
 
 def _read_parts(
-    scratch: SharedScratch, segments: Sequence[Segment], run: Run, limits: Sequence[Limits]
-) -> Iterator[SpilledRows]:
-    """Yield the rows of a run, segment by segment. Raises IntegrityError, which names a damaged segment."""
-    places = zip(segments, limits, strict=True)
-    wanted = [(segment.name, segment.n_bytes, segment.find_part(run.at, *each)) for segment, each in places]
-    with closing(read_ranges(scratch, wanted)) as parts:
-        for segment, each, (name, content) in zip(segments, limits, parts, strict=True):
-            yield _unpack_part(segment, run, each, name, content)
+    scratch: SharedScratch,
+    segments: Sequence[Segment],
+    runs: Sequence[Run],
+    limits: Sequence[Sequence[Limits]] | None = None,
+) -> Iterator[tuple[int, SpilledRows]]:
+    """Yield the parts of consecutive runs, segment by segment, reading a single range of each segment.
+
+    The index of its run precedes each part. A part is copied, and thereby aligned, unless it is the whole range.
+    limits: see `_read_limits`; None: they are read. Raises IntegrityError, which names a damaged segment.
+    """
+    by_segment = list(zip(*(limits or _read_limits(scratch, segments, runs)), strict=True))
+    places = [
+        [segment.find_part(run.at, *each) for run, each in zip(runs, mine, strict=True)]
+        for segment, mine in zip(segments, by_segment, strict=True)
+    ]
+    ranges = [(each[0][0], max(each[0][0], each[-1][1])) for each in places]  # damaged limits may descend
+    wanted = [(segment.name, segment.n_bytes, part) for segment, part in zip(segments, ranges, strict=True)]
+    with closing(read_ranges(scratch, wanted)) as slices:
+        for segment, mine, parts, (name, content) in zip(segments, by_segment, places, slices, strict=True):
+            for number, (run, each, (begin, end)) in enumerate(zip(runs, mine, parts, strict=True)):
+                own = content[begin - parts[0][0] : end - parts[0][0]]
+                yield number, _unpack_part(segment, run, each, name, own if len(runs) == 1 else own.copy())
 
 
 def _unpack_part(segment: Segment, run: Run, limits: Limits, name: str, content: Bytes) -> SpilledRows:

@@ -48,7 +48,7 @@ from streamsvm.ingestion import segments, write
 from streamsvm.ingestion.ingest import IngestOptions, Survey, count_part_rows, prepare_rows
 from streamsvm.ingestion.segments import Run, Segments
 from streamsvm.numeric.encoding import Encoding, read_encoding
-from streamsvm.numeric.rows import F64, Rows
+from streamsvm.numeric.rows import F64
 from streamsvm.numeric.stored_types import FeatureStatistics, Scaling, StoredFeatures
 from streamsvm.system.errors import InputError, IntegrityError
 from streamsvm.system.files import is_remote
@@ -194,7 +194,10 @@ def _read_contents(stretch: Stretch) -> Iterator[tuple[bytearray, bool]]:
     """Yield the bytes of each block, with a newline appended, and whether the file ends with the block."""
     try:
         with text.open_text(stretch.path) as file:
-            _skip(file, stretch.starts[0])
+            if file.seekable():
+                file.seek(stretch.starts[0])
+            else:
+                file.read(stretch.starts[0])  # the byte order mark and the header
             for at, start in enumerate(stretch.starts[:-1]):
                 content = bytearray(stretch.starts[at + 1] - start + 1)
                 if text.fill(file, memoryview(content)[:-1]) < len(content) - 1:
@@ -203,13 +206,6 @@ def _read_contents(stretch: Stretch) -> Iterator[tuple[bytearray, bool]]:
                 yield content, stretch.ends and at == len(stretch.starts) - 2
     except text.READING_ERRORS as error:
         raise InputError(f"{stretch.path}: {text.explain_reading(error)}") from error
-
-
-def _skip(file: io.BufferedIOBase, n_bytes: int) -> None:
-    if file.seekable():
-        file.seek(n_bytes)
-    else:
-        file.read(n_bytes)  # the byte order mark and the header
 
 
 def _as_lines(stretch: Stretch) -> Iterator[svmlight.Block]:
@@ -335,13 +331,9 @@ class CodedStretch:
 def code_stretch(source: Source, stretch: Stretch, number: int) -> CodedStretch:
     """Spool the codes of a stretch. number: the number of the stretch."""
     name, scratch = f"codes-{number}", source.scratch
-
-    def code() -> CodedStretch:
-        assert source.encoder is not None
-        encoder = source.encoder.start_anew()
-        return _code(scratch, name, encoder, read_stretch(stretch, source.kind, source.first, encoder))
-
-    return do_once(scratch, name, code, lambda found: _check_codes(scratch, name, found))
+    return do_once(
+        scratch, name, lambda: _code(source, stretch, name), lambda found: _check_codes(scratch, name, found)
+    )
 
 
 def _check_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> None:
@@ -352,19 +344,20 @@ def _check_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> None
         pass
 
 
-def _code(scratch: SharedScratch, name: str, encoder: TableEncoder, pieces: Iterator[SourceRows]) -> CodedStretch:
-    """Write codes to files whose names begin with `name`."""
-    waiting, n_files, failure = list[SourceRows](), 0, ""
+def _code(source: Source, stretch: Stretch, name: str) -> CodedStretch:
+    """Write the codes of a stretch to files whose names begin with `name`."""
+    assert source.encoder is not None
+    encoder, waiting, n_files, failure = source.encoder.start_anew(), list[SourceRows](), 0, ""
 
     def flush() -> None:
         nonlocal n_files
         content = pack_record(waiting)
-        scratch.put(f"{name}-{n_files}", [content], len(content))
+        source.scratch.put(f"{name}-{n_files}", [content], len(content))
         n_files += 1
         waiting.clear()
 
     try:
-        for rows in pieces:
+        for rows in read_stretch(stretch, source.kind, source.first, encoder):
             waiting.append(replace(rows, row_names=None))
             if sum(each.X.nbytes for each in waiting) >= FILE_BYTES:
                 flush()
@@ -410,11 +403,12 @@ def spool_stretch(source: Source, stretch: Stretch, number: int, n_before: int) 
     Raises InputError for bad rows, and if the scratch folder does not exist.
     """
     name, scratch = f"{number}-{n_before}", source.scratch  # n_before decides the runs to which rows go
-
-    def spool() -> SpooledStretch:
-        return _spool(source, _read(source, stretch, number), name, n_before)
-
-    return do_once(scratch, f"set-aside-{name}", spool, lambda found: _check_segments(scratch, found.segments))
+    return do_once(
+        scratch,
+        f"set-aside-{name}",
+        lambda: _spool(source, _read(source, stretch, number), name, n_before),
+        lambda found: _check_segments(scratch, found.segments),
+    )
 
 
 def _check_segments(scratch: SharedScratch, found: Segments) -> None:
@@ -486,20 +480,15 @@ def _write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: in
         scratch = plan.source.scratch
         writer = write.RangeWriter(plan.arrays, (row, row + n_rows), (item, item + n_items), pool, scratch)
         read = segments.read_runs(scratch, [run for _, run in runs], plan.survey.texts)
-        for number, run in runs:
-            for prepared in _prepare(plan, number, run, next(read)):
+        for (number, run), rows in zip(runs, read, strict=True):
+            order, step = segments.draw_order(plan.source.seed, number, run.n_rows), count_part_rows(plan.shape)
+            for mine in np.split(order, range(step, run.n_rows, step)):
+                prepared = prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling)
                 write.count_classes(prepared, counts)
                 writer.append(prepared)
         written = writer.finish()
     written.class_counts = counts
     return written
-
-
-def _prepare(plan: Plan, number: int, run: Run, rows: segments.SpilledRows) -> Iterator[Rows]:
-    """Yield the rows of a run in their new order, as they are stored. number: the number of the run."""
-    order, step = segments.draw_order(plan.source.seed, number, run.n_rows), count_part_rows(plan.shape)
-    for mine in np.split(order, range(step, run.n_rows, step)):
-        yield prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling)
 
 
 RECORDED = (  # the types that occur in the results of tasks

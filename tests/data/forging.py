@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 
 from streamsvm.data.store.array import StoredArray
-from streamsvm.data.store.chunks import checksum_parts, read_checksum
+from streamsvm.data.store.chunks import CRC_BYTES, checksum_parts
 from streamsvm.data.store.manifest import ATTRIBUTE, PARTS, describe_array, make_fingerprint
 
 Meta = dict[str, Any]
@@ -37,6 +37,11 @@ def forge(path: Path, name: str, at: Any, value: Any) -> Path:
     edit_manifest(path, lambda meta: sign_array(path, meta, name))
     first = at.start or 0 if isinstance(at, slice) else at[0] if isinstance(at, tuple) else at
     return StoredArray(array, name, np.empty(0, np.uint32)).path_of(first // array.chunks[0])
+
+
+def read_checksum(chunk: Path) -> int:
+    """The CRC-32C at the end of a chunk's file."""
+    return int.from_bytes(chunk.read_bytes()[-CRC_BYTES:], "little")
 
 
 def sign_array(path: Path, meta: Meta, name: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from streamsvm.cli.info import verify
 from streamsvm.data.open import open_dataset
 from streamsvm.data.remote import files
-from streamsvm.ingestion import object_target
+from streamsvm.data.store import destination
 from streamsvm.ingestion import write as writer
 from streamsvm.ingestion.readers import ingest
 from streamsvm.system.errors import InputError, WriteError
@@ -123,7 +123,7 @@ def test_other_objects_are_not_touched(server: ObjectServer) -> None:
 
 
 def test_one_process_at_a_time_writes(server: ObjectServer) -> None:
-    with object_target.new_upload(URL) as first:
+    with destination.new_upload(URL) as first:
         with pytest.raises(InputError, match=r"another process is writing to it, or was killed .* --overwrite"):
             write()
         second = write(overwrite=True)

@@ -185,18 +185,6 @@ def checksum_parts(payload: Bytes, part_bytes: int) -> Checksums:
     return np.array([google_crc32c.value(payload[at : at + part_bytes]) for at in starts], np.uint32)
 
 
-def read_checksum(path: Path) -> int:
-    """Return the CRC-32C at the end of a chunk's file."""
-    try:
-        with path.open("rb") as file:
-            file.seek(-CRC_BYTES, os.SEEK_END)
-            return int.from_bytes(file.read(CRC_BYTES), "little")
-    except FileNotFoundError:
-        raise IntegrityError(f"{path}: chunk is missing") from None
-    except OSError as error:
-        raise IntegrityError(f"{path}: chunk is damaged: {error.strerror}") from error
-
-
 CODEC = "sharding_indexed"
 ABSENT = np.iinfo(np.uint64).max  # both index entries of a chunk that would fit into the last shard but does not exist
 

@@ -28,8 +28,8 @@ from streamsvm.data.store import manifest
 from streamsvm.data.store.dataset import Dataset, open_group, read_manifest
 from streamsvm.data.store.manifest import APPENDED, DELETED, Meta
 from streamsvm.numeric.rows import I64, Rows, join_rows
-from streamsvm.system.errors import InputError, IntegrityError, WriteError
-from streamsvm.system.files import sync_folder, write_atomically
+from streamsvm.system.errors import InputError, IntegrityError
+from streamsvm.system.files import sync_folder, write_atomically, writing
 
 NO_ROWS = np.empty(0, np.int64)
 TILES = 6  # in memory while tiles with deleted rows are merged
@@ -317,10 +317,8 @@ def name_next(dataset: Dataset, kind: str) -> Path:
     """Return the path of the next edit of a kind, after making its parent folder."""
     number = 1 + sum(edit.kind == kind for edit in list_edits(dataset))
     folder = Path(name_edit(dataset.path, kind, number))
-    try:
+    with writing(folder.parent):
         folder.parent.mkdir(exist_ok=True)
-    except OSError as error:
-        raise WriteError(f"{folder.parent}: cannot be written: {error.strerror or error}") from error
     sync_folder(folder.parent.parent)
     return folder
 
@@ -337,13 +335,11 @@ def commit(dataset: Dataset, kind: str, folder: Path) -> None:
 
 def require_editable(dataset: Dataset, what: str) -> None:
     """Raise InputError for datasets that cannot be edited. what: "appended" or "deleted", for the message."""
-    reasons = {
-        "is an AnnData file, which is read as it lies": "arrays" not in dataset.meta,
-        "holds the features of a map: change its raw rows, and map them again": dataset.features is not None,
-    }
-    for reason, is_so in reasons.items():
-        if is_so:
-            raise InputError(f"{dataset.path}: no rows can be {what}: it {reason}")
+    refused = f"{dataset.path}: no rows can be {what}: it"
+    if "arrays" not in dataset.meta:
+        raise InputError(f"{refused} is an AnnData file, which is read in place")
+    if dataset.features is not None:
+        raise InputError(f"{refused} holds the features of a map; change its raw rows, and map them again")
 
 
 def find_chunk_bytes(dataset: Dataset) -> int | None:

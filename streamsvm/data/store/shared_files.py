@@ -34,8 +34,8 @@ from streamsvm.data.remote.store import begin, open_store, wait_for
 from streamsvm.data.store.chunks import CRC_BYTES, Bytes, Span, StoredFile, open_to_rewrite
 from streamsvm.data.store.places import LocalFile
 from streamsvm.numeric.rows import I64, CsrRows, Rows
-from streamsvm.system.errors import InputError, IntegrityError, WriteError
-from streamsvm.system.files import name_partial, remove_partials, write_atomically
+from streamsvm.system.errors import InputError, IntegrityError
+from streamsvm.system.files import name_partial, remove_partials, write_atomically, writing
 from streamsvm.system.npz import pack_arrays, unpack_arrays
 
 WRITING = ".writing"  # the object that marks a URL to which a process is writing a dataset
@@ -326,10 +326,8 @@ class ScratchWriter:
         self.written_bytes = self.n_rows = 0
         if not path.parent.is_dir():
             raise InputError(f"{path.parent}: no such folder; all tasks have to share the folder for scratch files")
-        try:
+        with writing(path):
             self._file: BinaryIO | None = self.partial.open("xb")
-        except OSError as error:
-            raise self._explain(error) from error
 
     def append(self, rows: Rows, numbers: I64) -> None:
         """Write the rows of one tile, which must have labels."""
@@ -356,11 +354,9 @@ class ScratchWriter:
         """Write the end of the file, and give the file its final name, unless its rows were discarded."""
         if self._file is not None:
             self._write(_make_end(self.path, self.n_rows))
-            try:
+            with writing(self.path):
                 self._file.close()
                 self.partial.replace(self.path)
-            except OSError as error:
-                raise self._explain(error) from error
             self._file = None
 
     def close(self) -> None:
@@ -374,13 +370,8 @@ class ScratchWriter:
 
     def _write(self, content: Any) -> None:
         assert self._file is not None
-        try:
+        with writing(self.path):
             self.written_bytes += self._file.write(content)
-        except OSError as error:
-            raise self._explain(error) from error
-
-    def _explain(self, error: OSError) -> WriteError:
-        return WriteError(f"{self.path}: cannot be written: {error.strerror or error}")
 
 
 def read_scratch(path: Path) -> Iterator[Rows]:

@@ -176,11 +176,6 @@ def list_codecs(array: Array[Any]) -> list[Any]:
     return [codec.to_dict() for codec in known.codecs] if known.zarr_format == 3 else []
 
 
-def with_zeros(array: Array[Any]) -> Array[Any]:
-    """Return the array with chunks of zeros written as well, which Zarr omits by default."""
-    return array.with_config({"write_empty_chunks": True})
-
-
 COMPRESSORS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
 FILTERS = {"bitround", "crc32c", "delta", "fixedscaleoffset", "shuffle", "vlen-bytes", "vlen-utf8"}
 ZARR_3 = {"bytes", "sharding_indexed", "transpose"}

@@ -296,7 +296,7 @@ def test_a_cache_has_copies_of_chunks(write: Write, server: ObjectServer, tmp_pa
 def test_a_part_of_a_shard_that_fails_is_sent_again_or_nothing_is_left(
     fault: str, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamsvm.ingestion.object_target.PART_BYTES", 5 << 20)
+    monkeypatch.setattr("streamsvm.data.store.destination.PART_BYTES", 5 << 20)
     rows = np.random.default_rng(0).normal(size=(600, 5000)).astype(np.float32)
     options: dict[str, Any] = {"chunk_bytes": 3 << 20, "shard_bytes": 7 << 20, "shuffle": None}
     failed = list[str]()
