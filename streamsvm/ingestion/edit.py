@@ -59,12 +59,12 @@ def append_rows(
     check_options(options)
     destination = to_local_path(destination)
     if not destination.exists():
-        raise InputError(f"{destination}: no such dataset; ingest without --append (append=True) makes one")
+        raise InputError(f"{destination}: no such dataset; ingest without --append (append=True) to create it")
     with Lock(destination):
         dataset = open_dataset(destination)
         edits.require_editable(dataset, "appended")
         if "qid" in dataset.vectors:
-            why = "it has queries, whose rows must lie together: ingest all rows anew"
+            why = "it has queries, whose rows must be contiguous; ingest all rows again"
             raise InputError(f"{dataset.path}: no rows can be appended: {why}")
         folder = edits.name_next(dataset, APPENDED)
         with (
@@ -88,9 +88,7 @@ def _refuse_options(options: IngestOptions) -> None:
     defaults = {field.name: field.default for field in fields(IngestOptions)}
     for option in OF_DATASET:
         if getattr(options, option) != defaults[option]:
-            raise InputError(
-                f"{option} has no effect on rows that are appended, which are written as the first ones: leave it out"
-            )
+            raise InputError(f"{option} has no effect on appended rows, which are written like the first ones; omit it")
 
 
 def _start_survey(dataset: Dataset, name: str, options: IngestOptions) -> Survey:
@@ -124,16 +122,16 @@ def _check_survey(survey: Survey, dataset: Dataset) -> None:
     found = {"y" if field == "label" else field for field in survey.fields}
     if differ := sorted(found ^ set(dataset.vectors)):
         what = ", ".join("labels" if field == "y" else field for field in differ)
-        raise InputError(f"{name}: {what} are in the new rows or in the rows of {dataset.path}, and not in both")
+        raise InputError(f"{name}: {what} must be in the new rows and in the rows of {dataset.path}, or in neither")
     classes = survey.classes()
     if classes is not None and dataset.classes is not None and len(classes) > len(dataset.classes):
         known = dataset.classes.tolist()
         unknown = next(label for label in classes.tolist() if label not in set(known))
         if dataset.has_label_sets or not new_classes:
-            way = "ingest all files anew" if dataset.has_label_sets else "--new-classes (new_classes=True)"
+            way = "ingest all files again" if dataset.has_label_sets else "use --new-classes (new_classes=True)"
             raise InputError(
-                f"{name}: no row of {dataset.path} has the label {unknown!r}, so it is not among its {len(known)} "
-                f"classes; for a new class: {way}"
+                f"{name}: the label {unknown!r} is not one of the {len(known)} classes of {dataset.path}; to add a "
+                f"class, {way}"
             )
     if not survey.n_items:
         raise InputError(f"{name}: every feature of every row is zero")
@@ -192,9 +190,9 @@ def _check_numbers(dataset: Dataset, rows: npt.ArrayLike | None) -> I64:
     outside = distinct[(distinct < 0) | (distinct >= dataset.n_rows)]
     if outside.size:
         n_rows = say_count(dataset.n_rows, "row")
-        raise InputError(f"{dataset.path}: row {outside[0]} of {n_rows}, which count from 0: nothing is deleted")
+        raise InputError(f"{dataset.path}: no row {outside[0]} among {n_rows}, counted from 0; nothing is deleted")
     if len(numbers) == dataset.n_rows:
-        raise InputError(f"{dataset.path}: no row would be left: nothing is deleted; remove the folder instead")
+        raise InputError(f"{dataset.path}: no row would be left; nothing is deleted: remove the folder instead")
     return numbers
 
 
@@ -204,7 +202,7 @@ def _find_groups(dataset: Dataset, groups: npt.ArrayLike) -> I64:
         raise InputError(f"{dataset.path}: its rows have no groups; `ingest --groups COLUMN` records them")
     given = np.atleast_1d(np.asarray(groups))
     if given.ndim != 1 or not given.size:
-        raise InputError(f"{dataset.path}: give the groups whose rows to delete")
+        raise InputError(f"{dataset.path}: give the groups whose rows are to be deleted")
     wanted = to_groups(given, lambda i: f"group {i + 1} to delete")
     found = [np.zeros(0, np.int64)]
     seen = np.zeros(len(wanted), bool)
@@ -213,7 +211,7 @@ def _find_groups(dataset: Dataset, groups: npt.ArrayLike) -> I64:
         found.append(dataset.chunk_starts[index] + np.flatnonzero(np.isin(own, wanted)))
         seen |= np.isin(wanted, own)
     if not seen.all():
-        raise InputError(f"{dataset.path}: no row has the group {show_text(given[~seen][0])}: nothing is deleted")
+        raise InputError(f"{dataset.path}: no row has the group {show_text(given[~seen][0])}; nothing is deleted")
     return np.concatenate(found)
 
 
@@ -235,9 +233,8 @@ def _survey(dataset: Dataset, numbers: I64) -> tuple[I64 | None, int]:
     left = None if counts is None or dataset.class_counts is None else dataset.class_counts - counts
     if left is not None and dataset.classes is not None and not dataset.has_label_sets and left.min() < 1:
         label = dataset.classes.tolist()[int(left.argmin())]
-        raise InputError(
-            f"{dataset.path}: no row with the label {label!r} would be left: nothing is deleted; ingest all files anew"
-        )
+        refused = f"{dataset.path}: no row with the label {label!r} would be left"
+        raise InputError(f"{refused}; nothing is deleted: ingest all files again")
     return counts, n_items
 
 

@@ -74,7 +74,7 @@ class Truth:
 def write_generated(destination: str | Path, n_rows: int, truth: Truth) -> Dataset:
     """Write a dataset with the classes -1 and 1, and open it. Raises InputError for invalid arguments."""
     if n_rows < 2 or truth.n_features < 1 or not 0 <= truth.noise < 0.5:
-        raise InputError("at least 2 rows, 1 feature and less than half of the labels flipped are needed")
+        raise InputError("generated data need at least 2 rows, at least 1 feature, and a noise from 0 to below 0.5")
     shape = Shape(n_rows, truth.n_features, *truth.count_items(n_rows), truth.is_sparse)
     counts = np.zeros(2, np.int64)
     with new_folder(Path(destination)) as folder:

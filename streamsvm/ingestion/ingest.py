@@ -82,14 +82,14 @@ class Survey:
             rows.require_classes()
         if isinstance(rows.labels, LabelLists):
             if self.options.regression:
-                raise InputError(f"{self.name}: rows have lists of labels; a regression needs one number for each row")
+                raise InputError(f"{self.name}: rows have lists of labels, but a regression needs one number per row")
             vectors["label_sets"] = rows.labels
             self.labels.update(np.unique(rows.labels.values).tolist(), map(float, rows.labels.known or ()))
         elif rows.labels is not None and self.options.regression:
             if rows.labels.dtype.kind != "f":
                 i = next((i for i, label in enumerate(rows.labels) if parse_number(label) is None), 0)
                 shown, at = show_text(rows.labels[i]), self.n_rows + i + 1
-                raise InputError(f"{self.name}: the label {shown!r} of row {at:,} is a text; a target is a number")
+                raise InputError(f"{self.name}: the label {shown!r} of row {at:,} is a text; targets must be numbers")
             check_targets(rows.labels, self.name)
             vectors["target"] = rows.labels
         elif rows.labels is not None:
@@ -121,16 +121,14 @@ class Survey:
 
     def _require_fields(self, fields: set[str]) -> None:
         if fields != self.fields:
-            raise InputError(f"{self.name}: some rows have {', '.join(sorted(fields ^ self.fields))}, others do not")
+            raise InputError(f"{self.name}: only some rows have {', '.join(sorted(fields ^ self.fields))}")
 
     def _check_labels(self) -> None:
         if self.labels and self.texts:
-            raise InputError(f"{self.name}: some labels are numbers, others are not")
+            raise InputError(f"{self.name}: some labels are numbers, and others are texts")
         if len(self.labels) > MOST_CLASSES or len(self.texts) > MOST_CLASSES:
-            raise NeedsOptionError(
-                f"{self.name}: more than {MOST_CLASSES:,} different labels; a class or rank is expected (if the labels "
-                "are numbers to be predicted: --regression, or regression=True)"
-            )
+            expected = f"at most {MOST_CLASSES:,} different labels are possible"
+            raise NeedsOptionError(f"{self.name}: {expected}; use --regression (regression=True) to predict numbers")
 
     def _number_labels(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         if labels.dtype.kind == "f":
@@ -189,19 +187,19 @@ def check_survey(survey: Survey) -> None:
     name, classes = survey.name, survey.classes()
     if "label_sets" in survey.fields:
         if classes is None or len(classes) < 2:
-            raise InputError(f"{name}: at least two labels are needed, of which rows may have any number")
+            raise InputError(f"{name}: at least two different labels are needed")
     elif survey.options.needs_two_classes and classes is not None and len(classes) < 2:
         raise NeedsOptionError(
-            f"{name}: one class only: every row has the label {classes[0]}; rows of one class, for --task "
-            "one-class, are stored without labels (--drop the column, and --unlabelled)"
+            f"{name}: every row has the label {classes[0]}, and at least two classes are needed; for --task one-class, "
+            "store the rows without labels (--drop the column, and add --unlabelled)"
         )
     elif classes is not None and len(classes) > MANY_CLASSES and survey.n_rows < FEW_ROWS * len(classes):
         LOGGER.warning(
-            f"{name}: {len(classes):,} classes in {survey.n_rows:,} rows: if the labels are numbers to be "
-            "predicted, say --regression; if this is another column, name that of the labels by --label"
+            f"{name}: {len(classes):,} classes in {survey.n_rows:,} rows: if the labels are numbers to predict, use "
+            "--regression; if this is not the label column, name it with --label"
         )
     if survey.options.regression and "target" not in survey.fields:
-        raise InputError(f"{name}: a regression needs a label in each row, which is a number")
+        raise InputError(f"{name}: a regression needs a number as the label of each row")
     if not survey.n_items:
         raise InputError(f"{name}: every feature of every row is zero")
 
@@ -278,11 +276,11 @@ def check_options(options: IngestOptions) -> None:
         if value not in allowed:
             raise InputError(f"{name} {value!r}: choose from {', '.join(filter(None, allowed))}")
     if options.new_classes and not options.append:
-        raise InputError("--new-classes (new_classes=True) is for rows that are appended: --append (append=True)")
+        raise InputError("--new-classes (new_classes=True) needs --append (append=True)")
     if options.dtype != "float32" and options.scale != "none":
-        raise InputError(f"dtype {options.dtype}: scaled values are no values of this type: leave --scale out")
+        raise InputError(f"dtype {options.dtype} cannot represent scaled values exactly: omit --scale")
     numbers = (
-        ("shuffle", 0, "a seed is a whole number from 0 on"),
+        ("shuffle", 0, "a seed is a whole number, at least 0"),
         ("chunk_bytes", 1, "a positive number is expected"),
         ("shard_bytes", 0, "a positive number is expected, or 0"),
     )
@@ -291,7 +289,7 @@ def check_options(options: IngestOptions) -> None:
         if value is not None and value < least:
             raise InputError(f"{name} {value}: {expected}")
     if options.shard_bytes and options.codec != "crc32c":
-        raise InputError(f"--shard-bytes (shard_bytes) is for raw chunks, and {options.codec} compresses them")
+        raise InputError(f"--shard-bytes (shard_bytes) needs raw chunks, and {options.codec} compresses chunks")
 
 
 def prepare_rows(
@@ -341,10 +339,8 @@ def _narrow(X: Any, dtype: str, name: str) -> Any:
     bad = wide != X
     if bad.any():
         i, j = divmod(int(np.argmax(bad)), X.shape[1])
-        raise InputError(
-            f"{name}: the value {X[i, j]!s} of feature {j + 1} is no {dtype}; ingest without --dtype, or round "
-            "the values before"
-        )
+        value = f"the value {X[i, j]!s} of feature {j + 1}"
+        raise InputError(f"{name}: {dtype} cannot represent {value}; omit --dtype, or round the values")
     return stored
 
 
@@ -451,11 +447,9 @@ def find_shape(survey: Survey, is_dense: bool, scaling: Scaling | None) -> tuple
     if options.layout is None:
         sparse = not is_dense and survey.n_items < DENSE_FROM * survey.n_rows * survey.n_features
     if sparse and scaling is not None and np.any(scaling.offset):
-        raise InputError(
-            f"{name}: --scale {scaling.kind} would move the zeros of sparse rows; use --dense or --scale maxabs"
-        )
+        raise InputError(f"{name}: --scale {scaling.kind} would fill sparse rows; use --dense or --scale maxabs")
     if sparse and options.dtype != "float32":
-        raise InputError(f"{name}: its rows are sparse, and --dtype {options.dtype} is for dense rows: add --dense")
+        raise InputError(f"{name}: its rows are sparse, and --dtype {options.dtype} needs dense rows: add --dense")
     n_labels = len(survey.list_classes()) if "label_sets" in survey.fields else 0
     fields = tuple("y" if n == "label" else n for n in survey.fields)
     sizes = (survey.n_rows, survey.n_features, survey.n_items, survey.longest_row)

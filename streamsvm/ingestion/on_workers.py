@@ -88,10 +88,8 @@ def refuse_equal_hashes(texts: Iterable[str]) -> None:
     for text in texts:
         other = names.setdefault(segments.hash_text(text), text)
         if other != text:
-            raise InputError(
-                f"the labels {other!r} and {text!r} have the same hash, so workers cannot tell them apart; rename one, "
-                "or leave out --workers and --scheduler"
-            )
+            refused = f"workers cannot distinguish the labels {other!r} and {text!r}, which have the same hash"
+            raise InputError(f"{refused}; rename one, or omit --workers and --scheduler")
 
 
 FREE = ("overwrite", "append")  # options that do not affect the bytes of the dataset

@@ -80,9 +80,7 @@ def encode_as(columns: Columns, dataset: str | Path | None, regression: bool) ->
         return columns
     for name in formats.ENCODED[1:]:
         if getattr(columns, name) not in (None, ()):
-            raise InputError(
-                f"{name_option(name)} has no effect on rows that are encoded as those of {dataset}: leave it out"
-            )
+            raise InputError(f"{name_option(name)} has no effect: rows are encoded as in {dataset}; omit it")
     return replace(columns, drop=(), encoding=encoding, features=encoding.column_names, index=encoding.index)
 
 
@@ -103,10 +101,8 @@ def refuse_unread(paths: Sequence[str | Path], name: str, kind: str, columns: Co
             if kind == next(iter(formats.FORMATS)):
                 next(formats.FORMATS[kind].read(paths, Columns()), None)
                 remedy = ", or name the format, such as --format csv"
-            raise InputError(
-                f"{name}: {name_option(field.name)} has no effect on {kind} files: leave it out{remedy}; it is for "
-                f"{_join(readers)}"
-            )
+            option, able = name_option(field.name), _join(readers)
+            raise InputError(f"{name}: {option} has no effect on {kind} files, only on {able}: omit it{remedy}")
 
 
 IN_FOLDERS = r"([^/=]+=[^/]*/)*[^/]+"  # files in a folder of a store, or in its subfolders COLUMN=VALUE
@@ -145,14 +141,14 @@ def is_folder_of_files(path: str | Path) -> bool:
 def _list_folder(folder: Path) -> list[str | Path]:
     if any((folder / name).exists() for name in ZARR_FILES):
         raise InputError(
-            f"{folder}: is a dataset already; use it as it is (for instance by `streamsvm train`), or ingest the "
-            "files that it was made of"
+            f"{folder}: is already a dataset; use it directly, for example with `streamsvm train`, or ingest its "
+            "source files"
         )
     files = sorted(folder.glob(f"*{formats.SAFETENSORS_INDEX}")) or _find_files(folder)
     if not files:
         raise InputError(
-            f"{folder}: is a folder without files of rows, by their endings; name the files in it, or give a pattern "
-            "such as 'folder/**/*.parquet'"
+            f"{folder}: contains no files with known endings; name its files, or use a pattern such as "
+            "'folder/**/*.parquet'"
         )
     return list(files)
 
@@ -185,7 +181,7 @@ def _list_objects(url: str) -> list[str | Path]:
         f"{base}/{name}" for name in sorted(names) if given or _is_file_of_rows(name.rpartition("/")[2])
     ]
     if not found:
-        raise InputError(f"{url}: no file matches" if given else f"{url}: no files of rows, by their endings")
+        raise InputError(f"{url}: no file matches" if given else f"{url}: contains no files with known endings")
     return found
 
 
@@ -337,12 +333,12 @@ def _refuse_values(vectors: Mapping[str, Any]) -> None:
     for role, values in vectors.items():
         if values is not None:
             given, name = ("y", "label") if role == "label" else (role, role)
-            raise InputError(f"{given}: values are for rows in memory: name a column of the files, as {name}='COLUMN'")
+            raise InputError(f"{given}: files take the name of a column, and no values: write {name}='COLUMN'")
 
 
 def _list(option: str, names: Any) -> tuple[str, ...]:
     if not isinstance(names, str | Iterable):
-        every = ", or 'auto', which is all columns of text" if option == "one_hot" else ""
+        every = ", or 'auto' for all columns of text" if option == "one_hot" else ""
         raise InputError(f"{option} is {names!r}: give the names of columns{every}")
     return (names,) if isinstance(names, str) else tuple(names)
 
@@ -371,9 +367,7 @@ def _open_rows(
     if is_encoded or is_frame(source, columns):
         return open_frame(source, vectors, encode_as(columns, before, regression))
     if columns != Columns():
-        raise InputError(
-            "label, header, columns and the like are for files and frames: give the labels of rows in memory as y"
-        )
+        raise InputError("arrays take no options for columns, such as label or header: give their labels as y")
     given = {"y" if role == "label" else role: values for role, values in vectors.items()}
     return read_arrays(source, **given)
 
@@ -388,9 +382,8 @@ def open_files(
     named, paths = paths, list_files(paths)
     kinds = {file_format or formats.guess_format(path) for path in paths}
     if len(kinds) > 1:
-        raise InputError(
-            f"{join_names(paths)}: files of different kinds ({', '.join(sorted(kinds))}); choose one by --format"
-        )
+        found = ", ".join(sorted(kinds))
+        raise InputError(f"{join_names(paths)}: the files have different formats ({found}); choose one with --format")
     kind = kinds.pop()
     about = formats.find_format(kind)
     if columns.folders is None:
@@ -398,7 +391,7 @@ def open_files(
     if not about.has_columns and columns.folders:
         named = ", ".join(name for name, _ in columns.folders)
         LOGGER.warning(
-            f"{join_names(paths)}: {kind} files have no columns: what their folders name is left out: {named}"
+            f"{join_names(paths)}: {kind} files have no columns, so the columns of their folders are ignored: {named}"
         )
     if columns.encoding is not None and not about.has_columns:  # the rows are features already
         index = None if columns.index == columns.encoding.index else columns.index

@@ -302,7 +302,7 @@ class Segment:
         for at in range(self.n_runs):
             self.verify(at, content[slice(*self.find_part(at, limits[at], limits[at + 1]))], place)
         if rows[-1] != self.n_rows:
-            raise IntegrityError(f"{place}: has {rows[-1]} rows, and not {self.n_rows}")
+            raise IntegrityError(f"{place}: has {rows[-1]} rows instead of {self.n_rows}")
 
 
 @dataclass(frozen=True)

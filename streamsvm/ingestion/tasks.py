@@ -201,7 +201,7 @@ def _read_contents(stretch: Stretch) -> Iterator[tuple[bytearray, bool]]:
             for at, start in enumerate(stretch.starts[:-1]):
                 content = bytearray(stretch.starts[at + 1] - start + 1)
                 if text.fill(file, memoryview(content)[:-1]) < len(content) - 1:
-                    raise InputError(f"{stretch.path}: the file became shorter while it was read")
+                    raise InputError(f"{stretch.path}: the file was truncated while it was read")
                 content[-1] = NEWLINE
                 yield content, stretch.ends and at == len(stretch.starts) - 2
     except text.READING_ERRORS as error:

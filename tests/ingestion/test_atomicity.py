@@ -84,7 +84,7 @@ def test_a_destination_that_exists_is_left_alone(write: Write, tmp_path: Path) -
     (tmp_path / "folder").mkdir()
     before = file_hashes(tmp_path)
     for name in ("d.zarr", "file", "folder"):
-        with pytest.raises(InputError, match=f"{name}: exists already"):
+        with pytest.raises(InputError, match=f"{name}: already exists"):
             write(X + 1, y, number, to=tmp_path / name)
     assert file_hashes(tmp_path) == before
     assert sorted(os.listdir(tmp_path)) == ["d.zarr", "file", "folder"]

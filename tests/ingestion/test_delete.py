@@ -277,7 +277,7 @@ def test_numbers_of_no_rows_are_found(numbers: list[int], tmp_path: Path) -> Non
     text = (tmp_path / "d.zarr" / "deleted" / "2" / "zarr.json").read_text()
     made = json.loads(text)["attributes"]["streamsvm"]["sha256"]
     edit_manifest(tmp_path / "d.zarr", lambda meta: meta["edits"][1].__setitem__(1, made))
-    with pytest.raises(IntegrityError, match="some numbers are not those of existing rows"):
+    with pytest.raises(IntegrityError, match="some row numbers do not exist"):
         open_dataset(tmp_path / "d.zarr")
 
 

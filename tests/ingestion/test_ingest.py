@@ -162,7 +162,7 @@ def test_a_field_of_some_rows_only_is_refused(field: str, tmp_path: Path) -> Non
     for order in (1, -1):
         pieces = [SourceRows(X, **{field: values[field]}), SourceRows(X)][::order]
         shown = "label" if field == "labels" else field
-        with pytest.raises(InputError, match=f"rows.svm: some rows have {shown}, others do not"):
+        with pytest.raises(InputError, match=f"rows.svm: only some rows have {shown}"):
             write_dataset(iter(pieces), tmp_path / "d.zarr", "rows.svm", 0, IngestOptions())
         assert os.listdir(tmp_path) == []
 
@@ -308,6 +308,6 @@ def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", [{"label": "target"}, {"header": "yes"}])
 def test_options_for_files_are_refused_for_rows_in_memory(option: dict[str, str], tmp_path: Path) -> None:
     """Otherwise the column of the labels would be a feature, and the model would know the answer."""
-    with pytest.raises(InputError, match="give the labels of rows in memory as y"):
+    with pytest.raises(InputError, match="give their labels as y"):
         ingest(np.ones((3, 2)), tmp_path / "rows", np.array([0, 1, 1]), **option)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())

@@ -241,15 +241,15 @@ def test_a_changed_file_is_named_and_what_is_finished_stays(
 @pytest.mark.parametrize(
     ("paths_too", "options", "reason"),
     [
-        (True, IngestOptions(chunk_bytes=800), "of other options; "),
-        (False, IngestOptions(), "of other sources and opt"),
+        (True, IngestOptions(chunk_bytes=800), "different options; "),
+        (False, IngestOptions(), "different sources and opt"),
     ],
 )
 def test_another_ingest_is_refused(
     paths_too: bool, options: IngestOptions, reason: str, lost: Lost, paths: list[Path], tmp_path: Path
 ) -> None:
     lost.lose("some rows are written", paths, tmp_path / "d.zarr", Columns(), OPTIONS["shuffled"])
-    with pytest.raises(InputError, match=f"the ingest that was killed was one {reason}"):
+    with pytest.raises(InputError, match=f"the ingest to resume had {reason}"):
         ingest_on_workers(paths if paths_too else paths[:1], tmp_path / "d.zarr", Columns(), options, resume=True)
     assert len(list_left(tmp_path)) == 1
 

@@ -323,7 +323,7 @@ def read_scaling(path: str, meta: dict[str, Any], stored: Open) -> Scaling | Non
         scaling = stored_parts.read_scaling(meta, arrays, meta["n_features"])
         if not (meta["sparse"] and arrays["offset"].any()):
             return scaling
-    raise IntegrityError(f"{path}/scaling: damaged: not the offsets and factors of a scaling")
+    raise IntegrityError(f"{path}/scaling: damaged: does not hold the offsets and factors of a scaling")
 
 
 def read_features(path: str, meta: dict[str, Any], stored: Open) -> Features | None:
@@ -339,7 +339,7 @@ def read_features(path: str, meta: dict[str, Any], stored: Open) -> Features | N
     found = features.map
     is_wrong = isinstance(found, KernelMap) and (0 in found.matrix.shape or type_of(found.rows) != np.float32)
     if is_wrong or found.n_features != meta["n_features"]:
-        raise IntegrityError(f"{path}/{manifest.FEATURES}: the feature map does not make {meta['n_features']} features")
+        raise IntegrityError(f"{path}/{manifest.FEATURES}: the map does not produce {meta['n_features']} features")
     return features
 
 

@@ -57,7 +57,7 @@ from streamsvm.system.locks import Lock
 MANIFEST = "zarr.json"
 GIVEN_UP = b"given up"
 CLEARED = "cleared"  # the scratch object that records that the old dataset has been removed
-REPLACE = "remove it or choose another name, or replace it by --overwrite (overwrite=True in Python)"
+REPLACE = "remove it, choose another name, or replace it with --overwrite (overwrite=True in Python)"
 
 
 def check_destination(destination: Path, overwrite: bool = False) -> None:
@@ -75,9 +75,9 @@ def refuse_taken(place: str | Path, manifest: bytes, overwrite: bool) -> None:
     except (ValueError, KeyError, TypeError):
         is_ours = False
     if not (is_ours or Path(place, "score", MANIFEST).exists()):  # not a folder of predictions either
-        raise InputError(f"{place}: exists already, and is no dataset; remove it or choose another name")
+        raise InputError(f"{place}: already exists and is not a dataset; remove it or choose another name")
     if not overwrite:
-        raise InputError(f"{place}: exists already; {REPLACE}")
+        raise InputError(f"{place}: already exists; {REPLACE}")
 
 
 def check_file(destination: str | Path, overwrite: bool) -> None:
@@ -89,10 +89,10 @@ def check_file(destination: str | Path, overwrite: bool) -> None:
         path = Path(destination)
         check_parents(path)
         if path.is_dir():
-            raise InputError(f"{path}: exists already and is a folder; remove it or choose another name")
+            raise InputError(f"{path}: already exists and is a folder; remove it or choose another name")
         is_there = path.exists()
     if is_there and not overwrite:
-        raise InputError(f"{destination}: exists already; {REPLACE}")
+        raise InputError(f"{destination}: already exists; {REPLACE}")
 
 
 def check_parents(destination: Path) -> None:
@@ -100,7 +100,7 @@ def check_parents(destination: Path) -> None:
     for folder in destination.parents:
         if folder.exists():
             if not folder.is_dir():
-                raise InputError(f"{folder}: is a file, and no folder for {destination}")
+                raise InputError(f"{folder}: is a file, so it cannot contain {destination}")
             return
 
 
@@ -111,7 +111,7 @@ def make_parents(destination: Path) -> None:
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WriteError(f"{destination.parent}: cannot be made: {error.strerror or error}") from error
+        raise WriteError(f"{destination.parent}: cannot be created: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -334,15 +334,15 @@ class Upload:
         if found is not None:
             refuse_taken(self.url, found, overwrite)
         elif (keys := self._folder.list_names()) and WRITING not in keys:  # these are not left from an earlier ingest
-            raise InputError(f"{self.url}: there are objects already, and they are no dataset; choose another name")
+            raise InputError(f"{self.url}: already has objects that are not a dataset; choose another name")
         self._is_resumable = resumption is not None
         if resumption is not None and self._take_over(resumption):
             return
         self._put_on_condition(
             WRITING,
             self._token.encode(),
-            "another process is writing to it, or was killed while it did; if none is, replace what is left by "
-            "--overwrite (overwrite=True in Python)" + ", or go on with it by --resume" * (resumption is not None),
+            "another process is writing to it, or was killed while writing; if none is running, replace the remains "
+            "with --overwrite (overwrite=True in Python)" + ", or continue with --resume" * (resumption is not None),
             "overwrite" if overwrite else "create",
         )
 
@@ -359,12 +359,12 @@ class Upload:
             return False
         self._token = f"{left.folder_name}-{token_hex(8)}"
         self.scratch = SharedObjects(self.url, self._token)
-        self._put_on_condition(WRITING, self._token.encode(), "another process goes on with it", {"e_tag": known})
+        self._put_on_condition(WRITING, self._token.encode(), "another process resumes the ingest", {"e_tag": known})
         return True
 
     def commit(self) -> None:
         """Write the metadata, then the manifest. Raises InputError if another process has written one meanwhile."""
-        others = "another process has begun to write to it meanwhile"
+        others = "another process has begun to write to it"
         if self._folder.read(WRITING) != self._token.encode():
             raise InputError(f"{self.url}: {others}")
         for key, content in self._metadata.items():

@@ -212,7 +212,7 @@ def join(additions: Sequence[Dataset], deletions: Sequence[Deletion], fingerprin
     counts = None if base.class_counts is None else _sum_counts(additions) - _sum_counts(gone)
     is_wrong = not len(chunks) or (counts is not None and counts.min() < (0 if base.has_label_sets else 1))
     if deletions and is_wrong:
-        raise IntegrityError(f"{base.path}/zarr.json: the manifest contradicts itself: no rows of a class are left")
+        raise IntegrityError(f"{base.path}/zarr.json: the manifest contradicts itself: a class has no rows left")
     n_items = sum(rows.meta["n_items"] for rows in additions) - sum(rows.meta["n_items"] for rows in gone)
     known = {"n_rows": int(left[-1]), "n_items": max(0, n_items)}  # empty copies store one zero
     known["longest_row"] = max(addition.meta["longest_row"] for addition in additions)
@@ -359,12 +359,12 @@ def _open_edit(path: str, edit: Edit, number: int, before: str, last: Dataset) -
     try:
         group, meta = open_group(name)
     except InputError as error:
-        raise IntegrityError(f"{name}: rows that were {edit.kind} are missing ({error})") from error
+        raise IntegrityError(f"{name}: the {edit.kind} rows are missing ({error})") from error
     if not meta:
         raise IntegrityError(f"{name}/zarr.json: damaged (it has no manifest)")
     rows = read_manifest(name, group, meta, last.cache)
     if rows.fingerprint != edit.fingerprint or rows.meta.get(PREVIOUS[edit.kind]) != before:
-        raise IntegrityError(f"{name}/zarr.json: damaged (not what the manifest of {path} says)")
+        raise IntegrityError(f"{name}/zarr.json: damaged (it disagrees with the manifest of {path})")
     same = (
         last.is_sparse == rows.is_sparse
         and last.n_features == rows.n_features
@@ -372,7 +372,7 @@ def _open_edit(path: str, edit: Edit, number: int, before: str, last: Dataset) -
         and (last.meta["classes"] == rows.meta["classes"] or (edit.kind == APPENDED and _has_more(rows, last)))
     )
     if not same or rows.scaling is not None or rows.features is not None:
-        raise IntegrityError(f"{name}: its rows are of another kind than those of {path}")
+        raise IntegrityError(f"{name}: its rows differ in kind from the rows of {path}")
     return rows
 
 
@@ -388,7 +388,7 @@ def _read_deletion(rows: Dataset, n_stored: int, earlier: Sequence[Deletion]) ->
     numbers = array.read(0, rows.n_rows)
     right = numbers[0] >= 0 and numbers[-1] < n_stored and bool(np.all(np.diff(numbers) > 0))
     if not right or any(np.isin(numbers, each.numbers, assume_unique=True).any() for each in earlier):
-        raise IntegrityError(f"{rows.path}: some numbers are not those of existing rows")
+        raise IntegrityError(f"{rows.path}: some row numbers do not exist")
     return Deletion(rows, numbers)
 
 

@@ -347,7 +347,7 @@ def open_cache(text: str, fingerprint: str) -> DiskCache:
     """
     folder, _, size = text.rpartition(":")
     if not folder or is_remote(folder):
-        raise InputError(f"{text!r} is no cache: write a folder and the most bytes in it, such as /scratch/cache:200GB")
+        raise InputError(f"{text!r} is not a cache: give a folder and its largest size, such as /scratch/cache:200GB")
     return DiskCache(Path(folder), parse_bytes(size), fingerprint)
 
 

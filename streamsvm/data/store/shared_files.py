@@ -45,7 +45,7 @@ FILES_AHEAD = 16  # files that are open at a time, with their first ranges reque
 OF_MANY: dict[str, Any] = {each.__name__: each for each in (tuple, list, set, dict)}
 LOGGER = logging.getLogger("streamsvm")
 RECORD = "ingest.json"
-BEGIN = "leave out --resume (resume=True in Python) to begin anew"
+BEGIN = "omit --resume (resume=True in Python) to start again"
 BUFFER_BYTES = 1 << 20  # of the write buffer of a file
 
 
@@ -58,7 +58,7 @@ class SharedFolder:
     def check(self) -> None:
         """Raise InputError unless the folder exists."""
         if not self.folder.is_dir():
-            raise InputError(f"{self.folder}: no such folder; all workers have to share the folder of the new dataset")
+            raise InputError(f"{self.folder}: no such folder; all workers must share the folder of the new dataset")
 
     def put(self, name: str, parts: Iterable[Any], n_bytes: int) -> None:  # noqa: ARG002
         """Write a file of n_bytes, whose content comes in parts."""
@@ -181,7 +181,7 @@ class IngestRecord:
     def begin(self, scratch: SharedScratch) -> None:
         """Write the record when the work begins. Log a warning if nothing is left of an ingest to resume."""
         if self.resume and not self.goes_on_with_another:
-            LOGGER.warning(f"--resume: nothing is left of an ingest into {self.destination}; all begins anew")
+            LOGGER.warning(f"--resume: nothing is left of an ingest into {self.destination}; it starts again")
         self.has_begun = True
         scratch.keep(RECORD, json.dumps(self.about).encode())
 
@@ -189,14 +189,11 @@ class IngestRecord:
         if [path for path, *_ in known["sources"]] == [path for path, *_ in self.about["sources"]]:
             for before, now in zip(known["sources"], self.about["sources"], strict=True):
                 if before != now:
-                    raise InputError(
-                        f"{now[0]}: has changed since the ingest that --resume goes on with has begun; {BEGIN}"
-                    )
+                    raise InputError(f"{now[0]}: has changed since the ingest to resume began; {BEGIN}")
         other = [name for name, value in self.about.items() if known.get(name) != value]
         if other:
-            raise InputError(
-                f"{self.destination}: the ingest that was killed was one of other {' and '.join(other)}; {BEGIN}"
-            )
+            names = " and ".join(other)
+            raise InputError(f"{self.destination}: the ingest to resume had different {names}; {BEGIN}")
 
 
 def pack_record(value: Any) -> bytes:
@@ -325,7 +322,7 @@ class ScratchWriter:
         self.path, self.partial, self.room = path, name_partial(path), most_rows
         self.written_bytes = self.n_rows = 0
         if not path.parent.is_dir():
-            raise InputError(f"{path.parent}: no such folder; all tasks have to share the folder for scratch files")
+            raise InputError(f"{path.parent}: no such folder; all tasks must share the folder for scratch files")
         with writing(path):
             self._file: BinaryIO | None = self.partial.open("xb")
 
@@ -385,7 +382,7 @@ def read_scratch(path: Path) -> Iterator[Rows]:
             n_rows += rows.n_rows
             yield rows
         if file.read(1):
-            raise IntegrityError(f"{path}: the scratch file is damaged: something follows its end")
+            raise IntegrityError(f"{path}: the scratch file is damaged: bytes follow its end")
 
 
 def _make_end(path: Path, n_rows: int) -> bytes:

@@ -82,7 +82,7 @@ def test_damage_is_found(tmp_path: Path, dtype: str) -> None:
 def test_a_manifest_of_another_type_contradicts_itself(tmp_path: Path) -> None:
     store(tmp_path, "int8", "int8")
     file = tmp_path / "int8.zarr/zarr.json"
-    unlike = "its format is that of float16, bfloat16 and int8"
+    unlike = "its format is for float16, bfloat16 and int8"
     for number, dtype, message in (
         (2, "int8", "X is not float32"),
         (7, "float32", unlike),
@@ -129,8 +129,8 @@ def test_sets_of_labels_beside_them(tmp_path: Path) -> None:
         (np.full((9, 2), 257.0), {"dtype": "bfloat16"}, r"the value 257\.0 of feature 1 is no bfloat16"),
         (np.full((9, 2), 128), {"dtype": "int8"}, r"the value 128\.0 of feature 1 is no int8"),
         (np.full((9, 2), 0.5), {"dtype": "int8"}, r"the value 0\.5 of feature 1 is no int8"),
-        (VALUES["int8"], {"dtype": "int8", "scale": "minmax"}, "scaled values are no values of this type"),
-        (VALUES["int8"], {"dtype": "int8", "layout": "sparse"}, "is for dense rows: add --dense"),
+        (VALUES["int8"], {"dtype": "int8", "scale": "minmax"}, "cannot represent scaled values exactly"),
+        (VALUES["int8"], {"dtype": "int8", "layout": "sparse"}, "needs dense rows: add --dense"),
         (VALUES["int8"], {"dtype": "int16"}, "dtype 'int16': choose from float32, float16, bfloat16, int8"),
     ],
 )
