@@ -45,13 +45,6 @@ class UnopenedDataset:
         return getattr(self.opened, name)
 
 
-def reduce_dataset(dataset: Dataset) -> tuple[Any, ...]:
-    """Return the pickled form of a dataset. Its path is made absolute, because workers run in folders of their own."""
-    path = dataset.path if is_remote(dataset.path) else str(Path(dataset.path).absolute())
-    facts = path, dataset.label, dataset.fingerprint, dataset.reads_groups, dataset.cache
-    return reopen_dataset, (type(dataset), _reopen, *facts)
-
-
 def reopen_dataset(kind: type[Dataset], make: Callable[..., Dataset], *facts: Any) -> Dataset | UnopenedDataset:
     """Open a pickled dataset by make(*facts): at once, unless an event loop runs here or opening fails."""
     try:
@@ -63,7 +56,7 @@ def reopen_dataset(kind: type[Dataset], make: Callable[..., Dataset], *facts: An
 
 
 @made_once
-def _reopen(path: str, label: str | None, fingerprint: str, reads_groups: bool, cache: str | None) -> Dataset:
+def reopen_path(path: str, label: str | None, fingerprint: str, reads_groups: bool, cache: str | None) -> Dataset:
     """Open a dataset, once for all its users.
 
     Raises InputError if it is missing, and IntegrityError if another dataset has replaced it.

@@ -75,9 +75,8 @@ class Survey:
         """Add rows to the survey, and return their features and vectors in the form in which they are spooled."""
         raw = as_matrix(rows.X)
         X = round_features(raw, self.anchor)
-        vectors: dict[str, Any] = {
-            n: v for n in ("sample_weight", "qid", "groups") if (v := getattr(rows, n)) is not None
-        }
+        found: dict[str, Any] = {name: getattr(rows, name) for name in ("sample_weight", "qid", "groups")}
+        vectors = {name: values for name, values in found.items() if values is not None}
         if not self.options.regression:
             rows.require_classes()
         if isinstance(rows.labels, LabelLists):
@@ -161,12 +160,9 @@ class Survey:
             return None
         if self.texts:
             return np.array(sorted(self.texts))
-        values = np.array(sorted(self.labels))
-        if not len(values):  # no row has a label
-            return values
-        return (
-            values.astype(np.int64) if np.all(values == np.floor(values)) and np.abs(values).max() < 2**53 else values
-        )
+        values = np.array(sorted(self.labels))  # empty if no row has a label
+        is_whole = len(values) and np.all(values == np.floor(values)) and np.abs(values).max() < 2**53
+        return values.astype(np.int64) if is_whole else values
 
     def list_classes(self) -> npt.NDArray[Any]:
         """Return the labels that occur, sorted; an empty array if the rows have no labels."""

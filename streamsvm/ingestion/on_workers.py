@@ -28,7 +28,7 @@ from streamsvm import __version__
 from streamsvm.data.open import open_dataset
 from streamsvm.data.remote.files import AHEAD_BYTES, PUT_BYTES, find_state
 from streamsvm.data.rows.source_rows import SourceRows
-from streamsvm.data.sources.formats import find_format, guess_format
+from streamsvm.data.sources.formats import guess_format
 from streamsvm.data.sources.parsing import ROWS, compile_parsers
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import Upload, open_destination, remove_unfinished
@@ -40,7 +40,7 @@ from streamsvm.engines.cluster.engine import map_on_workers
 from streamsvm.engines.open import open_workers
 from streamsvm.ingestion import ingest, segments, tasks
 from streamsvm.ingestion.ingest import IngestOptions, Report, Survey
-from streamsvm.ingestion.readers import encode_as, guess_bytes, list_files, open_codes, open_files
+from streamsvm.ingestion.readers import encode_as, guess_bytes, list_files, open_codes
 from streamsvm.ingestion.segments import RUN_BYTES, Run, Segments, list_runs
 from streamsvm.ingestion.tasks import Source, Stretch, spool_stretch, write_range
 from streamsvm.ingestion.write import LARGEST_CHUNK_BYTES, DatasetWriter, MapTasks
@@ -129,7 +129,8 @@ def write_on_workers(
 ) -> None:
     """Let workers write all rows, and then write the manifest."""
     options, scaling = source.options, survey.find_scaling()
-    shape, fields = ingest.find_shape(survey, source.is_dense, scaling)
+    is_dense = isinstance(source.first.X, np.ndarray) and not (source.encoder and source.encoder.encoding.is_sparse)
+    shape, fields = ingest.find_shape(survey, is_dense, scaling)
     runs = list_runs(map_tasks, source.scratch, source.seed, written, options.layout == "sparse")
     writer = DatasetWriter(place, shape, fields, options.chunk_bytes, options.codec, shard_bytes=options.shard_bytes)
     known = replace(survey, statistics=None, feature_names=None, encoding=None)  # tasks do not need these
@@ -314,8 +315,7 @@ def _read_first(paths: list[str], kind: str, columns: Columns) -> tuple[SourceRo
 
     The encoder is None if no column is encoded. Raises InputError for a fault in the first rows.
     """
-    is_table = find_format(kind).has_columns
-    pieces, encoder = open_codes(paths, kind, columns) if is_table else (open_files(paths, kind, columns), None)
+    pieces, encoder = open_codes(paths, kind, columns)
     assert isinstance(pieces, Iterator)
     with closing(pieces):  # type: ignore[type-var]
         rows = next(pieces)

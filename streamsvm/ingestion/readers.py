@@ -301,8 +301,11 @@ def ingest(
     vectors, named = {"label": y, **vectors}, [source] if _is_path(source) else source
     if isinstance(named, list | tuple) and named and all(map(_is_path, named)):
         _refuse_values(vectors)
-        columns, paths = _choose_columns(named, destination, file_format, columns, before, chosen.regression)
-        pieces = open_files(paths, file_format, columns, None if is_remote(destination) else Path(destination).parent)
+        paths = list_files(named)
+        refuse_inputs(destination, paths)
+        columns = encode_as(recall_label(columns, paths, file_format, before), before, chosen.regression)
+        scratch = None if is_remote(destination) else Path(destination).parent
+        pieces = open_files(paths, file_format, columns, scratch, named)
         name, expected_bytes = join_names(named), guess_bytes(paths)
     else:
         pieces = _open_rows(source, vectors, columns, before, chosen.regression)
@@ -311,21 +314,6 @@ def ingest(
     with caught():
         write = append_rows if chosen.append else write_dataset
         return write(pieces, destination, name, expected_bytes, chosen, report)
-
-
-def _choose_columns(
-    named: Sequence[str | Path],
-    destination: str | Path,
-    file_format: str | None,
-    columns: Columns,
-    before: str | Path | None,
-    regression: bool,
-) -> tuple[Columns, list[str | Path]]:
-    """Return the roles of the columns of files, and the files. Raises InputError if the destination is one of them."""
-    paths = list_files(named)
-    refuse_inputs(destination, paths)
-    columns = encode_as(recall_label(columns, paths, file_format, before), before, regression)
-    return replace(columns, folders=find_folders(named, paths, columns.features)), paths
 
 
 def _refuse_values(vectors: Mapping[str, Any]) -> None:
@@ -373,49 +361,53 @@ def _open_rows(
 
 
 def open_files(
-    paths: Sequence[str | Path], file_format: str | None, columns: Columns, scratch: Path | None = None
+    paths: Sequence[str | Path],
+    file_format: str | None,
+    columns: Columns,
+    scratch: Path | None = None,
+    named: Sequence[str | Path] | None = None,
 ) -> Iterator[SourceRows]:
     """Return the rows of files of one format. Raises InputError for unknown or different formats.
 
-    scratch: the folder of a scratch file for the rows of tables whose encoding depends on all rows.
+    scratch: the folder of a scratch file for the rows of tables whose encoding depends on all rows. named: the files,
+    folders and patterns that the user gave, if they are not `paths`.
     """
-    named, paths = paths, list_files(paths)
+    named, paths = named or paths, list_files(paths)
     kinds = {file_format or formats.guess_format(path) for path in paths}
     if len(kinds) > 1:
         found = ", ".join(sorted(kinds))
         raise InputError(f"{join_names(paths)}: the files have different formats ({found}); choose one with --format")
-    kind = kinds.pop()
-    about = formats.find_format(kind)
     if columns.folders is None:
         columns = replace(columns, folders=find_folders(named, paths, columns.features))
-    if not about.has_columns and columns.folders:
-        named = ", ".join(name for name, _ in columns.folders)
-        LOGGER.warning(
-            f"{join_names(paths)}: {kind} files have no columns, so the columns of their folders are ignored: {named}"
-        )
-    if columns.encoding is not None and not about.has_columns:  # the rows are features already
-        index = None if columns.index == columns.encoding.index else columns.index
-        columns = replace(columns, encoding=None, index=index)
-    if not about.has_columns:
-        refuse_unread(paths, join_names(paths), kind, columns)
-        compile_parser(kind)
-        return about.read(paths, columns)
+    pieces, encoder = open_codes(paths, kinds.pop(), columns)
+    if encoder is None:
+        return pieces
     from streamsvm.data.tables.encoder import encode_rows
 
-    pieces, encoder = open_codes(paths, kind, columns)
     return encode_rows(pieces, encoder, scratch, paths)
 
 
-def open_codes(paths: Sequence[str | Path], kind: str, columns: Columns) -> tuple[Iterator[SourceRows], TableEncoder]:
-    """Return the rows of tables of one format, with their columns as codes, and the encoder that produces the codes.
+def open_codes(
+    paths: Sequence[str | Path], kind: str, columns: Columns
+) -> tuple[Iterator[SourceRows], TableEncoder | None]:
+    """Return the rows of files of one format; for tables, with their columns as codes, and the encoder of the codes.
 
-    If no column is encoded, the rows have their features instead, and the encoder has no columns.
+    If no column of a table is encoded, the rows have their features instead, and the encoder has no columns.
     """
+    about, name = formats.find_format(kind), join_names(paths)
+    if not about.has_columns and columns.folders:
+        ignored = ", ".join(folder for folder, _ in columns.folders)
+        LOGGER.warning(f"{name}: {kind} files have no columns, so the columns of their folders are ignored: {ignored}")
+    if columns.encoding is not None and not about.has_columns:  # the rows are features already
+        index = None if columns.index == columns.encoding.index else columns.index
+        columns = replace(columns, encoding=None, index=index)
+    refuse_unread(paths, name, kind, columns)
+    compile_parser(kind)
+    if not about.has_columns:
+        return about.read(paths, columns), None
     from streamsvm.data.tables.encoder import TableEncoder
 
-    refuse_unread(paths, join_names(paths), kind, columns)
-    compile_parser(kind)
-    encoder, about = TableEncoder(columns), formats.find_format(kind)
+    encoder = TableEncoder(columns)
     if columns.hash_bits is not None or (columns.encoding is not None and columns.encoding.bits is not None):
         compile_parser("hash")
     return about.read(paths, columns, encoder), encoder

@@ -128,8 +128,7 @@ class Spill:
             if self.run_bytes[-1] >= RUN_BYTES:
                 self.run_bytes.append(0)
             self._append(len(self.run_bytes) - 1, X, vectors)
-            return
-        if self.n_runs == 1:
+        elif self.n_runs == 1:
             self._append(0, X, vectors)
         else:
             self._scatter(X, vectors, draw_runs(self.seed, self.n_runs, self._pieces, X.shape[0]), 0)
@@ -473,10 +472,10 @@ def list_runs(
             nbytes = run.n_rows * written.row_bytes + 8 * run.n_items * written.is_sparse
             if count_parts(nbytes) > 1 and run.n_rows > 1:
                 writer = SegmentWriter(scratch, f"split{number}", count_parts(nbytes), counts_items)
-                tasks.append((run, seed, number, nbytes, writer))
+                tasks.append(([run], writer, (seed, number, nbytes)))
                 runs[number] = replace(run, n_rows=0, n_items=0)
         begin = len(runs)
-        runs += _list_parts(scratch, list(map_tasks("splitting large runs", split_run, tasks)), begin)
+        runs += _list_parts(scratch, list(map_tasks("splitting large runs", scatter_runs, tasks)), begin)
     return runs
 
 
@@ -490,7 +489,7 @@ def _regroup(map_tasks: MapTasks, scratch: SharedScratch, runs: list[Run], count
     step = isqrt(len(runs) - 1) + 1
     groups = [runs[at : at + step] for at in range(0, len(runs), step)]
     tasks = [(each, SegmentWriter(scratch, f"group{k}", len(each), counts_items)) for k, each in enumerate(groups)]
-    return _list_parts(scratch, list(map_tasks("shuffling the rows", regroup_runs, tasks)), 0)
+    return _list_parts(scratch, list(map_tasks("shuffling the rows", scatter_runs, tasks)), 0)
 
 
 def _list_parts(scratch: SharedScratch, written: list[Segments], number: int) -> list[Run]:
@@ -508,22 +507,21 @@ def _read_listing(scratch: SharedScratch, listing: str) -> list[Segment]:
     return segments
 
 
-def split_run(run: Run, seed: int, number: int, nbytes: int, writer: SegmentWriter) -> Segments:
-    """Scatter a run over the runs of a writer. number: its index among all runs. nbytes: its size."""
-    drawn, at = np.concatenate([each for _, each in draw_parts(seed, number, run.n_rows, nbytes)]), 0
-    segments = _read_listing(writer.scratch, run.listing)[run.begin : run.end]
-    for _, part in _read_parts(writer.scratch, segments, [run]):  # one by one, since the run may exceed the memory
-        writer.add(part.X, part.vectors, drawn[at : at + part.n_rows])
-        at += part.n_rows
-    return writer.finish()
+def scatter_runs(runs: Sequence[Run], writer: SegmentWriter, split: tuple[int, int, int] | None = None) -> Segments:
+    """Copy consecutive runs, all in the same segments, to the runs of a writer, in order.
 
-
-def regroup_runs(runs: Sequence[Run], writer: SegmentWriter) -> Segments:
-    """Copy consecutive runs, all in the same segments, to segments of their own."""
-    segments = _read_listing(writer.scratch, runs[0].listing)[runs[0].begin : runs[0].end]
-    for at in range(0, len(segments), SEGMENTS_TOGETHER):
-        for number, part in _read_parts(writer.scratch, segments[at : at + SEGMENTS_TOGETHER], runs):
-            writer.add(part.X, part.vectors, np.full(part.n_rows, number))
+    split: to scatter a single run over the runs of the writer, the seed, the index of the run, and its size in bytes.
+    """
+    segments, drawn, at = _read_listing(writer.scratch, runs[0].listing)[runs[0].begin : runs[0].end], None, 0
+    if split is not None:
+        seed, number, nbytes = split
+        drawn = np.concatenate([each for _, each in draw_parts(seed, number, runs[0].n_rows, nbytes)])
+    for first in range(0, len(segments), SEGMENTS_TOGETHER):
+        together = segments[first : first + SEGMENTS_TOGETHER]
+        for k, part in _read_parts(writer.scratch, together, runs):  # one by one: a run may exceed the memory
+            run = np.full(part.n_rows, k) if drawn is None else drawn[at : at + part.n_rows]
+            writer.add(part.X, part.vectors, run)
+            at += part.n_rows
     return writer.finish()
 
 

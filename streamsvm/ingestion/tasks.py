@@ -279,13 +279,6 @@ class Source:
     is_coded: bool = False
     anchor: F64 | None = None
 
-    @property
-    def is_dense(self) -> bool:
-        """Whether the rows of the source are dense."""
-        return isinstance(self.first.X, np.ndarray) and not (
-            self.encoder is not None and self.encoder.encoding.is_sparse
-        )
-
 
 @dataclass(frozen=True)
 class Plan:

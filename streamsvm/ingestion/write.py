@@ -270,9 +270,8 @@ def seal(array: PlacedArray, scratch: SharedScratch, index: int, fragments: Sequ
 def read_fragments(array: PlacedArray, scratch: SharedScratch, fragments: Sequence[Fragment]) -> Iterator[Bytes]:
     """Yield the bytes of fragments. Raises IntegrityError, which names a damaged one."""
     value_bytes = int(np.prod(array.chunks[1:])) * np.dtype(array.dtype).itemsize
-    lengths = [fragment.n_values * value_bytes for fragment in fragments]
-    names = [array.name_fragment(fragment.begin) for fragment in fragments]
-    wanted = [(name, n_bytes, (0, n_bytes)) for name, n_bytes in zip(names, lengths, strict=True)]
+    sizes = ((array.name_fragment(each.begin), each.n_values * value_bytes) for each in fragments)
+    wanted = [(name, n_bytes, (0, n_bytes)) for name, n_bytes in sizes]
     with closing(read_ranges(scratch, wanted)) as contents:
         for fragment, (name, content) in zip(fragments, contents, strict=True):
             if google_crc32c.value(content) != fragment.checksum:

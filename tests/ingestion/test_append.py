@@ -183,7 +183,7 @@ def test_new_labels_of_sets_are_refused(tmp_path: Path) -> None:
     (tmp_path / "old.svm").write_text("1,2 1:1\n2 2:1\n")
     (tmp_path / "new.svm").write_text("1,3 1:1\n")
     ingest(tmp_path / "old.svm", tmp_path / "d.zarr", multi_label=True)
-    with pytest.raises(InputError, match=r"has the label 3, so .* for a new class: ingest all files anew"):
+    with pytest.raises(InputError, match=r"the label 3 is not one of .*; to add a class, ingest all files again"):
         ingest(tmp_path / "new.svm", tmp_path / "d.zarr", multi_label=True, append=True, new_classes=True)
     with pytest.raises(InputError, match="needs --append"):
         ingest(tmp_path / "new.svm", tmp_path / "e.zarr", multi_label=True, new_classes=True)
@@ -262,7 +262,7 @@ def test_damage_is_found(damage: Any, tmp_path: Path) -> None:
 
 def test_a_part_is_no_dataset(tmp_path: Path) -> None:
     make_joined(tmp_path / "d.zarr")
-    with pytest.raises(InputError, match="holds rows that were appended to a dataset"):
+    with pytest.raises(InputError, match="holds rows that were appended to the dataset"):
         open_dataset(tmp_path / "d.zarr" / "appended" / "1")
 
 

@@ -230,7 +230,7 @@ def test_a_changed_file_is_named_and_what_is_finished_stays(
     text, times = paths[1].read_text(), paths[1].stat()
     paths[1].write_text(text.replace("1 ", "2 ", 1))
     os.utime(paths[1], ns=(times.st_atime_ns, times.st_mtime_ns + 1))
-    with pytest.raises(InputError, match=r"b\.svm: has changed since the ingest that --resume goes on with has begun"):
+    with pytest.raises(InputError, match=r"b\.svm: has changed since the ingest to resume began"):
         ingest_on_workers(paths, destination, Columns(), options, resume=True)
     paths[1].write_text(text)
     os.utime(paths[1], ns=(times.st_atime_ns, times.st_mtime_ns))

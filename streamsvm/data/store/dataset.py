@@ -86,9 +86,11 @@ class Dataset(Shown):
     on_disk = True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from streamsvm.data.open import reduce_dataset
+        from streamsvm.data.open import reopen_dataset, reopen_path
 
-        return reduce_dataset(self)
+        path = self.path if is_remote(self.path) else str(Path(self.path).absolute())  # workers run in other folders
+        facts = path, self.label, self.fingerprint, self.reads_groups, self.cache
+        return reopen_dataset, (type(self), reopen_path, *facts)
 
     def _list_facts(self) -> dict[str, str | None]:
         labels = None if self.classes is None else f"{len(self.classes):,}"

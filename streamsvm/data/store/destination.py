@@ -52,6 +52,7 @@ from streamsvm.system.files import (
     sync_folder,
     sync_tree,
 )
+from streamsvm.system.files import writing as writing_to
 from streamsvm.system.locks import Lock
 
 MANIFEST = "zarr.json"
@@ -97,21 +98,15 @@ def check_file(destination: str | Path, overwrite: bool) -> None:
 
 def check_parents(destination: Path) -> None:
     """Raise InputError if a folder above `destination` is a file. Missing folders are made later."""
-    for folder in destination.parents:
-        if folder.exists():
-            if not folder.is_dir():
-                raise InputError(f"{folder}: is a file, so it cannot contain {destination}")
-            return
+    folder = next((folder for folder in destination.parents if folder.exists()), None)
+    if folder is not None and not folder.is_dir():
+        raise InputError(f"{folder}: is a file, so it cannot contain {destination}")
 
 
 def make_parents(destination: Path) -> None:
     """Make the missing folders above `destination`. Raises WriteError on failure."""
-    if destination.parent.is_dir():
-        return
-    try:
+    with writing_to(destination.parent):
         destination.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise WriteError(f"{destination.parent}: cannot be created: {error.strerror or error}") from error
 
 
 @contextmanager

@@ -172,12 +172,9 @@ class EditedDataset(Dataset):
 
     def _find_chunk(self, chunk: int) -> tuple[Dataset, int, int]:
         """Do the same for a chunk numbered over all additions, which may have no remaining rows."""
-        own = chunk
-        for addition in self.additions:
-            if own < addition.n_chunks:
-                return addition, own, int(self.stored_starts[chunk])
-            own -= addition.n_chunks
-        raise IndexError(chunk)
+        firsts = np.cumsum([0, *(addition.n_chunks for addition in self.additions)])
+        k = int(np.searchsorted(firsts, chunk, side="right")) - 1
+        return self.additions[k], chunk - int(firsts[k]), int(self.stored_starts[chunk])
 
     def _share_out(self, stored: I64) -> list[tuple[Dataset, int, I64]]:
         """Return each addition that holds some of the rows, its first row number, and the positions of its rows."""
@@ -293,11 +290,7 @@ def describe_edits(base: Meta, edits: Sequence[Edit]) -> Meta:
     if not edits:
         return base
     if all(edit.kind == APPENDED for edit in edits):
-        whole = {
-            "format": manifest.JOINED_FORMAT,
-            "base": base,
-            APPENDED: [edit.fingerprint for edit in edits],
-        }
+        whole = {"format": manifest.JOINED_FORMAT, "base": base, APPENDED: [edit.fingerprint for edit in edits]}
     else:
         whole = {"format": manifest.EDITED_FORMAT, "base": base, EDITS: [list(edit) for edit in edits]}
     return {**whole, "sha256": manifest.make_fingerprint(whole)}
@@ -458,14 +451,12 @@ class WithCopies(EditedDataset):
 
 def find_changes(source: RowSource, fingerprint: str) -> Changes | None:
     """Return the changes since a source had the given fingerprint; None if it never had it."""
-    if not isinstance(source, Dataset):
-        is_known = fingerprint == source.fingerprint
-        return Changes(source, source.n_rows, source.n_rows, source.n_rows, (), NO_ROWS, NO_ROWS) if is_known else None
-    known = source.meta.get("fingerprints", [source.fingerprint])  # as ingest wrote the rows, and after each edit
+    meta = source.meta if isinstance(source, Dataset) else {}
+    known = meta.get("fingerprints", [source.fingerprint])  # as ingest wrote the rows, and after each edit
     if fingerprint not in known:
         return None
-    made = [edit.kind for edit in list_edits(source)[: known.index(fingerprint)]]
-    additions: tuple[Dataset, ...] = (source,)
+    made = [edit.kind for edit in meta.get(EDITS, [])[: known.index(fingerprint)]]
+    additions: tuple[RowSource, ...] = (source,)
     deletions, deleted = (), NO_ROWS
     if isinstance(source, EditedDataset):
         additions, deletions, deleted = source.additions, source.deletions, source.deleted

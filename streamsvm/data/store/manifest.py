@@ -127,8 +127,6 @@ def _check_facts(meta: Meta) -> None:
         right = isinstance(names, list) and all(isinstance(name, str) for name in names)
         _need(right and len(names) == meta["n_features"], "'feature_names' does not list a name for each feature")
     _need(isinstance(meta.get(LABEL_COLUMN, ""), str), "the name of the label column is not a text")
-    if meta["format"] < NARROW_FORMAT:
-        _need((ENCODING in meta) == (meta["format"] == ENCODED_FORMAT), "its format does not fit its encoding")
     if ENCODING in meta and not meta.get("features"):
         n_encoded = read_encoding(meta[ENCODING]).n_features
         _need(n_encoded == meta["n_features"], f"its encoding produces {n_encoded} features")
@@ -138,8 +136,6 @@ def _check_labels(meta: Meta) -> None:
     classes = meta["classes"]
     names = [name for name in ("y", "label_sets") if name in meta["arrays"]]
     _need(len(names) == int(classes is not None), "'classes' must come with exactly one array of labels")
-    if meta["format"] < NARROW_FORMAT:
-        _need((names == ["label_sets"]) == (meta["format"] == SETS_FORMAT), "its format does not fit its labels")
     if classes is None:
         return
     _need(isinstance(classes, list) and len(classes) > 0, "'classes' is not a list of labels")
@@ -160,13 +156,11 @@ def _check_labels(meta: Meta) -> None:
 def _check_arrays(meta: Meta) -> None:
     """Raise ValueError unless the required arrays are listed, with correct shapes and types, and no unknown ones."""
     n, d, arrays = meta["n_rows"], meta["n_features"], meta["arrays"]
-    may_be_narrow = meta["format"] >= NARROW_FORMAT and not meta["sparse"]
-    dtype = str(arrays["X"]["dtype"]) if may_be_narrow else "float32"
-    is_narrow = meta["format"] == NARROW_FORMAT
-    _need(not is_narrow or dtype != "float32", "its format is for float16, bfloat16 and int8, but X is float32")
+    expected = choose_format(meta, arrays)
+    known = (1, FORMAT) if expected == FORMAT else (expected,)
+    _need(meta["format"] in known, f"format {meta['format']} does not fit its contents, which need {expected}")
+    dtype = "float32" if meta["sparse"] else str(arrays["X"]["dtype"])
     _need(dtype in STORED_AS.values(), f"X has the type {dtype}")
-    are_sharded = any("shards" in entry for entry in arrays.values())
-    _need(are_sharded == (meta["format"] == SHARDED_FORMAT), "its format does not fit its shards")
     wanted: dict[str, tuple[list[int], str]] = {"X": ([n, d], dtype)}
     if meta["sparse"]:
         items = [meta["n_items"]]

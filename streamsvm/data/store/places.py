@@ -186,15 +186,15 @@ class DiskCache:
                     used -= sizes[folder]
             self._write_count(used)
 
-    def begin_copy(self, target: Path, n_bytes: int) -> Copy | None:
-        """Begin the copy of a chunk of n_bytes; return None if it does not fit."""
+    def begin_copy(self, file: StoredFile, target: Path, n_bytes: int) -> CopiedFile | None:
+        """Begin the copy of a file with a chunk of n_bytes; return None if it does not fit."""
         with _writing(self.root), self.counting():
             used = self._read_count()
             if used + n_bytes > self.most_bytes:
                 return None
             self._write_count(used + n_bytes)
             try:
-                return Copy(self, target, n_bytes)
+                return CopiedFile(self, file, target, n_bytes)
             except OSError:
                 self._write_count(used)
                 raise
@@ -226,11 +226,15 @@ class DiskCache:
         (self.root / COUNT).write_text(str(used))
 
 
-class Copy:
-    """A copy in progress, written from its first byte to its last."""
+class CopiedFile:
+    """The file of a chunk in a store, which is copied to the cache as it is read; see chunks.StoredFile.
 
-    def __init__(self, cache: DiskCache, target: Path, n_bytes: int) -> None:
-        self._cache, self._target, self._n_bytes, self._written = cache, target, n_bytes, 0
+    The copy is written from its first byte to its last.
+    """
+
+    def __init__(self, cache: DiskCache, file: StoredFile, target: Path, n_bytes: int) -> None:
+        self.name, self._file, self._cache, self._target = file.name, file, cache, target
+        self._n_bytes, self._written = n_bytes, 0
         self._descriptor: int | None
         self._descriptor, self._partial = tempfile.mkstemp(prefix=PARTIAL, dir=cache.folder)
         try:
@@ -241,15 +245,16 @@ class Copy:
             os.close(self._descriptor)
             raise
 
-    def write(self, content: Bytes, begin: int) -> None:
-        """Write the bytes that begin at byte `begin`. Raises WriteError if the disk refuses them."""
+    def fill(self, buffer: Bytes, begin: int) -> None:
+        """See StoredFile. Raises WriteError if the disk refuses the copy."""
+        self._file.fill(buffer, begin)
         if self._descriptor is None or begin != self._written:
             return
         with _writing(self._cache.root):
             done = 0
-            while done < len(content):
-                done += os.write(self._descriptor, content.data[done:])
-        self._written += len(content)
+            while done < len(buffer):
+                done += os.write(self._descriptor, buffer.data[done:])
+        self._written += len(buffer)
 
     def keep(self) -> None:
         """Give the copy its final name, if it is complete."""
@@ -261,38 +266,17 @@ class Copy:
         os.close(self._descriptor)
         self._descriptor = None
 
-    def give_up(self) -> None:
-        """Remove an incomplete copy."""
-        if self._descriptor is None:
-            return
-        try:
-            self._cache.give_back(self._partial, self._n_bytes)
-        finally:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-
-class CopiedFile:
-    """The file of a chunk in a store, which is copied to the cache as it is read; see chunks.StoredFile."""
-
-    def __init__(self, file: StoredFile, copy: Copy) -> None:
-        self.name, self._file, self._copy = file.name, file, copy
-
-    def fill(self, buffer: Bytes, begin: int) -> None:
-        """See StoredFile."""
-        self._file.fill(buffer, begin)
-        self._copy.write(buffer, begin)
-
-    def keep(self) -> None:
-        """See StoredFile."""
-        self._copy.keep()
-
     def close(self) -> None:
-        """See StoredFile."""
+        """Close the file, and remove an incomplete copy."""
         try:
             self._file.close()
         finally:
-            self._copy.give_up()
+            if self._descriptor is not None:
+                try:
+                    self._cache.give_back(self._partial, self._n_bytes)
+                finally:
+                    os.close(self._descriptor)
+                    self._descriptor = None
 
 
 class CachedPlace:
@@ -308,8 +292,8 @@ class CachedPlace:
         if target.exists():
             return self._local.open(span.alone(), ranges)
         file = self._remote.open(span, ranges)
-        copy = self._cache.begin_copy(target, span.n_bytes) if list(ranges) == [(0, span.n_bytes)] else None
-        return file if copy is None else CopiedFile(file, copy)
+        is_whole = list(ranges) == [(0, span.n_bytes)]
+        return (self._cache.begin_copy(file, target, span.n_bytes) if is_whole else None) or file
 
     def advise(self, span: Span, ranges: Sequence[Range]) -> None:
         """See LocalPlace."""

@@ -97,13 +97,9 @@ class SharedObjects:
     url: str
     token: str
 
-    def check(self) -> None:
-        """Raise InputError unless the dataset is still being written under this token."""
-        self._compare(self._read_token())
-
-    def _compare(self, found: str) -> None:
-        """Raise InputError unless the token that was found is `self.token`."""
-        if found != self.token:
+    def check(self, found: str | None = None) -> None:
+        """Raise InputError unless the dataset is still being written under this token. found: the current one."""
+        if (self._read_token() if found is None else found) != self.token:
             raise InputError(f"{self.url}: the ingest has ended, or another process has begun to write there")
 
     def put(self, name: str, parts: Iterable[Any], n_bytes: int) -> None:
@@ -118,7 +114,7 @@ class SharedObjects:
         found = self._read_token()
         if found.partition("-")[0] != self.folder_name:
             store.remove([key])
-        self._compare(found)
+        self.check(found)
 
     def keep(self, name: str, content: bytes) -> None:
         """Put an object, which appears whole or not at all."""

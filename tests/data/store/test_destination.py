@@ -257,7 +257,7 @@ def test_a_dataset_is_replaced_only_if_that_is_asked_for(run: Run, text: Path, t
     assert run("ingest", text, out).code == 0
     before = contents(out)
     refused = run("ingest", text, out, "--shuffle", "1")
-    assert (refused.code, "d.zarr: exists already" in refused.err, "--overwrite" in refused.err) == (2, True, True)
+    assert (refused.code, "d.zarr: already exists" in refused.err, "--overwrite" in refused.err) == (2, True, True)
     (out / "raw.svm").write_text(text.read_text())
     refused = run("ingest", out / "raw.svm", out, "--overwrite")
     assert (refused.code, "is read by this command" in refused.err) == (2, True)
