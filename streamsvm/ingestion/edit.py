@@ -225,9 +225,8 @@ def _survey(dataset: Dataset, numbers: I64) -> tuple[I64 | None, int]:
     n_items, scaling = 0, dataset.scaling
     zero = np.float32(0) if scaling is None else (-scaling.offset * scaling.factor).astype(np.float32)
     for rows in _take(dataset, numbers):
-        n_items += (
-            len(rows.X.data) if isinstance(rows.X, CsrRows) else int(np.count_nonzero(np.not_equal(rows.X, zero)))
-        )
+        X = rows.X
+        n_items += len(X.data) if isinstance(X, CsrRows) else int(np.count_nonzero(np.not_equal(X, zero)))
         if counts is not None:
             count_classes(rows, counts)
     left = None if counts is None or dataset.class_counts is None else dataset.class_counts - counts

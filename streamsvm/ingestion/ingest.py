@@ -30,16 +30,7 @@ from streamsvm.data.tables.checks import look_at_features, parse_number, round_f
 from streamsvm.ingestion.segments import Spill, SpilledRows, as_matrix
 from streamsvm.ingestion.write import CODECS, DatasetWriter, Shape, count_classes
 from streamsvm.numeric.encoding import Encoding
-from streamsvm.numeric.rows import (
-    F64,
-    CsrRows,
-    Matrix,
-    Rows,
-    count_nonzeros,
-    drop_zeros,
-    permute_rows,
-    permute_to_dense,
-)
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows, count_nonzeros, drop_zeros, permute_rows, permute_to_dense
 from streamsvm.numeric.stored_types import KINDS, STORED_AS, FeatureStatistics, Scaling, load_widening, narrow, widen
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, NeedsOptionError
@@ -69,7 +60,7 @@ class Survey:
     texts: dict[str, int] = field(default_factory=dict)
     feature_names: tuple[str, ...] | None = None
     encoding: Encoding | None = None
-    anchor: F64 | None = None
+    anchor: npt.NDArray[np.float64] | None = None
 
     def add(self, rows: SourceRows) -> tuple[Matrix, dict[str, Any]]:
         """Add rows to the survey, and return their features and vectors in the form in which they are spooled."""
@@ -261,13 +252,8 @@ class IngestOptions:
 
 def check_options(options: IngestOptions) -> None:
     """Raise InputError for an option with an invalid value."""
-    choices = (
-        ("layout", (None, "dense", "sparse")),
-        ("codec", tuple(CODECS)),
-        ("scale", KINDS),
-        ("dtype", tuple(STORED_AS)),
-    )
-    for name, allowed in choices:
+    choices = {"layout": (None, "dense", "sparse"), "codec": CODECS, "scale": KINDS, "dtype": STORED_AS}
+    for name, allowed in choices.items():
         value = getattr(options, name)
         if value not in allowed:
             raise InputError(f"{name} {value!r}: choose from {', '.join(filter(None, allowed))}")
@@ -275,15 +261,10 @@ def check_options(options: IngestOptions) -> None:
         raise InputError("--new-classes (new_classes=True) needs --append (append=True)")
     if options.dtype != "float32" and options.scale != "none":
         raise InputError(f"dtype {options.dtype} cannot represent scaled values exactly: omit --scale")
-    numbers = (
-        ("shuffle", 0, "a seed is a whole number, at least 0"),
-        ("chunk_bytes", 1, "a positive number is expected"),
-        ("shard_bytes", 0, "a positive number is expected, or 0"),
-    )
-    for name, least, expected in numbers:
+    for name, least in {"shuffle": 0, "chunk_bytes": 1, "shard_bytes": 0}.items():
         value = getattr(options, name)
         if value is not None and value < least:
-            raise InputError(f"{name} {value}: {expected}")
+            raise InputError(f"{name} {value}: a whole number of at least {least} is expected")
     if options.shard_bytes and options.codec != "crc32c":
         raise InputError(f"--shard-bytes (shard_bytes) needs raw chunks, and {options.codec} compresses chunks")
 

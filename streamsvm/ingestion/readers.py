@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from streamsvm.data.tables.encoder import TableEncoder
 
 
-def name_columns(columns: Columns, vectors: Mapping[str, Any]) -> tuple[Columns, dict[str, Any]]:
+def name_columns(columns: Columns, **vectors: Any) -> tuple[Columns, dict[str, Any]]:
     """Add the vectors that are column names to the roles; return the roles, and the values of the other vectors."""
     named: dict[str, Any] = {role: values for role, values in vectors.items() if isinstance(values, str)}
     return replace(columns, **named), {role: None if role in named else values for role, values in vectors.items()}
@@ -55,8 +55,10 @@ def recall_label(
 ) -> Columns:
     """Return the roles, with the label column of an existing dataset if it is recorded and no other one is named."""
     known = None if dataset is None or columns.label is not None else open_dataset(dataset).label_column
+    if known is None:
+        return columns
     tables = all("label" in formats.find_format(file_format or formats.guess_format(path)).reads for path in paths)
-    return replace(columns, label=known) if known is not None and tables else columns
+    return replace(columns, label=known) if tables else columns
 
 
 def choose_label_kind(classes: npt.NDArray[Any] | None, has_targets: bool) -> str | None:
@@ -291,29 +293,38 @@ def ingest(
         For bad input; the message names file, line, column and reason.
     """
     chosen = options or IngestOptions(**others)
-    several = {"drop": drop, "one_hot": one_hot, "text": text, "date": date, "number": number}
+    lists = _list_names(drop=drop, one_hot=one_hot, text=text, date=date, number=number)
     given: dict[str, Any] = {"label": label, "header": header, "sep": sep, "decimal": decimal, "index": index}
-    given |= {"missing": missing, "hash_bits": hash_bits, "multi_label": multi_label}
-    given |= {option: _list(option, names) for option, names in several.items()}
+    columns = columns or Columns(**given, missing=missing, hash_bits=hash_bits, multi_label=multi_label, **lists)
     before = destination if chosen.append and not is_remote(destination) and Path(destination).exists() else like
-    roles = {"sample_weight": sample_weight, "qid": qid, "groups": groups}
-    columns, vectors = name_columns(columns or Columns(**given), roles)
+    columns, vectors = name_columns(columns, sample_weight=sample_weight, qid=qid, groups=groups)
     vectors, named = {"label": y, **vectors}, [source] if _is_path(source) else source
     if isinstance(named, list | tuple) and named and all(map(_is_path, named)):
         _refuse_values(vectors)
-        paths = list_files(named)
-        refuse_inputs(destination, paths)
-        columns = encode_as(recall_label(columns, paths, file_format, before), before, chosen.regression)
-        scratch = None if is_remote(destination) else Path(destination).parent
-        pieces = open_files(paths, file_format, columns, scratch, named)
-        name, expected_bytes = join_names(named), guess_bytes(paths)
+        columns, pieces, name, n_bytes = _open_paths(named, destination, file_format, columns, before, chosen)
     else:
         pieces = _open_rows(source, vectors, columns, before, chosen.regression)
-        name, expected_bytes = "X", _array_bytes(source)
+        name, n_bytes = "X", _array_bytes(source)
     chosen = replace(chosen, label_column=columns.label, qid_column=columns.qid)
     with caught():
         write = append_rows if chosen.append else write_dataset
-        return write(pieces, destination, name, expected_bytes, chosen, report)
+        return write(pieces, destination, name, n_bytes, chosen, report)
+
+
+def _open_paths(
+    named: Sequence[str | Path],
+    destination: str | Path,
+    file_format: str | None,
+    columns: Columns,
+    before: str | Path | None,
+    options: IngestOptions,
+) -> tuple[Columns, Iterator[SourceRows], str, int]:
+    """Return the roles of the columns of files, their rows, their name in messages, and their approximate bytes."""
+    paths = list_files(named)
+    refuse_inputs(destination, paths)
+    columns = encode_as(recall_label(columns, paths, file_format, before), before, options.regression)
+    scratch = None if is_remote(destination) else Path(destination).parent
+    return columns, open_files(paths, file_format, columns, scratch, named), join_names(named), guess_bytes(paths)
 
 
 def _refuse_values(vectors: Mapping[str, Any]) -> None:
@@ -324,11 +335,13 @@ def _refuse_values(vectors: Mapping[str, Any]) -> None:
             raise InputError(f"{given}: files take the name of a column, and no values: write {name}='COLUMN'")
 
 
-def _list(option: str, names: Any) -> tuple[str, ...]:
-    if not isinstance(names, str | Iterable):
-        every = ", or 'auto' for all columns of text" if option == "one_hot" else ""
-        raise InputError(f"{option} is {names!r}: give the names of columns{every}")
-    return (names,) if isinstance(names, str) else tuple(names)
+def _list_names(**given: Any) -> dict[str, Any]:
+    """Return the names of columns that were given for each option, as tuples. Raises InputError for other values."""
+    for option, names in given.items():
+        if not isinstance(names, str | Iterable):
+            every = ", or 'auto' for all columns of text" if option == "one_hot" else ""
+            raise InputError(f"{option} is {names!r}: give the names of columns{every}")
+    return {option: (names,) if isinstance(names, str) else tuple(names) for option, names in given.items()}
 
 
 def _open_rows(
@@ -370,9 +383,10 @@ def open_files(
     """Return the rows of files of one format. Raises InputError for unknown or different formats.
 
     scratch: the folder of a scratch file for the rows of tables whose encoding depends on all rows. named: the files,
-    folders and patterns that the user gave, if they are not `paths`.
+    folders and patterns that the user gave, if `paths` already lists their files.
     """
-    named, paths = named or paths, list_files(paths)
+    if named is None:
+        named, paths = paths, list_files(paths)
     kinds = {file_format or formats.guess_format(path) for path in paths}
     if len(kinds) > 1:
         found = ", ".join(sorted(kinds))

@@ -393,14 +393,12 @@ class SegmentWriter:
     def _begin(self, arrays: Mapping[str, npt.NDArray[Any]], limits: I64, n_items: int) -> None:
         """Start writing a segment. limits (runs + 1, 2): the first row and item of each run, and the end."""
         arrays = dict(sorted(arrays.items(), key=lambda each: -each[1].itemsize))  # larger types first, for alignment
-        columns = tuple(
-            Column(
-                name, each.dtype.str, (width := int(np.prod(each.shape[1:]))), width * each.itemsize, name in OF_ITEMS
-            )
-            for name, each in arrays.items()
-        )
+        columns = list[Column]()
+        for name, each in arrays.items():
+            width = int(np.prod(each.shape[1:]))
+            columns.append(Column(name, each.dtype.str, width, width * each.itemsize, name in OF_ITEMS))
         n_rows = int(limits[-1, 0])
-        segment = Segment(f"{self.name}-{len(self.segments)}", self.n_runs, n_rows, n_items, columns)
+        segment = Segment(f"{self.name}-{len(self.segments)}", self.n_runs, n_rows, n_items, tuple(columns))
         parts = _lay_out(segment, list(arrays.values()), np.ascontiguousarray(limits, np.int64))
         self.wait()
         MAY_PUT.acquire()

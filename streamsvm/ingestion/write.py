@@ -27,14 +27,7 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
-from streamsvm.data.store.chunks import (
-    CRC_BYTES,
-    Bytes,
-    Shards,
-    Span,
-    checksum_parts,
-    write_parts,
-)
+from streamsvm.data.store.chunks import CRC_BYTES, Bytes, Shards, Span, checksum_parts, write_parts
 from streamsvm.data.store.destination import Upload
 from streamsvm.data.store.layouts import VECTORS
 from streamsvm.data.store.manifest import ATTRIBUTE, PARTS, Meta, choose_format, describe_array, make_fingerprint
@@ -437,7 +430,7 @@ class DatasetWriter:
         self.shape, self.codec, self._pool = shape, codec, pool
         chunk_bytes = chunk_bytes or shape.chunk_bytes()
         self._shard_bytes = shape.shard_bytes() if shard_bytes is None else shard_bytes
-        n, d, wanted = shape.n_rows, shape.n_features, dict[str, tuple[Any, ...]]()
+        n, d, wanted = shape.n_rows, shape.n_features, dict[str, tuple[tuple[int, ...], int, str]]()
         if shape.sparse:
             group = self.place.open_group().create_group("X")
             group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n, d]})
@@ -453,8 +446,8 @@ class DatasetWriter:
                 width = (count_bytes(shape.n_labels),) if name == "label_sets" else ()
                 wanted[name] = (n, *width), rows, dtype
         self.arrays = {
-            name: self._create(name, *each, PART_BYTES if name.startswith("X") else VECTOR_PART_BYTES)
-            for name, each in wanted.items()
+            name: self._create(name, size, chunk_rows, dtype, PART_BYTES if name[0] == "X" else VECTOR_PART_BYTES)
+            for name, (size, chunk_rows, dtype) in wanted.items()
         }
         self._items_per_chunk = items if shape.sparse else rows
         self._whole: RangeWriter | None = None

@@ -392,9 +392,8 @@ def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
         if Path(path, "zarr.json").is_file():
             raise IntegrityError(f"{path}/zarr.json: damaged ({error})") from error
         why = "" if Path(path).is_file() else f" ({error})"
-        raise InputError(
-            f"{path}: not a dataset; `streamsvm ingest`, or streamsvm.ingest in Python, makes one from files{why}"
-        ) from error
+        made = "`streamsvm ingest` (streamsvm.ingest in Python) makes one from files"
+        raise InputError(f"{path}: not a dataset; {made}{why}") from error
     return group, meta
 
 

@@ -41,18 +41,8 @@ from streamsvm.data.store.shared_files import (
     SharedObjects,
     read_ranges,
 )
-from streamsvm.system import interrupts
+from streamsvm.system import files, interrupts
 from streamsvm.system.errors import InputError, IntegrityError, WriteError
-from streamsvm.system.files import (
-    is_remote,
-    list_partials,
-    name_partial,
-    open_atomically,
-    remove_partials,
-    sync_folder,
-    sync_tree,
-)
-from streamsvm.system.files import writing as writing_to
 from streamsvm.system.locks import Lock
 
 MANIFEST = "zarr.json"
@@ -83,7 +73,7 @@ def refuse_taken(place: str | Path, manifest: bytes, overwrite: bool) -> None:
 
 def check_file(destination: str | Path, overwrite: bool) -> None:
     """Raise InputError unless a file can be written to `destination`. overwrite: whether it may replace one."""
-    if is_remote(destination):
+    if files.is_remote(destination):
         find_folder(str(destination))
         is_there = not overwrite and is_object(str(destination))
     else:
@@ -105,7 +95,7 @@ def check_parents(destination: Path) -> None:
 
 def make_parents(destination: Path) -> None:
     """Make the missing folders above `destination`. Raises WriteError on failure."""
-    with writing_to(destination.parent):
+    with files.writing(destination.parent):
         destination.parent.mkdir(parents=True, exist_ok=True)
 
 
@@ -116,7 +106,7 @@ def new_file(destination: str | Path, overwrite: bool = True) -> Iterator[Binary
     An object in a store is a temporary file until it is complete. Raises InputError if the file exists and must not be
     replaced, or if another process is writing it, and WriteError if it cannot be written.
     """
-    if is_remote(destination):
+    if files.is_remote(destination):
         with _new_object(str(destination), overwrite) as file:
             yield file
         return
@@ -124,9 +114,9 @@ def new_file(destination: str | Path, overwrite: bool = True) -> Iterator[Binary
     check_parents(destination)
     make_parents(destination)
     with Lock(destination):
-        remove_partials(destination.parent, destination.name)
+        files.remove_partials(destination.parent, destination.name)
         check_file(destination, overwrite)  # again under the lock, since another process may have written it
-        with open_atomically(destination) as file:
+        with files.open_atomically(destination) as file:
             yield file
 
 
@@ -158,15 +148,15 @@ def new_folder(destination: Path, overwrite: bool = False, resumption: IngestRec
     make_parents(destination)
     with Lock(destination):
         left, keeps = None if resumption is None else _find_left(destination, resumption), False
-        partial = left or name_partial(destination)
+        partial = left or files.name_partial(destination)
         try:
             if left is None:
-                remove_partials(destination.parent, destination.name)
+                files.remove_partials(destination.parent, destination.name)
             _recover(destination)
             check_destination(destination, overwrite)  # again under the lock: another process may have written it
             partial.mkdir(exist_ok=left is not None)
             yield partial
-            sync_tree(partial)
+            files.sync_tree(partial)
             _put_in_place(partial, destination, overwrite)
         except BaseException as error:
             keeps = resumption is not None and resumption.keeps(error)
@@ -181,7 +171,7 @@ def new_folder(destination: Path, overwrite: bool = False, resumption: IngestRec
 
 def _find_left(destination: Path, resumption: IngestRecord) -> Path | None:
     """Return the folder of a killed process whose work is to be resumed, or None."""
-    left = list_partials(destination.parent, destination.name)
+    left = files.list_partials(destination.parent, destination.name)
     return next((each for each in left if resumption.goes_on(SharedFolder(each / SPILL_FOLDER))), None)
 
 
@@ -198,7 +188,7 @@ def _put_in_place(partial: Path, destination: Path, overwrite: bool) -> None:
     if overwrite and destination.exists():
         os.replace(destination, _name_replaced(destination))
     os.replace(partial, destination)
-    sync_folder(destination.parent)
+    files.sync_folder(destination.parent)
     shutil.rmtree(_name_replaced(destination), ignore_errors=True)
 
 
@@ -333,13 +323,9 @@ class Upload:
         self._is_resumable = resumption is not None
         if resumption is not None and self._take_over(resumption):
             return
-        self._put_on_condition(
-            WRITING,
-            self._token.encode(),
-            "another process is writing to it, or was killed while writing; if none is running, replace the remains "
-            "with --overwrite (overwrite=True in Python)" + ", or continue with --resume" * (resumption is not None),
-            "overwrite" if overwrite else "create",
-        )
+        remedy = "--overwrite (overwrite=True in Python)" + ", or continue with --resume" * (resumption is not None)
+        taken = f"another process is writing to it, or was killed; if none runs, replace the remains with {remedy}"
+        self._put_on_condition(WRITING, self._token.encode(), taken, "overwrite" if overwrite else "create")
 
     def _take_over(self, resumption: IngestRecord) -> bool:
         """Replace the token of a killed process by this one's, and return whether there was work to resume.
@@ -431,6 +417,6 @@ def open_destination(
 
     record: decides whether to resume the work of a killed process there.
     """
-    if is_remote(destination):
+    if files.is_remote(destination):
         return new_upload(str(destination), overwrite, record)
     return new_folder(Path(destination), overwrite, record)

@@ -211,15 +211,15 @@ def join(additions: Sequence[Dataset], deletions: Sequence[Deletion], fingerprin
     if deletions and is_wrong:
         raise IntegrityError(f"{base.path}/zarr.json: the manifest contradicts itself: a class has no rows left")
     n_items = sum(rows.meta["n_items"] for rows in additions) - sum(rows.meta["n_items"] for rows in gone)
-    known = {"n_rows": int(left[-1]), "n_items": max(0, n_items)}  # empty copies store one zero
+    known: Meta = {"n_rows": int(left[-1]), "n_items": max(0, n_items)}  # empty copies store one zero
     known["longest_row"] = max(addition.meta["longest_row"] for addition in additions)
     if len(additions) > 1:
         known["shuffle"] = None  # appended rows come last, and may come from another distribution
-    changed = {"n_rows": int(left[-1]), "fingerprint": fingerprint, "class_counts": counts, "places": None}
-    changed |= {"chunk_starts": np.append(left[chunks], left[-1]), "meta": base.meta | known}
-    given = {field.name: getattr(base, field.name) for field in fields(Dataset)} | changed
-    edited = {"deletions": tuple(deletions), "deleted": deleted, "stored_starts": starts, "chunks": chunks}
-    return EditedDataset(**given, additions=tuple(additions), **edited)
+    given: dict[str, Any] = {field.name: getattr(base, field.name) for field in fields(Dataset)}
+    given |= {"n_rows": int(left[-1]), "chunk_starts": np.append(left[chunks], left[-1]), "meta": base.meta | known}
+    given |= {"fingerprint": fingerprint, "class_counts": counts, "places": None}
+    given |= {"deletions": tuple(deletions), "deleted": deleted, "stored_starts": starts, "chunks": chunks}
+    return EditedDataset(**given, additions=tuple(additions))
 
 
 def _sum_counts(parts: Sequence[Dataset]) -> Any:
@@ -358,13 +358,9 @@ def _open_edit(path: str, edit: Edit, number: int, before: str, last: Dataset) -
     rows = read_manifest(name, group, meta, last.cache)
     if rows.fingerprint != edit.fingerprint or rows.meta.get(PREVIOUS[edit.kind]) != before:
         raise IntegrityError(f"{name}/zarr.json: damaged (it disagrees with the manifest of {path})")
-    same = (
-        last.is_sparse == rows.is_sparse
-        and last.n_features == rows.n_features
-        and last.vectors.keys() == rows.vectors.keys()
-        and (last.meta["classes"] == rows.meta["classes"] or (edit.kind == APPENDED and _has_more(rows, last)))
-    )
-    if not same or rows.scaling is not None or rows.features is not None:
+    kinds = [(each.is_sparse, each.n_features, each.vectors.keys()) for each in (last, rows)]
+    has_classes = last.meta["classes"] == rows.meta["classes"] or (edit.kind == APPENDED and _has_more(rows, last))
+    if kinds[0] != kinds[1] or not has_classes or rows.scaling is not None or rows.features is not None:
         raise IntegrityError(f"{name}: its rows differ in kind from the rows of {path}")
     return rows
 
@@ -457,7 +453,8 @@ def find_changes(source: RowSource, fingerprint: str) -> Changes | None:
         return None
     made = [edit.kind for edit in meta.get(EDITS, [])[: known.index(fingerprint)]]
     additions: tuple[RowSource, ...] = (source,)
-    deletions, deleted = (), NO_ROWS
+    deletions: tuple[Deletion, ...] = ()
+    deleted = NO_ROWS
     if isinstance(source, EditedDataset):
         additions, deletions, deleted = source.additions, source.deletions, source.deleted
     n_stored = sum(addition.n_rows for addition in additions[: 1 + made.count(APPENDED)])

@@ -107,13 +107,8 @@ class CsrLayout:
         self.n_features, self.longest_row = n_features, longest_row
         self.nbytes = 8 * data.length + 8 * indptr.length
         self.dtype = str(data.array.dtype)
-        self.streams = (
-            data.is_raw
-            and indices.is_raw
-            and data.array.dtype == np.float32
-            and indices.array.dtype == np.int32
-            and data.chunk_rows == indices.chunk_rows
-        )
+        right = (data.array.dtype, indices.array.dtype) == (np.float32, np.int32)
+        self.streams = right and data.is_raw and indices.is_raw and data.chunk_rows == indices.chunk_rows
 
     def read(self, start: int, stop: int) -> Matrix:
         """Return the rows start:stop, verified, as copies."""

@@ -157,8 +157,8 @@ def _check_arrays(meta: Meta) -> None:
     """Raise ValueError unless the required arrays are listed, with correct shapes and types, and no unknown ones."""
     n, d, arrays = meta["n_rows"], meta["n_features"], meta["arrays"]
     expected = choose_format(meta, arrays)
-    known = (1, FORMAT) if expected == FORMAT else (expected,)
-    _need(meta["format"] in known, f"format {meta['format']} does not fit its contents, which need {expected}")
+    right = meta["format"] == expected or (meta["format"] == 1 and expected == FORMAT)
+    _need(right, f"format {meta['format']} does not fit its contents, which need {expected}")
     dtype = "float32" if meta["sparse"] else str(arrays["X"]["dtype"])
     _need(dtype in STORED_AS.values(), f"X has the type {dtype}")
     wanted: dict[str, tuple[list[int], str]] = {"X": ([n, d], dtype)}
@@ -213,10 +213,8 @@ def _check_chunk_starts(meta: Meta) -> None:
     step = first["chunks"][0]
     right = isinstance(starts, list) and all(_is_count(start, 0) for start in starts)
     _need(right and len(starts) == -(-first["shape"][0] // step) + 1, "'chunk_starts' does not list a row per chunk")
-    _need(
-        starts[0] == 0 and starts[-1] == n and starts == sorted(starts),
-        "'chunk_starts' do not ascend from 0 to n_rows",
-    )
+    right = starts[0] == 0 and starts[-1] == n and starts == sorted(starts)
+    _need(right, "'chunk_starts' do not ascend from 0 to the number of rows")
     if meta["sparse"]:
         _need(meta["arrays"]["X/indices"]["chunks"] == [step], "X/data and X/indices have different chunks")
     else:
