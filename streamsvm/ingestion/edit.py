@@ -172,10 +172,10 @@ def delete_rows(path: str | Path, rows: npt.ArrayLike | None = None, *, groups: 
         dataset = open_dataset(path)
         edits.require_editable(dataset, "deleted")
         numbers = _check_numbers(dataset, rows if groups is None else _find_groups(dataset, groups))
-        counts, n_items = _survey(dataset, numbers)
+        n_items = _count_items(dataset, numbers)
         folder = edits.name_next(dataset, DELETED)
         with new_folder(folder, overwrite=True) as partial:  # an existing folder is from a killed deletion
-            _write(dataset, numbers, counts, n_items, partial)
+            _write(dataset, numbers, n_items, partial)
         edits.commit(dataset, DELETED, folder)
     return open_dataset(path)
 
@@ -215,33 +215,31 @@ def _find_groups(dataset: Dataset, groups: npt.ArrayLike) -> I64:
     return np.concatenate(found)
 
 
-def _survey(dataset: Dataset, numbers: I64) -> tuple[I64 | None, int]:
-    """Return the number of rows in each class, and the number of stored values.
+def _count_items(dataset: Dataset, numbers: I64) -> int:
+    """Return the number of stored values. Raises InputError if a class would lose its last row.
 
-    The non-zeros of dense rows are counted as in ingest: before scaling. Raises InputError if a class would lose its
-    last row.
+    The non-zeros of dense rows are counted as in ingest: before scaling.
     """
-    counts = None if dataset.classes is None else np.zeros(len(dataset.classes), np.int64)
+    counts = np.zeros(0 if dataset.classes is None else len(dataset.classes), np.int64)
     n_items, scaling = 0, dataset.scaling
     zero = np.float32(0) if scaling is None else (-scaling.offset * scaling.factor).astype(np.float32)
     for rows in _take(dataset, numbers):
         X = rows.X
         n_items += len(X.data) if isinstance(X, CsrRows) else int(np.count_nonzero(np.not_equal(X, zero)))
-        if counts is not None:
-            count_classes(rows, counts)
-    left = None if counts is None or dataset.class_counts is None else dataset.class_counts - counts
-    if left is not None and dataset.classes is not None and not dataset.has_label_sets and left.min() < 1:
-        label = dataset.classes.tolist()[int(left.argmin())]
+        count_classes(rows, counts)
+    left = dataset.class_counts
+    if left is not None and dataset.classes is not None and not dataset.has_label_sets and (left - counts).min() < 1:
+        label = dataset.classes.tolist()[int((left - counts).argmin())]
         refused = f"{dataset.path}: no row with the label {label!r} would be left"
         raise InputError(f"{refused}; nothing is deleted: ingest all files again")
-    return counts, n_items
+    return n_items
 
 
-def _write(dataset: Dataset, numbers: I64, counts: I64 | None, n_items: int, folder: Path) -> None:
+def _write(dataset: Dataset, numbers: I64, n_items: int, folder: Path) -> None:
     """Write copies of the rows as a separate dataset, with their numbers among the stored rows."""
-    meta, n_labels = dataset.meta, len(dataset.classes) if dataset.has_label_sets and dataset.classes is not None else 0
+    meta, n_classes = dataset.meta, 0 if dataset.classes is None else len(dataset.classes)
     # Sparse arrays have at least one value: if all rows are empty, a zero is stored.
-    shape = Shape(len(numbers), dataset.n_features, max(1, n_items), meta["longest_row"], dataset.is_sparse, n_labels)
+    shape = Shape(len(numbers), dataset.n_features, max(1, n_items), meta["longest_row"], dataset.is_sparse, n_classes)
     fields = tuple(dataset.vectors)
     writer = DatasetWriter(folder, shape, fields, edits.find_chunk_bytes(dataset), meta["codec"])
     for at, rows in enumerate(_take(dataset, numbers)):
@@ -252,7 +250,6 @@ def _write(dataset: Dataset, numbers: I64, counts: I64 | None, n_items: int, fol
         writer.append(replace(rows, X=X))
     about = {
         "classes": None if dataset.classes is None else dataset.classes.tolist(),
-        "class_counts": None if counts is None else counts.tolist(),
         "feature_names": meta["feature_names"],
         "shuffle": None,
         "source": dataset.path,

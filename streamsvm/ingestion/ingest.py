@@ -28,7 +28,7 @@ from streamsvm.data.store.layouts import check_targets
 from streamsvm.data.store.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
 from streamsvm.data.tables.checks import look_at_features, parse_number, round_features, show_text
 from streamsvm.ingestion.segments import Spill, SpilledRows, as_matrix
-from streamsvm.ingestion.write import CODECS, DatasetWriter, Shape, count_classes
+from streamsvm.ingestion.write import CODECS, DatasetWriter, Shape
 from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, count_nonzeros, drop_zeros, permute_rows, permute_to_dense
 from streamsvm.numeric.stored_types import KINDS, STORED_AS, FeatureStatistics, Scaling, load_widening, narrow, widen
@@ -154,11 +154,6 @@ class Survey:
         values = np.array(sorted(self.labels))  # empty if no row has a label
         is_whole = len(values) and np.all(values == np.floor(values)) and np.abs(values).max() < 2**53
         return values.astype(np.int64) if is_whole else values
-
-    def list_classes(self) -> npt.NDArray[Any]:
-        """Return the labels that occur, sorted; an empty array if the rows have no labels."""
-        classes = self.classes()
-        return np.zeros(0) if classes is None else classes
 
     def codes(self, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
         """Return the codes of spooled labels: their positions in `classes`."""
@@ -403,18 +398,15 @@ def write_rows(
     first rows.
     """
     shape, fields = find_shape(survey, spill.dense_features is not None, scaling)
-    counts = np.zeros(len(survey.list_classes()), np.int64)
     prepare = partial(prepare_rows, survey=survey, shape=shape, scaling=scaling)
     shuffled = _read_shuffled(spill, count_part_rows(shape), prepare)
     with closing(shuffled), ThreadPoolExecutor(1) as pool:
         options = survey.options
         writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, pool, options.shard_bytes)
         for rows in shuffled:
-            count_classes(rows, counts)
             writer.append(rows)
             interrupts.check()
-        about_rows = {**describe_rows(spill.seed, survey, counts), **(about or {})}
-        writer.finish(about_rows, scaling if about is None else None)
+        writer.finish(describe_rows(spill.seed, survey) | dict(about or {}), scaling if about is None else None)
 
 
 def find_shape(survey: Survey, is_dense: bool, scaling: Scaling | None) -> tuple[Shape, tuple[str, ...]]:
@@ -427,10 +419,10 @@ def find_shape(survey: Survey, is_dense: bool, scaling: Scaling | None) -> tuple
         raise InputError(f"{name}: --scale {scaling.kind} would fill sparse rows; use --dense or --scale maxabs")
     if sparse and options.dtype != "float32":
         raise InputError(f"{name}: its rows are sparse, and --dtype {options.dtype} needs dense rows: add --dense")
-    n_labels = len(survey.list_classes()) if "label_sets" in survey.fields else 0
+    classes = survey.classes()
     fields = tuple("y" if n == "label" else n for n in survey.fields)
     sizes = (survey.n_rows, survey.n_features, survey.n_items, survey.longest_row)
-    return Shape(*sizes, sparse, n_labels, options.dtype), fields
+    return Shape(*sizes, sparse, 0 if classes is None else len(classes), options.dtype), fields
 
 
 def count_part_rows(shape: Shape) -> int:
@@ -439,14 +431,13 @@ def count_part_rows(shape: Shape) -> int:
     return max(1, PART_ITEMS // row_items)
 
 
-def describe_rows(seed: int | None, survey: Survey, counts: npt.NDArray[np.int64]) -> dict[str, Any]:
+def describe_rows(seed: int | None, survey: Survey) -> dict[str, Any]:
     """Return the manifest entries about the rows. seed: the seed with which they were shuffled."""
     classes, options = survey.classes(), survey.options
     state = None if options.source_state is None else dict(options.source_state)
     recorded = {LABEL_COLUMN: options.label_column, QID_COLUMN: options.qid_column, "source_state": state}
     return {
         "classes": None if classes is None else classes.tolist(),
-        "class_counts": counts.tolist(),
         "feature_names": survey.feature_names,
         "shuffle": seed,
         "source": survey.name,

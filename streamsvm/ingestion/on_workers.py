@@ -137,8 +137,7 @@ def write_on_workers(
     plan = tasks.Plan(source, known, shape, scaling, writer.arrays)
     ranges = list(map_tasks("writing the dataset", write_range, _assign_runs(plan, runs)))
     writer.seal(ranges, source.scratch, map_tasks)
-    counts = sum((one.class_counts for one in ranges), np.zeros(len(survey.list_classes()), np.int64))
-    writer.finish(ingest.describe_rows(source.seed, survey, counts), scaling, ranges=ranges)
+    writer.finish(ingest.describe_rows(source.seed, survey), scaling, ranges=ranges)
 
 
 def _assign_runs(plan: tasks.Plan, runs: list[Run]) -> list[tuple[Any, ...]]:

@@ -468,20 +468,16 @@ def _check_range(plan: Plan, written: write.RangeWritten) -> None:
 
 def _write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> write.RangeWritten:
     n_rows, n_items = (sum(getattr(run, name) for _, run in runs) for name in ("n_rows", "n_items"))
-    counts = np.zeros(len(plan.survey.list_classes()), np.int64)
     with ThreadPoolExecutor(WRITERS) as pool:
         scratch = plan.source.scratch
-        writer = write.RangeWriter(plan.arrays, (row, row + n_rows), (item, item + n_items), pool, scratch)
+        limits = (row, row + n_rows), (item, item + n_items)
+        writer = write.RangeWriter(plan.arrays, *limits, pool, scratch, plan.shape.n_classes)
         read = segments.read_runs(scratch, [run for _, run in runs], plan.survey.texts)
         for (number, run), rows in zip(runs, read, strict=True):
             order, step = segments.draw_order(plan.source.seed, number, run.n_rows), count_part_rows(plan.shape)
             for mine in np.split(order, range(step, run.n_rows, step)):
-                prepared = prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling)
-                write.count_classes(prepared, counts)
-                writer.append(prepared)
-        written = writer.finish()
-    written.class_counts = counts
-    return written
+                writer.append(prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling))
+        return writer.finish()
 
 
 RECORDED = (  # the types that occur in the results of tasks

@@ -294,7 +294,7 @@ def map_here(_: str, function: Callable[..., Any], arguments: Sequence[tuple[Any
 class Shape:
     """The shape of a dataset, which must be known before the first chunk is written.
 
-    n_labels: the number of labels if rows have sets of labels, otherwise 0. dtype: the stored type of dense rows;
+    n_classes: the number of classes, or of labels if rows have sets of labels. dtype: the stored type of dense rows;
     chunks have as many rows as for float32.
     """
 
@@ -303,7 +303,7 @@ class Shape:
     n_items: int
     longest_row: int
     sparse: bool
-    n_labels: int = 0
+    n_classes: int = 0
     dtype: str = "float32"
 
     def chunk_bytes(self) -> int:
@@ -341,7 +341,8 @@ class RangeWriter:
     """Writes a range of the rows of a dataset, in order.
 
     rows, items: the limits of the range. pool: a thread pool that stores chunks while the next ones are collected.
-    scratch: the scratch files for fragments of chunks that other ranges share.
+    scratch: the scratch files for fragments of chunks that other ranges share. n_classes: the number of classes, whose
+    rows are counted; 0: they are not counted.
     """
 
     def __init__(
@@ -351,8 +352,10 @@ class RangeWriter:
         items: tuple[int, int] = (0, 0),
         pool: ThreadPoolExecutor | None = None,
         scratch: SharedScratch | None = None,
+        n_classes: int = 0,
     ) -> None:
-        self.written, self.row, self._item, self._stop = RangeWritten(rows[0]), rows[0], items[0], rows[1]
+        self.written = RangeWritten(rows[0], class_counts=np.zeros(n_classes, np.int64))
+        self.row, self._item, self._stop = rows[0], items[0], rows[1]
         limits = dict.fromkeys(arrays, rows)
         if "X/indptr" in arrays:
             limits |= {"X/indptr": (rows[0] + (rows[0] > 0), rows[1] + 1), "X/data": items, "X/indices": items}
@@ -368,6 +371,8 @@ class RangeWriter:
 
     def append(self, rows: Rows) -> None:
         """Append rows in the layout of the dataset, dense or sparse."""
+        if len(self.written.class_counts):
+            count_classes(rows, self.written.class_counts)
         if isinstance(rows.X, CsrRows):
             ends = self._item + rows.X.indptr[1:]
             self._mark(np.concatenate(([self._item], ends[:-1])))
@@ -443,7 +448,7 @@ class DatasetWriter:
             wanted["X"] = (n, d), rows, STORED_AS[shape.dtype]
         for name, dtype in VECTORS.items():
             if name in fields:
-                width = (count_bytes(shape.n_labels),) if name == "label_sets" else ()
+                width = (count_bytes(shape.n_classes),) if name == "label_sets" else ()
                 wanted[name] = (n, *width), rows, dtype
         self.arrays = {
             name: self._create(name, size, chunk_rows, dtype, PART_BYTES if name[0] == "X" else VECTOR_PART_BYTES)
@@ -455,7 +460,8 @@ class DatasetWriter:
     def append(self, rows: Rows) -> None:
         """Append rows in the layout of the dataset, dense or sparse."""
         if self._whole is None:
-            self._whole = RangeWriter(self.arrays, (0, self.shape.n_rows), (0, self.shape.n_items), self._pool)
+            limits = (0, self.shape.n_rows), (0, self.shape.n_items)
+            self._whole = RangeWriter(self.arrays, *limits, self._pool, n_classes=self.shape.n_classes)
         self._whole.append(rows)
 
     def seal(self, ranges: Sequence[RangeWritten], scratch: SharedScratch, map_tasks: MapTasks) -> None:
@@ -508,6 +514,8 @@ class DatasetWriter:
             "codec": self.codec,
             "chunk_starts": self._limits(ranges),
             "scaling": None if scaling is None else scaling.kind,
+            "classes": meta["classes"],
+            "class_counts": np.sum([one.class_counts for one in ranges], axis=0).tolist(),
             **meta,
             "arrays": arrays,
         }
