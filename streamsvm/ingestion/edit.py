@@ -133,8 +133,6 @@ def _check_survey(survey: Survey, dataset: Dataset) -> None:
                 f"{name}: the label {unknown!r} is not one of the {len(known)} classes of {dataset.path}; to add a "
                 f"class, {way}"
             )
-    if not survey.n_items:
-        raise InputError(f"{name}: every feature of every row is zero")
 
 
 def delete_rows(path: str | Path, rows: npt.ArrayLike | None = None, *, groups: npt.ArrayLike | None = None) -> Dataset:

@@ -182,8 +182,6 @@ def check_survey(survey: Survey) -> None:
         )
     if survey.options.regression and "target" not in survey.fields:
         raise InputError(f"{name}: a regression needs a number as the label of each row")
-    if not survey.n_items:
-        raise InputError(f"{name}: every feature of every row is zero")
 
 
 @dataclass(frozen=True)
@@ -398,20 +396,26 @@ def write_rows(
     first rows.
     """
     shape, fields = find_shape(survey, spill.dense_features is not None, scaling)
-    prepare = partial(prepare_rows, survey=survey, shape=shape, scaling=scaling)
-    shuffled = _read_shuffled(spill, count_part_rows(shape), prepare)
-    with closing(shuffled), ThreadPoolExecutor(1) as pool:
-        options = survey.options
-        writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, pool, options.shard_bytes)
-        for rows in shuffled:
-            writer.append(rows)
-            interrupts.check()
+    prepare, part_rows = partial(prepare_rows, survey=survey, shape=shape, scaling=scaling), count_part_rows(shape)
+    options, threads = survey.options, min(default_threads(), MOST_THREADS)
+    with ThreadPoolExecutor(1) as storing, ThreadPoolExecutor(threads) as preparing:
+        writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, storing, options.shard_bytes)
+        for run in range(len(spill.run_bytes)):
+            rows, order = spill.read_shuffled(run)
+            spill.remove(run)
+            parts = iter(np.split(order, range(part_rows, rows.n_rows, part_rows)))  # few rows: scaling copies them
+            for _, prepared in work_ahead(parts, partial(prepare, rows), preparing, threads + 1):
+                writer.append(prepared)
+                interrupts.check()
+            del rows, order, parts  # frees the memory before the next run is read
         writer.finish(describe_rows(spill.seed, survey) | dict(about or {}), scaling if about is None else None)
 
 
 def find_shape(survey: Survey, is_dense: bool, scaling: Scaling | None) -> tuple[Shape, tuple[str, ...]]:
     """Return the shape of the dataset and the names of its vectors. is_dense: whether the source is dense."""
     name, options = survey.name, survey.options
+    if not survey.n_items:
+        raise InputError(f"{name}: every feature of every row is zero")
     sparse = options.layout == "sparse"
     if options.layout is None:
         sparse = not is_dense and survey.n_items < DENSE_FROM * survey.n_rows * survey.n_features
@@ -444,24 +448,6 @@ def describe_rows(seed: int | None, survey: Survey) -> dict[str, Any]:
         **({} if survey.encoding is None else {ENCODING: survey.encoding.as_json()}),
         **{key: value for key, value in recorded.items() if value is not None},
     }
-
-
-def _read_shuffled(
-    spill: Spill, part_rows: int, prepare: Callable[[SpilledRows, npt.NDArray[np.int64]], Rows]
-) -> Generator[Rows, None, None]:
-    """Yield all rows as they are written, a few at a time, since scaling copies them.
-
-    prepare: returns the rows of a run with the given numbers. Threads prepare several parts of a run at once.
-    """
-    threads = min(default_threads(), MOST_THREADS)
-    with ThreadPoolExecutor(threads) as pool:
-        for run in range(len(spill.run_bytes)):
-            rows, order = spill.read_shuffled(run)
-            spill.remove(run)
-            parts = iter(np.split(order, range(part_rows, rows.n_rows, part_rows)))
-            for _, prepared in work_ahead(parts, partial(prepare, rows), pool, threads + 1):
-                yield prepared
-            del rows, order, parts  # frees the memory before the next run is read
 
 
 def join_names(sources: Sequence[str | Path]) -> str:

@@ -18,7 +18,8 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def refuse_equal_hashes(texts: Iterable[str]) -> None:
     for text in texts:
         other = names.setdefault(segments.hash_text(text), text)
         if other != text:
-            refused = f"workers cannot distinguish the labels {other!r} and {text!r}, which have the same hash"
+            refused = f"the labels {other!r} and {text!r} have the same hash, so workers cannot distinguish them"
             raise InputError(f"{refused}; rename one, or omit --workers and --scheduler")
 
 
@@ -315,7 +316,6 @@ def _read_first(paths: list[str], kind: str, columns: Columns) -> tuple[SourceRo
     The encoder is None if no column is encoded. Raises InputError for a fault in the first rows.
     """
     pieces, encoder = open_codes(paths, kind, columns)
-    assert isinstance(pieces, Iterator)
     with closing(pieces):  # type: ignore[type-var]
         rows = next(pieces)
     return rows, None if encoder is None or not encoder.encoding.columns else encoder.start_anew()
@@ -324,8 +324,8 @@ def _read_first(paths: list[str], kind: str, columns: Columns) -> tuple[SourceRo
 def _take_row(rows: SourceRows) -> SourceRows:
     """Return the first row of a piece, without its name."""
     vectors = {each: getattr(rows, each) for each in ("labels", "qid", "sample_weight", "groups")}
-    first = replace(rows, X=rows.X[:1], **{each: v if v is None else v[:1] for each, v in vectors.items()})
-    return replace(first, row_names=None)
+    known = {each: values[:1] for each, values in vectors.items() if values is not None}
+    return replace(rows, X=rows.X[:1], row_names=None, **known)
 
 
 def _spool(map_tasks: MapTasks, source: Source, stretches: list[Stretch], survey: Survey, report: Report) -> Segments:
@@ -334,8 +334,7 @@ def _spool(map_tasks: MapTasks, source: Source, stretches: list[Stretch], survey
     The runs of rows depend on the number of pieces before them. If a block has more pieces than expected (because its
     labels are long), the stretches after it are spooled again.
     """
-    written: Segments | None = None
-    again, n_pieces, n_in_file = list[tuple[Any, ...]](), 0, 0
+    again, written, n_pieces, n_in_file = list[tuple[Any, ...]](), list[Segments](), 0, 0
     expected = [0, *np.cumsum([stretch.n_pieces for stretch in stretches]).tolist()][: len(stretches)]
     calls = [(source, stretch, k, expected[k]) for k, stretch in enumerate(stretches)]
     set_aside = map_tasks("reading the files", spool_stretch, calls)
@@ -349,13 +348,12 @@ def _spool(map_tasks: MapTasks, source: Source, stretches: list[Stretch], survey
         n_in_file += one.survey.n_rows
         n_in_file = require_rows(source, stretch, n_in_file)
         if source.seed is None or n_pieces == expected[k]:
-            written = one.segments if written is None else written + one.segments
+            written.append(one.segments)
         else:
             again.append((source, stretch, k, n_pieces))
         n_pieces += one.n_pieces
         report(survey.n_rows)
-    for one in map_tasks("reading the files", spool_stretch, again):
-        written = one.segments if written is None else written + one.segments
-    assert written is not None
-    written.segments.sort(key=lambda each: int(each.name.partition("-")[0]))  # by stretch
-    return written
+    written += [one.segments for one in map_tasks("reading the files", spool_stretch, again)]
+    whole = reduce(add, written)
+    whole.segments.sort(key=lambda each: int(each.name.partition("-")[0]))  # by stretch
+    return whole

@@ -375,8 +375,25 @@ class SegmentWriter:
             counts = np.count_nonzero(X, axis=1) if self.counts_items else np.zeros(len(X), np.int64)
             items = np.diff(np.concatenate(([0], np.cumsum(counts)))[row_limits])
         self.rows, self.items = self.rows + np.diff(row_limits), self.items + items
-        arrays = {**vectors, **_list_arrays(X)}
-        self._begin(arrays, np.stack((row_limits, item_limits), axis=1), int(items.sum()))
+        unsorted: dict[str, npt.NDArray[Any]] = {**vectors, **_list_arrays(X)}
+        arrays = dict(sorted(unsorted.items(), key=lambda each: -each[1].itemsize))  # larger types first, for alignment
+        columns = list[Column]()
+        for name, each in arrays.items():
+            width = int(np.prod(each.shape[1:]))
+            columns.append(Column(name, each.dtype.str, width, width * each.itemsize, name in OF_ITEMS))
+        name, n_rows, n_items = f"{self.name}-{len(self.segments)}", int(row_limits[-1]), int(items.sum())
+        segment = Segment(name, self.n_runs, n_rows, n_items, tuple(columns))
+        limits = np.ascontiguousarray(np.stack((row_limits, item_limits), axis=1), np.int64)
+        parts = _lay_out(segment, list(arrays.values()), limits)
+        self.wait()
+        MAY_PUT.acquire()
+        try:
+            self._putting = PUTTING.submit(self.scratch.put, segment.name, parts, segment.n_bytes)
+        except BaseException:
+            MAY_PUT.release()
+            raise
+        self._putting.add_done_callback(lambda _: MAY_PUT.release())  # even if it is cancelled
+        self.segments.append(segment)
 
     def finish(self) -> Segments:
         """Write the waiting rows, and return the segments when all of them are written."""
@@ -389,26 +406,6 @@ class SegmentWriter:
         putting, self._putting = self._putting, None
         if putting is not None:
             putting.result()
-
-    def _begin(self, arrays: Mapping[str, npt.NDArray[Any]], limits: I64, n_items: int) -> None:
-        """Start writing a segment. limits (runs + 1, 2): the first row and item of each run, and the end."""
-        arrays = dict(sorted(arrays.items(), key=lambda each: -each[1].itemsize))  # larger types first, for alignment
-        columns = list[Column]()
-        for name, each in arrays.items():
-            width = int(np.prod(each.shape[1:]))
-            columns.append(Column(name, each.dtype.str, width, width * each.itemsize, name in OF_ITEMS))
-        n_rows = int(limits[-1, 0])
-        segment = Segment(f"{self.name}-{len(self.segments)}", self.n_runs, n_rows, n_items, tuple(columns))
-        parts = _lay_out(segment, list(arrays.values()), np.ascontiguousarray(limits, np.int64))
-        self.wait()
-        MAY_PUT.acquire()
-        try:
-            self._putting = PUTTING.submit(self.scratch.put, segment.name, parts, segment.n_bytes)
-        except BaseException:
-            MAY_PUT.release()
-            raise
-        self._putting.add_done_callback(lambda _: MAY_PUT.release())  # even if it is cancelled
-        self.segments.append(segment)
 
 
 def _lay_out(segment: Segment, arrays: Sequence[npt.NDArray[Any]], limits: I64) -> Iterator[Any]:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -324,9 +325,7 @@ class CodedStretch:
 def code_stretch(source: Source, stretch: Stretch, number: int) -> CodedStretch:
     """Spool the codes of a stretch. number: the number of the stretch."""
     name, scratch = f"codes-{number}", source.scratch
-    return do_once(
-        scratch, name, lambda: _code(source, stretch, name), lambda found: _check_codes(scratch, name, found)
-    )
+    return do_once(scratch, name, partial(_code, source, stretch, name), partial(_check_codes, scratch, name))
 
 
 def _check_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> None:
@@ -396,19 +395,16 @@ def spool_stretch(source: Source, stretch: Stretch, number: int, n_before: int) 
     Raises InputError for bad rows, and if the scratch folder does not exist.
     """
     name, scratch = f"{number}-{n_before}", source.scratch  # n_before decides the runs to which rows go
-    return do_once(
-        scratch,
-        f"set-aside-{name}",
-        lambda: _spool(source, _read(source, stretch, number), name, n_before),
-        lambda found: _check_segments(scratch, found.segments),
-    )
+    work = partial(_spool, source, _read(source, stretch, number), name, n_before)
+    return do_once(scratch, f"set-aside-{name}", work, partial(_check_segments, scratch))
 
 
-def _check_segments(scratch: SharedScratch, found: Segments) -> None:
+def _check_segments(scratch: SharedScratch, spooled: SpooledStretch) -> None:
     """Raise IntegrityError unless all segments exist and are undamaged."""
-    wanted = [(segment.name, segment.n_bytes, (0, segment.n_bytes)) for segment in found.segments]
+    found = spooled.segments.segments
+    wanted = [(segment.name, segment.n_bytes, (0, segment.n_bytes)) for segment in found]
     with closing(read_ranges(scratch, wanted)) as contents:
-        for segment, (place, content) in zip(found.segments, contents, strict=True):
+        for segment, (place, content) in zip(found, contents, strict=True):
             segment.verify_all(content, place)
 
 
@@ -452,9 +448,8 @@ def _spool(source: Source, pieces: Iterator[SourceRows], name: str, n_before: in
 def write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> write.RangeWritten:
     """Write the rows of numbered runs. Their first row is row `row` of the dataset, and begins at item `item`."""
     name = f"written-{row}-{sum(run.n_rows for _, run in runs)}"
-    return do_once(
-        plan.source.scratch, name, lambda: _write_range(plan, runs, row, item), lambda found: _check_range(plan, found)
-    )
+    work = partial(_write_range, plan, runs, row, item)
+    return do_once(plan.source.scratch, name, work, partial(_check_range, plan))
 
 
 def _check_range(plan: Plan, written: write.RangeWritten) -> None:

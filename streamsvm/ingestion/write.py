@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,12 +70,10 @@ class LocalFolder:
 
     def read_chunk(self, name: str, span: Span) -> bytes | None:
         """Return a chunk with its checksum, or None if it does not exist."""
-        try:
-            with open(self.folder / name / span.key, "rb") as file:
-                file.seek(span.begin)
-                return file.read(span.n_bytes if span.kind == "shard" else -1)  # the size of compressed chunks varies
-        except FileNotFoundError:
-            return None
+        with suppress(FileNotFoundError), open(self.folder / name / span.key, "rb") as file:
+            file.seek(span.begin)
+            return file.read(span.n_bytes if span.kind == "shard" else -1)  # the size of compressed chunks varies
+        return None
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ FORGED_MODELS = {
     "a factor of zero": _change_arrays("model.npz", lambda a: a["factor"].__setitem__(0, 0.0)),
     "a short scaling": _change_arrays("model.npz", lambda a: a.update(factor=a["factor"][:-1])),
     "no classes": _change_arrays("model.npz", lambda a: a.pop("classes")),
-    "not a JSON": _change_arrays("model.npz", lambda a: a.update(about="{")),
+    "no JSON": _change_arrays("model.npz", lambda a: a.update(about="{")),
 }
 FORGED_RUNS = {
     "a checkpoint without an array": _change_arrays("checkpoint.npz", lambda a: a.pop(sorted(a)[0])),

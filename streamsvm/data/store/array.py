@@ -208,11 +208,6 @@ class StoredArray:
         assert self.chunk_place is not None
         self.chunk_place.advise(self.shards.find(index), ranges or self._whole)
 
-    def path_of(self, index: int) -> Path:
-        """Return the local file that holds chunk `index`."""
-        assert isinstance(self.chunk_place, LocalPlace)
-        return self.chunk_place.folder / self.shards.find(index).key
-
     def _list_ranges(self, index: int, low: I64, high: I64) -> list[Range] | None:
         """Return the byte ranges of chunk `index` that hold the given rows and the checksum of the chunk.
 

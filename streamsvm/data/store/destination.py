@@ -61,10 +61,9 @@ def check_destination(destination: Path, overwrite: bool = False) -> None:
 
 def refuse_taken(place: str | Path, manifest: bytes, overwrite: bool) -> None:
     """Raise InputError unless a place with this manifest may be overwritten. See `check_destination`."""
-    try:
+    is_ours = False
+    with suppress(ValueError, KeyError, TypeError):
         is_ours = ATTRIBUTE in json.loads(manifest)["attributes"]
-    except (ValueError, KeyError, TypeError):
-        is_ours = False
     if not (is_ours or Path(place, "score", MANIFEST).exists()):  # not a folder of predictions either
         raise InputError(f"{place}: already exists and is not a dataset; remove it or choose another name")
     if not overwrite:
@@ -95,8 +94,9 @@ def check_parents(destination: Path) -> None:
 
 def make_parents(destination: Path) -> None:
     """Make the missing folders above `destination`. Raises WriteError on failure."""
-    with files.writing(destination.parent):
-        destination.parent.mkdir(parents=True, exist_ok=True)
+    if not destination.parent.is_dir():
+        with files.writing(destination.parent):
+            destination.parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
@@ -253,13 +253,15 @@ class Upload:
         if self._is_copy and span.kind == "shard":
             self.scratch.put(f"{name}/{span.own_key}", content[:2], span.n_bytes)
         else:
-            self._require_token()
+            if self._is_copy:
+                self.scratch.check()
             wait_for(begin(self._put(key, content) if span.kind == "chunk" else self._put_next(key, content)))
 
     def join_chunks(self, name: str, spans: Sequence[Span], checksums: Sequence[int], end: bytes) -> None:
         """Combine scratch chunks into a shard. Raises IntegrityError if their checksums are not the given ones."""
         wanted = [(f"{name}/{span.own_key}", span.n_bytes, (0, span.n_bytes)) for span in spans]
-        self._require_token()
+        if self._is_copy:
+            self.scratch.check()
         try:
             with closing(read_ranges(self.scratch, wanted)) as contents:
                 for span, checksum, (file, content) in zip(spans, checksums, contents, strict=True):
@@ -270,11 +272,6 @@ class Upload:
                     wait_for(begin(self._put_next(f"{name}/{span.key}", parts)))
         finally:
             wait_for(begin(self._abandon_shards()))
-
-    def _require_token(self) -> None:
-        """Raise InputError if this is a worker's copy, and the dataset is no longer being written."""
-        if self._is_copy:
-            self.scratch.check()
 
     def read_chunk(self, name: str, span: Span) -> bytes | None:
         """Return a chunk that a copy has written, with its checksum, or None if it does not exist."""

@@ -82,7 +82,7 @@ class EditedDataset(Dataset):
 
     def read_vector(self, name: str, index: int) -> npt.NDArray[Any]:
         """See Dataset."""
-        addition, own, start = self._find(index)
+        addition, own, start = self._find(self.chunks[index])
         values = addition.read_vector(name, own)
         return values if self._is_whole(index) else values[self._find_left(start, start + len(values))]
 
@@ -95,7 +95,7 @@ class EditedDataset(Dataset):
 
     def _merge_tiles(self, index: int) -> Iterator[Rows]:
         """Yield the tiles of a chunk, each filled up with rows of the following one if rows were deleted."""
-        addition, own, start = self._find(index)
+        addition, own, start = self._find(self.chunks[index])
         if self._is_whole(index):
             yield from addition.tiles(own)
             return
@@ -113,7 +113,7 @@ class EditedDataset(Dataset):
     def read(self, index: int) -> Rows:
         """See Dataset."""
         first, stop = self._limits(index)
-        addition, own, _ = self._find(index)
+        addition, own, _ = self._find(self.chunks[index])
         rows = addition.read(own) if self._is_whole(index) else self.take(np.arange(first, stop))
         return replace(rows, start=first)
 
@@ -136,7 +136,7 @@ class EditedDataset(Dataset):
         for addition in self.additions:
             addition.check_parts()
         for chunk in set(range(len(self.stored_starts) - 1)) - set(self.chunks.tolist()):
-            addition, own, _ = self._find_chunk(chunk)
+            addition, own, _ = self._find(chunk)
             deque(addition.tiles(own), maxlen=0)
         for rows, _ in self.deletions:
             rows.check_parts()
@@ -146,12 +146,12 @@ class EditedDataset(Dataset):
     def advise(self, index: int) -> None:
         """See Dataset."""
         if index < self.n_chunks:
-            addition, own, _ = self._find(index)
+            addition, own, _ = self._find(self.chunks[index])
             addition.advise(own)
 
     def chunk_bytes(self, index: int) -> int:
         """See Dataset."""
-        addition, own, _ = self._find(index)
+        addition, own, _ = self._find(self.chunks[index])
         return addition.chunk_bytes(own)
 
     def stream_bytes(self) -> int:
@@ -166,15 +166,11 @@ class EditedDataset(Dataset):
         own: int = TILE_BYTES + 8 * self.meta["longest_row"] + most_rows * row_bytes
         return largest + TILES * own
 
-    def _find(self, index: int) -> tuple[Dataset, int, int]:
-        """Return the addition that holds chunk `index`, its number there, and the number of its first stored row."""
-        return self._find_chunk(int(self.chunks[index]))
-
-    def _find_chunk(self, chunk: int) -> tuple[Dataset, int, int]:
-        """Do the same for a chunk numbered over all additions, which may have no remaining rows."""
+    def _find(self, chunk: int) -> tuple[Dataset, int, int]:
+        """Return the addition that holds a chunk of the additions, its number there, and its first stored row."""
         firsts = np.cumsum([0, *(addition.n_chunks for addition in self.additions)])
         k = int(np.searchsorted(firsts, chunk, side="right")) - 1
-        return self.additions[k], chunk - int(firsts[k]), int(self.stored_starts[chunk])
+        return self.additions[k], int(chunk - firsts[k]), int(self.stored_starts[chunk])
 
     def _share_out(self, stored: I64) -> list[tuple[Dataset, int, I64]]:
         """Return each addition that holds some of the rows, its first row number, and the positions of its rows."""
@@ -301,15 +297,10 @@ def list_edits(dataset: Dataset) -> list[Edit]:
     return list(dataset.meta.get(EDITS, []))
 
 
-def name_edit(path: str, kind: str, number: int) -> str:
-    """Return the path of the rows of an edit; `number` counts the edits of its kind, from 1."""
-    return f"{path}/{kind}/{number}"
-
-
 def name_next(dataset: Dataset, kind: str) -> Path:
     """Return the path of the next edit of a kind, after making its parent folder."""
     number = 1 + sum(edit.kind == kind for edit in list_edits(dataset))
-    folder = Path(name_edit(dataset.path, kind, number))
+    folder = Path(dataset.path, kind, str(number))
     with writing(folder.parent):
         folder.parent.mkdir(exist_ok=True)
     sync_folder(folder.parent.parent)
@@ -348,7 +339,7 @@ def _open_edit(path: str, edit: Edit, number: int, before: str, last: Dataset) -
 
     last: the addition before the edit, whose classes are those of the dataset; appended rows may add classes.
     """
-    name = name_edit(path, edit.kind, number)
+    name = f"{path}/{edit.kind}/{number}"
     try:
         group, meta = open_group(name)
     except InputError as error:

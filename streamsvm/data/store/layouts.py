@@ -107,7 +107,7 @@ class CsrLayout:
         self.n_features, self.longest_row = n_features, longest_row
         self.nbytes = 8 * data.length + 8 * indptr.length
         self.dtype = str(data.array.dtype)
-        right = (data.array.dtype, indices.array.dtype) == (np.float32, np.int32)
+        right = [str(part.array.dtype) for part in (data, indices)] == ["float32", "int32"]
         self.streams = right and data.is_raw and indices.is_raw and data.chunk_rows == indices.chunk_rows
 
     def read(self, start: int, stop: int) -> Matrix:

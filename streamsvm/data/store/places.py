@@ -72,11 +72,9 @@ class LocalPlace:
         if len(files) > MOST_ANNOUNCED:
             files.pop(next(iter(files)))
         if hasattr(os, "posix_fadvise"):
-            try:
-                with open(self.folder / span.key, "rb", buffering=0) as file:
-                    os.posix_fadvise(file.fileno(), span.begin, span.n_bytes, os.POSIX_FADV_WILLNEED)
-            except OSError:
-                return  # the read itself will report the error
+            path = self.folder / span.key
+            with suppress(OSError), open(path, "rb", buffering=0) as file:  # the read itself will report the error
+                os.posix_fadvise(file.fileno(), span.begin, span.n_bytes, os.POSIX_FADV_WILLNEED)
 
     def forget_advised(self) -> None:
         """Cancel reads that this thread has announced but not opened. Locally, the operating system holds the data."""
@@ -102,9 +100,8 @@ class LocalFile:
 
     def fill(self, buffer: Bytes, begin: int) -> None:
         """See StoredFile."""
-        begin += self._begin
-        done = os.preadv(self._file, [buffer.data], begin)  # usually a single call suffices
-        while done < len(buffer):
+        done, begin = 0, begin + self._begin
+        while done < len(buffer):  # usually a single call suffices
             n = os.preadv(self._file, [buffer.data[done:]], begin + done)
             if n == 0:
                 raise IntegrityError(f"{self.name}: chunk was cut short while it was read")
@@ -217,10 +214,9 @@ class DiskCache:
             os.close(descriptor)
 
     def _read_count(self) -> int:
-        try:
+        with suppress(FileNotFoundError, ValueError):  # a process was killed while writing it
             return int((self.root / COUNT).read_text())
-        except (FileNotFoundError, ValueError):  # a process was killed while writing it
-            return sum(_measure(path.parent) for path in self.root.glob(f"*/{IN_USE}"))
+        return sum(_measure(path.parent) for path in self.root.glob(f"*/{IN_USE}"))
 
     def _write_count(self, used: int) -> None:
         (self.root / COUNT).write_text(str(used))
@@ -346,11 +342,10 @@ def _writing(root: Path) -> Iterator[None]:
 
 def _try_lock(descriptor: int, kind: int) -> bool:
     """Try to lock a file, and return whether it succeeded: no other process may hold a conflicting lock."""
-    try:
+    with suppress(OSError):
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _measure(folder: Path) -> int:

@@ -33,7 +33,7 @@ from streamsvm.data.remote.files import AHEAD_BYTES, ObjectFile, Range, put_obje
 from streamsvm.data.remote.store import begin, open_store, wait_for
 from streamsvm.data.store.chunks import CRC_BYTES, Bytes, Span, StoredFile, open_to_rewrite
 from streamsvm.data.store.places import LocalFile
-from streamsvm.numeric.rows import I64, CsrRows, Rows
+from streamsvm.numeric.rows import I64, CsrRows, Rows, pack_rows
 from streamsvm.system.errors import InputError, IntegrityError
 from streamsvm.system.files import name_partial, remove_partials, write_atomically, writing
 from streamsvm.system.npz import pack_arrays, unpack_arrays
@@ -333,11 +333,9 @@ class ScratchWriter:
         weight, X = rows.sample_weight, rows.X
         n_values = len(X.data) if isinstance(X, CsrRows) else -1
         header = np.array([rows.n_rows, X.shape[1], n_values, weight is not None], np.int64)
-        parts: list[npt.NDArray[Any]] = [header, numbers, np.asarray(rows.y, np.int32)]
-        parts += [] if weight is None else [weight]
-        parts += [X.data, X.indices, X.indptr] if isinstance(X, CsrRows) else [X]
+        parts = [header, numbers, np.asarray(rows.y, np.int32), *([] if weight is None else [weight])]
         crc, self.n_rows = google_crc32c.value(self.path.name.encode()), self.n_rows + rows.n_rows
-        for part in parts:
+        for part in (*parts, *pack_rows(X, "X").values()):
             content = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
             crc = google_crc32c.extend(crc, content)
             self._write(content.data)

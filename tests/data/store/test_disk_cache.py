@@ -280,7 +280,7 @@ def test_what_is_no_cache_is_refused(
     url = upload(server, local.path)
     packed = make_problem(3, n=100, d=7).store(tmp_path / "packed.zarr", layout="dense", codec="lz4")
     for data, cache, told in (
-        (url, "100GB", "'100GB' is no cache"),
+        (url, "100GB", "'100GB' is not a cache"),
         (url, "folder:much", "'much' is no size in bytes"),
         (url, "folder:" + "9" * 400, "9999' is no size in bytes"),
         (url, "s3://bucket/cache:1GB", "is not a cache"),

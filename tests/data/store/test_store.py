@@ -27,7 +27,7 @@ from streamsvm.data.store.places import LocalFile
 from streamsvm.ingestion.write import CODECS
 from streamsvm.system.errors import IntegrityError
 from tests.data.conftest import Collect, Write, chunk_files
-from tests.data.forging import read_checksum
+from tests.data.forging import find_file, read_checksum
 
 CASES = [(shape, codec) for shape in ((23,), (23, 3)) for codec in CODECS]
 
@@ -46,7 +46,7 @@ def store_values(folder: Path, values: np.ndarray, chunk_rows: int, codec: str) 
     )
     array[:] = values
     blank = StoredArray(array, "values", np.empty(0, np.uint32))
-    checksums = np.array([read_checksum(blank.path_of(k)) for k in range(blank.n_chunks)], np.uint32)
+    checksums = np.array([read_checksum(find_file(blank, k)) for k in range(blank.n_chunks)], np.uint32)
     return StoredArray(array, "values", checksums)
 
 
@@ -284,4 +284,4 @@ def test_a_remote_dataset_is_read_and_verified(
 
 def test_checksums_take_four_bytes(stored: Any) -> None:
     array, values = stored[(23, 3), "crc32c"]
-    assert array.path_of(0).stat().st_size == values[:5].nbytes + CRC_BYTES
+    assert find_file(array, 0).stat().st_size == values[:5].nbytes + CRC_BYTES
