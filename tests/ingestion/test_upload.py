@@ -124,7 +124,7 @@ def test_other_objects_are_not_touched(server: ObjectServer) -> None:
 
 def test_one_process_at_a_time_writes(server: ObjectServer) -> None:
     with destination.new_upload(URL) as first:
-        with pytest.raises(InputError, match=r"another process is writing to it, or was killed .* --overwrite"):
+        with pytest.raises(InputError, match=r"another process is writing to it, or was killed; .* --overwrite"):
             write()
         second = write(overwrite=True)
         with pytest.raises(InputError, match="another process has begun to write to it"):

@@ -320,8 +320,9 @@ class Upload:
         self._is_resumable = resumption is not None
         if resumption is not None and self._take_over(resumption):
             return
-        remedy = "--overwrite (overwrite=True in Python)" + ", or continue with --resume" * (resumption is not None)
-        taken = f"another process is writing to it, or was killed; if none runs, replace the remains with {remedy}"
+        remedy = "replace the remains with --overwrite (overwrite=True in Python)"
+        remedy += ", or continue with --resume" * (resumption is not None)
+        taken = f"another process is writing to it, or was killed; if it was killed, {remedy}"
         self._put_on_condition(WRITING, self._token.encode(), taken, "overwrite" if overwrite else "create")
 
     def _take_over(self, resumption: IngestRecord) -> bool:
