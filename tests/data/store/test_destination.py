@@ -270,7 +270,7 @@ def test_a_dataset_is_replaced_only_if_that_is_asked_for(run: Run, text: Path, t
     foreign.mkdir()
     (foreign / "zarr.json").write_text('{"attributes": {}}')
     refused = run("ingest", text, foreign, "--overwrite")
-    assert (refused.code, "is no dataset" in refused.err) == (2, True)
+    assert (refused.code, "is not a dataset" in refused.err) == (2, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.svm", "d.zarr", "foreign"]
 
 

@@ -178,8 +178,8 @@ def turn(file: Any) -> None:
     [
         (link_outside, "obs/kind: lies in another file, other.h5, which is not read"),
         (lead_outside, r"obs: lies in another file, .*other\.h5ad, which is not read"),
-        (empty, "obs/kind: neither a group nor an array of values"),
-        (type_only, "obs: neither a group nor an array of values"),
+        (empty, "obs/kind: is neither a group nor an array of values"),
+        (type_only, "obs: is neither a group nor an array of values"),
         (lie_outside, "X/data: its values lie in other files"),
         (forget, "X/indptr: missing"),
         (refer, "obs/donor: categories as anndata wrote them before 0.7"),
