@@ -183,7 +183,7 @@ def test_predictions_in_a_folder_are_replaced_if_that_is_asked_for(
     assert run("predict", trained, text, "--out", out).code == 0
     before = contents(out)
     refused = run("predict", trained, data, "--out", out)
-    assert (refused.code, "replace it by --overwrite" in refused.err) == (2, True)
+    assert (refused.code, "replace it with --overwrite" in refused.err) == (2, True)
     assert contents(out) == before
     assert run("predict", trained, data, "--out", out, "--overwrite").code == 0
     assert contents(out) != before
