@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.cli.output import fill_text, find_template, read_run_file, show, show_text
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.data.store.edits import TrimmedDataset
+from streamsvm.data.store.edits import EditedDataset
 from streamsvm.data.store.layouts import CsrLayout
 from streamsvm.models.evaluate import evaluate, has_probabilities
 from streamsvm.models.exports.export import to_weights
@@ -45,7 +45,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     return {
         "path": dataset.path,
         "n_rows": dataset.n_rows,
-        "deleted_rows": len(dataset.deleted) if isinstance(dataset, TrimmedDataset) else 0,
+        "deleted_rows": len(dataset.deleted) if isinstance(dataset, EditedDataset) else 0,
         "n_features": dataset.n_features,
         "sparse": dataset.is_sparse,
         "density": None if items is None else items / (dataset.n_rows * dataset.n_features),

@@ -45,13 +45,6 @@ class UnopenedDataset:
         return getattr(self.opened, name)
 
 
-def reduce_dataset(dataset: Dataset) -> tuple[Any, ...]:
-    """Return the pickled form of a dataset. Its path is made absolute, because workers run in folders of their own."""
-    path = dataset.path if is_remote(dataset.path) else str(Path(dataset.path).absolute())
-    facts = path, dataset.label, dataset.fingerprint, dataset.reads_groups, dataset.cache
-    return reopen_dataset, (type(dataset), _reopen, *facts)
-
-
 def reopen_dataset(kind: type[Dataset], make: Callable[..., Dataset], *facts: Any) -> Dataset | UnopenedDataset:
     """Open a pickled dataset by make(*facts): at once, unless an event loop runs here or opening fails."""
     try:
@@ -63,7 +56,7 @@ def reopen_dataset(kind: type[Dataset], make: Callable[..., Dataset], *facts: An
 
 
 @made_once
-def _reopen(path: str, label: str | None, fingerprint: str, reads_groups: bool, cache: str | None) -> Dataset:
+def reopen_path(path: str, label: str | None, fingerprint: str, reads_groups: bool, cache: str | None) -> Dataset:
     """Open a dataset, once for all its users.
 
     Raises InputError if it is missing, and IntegrityError if another dataset has replaced it.
@@ -111,21 +104,19 @@ def open_dataset(
     """
     text = str(path).removeprefix("file://")
     if cache is not None and not is_remote(text):
-        raise InputError(f"{path}: --cache keeps copies of what is read from an object store, and this is a local path")
+        raise InputError(f"{path}: is a local path, and --cache keeps copies of what is read from an object store")
     in_place = is_h5ad(text) and Path(text).is_file()
     group, meta = (open_hdf5(text), {}) if in_place else open_group(text)
     if isinstance(group, Hdf5Group) or not meta:
         if cache is not None:
-            raise InputError(f"{path}: --cache is for datasets that ingest wrote, whose chunks have checksums")
+            raise InputError(f"{path}: --cache needs a dataset that ingest wrote, whose chunks have checksums")
         return open_anndata(text, group, label, groups)
     for option, given in (("label", label), ("groups", groups)):
         if given is not None:
-            raise InputError(
-                f"{path}: --{option} has no effect on a dataset that ingest wrote, which stores its "
-                f"{option.removesuffix('s')}s: leave it out; it is for AnnData files"
-            )
+            stored = f"a dataset that ingest wrote, which stores its {option.removesuffix('s')}s"
+            raise InputError(f"{path}: --{option} has no effect on {stored}: omit it; it is for AnnData files")
     for change, verb in ((APPENDS_TO, "appended to"), (DELETES_FROM, "deleted from")):
         if change in meta:
-            raise InputError(f"{path}: holds rows that were {verb} a dataset, which is the folder above: open that")
+            raise InputError(f"{path}: holds rows that were {verb} the dataset in the folder above: open that dataset")
     is_edited = meta.get("format") in (JOINED_FORMAT, EDITED_FORMAT)
     return open_edited(text, meta, cache) if is_edited else read_manifest(text, group, meta, cache)

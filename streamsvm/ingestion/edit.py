@@ -59,12 +59,12 @@ def append_rows(
     check_options(options)
     destination = to_local_path(destination)
     if not destination.exists():
-        raise InputError(f"{destination}: no such dataset; ingest without --append (append=True) makes one")
+        raise InputError(f"{destination}: no such dataset; ingest without --append (append=True) to create it")
     with Lock(destination):
         dataset = open_dataset(destination)
         edits.require_editable(dataset, "appended")
         if "qid" in dataset.vectors:
-            why = "it has queries, whose rows must lie together: ingest all rows anew"
+            why = "it has queries, whose rows must be contiguous; ingest all rows again"
             raise InputError(f"{dataset.path}: no rows can be appended: {why}")
         folder = edits.name_next(dataset, APPENDED)
         with (
@@ -88,9 +88,7 @@ def _refuse_options(options: IngestOptions) -> None:
     defaults = {field.name: field.default for field in fields(IngestOptions)}
     for option in OF_DATASET:
         if getattr(options, option) != defaults[option]:
-            raise InputError(
-                f"{option} has no effect on rows that are appended, which are written as the first ones: leave it out"
-            )
+            raise InputError(f"{option} has no effect on appended rows, which are written like the first ones; omit it")
 
 
 def _start_survey(dataset: Dataset, name: str, options: IngestOptions) -> Survey:
@@ -124,19 +122,17 @@ def _check_survey(survey: Survey, dataset: Dataset) -> None:
     found = {"y" if field == "label" else field for field in survey.fields}
     if differ := sorted(found ^ set(dataset.vectors)):
         what = ", ".join("labels" if field == "y" else field for field in differ)
-        raise InputError(f"{name}: {what} are in the new rows or in the rows of {dataset.path}, and not in both")
+        raise InputError(f"{name}: {what} must be in the new rows and in the rows of {dataset.path}, or in neither")
     classes = survey.classes()
     if classes is not None and dataset.classes is not None and len(classes) > len(dataset.classes):
         known = dataset.classes.tolist()
         unknown = next(label for label in classes.tolist() if label not in set(known))
         if dataset.has_label_sets or not new_classes:
-            way = "ingest all files anew" if dataset.has_label_sets else "--new-classes (new_classes=True)"
+            way = "ingest all files again" if dataset.has_label_sets else "use --new-classes (new_classes=True)"
             raise InputError(
-                f"{name}: no row of {dataset.path} has the label {unknown!r}, so it is not among its {len(known)} "
-                f"classes; for a new class: {way}"
+                f"{name}: the label {unknown!r} is not one of the {len(known)} classes of {dataset.path}; to add a "
+                f"class, {way}"
             )
-    if not survey.n_items:
-        raise InputError(f"{name}: every feature of every row is zero")
 
 
 def delete_rows(path: str | Path, rows: npt.ArrayLike | None = None, *, groups: npt.ArrayLike | None = None) -> Dataset:
@@ -174,10 +170,10 @@ def delete_rows(path: str | Path, rows: npt.ArrayLike | None = None, *, groups: 
         dataset = open_dataset(path)
         edits.require_editable(dataset, "deleted")
         numbers = _check_numbers(dataset, rows if groups is None else _find_groups(dataset, groups))
-        counts, n_items = _survey(dataset, numbers)
+        n_items = _count_items(dataset, numbers)
         folder = edits.name_next(dataset, DELETED)
         with new_folder(folder, overwrite=True) as partial:  # an existing folder is from a killed deletion
-            _write(dataset, numbers, counts, n_items, partial)
+            _write(dataset, numbers, n_items, partial)
         edits.commit(dataset, DELETED, folder)
     return open_dataset(path)
 
@@ -192,9 +188,9 @@ def _check_numbers(dataset: Dataset, rows: npt.ArrayLike | None) -> I64:
     outside = distinct[(distinct < 0) | (distinct >= dataset.n_rows)]
     if outside.size:
         n_rows = say_count(dataset.n_rows, "row")
-        raise InputError(f"{dataset.path}: row {outside[0]} of {n_rows}, which count from 0: nothing is deleted")
+        raise InputError(f"{dataset.path}: no row {outside[0]} among {n_rows}, counted from 0; nothing is deleted")
     if len(numbers) == dataset.n_rows:
-        raise InputError(f"{dataset.path}: no row would be left: nothing is deleted; remove the folder instead")
+        raise InputError(f"{dataset.path}: no row would be left; nothing is deleted: remove the folder instead")
     return numbers
 
 
@@ -204,7 +200,7 @@ def _find_groups(dataset: Dataset, groups: npt.ArrayLike) -> I64:
         raise InputError(f"{dataset.path}: its rows have no groups; `ingest --groups COLUMN` records them")
     given = np.atleast_1d(np.asarray(groups))
     if given.ndim != 1 or not given.size:
-        raise InputError(f"{dataset.path}: give the groups whose rows to delete")
+        raise InputError(f"{dataset.path}: give the groups whose rows are to be deleted")
     wanted = to_groups(given, lambda i: f"group {i + 1} to delete")
     found = [np.zeros(0, np.int64)]
     seen = np.zeros(len(wanted), bool)
@@ -213,53 +209,51 @@ def _find_groups(dataset: Dataset, groups: npt.ArrayLike) -> I64:
         found.append(dataset.chunk_starts[index] + np.flatnonzero(np.isin(own, wanted)))
         seen |= np.isin(wanted, own)
     if not seen.all():
-        raise InputError(f"{dataset.path}: no row has the group {show_text(given[~seen][0])}: nothing is deleted")
+        raise InputError(f"{dataset.path}: no row has the group {show_text(given[~seen][0])}; nothing is deleted")
     return np.concatenate(found)
 
 
-def _survey(dataset: Dataset, numbers: I64) -> tuple[I64 | None, int]:
-    """Return the number of rows in each class, and the number of stored values.
+def _count_items(dataset: Dataset, numbers: I64) -> int:
+    """Return the number of stored values. Raises InputError if a class would lose its last row.
 
-    The non-zeros of dense rows are counted as in ingest: before scaling. Raises InputError if a class would lose its
-    last row.
+    The non-zeros of dense rows are counted as in ingest: before scaling.
     """
-    counts = None if dataset.classes is None else np.zeros(len(dataset.classes), np.int64)
+    counts = np.zeros(0 if dataset.classes is None else len(dataset.classes), np.int64)
     n_items, scaling = 0, dataset.scaling
     zero = np.float32(0) if scaling is None else (-scaling.offset * scaling.factor).astype(np.float32)
     for rows in _take(dataset, numbers):
-        n_items += (
-            len(rows.X.data) if isinstance(rows.X, CsrRows) else int(np.count_nonzero(np.not_equal(rows.X, zero)))
-        )
-        if counts is not None:
-            count_classes(rows, counts)
-    left = None if counts is None or dataset.class_counts is None else dataset.class_counts - counts
-    if left is not None and dataset.classes is not None and not dataset.has_label_sets and left.min() < 1:
-        label = dataset.classes.tolist()[int(left.argmin())]
-        raise InputError(
-            f"{dataset.path}: no row with the label {label!r} would be left: nothing is deleted; ingest all files anew"
-        )
-    return counts, n_items
+        X = rows.X
+        n_items += len(X.data) if isinstance(X, CsrRows) else int(np.count_nonzero(np.not_equal(X, zero)))
+        count_classes(rows, counts)
+    left = dataset.class_counts
+    if left is not None and dataset.classes is not None and not dataset.has_label_sets and (left - counts).min() < 1:
+        label = dataset.classes.tolist()[int((left - counts).argmin())]
+        refused = f"{dataset.path}: no row with the label {label!r} would be left"
+        raise InputError(f"{refused}; nothing is deleted: ingest all files again")
+    return n_items
 
 
-def _write(dataset: Dataset, numbers: I64, counts: I64 | None, n_items: int, folder: Path) -> None:
+def _write(dataset: Dataset, numbers: I64, n_items: int, folder: Path) -> None:
     """Write copies of the rows as a separate dataset, with their numbers among the stored rows."""
-    meta, n_labels = dataset.meta, len(dataset.classes) if dataset.has_label_sets and dataset.classes is not None else 0
+    meta, n_classes = dataset.meta, 0 if dataset.classes is None else len(dataset.classes)
     # Sparse arrays have at least one value: if all rows are empty, a zero is stored.
-    shape = Shape(len(numbers), dataset.n_features, max(1, n_items), meta["longest_row"], dataset.is_sparse, n_labels)
+    shape = Shape(len(numbers), dataset.n_features, max(1, n_items), meta["longest_row"], dataset.is_sparse, n_classes)
     fields = tuple(dataset.vectors)
     writer = DatasetWriter(folder, shape, fields, edits.find_chunk_bytes(dataset), meta["codec"])
     for at, rows in enumerate(_take(dataset, numbers)):
-        is_empty = at == n_items == 0 and isinstance(rows.X, CsrRows)
-        writer.append(replace(rows, X=_put_zero(rows.X)) if is_empty and isinstance(rows.X, CsrRows) else rows)
+        X = rows.X
+        if at == n_items == 0 and isinstance(X, CsrRows):
+            indptr = np.minimum(np.arange(rows.n_rows + 1), 1)
+            X = CsrRows(np.zeros(1, np.float32), np.zeros(1, np.int32), indptr, X.n_features)
+        writer.append(replace(rows, X=X))
     about = {
         "classes": None if dataset.classes is None else dataset.classes.tolist(),
-        "class_counts": None if counts is None else counts.tolist(),
         "feature_names": meta["feature_names"],
         "shuffle": None,
         "source": dataset.path,
         DELETES_FROM: dataset.fingerprint,
     }
-    stored = edits.find_stored(numbers, dataset.deleted) if isinstance(dataset, edits.TrimmedDataset) else numbers
+    stored = edits.find_stored(numbers, dataset.deleted) if isinstance(dataset, edits.EditedDataset) else numbers
     writer.finish(about, None, {NUMBERS: stored})
 
 
@@ -270,10 +264,3 @@ def _take(dataset: Dataset, numbers: I64) -> Iterator[Rows]:
     for at in range(0, len(numbers), step):
         interrupts.check()
         yield whole.take(numbers[at : at + step])
-
-
-def _put_zero(X: CsrRows) -> CsrRows:
-    """Return empty sparse rows with a zero stored in the first."""
-    return CsrRows(
-        np.zeros(1, np.float32), np.zeros(1, np.int32), np.minimum(np.arange(X.shape[0] + 1), 1), X.n_features
-    )

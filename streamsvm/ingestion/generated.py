@@ -18,7 +18,7 @@ import numpy as np
 from streamsvm.data.open import open_dataset
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import new_folder
-from streamsvm.ingestion.write import DatasetWriter, Shape, count_classes
+from streamsvm.ingestion.write import DatasetWriter, Shape
 from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rows import F32, Matrix, Rows
 from streamsvm.system import interrupts
@@ -74,16 +74,14 @@ class Truth:
 def write_generated(destination: str | Path, n_rows: int, truth: Truth) -> Dataset:
     """Write a dataset with the classes -1 and 1, and open it. Raises InputError for invalid arguments."""
     if n_rows < 2 or truth.n_features < 1 or not 0 <= truth.noise < 0.5:
-        raise InputError("at least 2 rows, 1 feature and less than half of the labels flipped are needed")
-    shape = Shape(n_rows, truth.n_features, *truth.count_items(n_rows), truth.is_sparse)
-    counts = np.zeros(2, np.int64)
+        raise InputError("generated data need at least 2 rows, at least 1 feature, and a noise from 0 to below 0.5")
+    shape = Shape(n_rows, truth.n_features, *truth.count_items(n_rows), truth.is_sparse, n_classes=2)
     with new_folder(Path(destination)) as folder:
         writer = DatasetWriter(folder, shape, ("y",), CHUNK_BYTES, "crc32c")
         for rows in truth.make_blocks(n_rows):
             if interrupts.are_ending():  # works in any thread
                 raise KeyboardInterrupt
-            count_classes(rows, counts)
             writer.append(rows)
-        about = {"classes": [-1, 1], "class_counts": counts.tolist(), "feature_names": None, "shuffle": 0}
+        about = {"classes": [-1, 1], "feature_names": None, "shuffle": 0}
         writer.finish({**about, "source": f"generated from seed {truth.seed}"}, None)
     return open_dataset(destination)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,29 +23,17 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source_rows import LabelLists, SourceRows
 from streamsvm.data.sources.text import work_ahead
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.data.store.destination import new_folder
+from streamsvm.data.store.destination import Upload, open_destination
 from streamsvm.data.store.layouts import check_targets
 from streamsvm.data.store.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
-from streamsvm.data.store.shared_files import IngestRecord
 from streamsvm.data.tables.checks import look_at_features, parse_number, round_features, show_text
-from streamsvm.ingestion.object_target import Upload, new_upload
 from streamsvm.ingestion.segments import Spill, SpilledRows, as_matrix
-from streamsvm.ingestion.write import CODECS, DatasetWriter, Shape, count_classes
+from streamsvm.ingestion.write import CODECS, DatasetWriter, Shape
 from streamsvm.numeric.encoding import Encoding
-from streamsvm.numeric.rows import (
-    F64,
-    CsrRows,
-    Matrix,
-    Rows,
-    count_nonzeros,
-    drop_zeros,
-    permute_rows,
-    permute_to_dense,
-)
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows, count_nonzeros, drop_zeros, permute_rows, permute_to_dense
 from streamsvm.numeric.stored_types import KINDS, STORED_AS, FeatureStatistics, Scaling, load_widening, narrow, widen
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, NeedsOptionError
-from streamsvm.system.files import is_remote
 from streamsvm.system.machine import default_threads
 
 LOGGER = logging.getLogger("streamsvm")
@@ -72,27 +60,26 @@ class Survey:
     texts: dict[str, int] = field(default_factory=dict)
     feature_names: tuple[str, ...] | None = None
     encoding: Encoding | None = None
-    anchor: F64 | None = None
+    anchor: npt.NDArray[np.float64] | None = None
 
     def add(self, rows: SourceRows) -> tuple[Matrix, dict[str, Any]]:
         """Add rows to the survey, and return their features and vectors in the form in which they are spooled."""
         raw = as_matrix(rows.X)
         X = round_features(raw, self.anchor)
-        vectors: dict[str, Any] = {
-            n: v for n in ("sample_weight", "qid", "groups") if (v := getattr(rows, n)) is not None
-        }
+        found: dict[str, Any] = {name: getattr(rows, name) for name in ("sample_weight", "qid", "groups")}
+        vectors = {name: values for name, values in found.items() if values is not None}
         if not self.options.regression:
             rows.require_classes()
         if isinstance(rows.labels, LabelLists):
             if self.options.regression:
-                raise InputError(f"{self.name}: rows have lists of labels; a regression needs one number for each row")
+                raise InputError(f"{self.name}: rows have lists of labels, but a regression needs one number per row")
             vectors["label_sets"] = rows.labels
             self.labels.update(np.unique(rows.labels.values).tolist(), map(float, rows.labels.known or ()))
         elif rows.labels is not None and self.options.regression:
             if rows.labels.dtype.kind != "f":
                 i = next((i for i, label in enumerate(rows.labels) if parse_number(label) is None), 0)
                 shown, at = show_text(rows.labels[i]), self.n_rows + i + 1
-                raise InputError(f"{self.name}: the label {shown!r} of row {at:,} is a text; a target is a number")
+                raise InputError(f"{self.name}: the label {shown!r} of row {at:,} is a text; targets must be numbers")
             check_targets(rows.labels, self.name)
             vectors["target"] = rows.labels
         elif rows.labels is not None:
@@ -124,16 +111,14 @@ class Survey:
 
     def _require_fields(self, fields: set[str]) -> None:
         if fields != self.fields:
-            raise InputError(f"{self.name}: some rows have {', '.join(sorted(fields ^ self.fields))}, others do not")
+            raise InputError(f"{self.name}: only some rows have {', '.join(sorted(fields ^ self.fields))}")
 
     def _check_labels(self) -> None:
         if self.labels and self.texts:
-            raise InputError(f"{self.name}: some labels are numbers, others are not")
+            raise InputError(f"{self.name}: some labels are numbers, and others are texts")
         if len(self.labels) > MOST_CLASSES or len(self.texts) > MOST_CLASSES:
-            raise NeedsOptionError(
-                f"{self.name}: more than {MOST_CLASSES:,} different labels; a class or rank is expected (if the labels "
-                "are numbers to be predicted: --regression, or regression=True)"
-            )
+            expected = f"at most {MOST_CLASSES:,} different labels are possible"
+            raise NeedsOptionError(f"{self.name}: {expected}; use --regression (regression=True) to predict numbers")
 
     def _number_labels(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         if labels.dtype.kind == "f":
@@ -166,17 +151,9 @@ class Survey:
             return None
         if self.texts:
             return np.array(sorted(self.texts))
-        values = np.array(sorted(self.labels))
-        if not len(values):  # no row has a label
-            return values
-        return (
-            values.astype(np.int64) if np.all(values == np.floor(values)) and np.abs(values).max() < 2**53 else values
-        )
-
-    def list_classes(self) -> npt.NDArray[Any]:
-        """Return the labels that occur, sorted; an empty array if the rows have no labels."""
-        classes = self.classes()
-        return np.zeros(0) if classes is None else classes
+        values = np.array(sorted(self.labels))  # empty if no row has a label
+        is_whole = len(values) and np.all(values == np.floor(values)) and np.abs(values).max() < 2**53
+        return values.astype(np.int64) if is_whole else values
 
     def codes(self, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
         """Return the codes of spooled labels: their positions in `classes`."""
@@ -192,21 +169,19 @@ def check_survey(survey: Survey) -> None:
     name, classes = survey.name, survey.classes()
     if "label_sets" in survey.fields:
         if classes is None or len(classes) < 2:
-            raise InputError(f"{name}: at least two labels are needed, of which rows may have any number")
+            raise InputError(f"{name}: at least two different labels are needed")
     elif survey.options.needs_two_classes and classes is not None and len(classes) < 2:
         raise NeedsOptionError(
-            f"{name}: one class only: every row has the label {classes[0]}; rows of one class, for --task "
-            "one-class, are stored without labels (--drop the column, and --unlabelled)"
+            f"{name}: every row has the label {classes[0]}, and at least two classes are needed; for --task one-class, "
+            "store the rows without labels (--drop the column, and add --unlabelled)"
         )
     elif classes is not None and len(classes) > MANY_CLASSES and survey.n_rows < FEW_ROWS * len(classes):
         LOGGER.warning(
-            f"{name}: {len(classes):,} classes in {survey.n_rows:,} rows: if the labels are numbers to be "
-            "predicted, say --regression; if this is another column, name that of the labels by --label"
+            f"{name}: {len(classes):,} classes in {survey.n_rows:,} rows: if the labels are numbers to predict, use "
+            "--regression; if this is not the label column, name it with --label"
         )
     if survey.options.regression and "target" not in survey.fields:
-        raise InputError(f"{name}: a regression needs a label in each row, which is a number")
-    if not survey.n_items:
-        raise InputError(f"{name}: every feature of every row is zero")
+        raise InputError(f"{name}: a regression needs a number as the label of each row")
 
 
 @dataclass(frozen=True)
@@ -270,31 +245,21 @@ class IngestOptions:
 
 def check_options(options: IngestOptions) -> None:
     """Raise InputError for an option with an invalid value."""
-    choices = (
-        ("layout", (None, "dense", "sparse")),
-        ("codec", tuple(CODECS)),
-        ("scale", KINDS),
-        ("dtype", tuple(STORED_AS)),
-    )
-    for name, allowed in choices:
+    choices = {"layout": (None, "dense", "sparse"), "codec": CODECS, "scale": KINDS, "dtype": STORED_AS}
+    for name, allowed in choices.items():
         value = getattr(options, name)
         if value not in allowed:
             raise InputError(f"{name} {value!r}: choose from {', '.join(filter(None, allowed))}")
     if options.new_classes and not options.append:
-        raise InputError("--new-classes (new_classes=True) is for rows that are appended: --append (append=True)")
+        raise InputError("--new-classes (new_classes=True) needs --append (append=True)")
     if options.dtype != "float32" and options.scale != "none":
-        raise InputError(f"dtype {options.dtype}: scaled values are no values of this type: leave --scale out")
-    numbers = (
-        ("shuffle", 0, "a seed is a whole number from 0 on"),
-        ("chunk_bytes", 1, "a positive number is expected"),
-        ("shard_bytes", 0, "a positive number is expected, or 0"),
-    )
-    for name, least, expected in numbers:
+        raise InputError(f"dtype {options.dtype} cannot represent scaled values exactly: omit --scale")
+    for name, least in {"shuffle": 0, "chunk_bytes": 1, "shard_bytes": 0}.items():
         value = getattr(options, name)
         if value is not None and value < least:
-            raise InputError(f"{name} {value}: {expected}")
+            raise InputError(f"{name} {value}: a whole number of at least {least} is expected")
     if options.shard_bytes and options.codec != "crc32c":
-        raise InputError(f"--shard-bytes (shard_bytes) is for raw chunks, and {options.codec} compresses them")
+        raise InputError(f"--shard-bytes (shard_bytes) needs raw chunks, and {options.codec} compresses chunks")
 
 
 def prepare_rows(
@@ -344,10 +309,8 @@ def _narrow(X: Any, dtype: str, name: str) -> Any:
     bad = wide != X
     if bad.any():
         i, j = divmod(int(np.argmax(bad)), X.shape[1])
-        raise InputError(
-            f"{name}: the value {X[i, j]!s} of feature {j + 1} is no {dtype}; ingest without --dtype, or round "
-            "the values before"
-        )
+        value = f"the value {X[i, j]!s} of feature {j + 1}"
+        raise InputError(f"{name}: {dtype} cannot represent {value}; omit --dtype, or round the values")
     return stored
 
 
@@ -403,18 +366,6 @@ def write_dataset(
     return open_dataset(destination)
 
 
-def open_destination(
-    destination: str | Path, overwrite: bool, record: IngestRecord | None = None
-) -> AbstractContextManager[Path | Upload]:
-    """Return a context with the new folder, or the objects in a store, that become the dataset on success.
-
-    record: decides whether to resume the work of a killed process there.
-    """
-    if is_remote(destination):
-        return new_upload(str(destination), overwrite, record)
-    return new_folder(Path(destination), overwrite, record)
-
-
 def set_aside(pieces: Iterator[SourceRows], folder: Path, survey: Survey, expected_bytes: int, report: Report) -> Spill:
     """Spill all rows to a folder, and add them to the survey."""
     spill: Spill | None = None
@@ -445,36 +396,37 @@ def write_rows(
     first rows.
     """
     shape, fields = find_shape(survey, spill.dense_features is not None, scaling)
-    counts = np.zeros(len(survey.list_classes()), np.int64)
-    prepare = partial(prepare_rows, survey=survey, shape=shape, scaling=scaling)
-    shuffled = _read_shuffled(spill, count_part_rows(shape), prepare)
-    with closing(shuffled), ThreadPoolExecutor(1) as pool:
-        options = survey.options
-        writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, pool, options.shard_bytes)
-        for rows in shuffled:
-            count_classes(rows, counts)
-            writer.append(rows)
-            interrupts.check()
-        about_rows = {**describe_rows(spill.seed, survey, counts), **(about or {})}
-        writer.finish(about_rows, scaling if about is None else None)
+    prepare, part_rows = partial(prepare_rows, survey=survey, shape=shape, scaling=scaling), count_part_rows(shape)
+    options, threads = survey.options, min(default_threads(), MOST_THREADS)
+    with ThreadPoolExecutor(1) as storing, ThreadPoolExecutor(threads) as preparing:
+        writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, storing, options.shard_bytes)
+        for run in range(len(spill.run_bytes)):
+            rows, order = spill.read_shuffled(run)
+            spill.remove(run)
+            parts = iter(np.split(order, range(part_rows, rows.n_rows, part_rows)))  # few rows: scaling copies them
+            for _, prepared in work_ahead(parts, partial(prepare, rows), preparing, threads + 1):
+                writer.append(prepared)
+                interrupts.check()
+            del rows, order, parts  # frees the memory before the next run is read
+        writer.finish(describe_rows(spill.seed, survey) | dict(about or {}), scaling if about is None else None)
 
 
 def find_shape(survey: Survey, is_dense: bool, scaling: Scaling | None) -> tuple[Shape, tuple[str, ...]]:
     """Return the shape of the dataset and the names of its vectors. is_dense: whether the source is dense."""
     name, options = survey.name, survey.options
+    if not survey.n_items:
+        raise InputError(f"{name}: every feature of every row is zero")
     sparse = options.layout == "sparse"
     if options.layout is None:
         sparse = not is_dense and survey.n_items < DENSE_FROM * survey.n_rows * survey.n_features
     if sparse and scaling is not None and np.any(scaling.offset):
-        raise InputError(
-            f"{name}: --scale {scaling.kind} would move the zeros of sparse rows; use --dense or --scale maxabs"
-        )
+        raise InputError(f"{name}: --scale {scaling.kind} would fill sparse rows; use --dense or --scale maxabs")
     if sparse and options.dtype != "float32":
-        raise InputError(f"{name}: its rows are sparse, and --dtype {options.dtype} is for dense rows: add --dense")
-    n_labels = len(survey.list_classes()) if "label_sets" in survey.fields else 0
+        raise InputError(f"{name}: its rows are sparse, and --dtype {options.dtype} needs dense rows: add --dense")
+    classes = survey.classes()
     fields = tuple("y" if n == "label" else n for n in survey.fields)
     sizes = (survey.n_rows, survey.n_features, survey.n_items, survey.longest_row)
-    return Shape(*sizes, sparse, n_labels, options.dtype), fields
+    return Shape(*sizes, sparse, 0 if classes is None else len(classes), options.dtype), fields
 
 
 def count_part_rows(shape: Shape) -> int:
@@ -483,38 +435,19 @@ def count_part_rows(shape: Shape) -> int:
     return max(1, PART_ITEMS // row_items)
 
 
-def describe_rows(seed: int | None, survey: Survey, counts: npt.NDArray[np.int64]) -> dict[str, Any]:
+def describe_rows(seed: int | None, survey: Survey) -> dict[str, Any]:
     """Return the manifest entries about the rows. seed: the seed with which they were shuffled."""
     classes, options = survey.classes(), survey.options
     state = None if options.source_state is None else dict(options.source_state)
     recorded = {LABEL_COLUMN: options.label_column, QID_COLUMN: options.qid_column, "source_state": state}
     return {
         "classes": None if classes is None else classes.tolist(),
-        "class_counts": counts.tolist(),
         "feature_names": survey.feature_names,
         "shuffle": seed,
         "source": survey.name,
         **({} if survey.encoding is None else {ENCODING: survey.encoding.as_json()}),
         **{key: value for key, value in recorded.items() if value is not None},
     }
-
-
-def _read_shuffled(
-    spill: Spill, part_rows: int, prepare: Callable[[SpilledRows, npt.NDArray[np.int64]], Rows]
-) -> Generator[Rows, None, None]:
-    """Yield all rows as they are written, a few at a time, since scaling copies them.
-
-    prepare: returns the rows of a run with the given numbers. Threads prepare several parts of a run at once.
-    """
-    threads = min(default_threads(), MOST_THREADS)
-    with ThreadPoolExecutor(threads) as pool:
-        for run in range(len(spill.run_bytes)):
-            rows, order = spill.read_shuffled(run)
-            spill.remove(run)
-            parts = iter(np.split(order, range(part_rows, rows.n_rows, part_rows)))
-            for _, prepared in work_ahead(parts, partial(prepare, rows), pool, threads + 1):
-                yield prepared
-            del rows, order, parts  # frees the memory before the next run is read
 
 
 def join_names(sources: Sequence[str | Path]) -> str:

@@ -18,7 +18,8 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,10 @@ from streamsvm import __version__
 from streamsvm.data.open import open_dataset
 from streamsvm.data.remote.files import AHEAD_BYTES, PUT_BYTES, find_state
 from streamsvm.data.rows.source_rows import SourceRows
-from streamsvm.data.sources.formats import find_format, guess_format
+from streamsvm.data.sources.formats import guess_format
 from streamsvm.data.sources.parsing import ROWS, compile_parsers
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.data.store.destination import remove_unfinished
+from streamsvm.data.store.destination import Upload, open_destination, remove_unfinished
 from streamsvm.data.store.shared_files import SPILL_FOLDER, IngestRecord, SharedFolder, SharedScratch, pack_record
 from streamsvm.data.tables.checks import look_at_features
 from streamsvm.data.tables.columns import Columns, find_folders, show_name
@@ -39,9 +40,8 @@ from streamsvm.data.tables.encoder import TableEncoder, encode_features
 from streamsvm.engines.cluster.engine import map_on_workers
 from streamsvm.engines.open import open_workers
 from streamsvm.ingestion import ingest, segments, tasks
-from streamsvm.ingestion.ingest import Report, Survey
-from streamsvm.ingestion.object_target import Upload
-from streamsvm.ingestion.readers import encode_as, guess_bytes, list_files, open_codes, open_files
+from streamsvm.ingestion.ingest import IngestOptions, Report, Survey
+from streamsvm.ingestion.readers import encode_as, guess_bytes, list_files, open_codes
 from streamsvm.ingestion.segments import RUN_BYTES, Run, Segments, list_runs
 from streamsvm.ingestion.tasks import Source, Stretch, spool_stretch, write_range
 from streamsvm.ingestion.write import LARGEST_CHUNK_BYTES, DatasetWriter, MapTasks
@@ -89,31 +89,15 @@ def refuse_equal_hashes(texts: Iterable[str]) -> None:
     for text in texts:
         other = names.setdefault(segments.hash_text(text), text)
         if other != text:
-            raise InputError(
-                f"the labels {other!r} and {text!r} have the same hash, so workers cannot tell them apart; rename one, "
-                "or leave out --workers and --scheduler"
-            )
-
-
-def record_encoding(survey: Survey, encoding: Encoding | None) -> None:
-    """Record the encoding of a table in the survey."""
-    if encoding is not None:
-        survey.feature_names = encoding.feature_names
-        survey.encoding = None if encoding.is_plain else encoding
+            refused = f"the labels {other!r} and {text!r} have the same hash, so workers cannot distinguish them"
+            raise InputError(f"{refused}; rename one, or omit --workers and --scheduler")
 
 
 FREE = ("overwrite", "append")  # options that do not affect the bytes of the dataset
 
 
-def describe_ingest(
-    destination: str,
-    paths: list[str],
-    columns: Columns,
-    options: ingest.IngestOptions,
-    shuffle: tuple[str, int | None, int],
-    resume: bool,
-) -> IngestRecord:
-    """Return the record of an ingest. Raises InputError if a file does not exist.
+def describe_ingest(paths: list[str], columns: Columns, options: IngestOptions, shuffle: tuple[Any, ...]) -> Any:
+    """Return the facts by which a process checks that it may resume an ingest. Raises InputError for a missing file.
 
     shuffle: the format of the files, the seed of the shuffle, and its number of runs, which depends on the file sizes.
     """
@@ -124,7 +108,7 @@ def describe_ingest(
         "shuffle": shuffle,
         "versions": [__version__, np.__version__],
     }
-    return IngestRecord(destination, json.loads(json.dumps(about)), resume)
+    return json.loads(json.dumps(about))
 
 
 def _find_state(path: str) -> tuple[Any, ...]:
@@ -146,15 +130,15 @@ def write_on_workers(
 ) -> None:
     """Let workers write all rows, and then write the manifest."""
     options, scaling = source.options, survey.find_scaling()
-    shape, fields = ingest.find_shape(survey, source.is_dense, scaling)
+    is_dense = isinstance(source.first.X, np.ndarray) and not (source.encoder and source.encoder.encoding.is_sparse)
+    shape, fields = ingest.find_shape(survey, is_dense, scaling)
     runs = list_runs(map_tasks, source.scratch, source.seed, written, options.layout == "sparse")
     writer = DatasetWriter(place, shape, fields, options.chunk_bytes, options.codec, shard_bytes=options.shard_bytes)
     known = replace(survey, statistics=None, feature_names=None, encoding=None)  # tasks do not need these
     plan = tasks.Plan(source, known, shape, scaling, writer.arrays)
     ranges = list(map_tasks("writing the dataset", write_range, _assign_runs(plan, runs)))
     writer.seal(ranges, source.scratch, map_tasks)
-    counts = sum((one.class_counts for one in ranges), np.zeros(len(survey.list_classes()), np.int64))
-    writer.finish(ingest.describe_rows(source.seed, survey, counts), scaling, ranges=ranges)
+    writer.finish(ingest.describe_rows(source.seed, survey), scaling, ranges=ranges)
 
 
 def _assign_runs(plan: tasks.Plan, runs: list[Run]) -> list[tuple[Any, ...]]:
@@ -182,7 +166,7 @@ def ingest_on_workers(
     sources: Sequence[str | Path],
     destination: str | Path,
     columns: Columns,
-    options: ingest.IngestOptions,
+    options: IngestOptions,
     *,
     file_format: str | None = None,
     workers: int | None = None,
@@ -234,45 +218,63 @@ def ingest_on_workers(
     columns = replace(columns, folders=find_folders(sources, paths, columns.features))
     if scheduler is not None:  # workers of a running cluster have other working directories
         paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]
-    kind = _require_readable(paths, name, destination, columns, options, file_format)
+    kind = _require_readable(paths, name, columns, options.append, file_format)
     refuse_inputs(destination, paths)
     piece, encoder = _read_first(paths, kind, columns)
-    first = _take_row(piece)
-    seed = None if first.qid is not None else options.shuffle
-    chunk_bytes = max(LARGEST_CHUNK_BYTES, options.chunk_bytes or 0)
-    scaled = 0 if columns.hash_bits is None or options.scale == "none" else SCALED_BYTES << columns.hash_bits
-    opened = partial(
-        open_workers,
-        load=partial(compile_parsers, (kind, ROWS, *["hash"] * (columns.hash_bits is not None))),
-        need_bytes=5 * RUN_BYTES + 3 * chunk_bytes + is_remote(destination) * 2 * (AHEAD_BYTES + PUT_BYTES) + scaled,
-        budget_bytes=memory_bytes,
-        workers=workers,
-        scheduler=scheduler,
-        remedy=REMEDY,
-    )
+    seed = None if piece.qid is not None else options.shuffle
     n_runs = max(1, -(-guess_bytes(paths) // RUN_BYTES))
-    record = describe_ingest(str(destination), paths, columns, options, (kind, seed, n_runs), resume)
+    about = describe_ingest(paths, columns, options, (kind, seed, n_runs))
+    record = IngestRecord(str(destination), about, resume)
     with (
         caught(),
         _new_place(destination, options.overwrite, record) as (place, scratch),
-        opened() as client,
+        open_workers(
+            load=partial(compile_parsers, (kind, ROWS, *["hash"] * (columns.hash_bits is not None))),
+            need_bytes=_count_bytes(columns, options, is_remote(destination)),
+            budget_bytes=memory_bytes,
+            workers=workers,
+            scheduler=scheduler,
+            remedy=REMEDY,
+        ) as client,
     ):
         map_tasks = partial(map_on_workers, client)
         record.begin(scratch)
-        source = Source(name, kind, first, options, seed, n_runs, scratch, encoder)
-        stretches = _cut(map_tasks, paths, kind, columns, encoder is not None)
-        source, encoding = find_encoding(map_tasks, source, stretches, paths)
-        if encoding is not None:
-            piece = replace(piece, X=encode_features(piece.X, encoding), feature_names=encoding.feature_names)  # type: ignore[arg-type]
-        source = replace(source, anchor=look_at_features(piece, options, name))
-        del piece
-        survey = Survey(name, options, FeatureStatistics.start(), anchor=source.anchor)
-        written = _spool(map_tasks, source, stretches, survey, report)
-        record_encoding(survey, encoding)
-        ingest.check_survey(survey)
-        refuse_equal_hashes(survey.texts)
+        source = Source(name, kind, _take_row(piece), options, seed, n_runs, scratch, encoder)
+        source, survey, written = _read(map_tasks, source, paths, columns, piece, report)
         write_on_workers(map_tasks, source, survey, written, place)
     return open_dataset(destination)
+
+
+def _count_bytes(columns: Columns, options: IngestOptions, to_store: bool) -> int:
+    """Return the memory that a worker needs, in bytes. to_store: whether it writes to an object store."""
+    chunk_bytes = max(LARGEST_CHUNK_BYTES, options.chunk_bytes or 0)
+    scaled = 0 if columns.hash_bits is None or options.scale == "none" else SCALED_BYTES << columns.hash_bits
+    return 5 * RUN_BYTES + 3 * chunk_bytes + to_store * 2 * (AHEAD_BYTES + PUT_BYTES) + scaled
+
+
+def _read(
+    map_tasks: MapTasks, source: Source, paths: list[str], columns: Columns, piece: SourceRows, report: Report
+) -> tuple[Source, Survey, Segments]:
+    """Let workers spool all rows. Return the source with its encoding, the survey of its rows, and their segments.
+
+    piece: the first rows.
+    """
+    calls = [(path, source.kind, columns, source.encoder is not None) for path in paths]
+    plans = list(map_tasks("looking through the files", tasks.cut_file, calls))
+    tasks.require_same_columns(plans, columns)
+    stretches = [stretch for plan in plans for stretch in plan]
+    source, encoding = find_encoding(map_tasks, source, stretches, paths)
+    if encoding is not None:
+        piece = replace(piece, X=encode_features(piece.X, encoding), feature_names=encoding.feature_names)  # type: ignore[arg-type]
+    source = replace(source, anchor=look_at_features(piece, source.options, source.name))
+    survey = Survey(source.name, source.options, FeatureStatistics.start(), anchor=source.anchor)
+    written = _spool(map_tasks, source, stretches, survey, report)
+    if encoding is not None:
+        survey.feature_names = encoding.feature_names
+        survey.encoding = None if encoding.is_plain else encoding
+    ingest.check_survey(survey)
+    refuse_equal_hashes(survey.texts)
+    return source, survey, written
 
 
 @contextmanager
@@ -281,7 +283,7 @@ def _new_place(
 ) -> Iterator[tuple[Path | Upload, SharedScratch]]:
     """Yield the place where the dataset is written, and its scratch files."""
     place = destination if is_remote(destination) else Path(destination).absolute()
-    with ingest.open_destination(place, overwrite, record) as folder:
+    with open_destination(place, overwrite, record) as folder:
         if isinstance(folder, Upload):
             yield folder, folder.scratch
             return
@@ -292,26 +294,19 @@ def _new_place(
         shutil.rmtree(scratch)
 
 
-def _require_readable(
-    paths: list[str],
-    name: str,
-    destination: str | Path,
-    columns: Columns,
-    options: ingest.IngestOptions,
-    file_format: str | None,
-) -> str:
+def _require_readable(paths: list[str], name: str, columns: Columns, append: bool, file_format: str | None) -> str:
     """Return the format of the files. Raises InputError for input that workers do not support yet."""
     kinds = {file_format or guess_format(path) for path in paths}
-    alone = "leave out --workers and --scheduler: one process can"
+    alone = "one process can: omit --workers and --scheduler"
     if kinds - set(tasks.KINDS) or len(kinds) > 1:
-        raise InputError(f"{name}: workers read svmlight text, CSV, TSV or Parquet, and no other files; {alone}")
+        raise InputError(f"{name}: workers cannot read files other than svmlight text, CSV, TSV and Parquet; {alone}")
     kind = kinds.pop()
     if "-" in paths:
         raise InputError(f"<stdin>: workers cannot read standard input; {alone}")
-    if options.append:
-        raise InputError(f"{destination}: workers write new datasets only; {alone}")
+    if append:
+        raise InputError(f"{name}: workers cannot append rows to a dataset; {alone}")
     if columns.multi_label:
-        raise InputError(f"{name}: workers read no lists of labels; {alone}")
+        raise InputError(f"{name}: workers cannot read lists of labels; {alone}")
     return kind
 
 
@@ -320,9 +315,7 @@ def _read_first(paths: list[str], kind: str, columns: Columns) -> tuple[SourceRo
 
     The encoder is None if no column is encoded. Raises InputError for a fault in the first rows.
     """
-    is_table = find_format(kind).has_columns
-    pieces, encoder = open_codes(paths, kind, columns) if is_table else (open_files(paths, kind, columns), None)
-    assert isinstance(pieces, Iterator)
+    pieces, encoder = open_codes(paths, kind, columns)
     with closing(pieces):  # type: ignore[type-var]
         rows = next(pieces)
     return rows, None if encoder is None or not encoder.encoding.columns else encoder.start_anew()
@@ -331,17 +324,8 @@ def _read_first(paths: list[str], kind: str, columns: Columns) -> tuple[SourceRo
 def _take_row(rows: SourceRows) -> SourceRows:
     """Return the first row of a piece, without its name."""
     vectors = {each: getattr(rows, each) for each in ("labels", "qid", "sample_weight", "groups")}
-    first = replace(rows, X=rows.X[:1], **{each: v if v is None else v[:1] for each, v in vectors.items()})
-    return replace(first, row_names=None)
-
-
-def _cut(map_tasks: MapTasks, paths: list[str], kind: str, columns: Columns, encoded: bool) -> list[Stretch]:
-    """Return the stretches of all files."""
-    calls = [(path, kind, columns, encoded) for path in paths]
-    cut = map_tasks("looking through the files", tasks.cut_file, calls)
-    plans = list(cut)
-    tasks.require_same_columns(plans, columns)
-    return [stretch for plan in plans for stretch in plan]
+    known = {each: values[:1] for each, values in vectors.items() if values is not None}
+    return replace(rows, X=rows.X[:1], row_names=None, **known)
 
 
 def _spool(map_tasks: MapTasks, source: Source, stretches: list[Stretch], survey: Survey, report: Report) -> Segments:
@@ -350,8 +334,7 @@ def _spool(map_tasks: MapTasks, source: Source, stretches: list[Stretch], survey
     The runs of rows depend on the number of pieces before them. If a block has more pieces than expected (because its
     labels are long), the stretches after it are spooled again.
     """
-    written: Segments | None = None
-    again, n_pieces, n_in_file = list[tuple[Any, ...]](), 0, 0
+    again, written, n_pieces, n_in_file = list[tuple[Any, ...]](), list[Segments](), 0, 0
     expected = [0, *np.cumsum([stretch.n_pieces for stretch in stretches]).tolist()][: len(stretches)]
     calls = [(source, stretch, k, expected[k]) for k, stretch in enumerate(stretches)]
     set_aside = map_tasks("reading the files", spool_stretch, calls)
@@ -365,13 +348,12 @@ def _spool(map_tasks: MapTasks, source: Source, stretches: list[Stretch], survey
         n_in_file += one.survey.n_rows
         n_in_file = require_rows(source, stretch, n_in_file)
         if source.seed is None or n_pieces == expected[k]:
-            written = one.segments if written is None else written + one.segments
+            written.append(one.segments)
         else:
             again.append((source, stretch, k, n_pieces))
         n_pieces += one.n_pieces
         report(survey.n_rows)
-    for one in map_tasks("reading the files", spool_stretch, again):
-        written = one.segments if written is None else written + one.segments
-    assert written is not None
-    written.segments.sort(key=lambda each: int(each.name.partition("-")[0]))  # by stretch
-    return written
+    written += [one.segments for one in map_tasks("reading the files", spool_stretch, again)]
+    whole = reduce(add, written)
+    whole.segments.sort(key=lambda each: int(each.name.partition("-")[0]))  # by stretch
+    return whole

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from streamsvm.data.tables.encoder import TableEncoder
 
 
-def name_columns(columns: Columns, vectors: Mapping[str, Any]) -> tuple[Columns, dict[str, Any]]:
+def name_columns(columns: Columns, **vectors: Any) -> tuple[Columns, dict[str, Any]]:
     """Add the vectors that are column names to the roles; return the roles, and the values of the other vectors."""
     named: dict[str, Any] = {role: values for role, values in vectors.items() if isinstance(values, str)}
     return replace(columns, **named), {role: None if role in named else values for role, values in vectors.items()}
@@ -55,8 +55,10 @@ def recall_label(
 ) -> Columns:
     """Return the roles, with the label column of an existing dataset if it is recorded and no other one is named."""
     known = None if dataset is None or columns.label is not None else open_dataset(dataset).label_column
+    if known is None:
+        return columns
     tables = all("label" in formats.find_format(file_format or formats.guess_format(path)).reads for path in paths)
-    return replace(columns, label=known) if known is not None and tables else columns
+    return replace(columns, label=known) if tables else columns
 
 
 def choose_label_kind(classes: npt.NDArray[Any] | None, has_targets: bool) -> str | None:
@@ -80,9 +82,7 @@ def encode_as(columns: Columns, dataset: str | Path | None, regression: bool) ->
         return columns
     for name in formats.ENCODED[1:]:
         if getattr(columns, name) not in (None, ()):
-            raise InputError(
-                f"{name_option(name)} has no effect on rows that are encoded as those of {dataset}: leave it out"
-            )
+            raise InputError(f"{name_option(name)} has no effect: rows are encoded as in {dataset}; omit it")
     return replace(columns, drop=(), encoding=encoding, features=encoding.column_names, index=encoding.index)
 
 
@@ -103,10 +103,8 @@ def refuse_unread(paths: Sequence[str | Path], name: str, kind: str, columns: Co
             if kind == next(iter(formats.FORMATS)):
                 next(formats.FORMATS[kind].read(paths, Columns()), None)
                 remedy = ", or name the format, such as --format csv"
-            raise InputError(
-                f"{name}: {name_option(field.name)} has no effect on {kind} files: leave it out{remedy}; it is for "
-                f"{_join(readers)}"
-            )
+            option, able = name_option(field.name), _join(readers)
+            raise InputError(f"{name}: {option} has no effect on {kind} files, only on {able}: omit it{remedy}")
 
 
 IN_FOLDERS = r"([^/=]+=[^/]*/)*[^/]+"  # files in a folder of a store, or in its subfolders COLUMN=VALUE
@@ -145,14 +143,14 @@ def is_folder_of_files(path: str | Path) -> bool:
 def _list_folder(folder: Path) -> list[str | Path]:
     if any((folder / name).exists() for name in ZARR_FILES):
         raise InputError(
-            f"{folder}: is a dataset already; use it as it is (for instance by `streamsvm train`), or ingest the "
-            "files that it was made of"
+            f"{folder}: is already a dataset; use it directly, for example with `streamsvm train`, or ingest its "
+            "source files"
         )
     files = sorted(folder.glob(f"*{formats.SAFETENSORS_INDEX}")) or _find_files(folder)
     if not files:
         raise InputError(
-            f"{folder}: is a folder without files of rows, by their endings; name the files in it, or give a pattern "
-            "such as 'folder/**/*.parquet'"
+            f"{folder}: contains no files with known endings; name its files, or use a pattern such as "
+            "'folder/**/*.parquet'"
         )
     return list(files)
 
@@ -185,7 +183,7 @@ def _list_objects(url: str) -> list[str | Path]:
         f"{base}/{name}" for name in sorted(names) if given or _is_file_of_rows(name.rpartition("/")[2])
     ]
     if not found:
-        raise InputError(f"{url}: no file matches" if given else f"{url}: no files of rows, by their endings")
+        raise InputError(f"{url}: no file matches" if given else f"{url}: contains no files with known endings")
     return found
 
 
@@ -295,31 +293,38 @@ def ingest(
         For bad input; the message names file, line, column and reason.
     """
     chosen = options or IngestOptions(**others)
-    several = {"drop": drop, "one_hot": one_hot, "text": text, "date": date, "number": number}
+    lists = _list_names(drop=drop, one_hot=one_hot, text=text, date=date, number=number)
     given: dict[str, Any] = {"label": label, "header": header, "sep": sep, "decimal": decimal, "index": index}
-    given |= {"missing": missing, "hash_bits": hash_bits, "multi_label": multi_label}
-    given |= {option: _list(option, names) for option, names in several.items()}
-    columns = columns or Columns(**given)
+    columns = columns or Columns(**given, missing=missing, hash_bits=hash_bits, multi_label=multi_label, **lists)
     before = destination if chosen.append and not is_remote(destination) and Path(destination).exists() else like
-    columns, vectors = name_columns(columns, {"sample_weight": sample_weight, "qid": qid, "groups": groups})
-    vectors = {"label": y, **vectors}
-    named = [source] if _is_path(source) else source
+    columns, vectors = name_columns(columns, sample_weight=sample_weight, qid=qid, groups=groups)
+    vectors, named = {"label": y, **vectors}, [source] if _is_path(source) else source
     if isinstance(named, list | tuple) and named and all(map(_is_path, named)):
         _refuse_values(vectors)
-        paths = list_files(named)
-        refuse_inputs(destination, paths)
-        scratch = None if is_remote(destination) else Path(destination).parent
-        columns = encode_as(recall_label(columns, paths, file_format, before), before, chosen.regression)
-        columns = replace(columns, folders=find_folders(named, paths, columns.features))
-        pieces = open_files(paths, file_format, columns, scratch)
-        name, expected_bytes = join_names(named), guess_bytes(paths)
+        columns, pieces, name, n_bytes = _open_paths(named, destination, file_format, columns, before, chosen)
     else:
         pieces = _open_rows(source, vectors, columns, before, chosen.regression)
-        name, expected_bytes = "X", _array_bytes(source)
+        name, n_bytes = "X", _array_bytes(source)
     chosen = replace(chosen, label_column=columns.label, qid_column=columns.qid)
     with caught():
         write = append_rows if chosen.append else write_dataset
-        return write(pieces, destination, name, expected_bytes, chosen, report)
+        return write(pieces, destination, name, n_bytes, chosen, report)
+
+
+def _open_paths(
+    named: Sequence[str | Path],
+    destination: str | Path,
+    file_format: str | None,
+    columns: Columns,
+    before: str | Path | None,
+    options: IngestOptions,
+) -> tuple[Columns, Iterator[SourceRows], str, int]:
+    """Return the roles of the columns of files, their rows, their name in messages, and their approximate bytes."""
+    paths = list_files(named)
+    refuse_inputs(destination, paths)
+    columns = encode_as(recall_label(columns, paths, file_format, before), before, options.regression)
+    scratch = None if is_remote(destination) else Path(destination).parent
+    return columns, open_files(paths, file_format, columns, scratch, named), join_names(named), guess_bytes(paths)
 
 
 def _refuse_values(vectors: Mapping[str, Any]) -> None:
@@ -327,14 +332,16 @@ def _refuse_values(vectors: Mapping[str, Any]) -> None:
     for role, values in vectors.items():
         if values is not None:
             given, name = ("y", "label") if role == "label" else (role, role)
-            raise InputError(f"{given}: values are for rows in memory: name a column of the files, as {name}='COLUMN'")
+            raise InputError(f"{given}: files take the name of a column, and no values: write {name}='COLUMN'")
 
 
-def _list(option: str, names: Any) -> tuple[str, ...]:
-    if not isinstance(names, str | Iterable):
-        every = ", or 'auto', which is all columns of text" if option == "one_hot" else ""
-        raise InputError(f"{option} is {names!r}: give the names of columns{every}")
-    return (names,) if isinstance(names, str) else tuple(names)
+def _list_names(**given: Any) -> dict[str, Any]:
+    """Return the names of columns that were given for each option, as tuples. Raises InputError for other values."""
+    for option, names in given.items():
+        if not isinstance(names, str | Iterable):
+            every = ", or 'auto' for all columns of text" if option == "one_hot" else ""
+            raise InputError(f"{option} is {names!r}: give the names of columns{every}")
+    return {option: (names,) if isinstance(names, str) else tuple(names) for option, names in given.items()}
 
 
 def _open_rows(
@@ -361,66 +368,66 @@ def _open_rows(
     if is_encoded or is_frame(source, columns):
         return open_frame(source, vectors, encode_as(columns, before, regression))
     if columns != Columns():
-        raise InputError(
-            "label, header, columns and the like are for files and frames: give the labels of rows in memory as y"
-        )
+        raise InputError("arrays take no options for columns, such as label or header: give their labels as y")
     given = {"y" if role == "label" else role: values for role, values in vectors.items()}
     return read_arrays(source, **given)
 
 
 def open_files(
-    paths: Sequence[str | Path], file_format: str | None, columns: Columns, scratch: Path | None = None
+    paths: Sequence[str | Path],
+    file_format: str | None,
+    columns: Columns,
+    scratch: Path | None = None,
+    named: Sequence[str | Path] | None = None,
 ) -> Iterator[SourceRows]:
     """Return the rows of files of one format. Raises InputError for unknown or different formats.
 
-    scratch: the folder of a scratch file for the rows of tables whose encoding depends on all rows.
+    scratch: the folder of a scratch file for the rows of tables whose encoding depends on all rows. named: the files,
+    folders and patterns that the user gave, if `paths` already lists their files.
     """
-    named, paths = paths, list_files(paths)
+    if named is None:
+        named, paths = paths, list_files(paths)
     kinds = {file_format or formats.guess_format(path) for path in paths}
     if len(kinds) > 1:
-        raise InputError(
-            f"{join_names(paths)}: files of different kinds ({', '.join(sorted(kinds))}); choose one by --format"
-        )
-    kind = kinds.pop()
-    about = formats.find_format(kind)
+        found = ", ".join(sorted(kinds))
+        raise InputError(f"{join_names(paths)}: the files have different formats ({found}); choose one with --format")
     if columns.folders is None:
         columns = replace(columns, folders=find_folders(named, paths, columns.features))
-    if not about.has_columns and columns.folders:
-        named = ", ".join(name for name, _ in columns.folders)
-        LOGGER.warning(
-            f"{join_names(paths)}: {kind} files have no columns: what their folders name is left out: {named}"
-        )
-    if columns.encoding is not None and not about.has_columns:  # the rows are features already
-        index = None if columns.index == columns.encoding.index else columns.index
-        columns = replace(columns, encoding=None, index=index)
-    if not about.has_columns:
-        refuse_unread(paths, join_names(paths), kind, columns)
-        compile_parser(kind)
-        return about.read(paths, columns)
+    pieces, encoder = open_codes(paths, kinds.pop(), columns)
+    if encoder is None:
+        return pieces
     from streamsvm.data.tables.encoder import encode_rows
 
-    pieces, encoder = open_codes(paths, kind, columns)
     return encode_rows(pieces, encoder, scratch, paths)
 
 
-def open_codes(paths: Sequence[str | Path], kind: str, columns: Columns) -> tuple[Iterator[SourceRows], TableEncoder]:
-    """Return the rows of tables of one format, with their columns as codes, and the encoder that produces the codes.
+def open_codes(
+    paths: Sequence[str | Path], kind: str, columns: Columns
+) -> tuple[Iterator[SourceRows], TableEncoder | None]:
+    """Return the rows of files of one format; for tables, with their columns as codes, and the encoder of the codes.
 
-    If no column is encoded, the rows have their features instead, and the encoder has no columns.
+    If no column of a table is encoded, the rows have their features instead, and the encoder has no columns.
     """
+    about, name = formats.find_format(kind), join_names(paths)
+    if not about.has_columns and columns.folders:
+        ignored = ", ".join(folder for folder, _ in columns.folders)
+        LOGGER.warning(f"{name}: {kind} files have no columns, so the columns of their folders are ignored: {ignored}")
+    if columns.encoding is not None and not about.has_columns:  # the rows are features already
+        index = None if columns.index == columns.encoding.index else columns.index
+        columns = replace(columns, encoding=None, index=index)
+    refuse_unread(paths, name, kind, columns)
+    compile_parser(kind)
+    if not about.has_columns:
+        return about.read(paths, columns), None
     from streamsvm.data.tables.encoder import TableEncoder
 
-    refuse_unread(paths, join_names(paths), kind, columns)
-    compile_parser(kind)
-    encoder, about = TableEncoder(columns), formats.find_format(kind)
+    encoder = TableEncoder(columns)
     if columns.hash_bits is not None or (columns.encoding is not None and columns.encoding.bits is not None):
         compile_parser("hash")
     return about.read(paths, columns, encoder), encoder
 
 
-def open_frame(
-    frame: Any, vectors: Mapping[str, Any], columns: Columns, scratch: Path | None = None
-) -> Iterator[SourceRows]:
+def open_frame(frame: Any, vectors: Mapping[str, Any], columns: Columns) -> Iterator[SourceRows]:
     """Return the encoded rows of a frame. vectors: labels and other vectors by role, or None."""
     from streamsvm.data.sources import in_memory
     from streamsvm.data.sources.arrow import as_table
@@ -433,7 +440,7 @@ def open_frame(
     roles = replace(roles, label_kind=GIVEN) if "label" in given else roles
     encoder = TableEncoder(roles)
     opened = as_table(partial(in_memory.open_frame, frame, {f"({role})": values for role, values in given.items()}))
-    return encode_rows(read_table(["X"], roles, opened, encoder), encoder, scratch, ["X"])
+    return encode_rows(read_table(["X"], roles, opened, encoder), encoder, None, ["X"])
 
 
 def guess_bytes(paths: Sequence[str | Path]) -> int:

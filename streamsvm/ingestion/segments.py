@@ -128,8 +128,7 @@ class Spill:
             if self.run_bytes[-1] >= RUN_BYTES:
                 self.run_bytes.append(0)
             self._append(len(self.run_bytes) - 1, X, vectors)
-            return
-        if self.n_runs == 1:
+        elif self.n_runs == 1:
             self._append(0, X, vectors)
         else:
             self._scatter(X, vectors, draw_runs(self.seed, self.n_runs, self._pieces, X.shape[0]), 0)
@@ -302,7 +301,7 @@ class Segment:
         for at in range(self.n_runs):
             self.verify(at, content[slice(*self.find_part(at, limits[at], limits[at + 1]))], place)
         if rows[-1] != self.n_rows:
-            raise IntegrityError(f"{place}: has {rows[-1]} rows, and not {self.n_rows}")
+            raise IntegrityError(f"{place}: has {rows[-1]} rows instead of {self.n_rows}")
 
 
 @dataclass(frozen=True)
@@ -376,8 +375,25 @@ class SegmentWriter:
             counts = np.count_nonzero(X, axis=1) if self.counts_items else np.zeros(len(X), np.int64)
             items = np.diff(np.concatenate(([0], np.cumsum(counts)))[row_limits])
         self.rows, self.items = self.rows + np.diff(row_limits), self.items + items
-        arrays = {**vectors, **_list_arrays(X)}
-        self._begin(arrays, np.stack((row_limits, item_limits), axis=1), int(items.sum()))
+        unsorted: dict[str, npt.NDArray[Any]] = {**vectors, **_list_arrays(X)}
+        arrays = dict(sorted(unsorted.items(), key=lambda each: -each[1].itemsize))  # larger types first, for alignment
+        columns = list[Column]()
+        for name, each in arrays.items():
+            width = int(np.prod(each.shape[1:]))
+            columns.append(Column(name, each.dtype.str, width, width * each.itemsize, name in OF_ITEMS))
+        name, n_rows, n_items = f"{self.name}-{len(self.segments)}", int(row_limits[-1]), int(items.sum())
+        segment = Segment(name, self.n_runs, n_rows, n_items, tuple(columns))
+        limits = np.ascontiguousarray(np.stack((row_limits, item_limits), axis=1), np.int64)
+        parts = _lay_out(segment, list(arrays.values()), limits)
+        self.wait()
+        MAY_PUT.acquire()
+        try:
+            self._putting = PUTTING.submit(self.scratch.put, segment.name, parts, segment.n_bytes)
+        except BaseException:
+            MAY_PUT.release()
+            raise
+        self._putting.add_done_callback(lambda _: MAY_PUT.release())  # even if it is cancelled
+        self.segments.append(segment)
 
     def finish(self) -> Segments:
         """Write the waiting rows, and return the segments when all of them are written."""
@@ -390,28 +406,6 @@ class SegmentWriter:
         putting, self._putting = self._putting, None
         if putting is not None:
             putting.result()
-
-    def _begin(self, arrays: Mapping[str, npt.NDArray[Any]], limits: I64, n_items: int) -> None:
-        """Start writing a segment. limits (runs + 1, 2): the first row and item of each run, and the end."""
-        arrays = dict(sorted(arrays.items(), key=lambda each: -each[1].itemsize))  # larger types first, for alignment
-        columns = tuple(
-            Column(
-                name, each.dtype.str, (width := int(np.prod(each.shape[1:]))), width * each.itemsize, name in OF_ITEMS
-            )
-            for name, each in arrays.items()
-        )
-        n_rows = int(limits[-1, 0])
-        segment = Segment(f"{self.name}-{len(self.segments)}", self.n_runs, n_rows, n_items, columns)
-        parts = _lay_out(segment, list(arrays.values()), np.ascontiguousarray(limits, np.int64))
-        self.wait()
-        MAY_PUT.acquire()
-        try:
-            self._putting = PUTTING.submit(self.scratch.put, segment.name, parts, segment.n_bytes)
-        except BaseException:
-            MAY_PUT.release()
-            raise
-        self._putting.add_done_callback(lambda _: MAY_PUT.release())  # even if it is cancelled
-        self.segments.append(segment)
 
 
 def _lay_out(segment: Segment, arrays: Sequence[npt.NDArray[Any]], limits: I64) -> Iterator[Any]:
@@ -473,10 +467,10 @@ def list_runs(
             nbytes = run.n_rows * written.row_bytes + 8 * run.n_items * written.is_sparse
             if count_parts(nbytes) > 1 and run.n_rows > 1:
                 writer = SegmentWriter(scratch, f"split{number}", count_parts(nbytes), counts_items)
-                tasks.append((run, seed, number, nbytes, writer))
+                tasks.append(([run], writer, (seed, number, nbytes)))
                 runs[number] = replace(run, n_rows=0, n_items=0)
         begin = len(runs)
-        runs += _list_parts(scratch, list(map_tasks("splitting large runs", split_run, tasks)), begin)
+        runs += _list_parts(scratch, list(map_tasks("splitting large runs", scatter_runs, tasks)), begin)
     return runs
 
 
@@ -490,7 +484,7 @@ def _regroup(map_tasks: MapTasks, scratch: SharedScratch, runs: list[Run], count
     step = isqrt(len(runs) - 1) + 1
     groups = [runs[at : at + step] for at in range(0, len(runs), step)]
     tasks = [(each, SegmentWriter(scratch, f"group{k}", len(each), counts_items)) for k, each in enumerate(groups)]
-    return _list_parts(scratch, list(map_tasks("shuffling the rows", regroup_runs, tasks)), 0)
+    return _list_parts(scratch, list(map_tasks("shuffling the rows", scatter_runs, tasks)), 0)
 
 
 def _list_parts(scratch: SharedScratch, written: list[Segments], number: int) -> list[Run]:
@@ -508,40 +502,22 @@ def _read_listing(scratch: SharedScratch, listing: str) -> list[Segment]:
     return segments
 
 
-def split_run(run: Run, seed: int, number: int, nbytes: int, writer: SegmentWriter) -> Segments:
-    """Scatter a run over the runs of a writer. number: its index among all runs. nbytes: its size."""
-    drawn, at = np.concatenate([each for _, each in draw_parts(seed, number, run.n_rows, nbytes)]), 0
-    segments = _read_listing(writer.scratch, run.listing)[run.begin : run.end]
-    (limits,) = _read_limits(writer.scratch, segments, [run])
-    for part in _read_parts(writer.scratch, segments, run, limits):  # one by one, since the run may exceed the memory
-        writer.add(part.X, part.vectors, drawn[at : at + part.n_rows])
-        at += part.n_rows
+def scatter_runs(runs: Sequence[Run], writer: SegmentWriter, split: tuple[int, int, int] | None = None) -> Segments:
+    """Copy consecutive runs, all in the same segments, to the runs of a writer, in order.
+
+    split: to scatter a single run over the runs of the writer, the seed, the index of the run, and its size in bytes.
+    """
+    segments, drawn, at = _read_listing(writer.scratch, runs[0].listing)[runs[0].begin : runs[0].end], None, 0
+    if split is not None:
+        seed, number, nbytes = split
+        drawn = np.concatenate([each for _, each in draw_parts(seed, number, runs[0].n_rows, nbytes)])
+    for first in range(0, len(segments), SEGMENTS_TOGETHER):
+        together = segments[first : first + SEGMENTS_TOGETHER]
+        for k, part in _read_parts(writer.scratch, together, runs):  # one by one: a run may exceed the memory
+            run = np.full(part.n_rows, k) if drawn is None else drawn[at : at + part.n_rows]
+            writer.add(part.X, part.vectors, run)
+            at += part.n_rows
     return writer.finish()
-
-
-def regroup_runs(runs: Sequence[Run], writer: SegmentWriter) -> Segments:
-    """Copy consecutive runs, all in the same segments, to segments of their own."""
-    segments = _read_listing(writer.scratch, runs[0].listing)[runs[0].begin : runs[0].end]
-    for at in range(0, len(segments), SEGMENTS_TOGETHER):
-        _scatter_slices(segments[at : at + SEGMENTS_TOGETHER], runs, writer)
-    return writer.finish()
-
-
-def _scatter_slices(segments: Sequence[Segment], runs: Sequence[Run], writer: SegmentWriter) -> None:
-    """Add the rows of consecutive runs to a writer, reading a single range of each segment."""
-    by_segment = list(zip(*_read_limits(writer.scratch, segments, runs), strict=True))
-    parts = [
-        [segment.find_part(run.at, *each) for run, each in zip(runs, limits, strict=True)]
-        for segment, limits in zip(segments, by_segment, strict=True)
-    ]
-    ranges = [(each[0][0], max(each[0][0], each[-1][1])) for each in parts]  # damaged limits may descend
-    wanted = [(segment.name, segment.n_bytes, limits) for segment, limits in zip(segments, ranges, strict=True)]
-    with closing(read_ranges(writer.scratch, wanted)) as slices:
-        for segment, limits, places, (name, content) in zip(segments, by_segment, parts, slices, strict=True):
-            for number, (run, each, (begin, end)) in enumerate(zip(runs, limits, places, strict=True)):
-                mine = content[begin - places[0][0] : end - places[0][0]].copy()  # a copy is aligned
-                part = _unpack_part(segment, run, each, name, mine)
-                writer.add(part.X, part.vectors, np.full(part.n_rows, number))
 
 
 def read_runs(scratch: SharedScratch, runs: Sequence[Run], texts: Mapping[str, int]) -> Iterator[SpilledRows]:
@@ -550,7 +526,7 @@ def read_runs(scratch: SharedScratch, runs: Sequence[Run], texts: Mapping[str, i
     for (listing, begin, end), same in groupby(runs, key=lambda run: (run.listing, run.begin, run.end)):
         segments, together = listings[listing][begin:end], list(same)
         for run, limits in zip(together, _read_limits(scratch, segments, together), strict=True):
-            parts = [part for part in _read_parts(scratch, segments, run, limits) if part.n_rows]
+            parts = [part for _, part in _read_parts(scratch, segments, [run], [limits]) if part.n_rows]
             vectors = {name: np.concatenate([part.vectors[name] for part in parts]) for name in parts[0].vectors}
             if texts:
                 vectors["label"] = _number_texts(vectors["label"], texts)
@@ -571,14 +547,28 @@ def _read_limits(scratch: SharedScratch, segments: Sequence[Segment], runs: Sequ
 
 
 def _read_parts(
-    scratch: SharedScratch, segments: Sequence[Segment], run: Run, limits: Sequence[Limits]
-) -> Iterator[SpilledRows]:
-    """Yield the rows of a run, segment by segment. Raises IntegrityError, which names a damaged segment."""
-    places = zip(segments, limits, strict=True)
-    wanted = [(segment.name, segment.n_bytes, segment.find_part(run.at, *each)) for segment, each in places]
-    with closing(read_ranges(scratch, wanted)) as parts:
-        for segment, each, (name, content) in zip(segments, limits, parts, strict=True):
-            yield _unpack_part(segment, run, each, name, content)
+    scratch: SharedScratch,
+    segments: Sequence[Segment],
+    runs: Sequence[Run],
+    limits: Sequence[Sequence[Limits]] | None = None,
+) -> Iterator[tuple[int, SpilledRows]]:
+    """Yield the parts of consecutive runs, segment by segment, reading a single range of each segment.
+
+    The index of its run precedes each part. A part is copied, and thereby aligned, unless it is the whole range.
+    limits: see `_read_limits`; None: they are read. Raises IntegrityError, which names a damaged segment.
+    """
+    by_segment = list(zip(*(limits or _read_limits(scratch, segments, runs)), strict=True))
+    places = [
+        [segment.find_part(run.at, *each) for run, each in zip(runs, mine, strict=True)]
+        for segment, mine in zip(segments, by_segment, strict=True)
+    ]
+    ranges = [(each[0][0], max(each[0][0], each[-1][1])) for each in places]  # damaged limits may descend
+    wanted = [(segment.name, segment.n_bytes, part) for segment, part in zip(segments, ranges, strict=True)]
+    with closing(read_ranges(scratch, wanted)) as slices:
+        for segment, mine, parts, (name, content) in zip(segments, by_segment, places, slices, strict=True):
+            for number, (run, each, (begin, end)) in enumerate(zip(runs, mine, parts, strict=True)):
+                own = content[begin - parts[0][0] : end - parts[0][0]]
+                yield number, _unpack_part(segment, run, each, name, own if len(runs) == 1 else own.copy())
 
 
 def _unpack_part(segment: Segment, run: Run, limits: Limits, name: str, content: Bytes) -> SpilledRows:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -48,7 +49,7 @@ from streamsvm.ingestion import segments, write
 from streamsvm.ingestion.ingest import IngestOptions, Survey, count_part_rows, prepare_rows
 from streamsvm.ingestion.segments import Run, Segments
 from streamsvm.numeric.encoding import Encoding, read_encoding
-from streamsvm.numeric.rows import F64, Rows
+from streamsvm.numeric.rows import F64
 from streamsvm.numeric.stored_types import FeatureStatistics, Scaling, StoredFeatures
 from streamsvm.system.errors import InputError, IntegrityError
 from streamsvm.system.files import is_remote
@@ -194,22 +195,18 @@ def _read_contents(stretch: Stretch) -> Iterator[tuple[bytearray, bool]]:
     """Yield the bytes of each block, with a newline appended, and whether the file ends with the block."""
     try:
         with text.open_text(stretch.path) as file:
-            _skip(file, stretch.starts[0])
+            if file.seekable():
+                file.seek(stretch.starts[0])
+            else:
+                file.read(stretch.starts[0])  # the byte order mark and the header
             for at, start in enumerate(stretch.starts[:-1]):
                 content = bytearray(stretch.starts[at + 1] - start + 1)
                 if text.fill(file, memoryview(content)[:-1]) < len(content) - 1:
-                    raise InputError(f"{stretch.path}: the file became shorter while it was read")
+                    raise InputError(f"{stretch.path}: the file was truncated while it was read")
                 content[-1] = NEWLINE
                 yield content, stretch.ends and at == len(stretch.starts) - 2
     except text.READING_ERRORS as error:
         raise InputError(f"{stretch.path}: {text.explain_reading(error)}") from error
-
-
-def _skip(file: io.BufferedIOBase, n_bytes: int) -> None:
-    if file.seekable():
-        file.seek(n_bytes)
-    else:
-        file.read(n_bytes)  # the byte order mark and the header
 
 
 def _as_lines(stretch: Stretch) -> Iterator[svmlight.Block]:
@@ -283,13 +280,6 @@ class Source:
     is_coded: bool = False
     anchor: F64 | None = None
 
-    @property
-    def is_dense(self) -> bool:
-        """Whether the rows of the source are dense."""
-        return isinstance(self.first.X, np.ndarray) and not (
-            self.encoder is not None and self.encoder.encoding.is_sparse
-        )
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -335,13 +325,7 @@ class CodedStretch:
 def code_stretch(source: Source, stretch: Stretch, number: int) -> CodedStretch:
     """Spool the codes of a stretch. number: the number of the stretch."""
     name, scratch = f"codes-{number}", source.scratch
-
-    def code() -> CodedStretch:
-        assert source.encoder is not None
-        encoder = source.encoder.start_anew()
-        return _code(scratch, name, encoder, read_stretch(stretch, source.kind, source.first, encoder))
-
-    return do_once(scratch, name, code, lambda found: _check_codes(scratch, name, found))
+    return do_once(scratch, name, partial(_code, source, stretch, name), partial(_check_codes, scratch, name))
 
 
 def _check_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> None:
@@ -352,19 +336,20 @@ def _check_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> None
         pass
 
 
-def _code(scratch: SharedScratch, name: str, encoder: TableEncoder, pieces: Iterator[SourceRows]) -> CodedStretch:
-    """Write codes to files whose names begin with `name`."""
-    waiting, n_files, failure = list[SourceRows](), 0, ""
+def _code(source: Source, stretch: Stretch, name: str) -> CodedStretch:
+    """Write the codes of a stretch to files whose names begin with `name`."""
+    assert source.encoder is not None
+    encoder, waiting, n_files, failure = source.encoder.start_anew(), list[SourceRows](), 0, ""
 
     def flush() -> None:
         nonlocal n_files
         content = pack_record(waiting)
-        scratch.put(f"{name}-{n_files}", [content], len(content))
+        source.scratch.put(f"{name}-{n_files}", [content], len(content))
         n_files += 1
         waiting.clear()
 
     try:
-        for rows in pieces:
+        for rows in read_stretch(stretch, source.kind, source.first, encoder):
             waiting.append(replace(rows, row_names=None))
             if sum(each.X.nbytes for each in waiting) >= FILE_BYTES:
                 flush()
@@ -410,18 +395,16 @@ def spool_stretch(source: Source, stretch: Stretch, number: int, n_before: int) 
     Raises InputError for bad rows, and if the scratch folder does not exist.
     """
     name, scratch = f"{number}-{n_before}", source.scratch  # n_before decides the runs to which rows go
-
-    def spool() -> SpooledStretch:
-        return _spool(source, _read(source, stretch, number), name, n_before)
-
-    return do_once(scratch, f"set-aside-{name}", spool, lambda found: _check_segments(scratch, found.segments))
+    work = partial(_spool, source, _read(source, stretch, number), name, n_before)
+    return do_once(scratch, f"set-aside-{name}", work, partial(_check_segments, scratch))
 
 
-def _check_segments(scratch: SharedScratch, found: Segments) -> None:
+def _check_segments(scratch: SharedScratch, spooled: SpooledStretch) -> None:
     """Raise IntegrityError unless all segments exist and are undamaged."""
-    wanted = [(segment.name, segment.n_bytes, (0, segment.n_bytes)) for segment in found.segments]
+    found = spooled.segments.segments
+    wanted = [(segment.name, segment.n_bytes, (0, segment.n_bytes)) for segment in found]
     with closing(read_ranges(scratch, wanted)) as contents:
-        for segment, (place, content) in zip(found.segments, contents, strict=True):
+        for segment, (place, content) in zip(found, contents, strict=True):
             segment.verify_all(content, place)
 
 
@@ -465,9 +448,8 @@ def _spool(source: Source, pieces: Iterator[SourceRows], name: str, n_before: in
 def write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> write.RangeWritten:
     """Write the rows of numbered runs. Their first row is row `row` of the dataset, and begins at item `item`."""
     name = f"written-{row}-{sum(run.n_rows for _, run in runs)}"
-    return do_once(
-        plan.source.scratch, name, lambda: _write_range(plan, runs, row, item), lambda found: _check_range(plan, found)
-    )
+    work = partial(_write_range, plan, runs, row, item)
+    return do_once(plan.source.scratch, name, work, partial(_check_range, plan))
 
 
 def _check_range(plan: Plan, written: write.RangeWritten) -> None:
@@ -481,25 +463,16 @@ def _check_range(plan: Plan, written: write.RangeWritten) -> None:
 
 def _write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> write.RangeWritten:
     n_rows, n_items = (sum(getattr(run, name) for _, run in runs) for name in ("n_rows", "n_items"))
-    counts = np.zeros(len(plan.survey.list_classes()), np.int64)
     with ThreadPoolExecutor(WRITERS) as pool:
         scratch = plan.source.scratch
-        writer = write.RangeWriter(plan.arrays, (row, row + n_rows), (item, item + n_items), pool, scratch)
+        limits = (row, row + n_rows), (item, item + n_items)
+        writer = write.RangeWriter(plan.arrays, *limits, pool, scratch, plan.shape.n_classes)
         read = segments.read_runs(scratch, [run for _, run in runs], plan.survey.texts)
-        for number, run in runs:
-            for prepared in _prepare(plan, number, run, next(read)):
-                write.count_classes(prepared, counts)
-                writer.append(prepared)
-        written = writer.finish()
-    written.class_counts = counts
-    return written
-
-
-def _prepare(plan: Plan, number: int, run: Run, rows: segments.SpilledRows) -> Iterator[Rows]:
-    """Yield the rows of a run in their new order, as they are stored. number: the number of the run."""
-    order, step = segments.draw_order(plan.source.seed, number, run.n_rows), count_part_rows(plan.shape)
-    for mine in np.split(order, range(step, run.n_rows, step)):
-        yield prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling)
+        for (number, run), rows in zip(runs, read, strict=True):
+            order, step = segments.draw_order(plan.source.seed, number, run.n_rows), count_part_rows(plan.shape)
+            for mine in np.split(order, range(step, run.n_rows, step)):
+                writer.append(prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling))
+        return writer.finish()
 
 
 RECORDED = (  # the types that occur in the results of tasks

@@ -12,10 +12,9 @@ chunks with the same bytes, but would copy them several times.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,22 +25,13 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.core.buffer import Buffer
-from zarr.storage import LocalStore
+from zarr.storage import MemoryStore
 
-from streamsvm.data.store.chunks import (
-    CRC_BYTES,
-    Bytes,
-    Shards,
-    Span,
-    checksum_parts,
-    read_checksum,
-    write_parts,
-)
+from streamsvm.data.store.chunks import CRC_BYTES, Bytes, Shards, Span, checksum_parts, write_parts
+from streamsvm.data.store.destination import Upload
 from streamsvm.data.store.layouts import VECTORS
 from streamsvm.data.store.manifest import ATTRIBUTE, PARTS, Meta, choose_format, describe_array, make_fingerprint
 from streamsvm.data.store.shared_files import SharedScratch, read_ranges
-from streamsvm.data.store.zarr_arrays import with_zeros
-from streamsvm.ingestion.object_target import Upload
 from streamsvm.numeric.labels import count_bytes, sum_labels
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.numeric.stored_types import STORED_AS, Scaling
@@ -58,64 +48,32 @@ CODECS: dict[str, tuple[Any, ...]] = {
 TABLE_BYTES = 64 << 10  # of a chunk of an array of part checksums
 
 
-class _InPlace(LocalStore):
-    """A folder in which Zarr writes compressed chunks under their final names from the start.
-
-    Zarr's own store renames a file when it is complete, and a killed process leaves the incomplete file under another
-    name in the dataset. Here, a killed process leaves an incomplete chunk, which the process that resumes its work
-    overwrites.
-    """
-
-    async def set(self, key: str, value: Buffer) -> None:
-        """Write a file."""
-        await asyncio.to_thread(self.set_sync, key, value)
-
-    def set_sync(self, key: str, value: Buffer) -> None:
-        """Write a file. Later versions of Zarr may call this method."""
-        write_parts(self.root / key, [value.as_numpy_array().data])
-
-
+@dataclass(frozen=True)
 class LocalFolder:
-    """A local folder in which a dataset is written; ingestion.object_target.Upload does the same for a store."""
+    """A local folder in which a dataset is written; data.store.destination.Upload does the same for a store."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._opened: dict[str, zarr.Array[Any]] = {}
+    folder: Path
 
     def open_group(self) -> zarr.Group:
         """Return the group of the dataset."""
         return zarr.open_group(self.folder, mode="a", zarr_format=3)
 
     def write_chunk(self, name: str, span: Span, content: Sequence[bytes | memoryview]) -> None:
-        """Write a raw chunk of an array at its position: its values, its checksum, and a possible index after it."""
-        write_parts(self._find_array(name) / span.key, content, span.begin)
+        """Write a chunk of an array at its position: its values, its checksum, and a possible index after it.
 
-    def open_array(self, name: str) -> zarr.Array[Any]:
-        """Return an array for writing compressed chunks."""
-        folder = self._find_array(name)
-        if name not in self._opened:
-            self._opened[name] = with_zeros(zarr.open_array(_InPlace(folder), mode="r+"))
-        return self._opened[name]
-
-    def _find_array(self, name: str) -> Path:
-        """Return the folder of an array. Raises InputError if it is not shared, or if writing has been given up."""
+        Raises InputError if the folder of the array is not shared, or if writing has been given up.
+        """
         array = self.folder / name
         if not array.is_dir():
-            raise InputError(f"{array}: no such folder; all workers have to share the folder of the dataset they write")
-        return array
+            raise InputError(f"{array}: no such folder; all workers must share the folder of the new dataset")
+        write_parts(array / span.key, content, span.begin)
 
     def read_chunk(self, name: str, span: Span) -> bytes | None:
         """Return a chunk with its checksum, or None if it does not exist."""
-        try:
-            with open(self.folder / name / span.key, "rb") as file:
-                file.seek(span.begin)
-                return file.read(span.n_bytes if span.kind == "shard" else -1)  # the size of compressed chunks varies
-        except FileNotFoundError:
-            return None
-
-    def read_checksum(self, name: str, span: Span) -> int:
-        """Return the CRC-32C at the end of a compressed chunk."""
-        return read_checksum(self.folder / name / span.key)
+        with suppress(FileNotFoundError), open(self.folder / name / span.key, "rb") as file:
+            file.seek(span.begin)
+            return file.read(span.n_bytes if span.kind == "shard" else -1)  # the size of compressed chunks varies
+        return None
 
 
 @dataclass(frozen=True)
@@ -140,8 +98,8 @@ class PlacedArray:
     """An array that has been created, whose chunks any process can store in any order.
 
     chunks: the shape of a chunk. shards: the positions of the chunks. entry: the manifest entry of the array, without
-    checksums. part_rows: the rows in each part of a chunk that has its own checksum; 0 without parts. parts: the array
-    of these checksums, with a row for each chunk.
+    checksums. part_rows: the rows in each part of a chunk that has its own checksum. parts: the array of these
+    checksums, with a row for each chunk; None without parts.
     """
 
     place: LocalFolder | Upload
@@ -157,16 +115,17 @@ class PlacedArray:
 
     def store(self, chunk: Array, index: int, n_rows: int) -> StoredChunk:
         """Write a chunk, of which the first n_rows are filled."""
-        start, span = index * self.chunks[0], self.shards.find(index)
-        if self.codec != "crc32c":
-            self.place.open_array(self.name)[start : start + n_rows] = chunk[:n_rows]
-            return StoredChunk(self.place.read_checksum(self.name, span), None)
+        span = self.shards.find(index)
         chunk[n_rows:] = 0  # Zarr pads the last chunk in the same way
+        if self.codec != "crc32c":
+            compressed = compress(chunk, self.codec)
+            self.place.write_chunk(self.name, span, [compressed])
+            return StoredChunk(int.from_bytes(compressed[-CRC_BYTES:], "little"), None)
         payload = chunk.reshape(-1).view(np.uint8)
         checksum: int = google_crc32c.value(payload)
         content: list[Any] = [payload.data, checksum.to_bytes(CRC_BYTES, "little"), self.shards.end_with(index)]
         self.place.write_chunk(self.name, span, content)
-        parts = checksum_parts(payload, chunk[: self.part_rows].nbytes) if self.part_rows else None
+        parts = None if self.parts is None else checksum_parts(payload, chunk[: self.part_rows].nbytes)
         return StoredChunk(checksum, parts)
 
     def count_rows(self, index: int) -> int:
@@ -184,11 +143,6 @@ class PlacedArray:
         return (
             found is not None and found[-CRC_BYTES:] == stored and google_crc32c.value(found[:-CRC_BYTES]) == checksum
         )
-
-    @property
-    def needs_joining(self) -> bool:
-        """Whether chunks that several processes have stored must be combined into shards at the end."""
-        return self.shards.chunks_per_shard > 1 and isinstance(self.place, Upload)
 
     def join(self, shard: int, checksums: Sequence[int]) -> None:
         """Combine the chunks of a shard, which several processes have stored, and which have these checksums."""
@@ -214,6 +168,23 @@ class PlacedArray:
             return {self.name: entry}
         checksums = self.parts.write(np.stack([chunk.parts for chunk in chunks if chunk.parts is not None]))
         return {self.name: {**entry, "part_rows": self.part_rows}, **self.parts.finish(checksums)}
+
+
+def compress(chunk: Array, codec: str) -> memoryview:
+    """Return a chunk as Zarr compresses it, with its CRC-32C at the end."""
+    stored: dict[str, Buffer] = {}
+    array = zarr.create_array(
+        MemoryStore(stored),
+        shape=chunk.shape,
+        chunks=chunk.shape,
+        dtype=chunk.dtype,
+        compressors=CODECS[codec],
+        fill_value=0,
+        config={"write_empty_chunks": True},
+    )
+    array[:] = chunk
+    (content,) = (value for key, value in stored.items() if not key.endswith("zarr.json"))
+    return content.as_numpy_array().data
 
 
 class ChunkWriter:
@@ -290,9 +261,8 @@ def seal(array: PlacedArray, scratch: SharedScratch, index: int, fragments: Sequ
 def read_fragments(array: PlacedArray, scratch: SharedScratch, fragments: Sequence[Fragment]) -> Iterator[Bytes]:
     """Yield the bytes of fragments. Raises IntegrityError, which names a damaged one."""
     value_bytes = int(np.prod(array.chunks[1:])) * np.dtype(array.dtype).itemsize
-    lengths = [fragment.n_values * value_bytes for fragment in fragments]
-    names = [array.name_fragment(fragment.begin) for fragment in fragments]
-    wanted = [(name, n_bytes, (0, n_bytes)) for name, n_bytes in zip(names, lengths, strict=True)]
+    sizes = ((array.name_fragment(each.begin), each.n_values * value_bytes) for each in fragments)
+    wanted = [(name, n_bytes, (0, n_bytes)) for name, n_bytes in sizes]
     with closing(read_ranges(scratch, wanted)) as contents:
         for fragment, (name, content) in zip(fragments, contents, strict=True):
             if google_crc32c.value(content) != fragment.checksum:
@@ -322,7 +292,7 @@ def map_here(_: str, function: Callable[..., Any], arguments: Sequence[tuple[Any
 class Shape:
     """The shape of a dataset, which must be known before the first chunk is written.
 
-    n_labels: the number of labels if rows have sets of labels, otherwise 0. dtype: the stored type of dense rows;
+    n_classes: the number of classes, or of labels if rows have sets of labels. dtype: the stored type of dense rows;
     chunks have as many rows as for float32.
     """
 
@@ -331,7 +301,7 @@ class Shape:
     n_items: int
     longest_row: int
     sparse: bool
-    n_labels: int = 0
+    n_classes: int = 0
     dtype: str = "float32"
 
     def chunk_bytes(self) -> int:
@@ -369,7 +339,8 @@ class RangeWriter:
     """Writes a range of the rows of a dataset, in order.
 
     rows, items: the limits of the range. pool: a thread pool that stores chunks while the next ones are collected.
-    scratch: the scratch files for fragments of chunks that other ranges share.
+    scratch: the scratch files for fragments of chunks that other ranges share. n_classes: the number of classes, whose
+    rows are counted; 0: they are not counted.
     """
 
     def __init__(
@@ -379,8 +350,10 @@ class RangeWriter:
         items: tuple[int, int] = (0, 0),
         pool: ThreadPoolExecutor | None = None,
         scratch: SharedScratch | None = None,
+        n_classes: int = 0,
     ) -> None:
-        self.written, self.row, self._item, self._stop = RangeWritten(rows[0]), rows[0], items[0], rows[1]
+        self.written = RangeWritten(rows[0], class_counts=np.zeros(n_classes, np.int64))
+        self.row, self._item, self._stop = rows[0], items[0], rows[1]
         limits = dict.fromkeys(arrays, rows)
         if "X/indptr" in arrays:
             limits |= {"X/indptr": (rows[0] + (rows[0] > 0), rows[1] + 1), "X/data": items, "X/indices": items}
@@ -396,6 +369,8 @@ class RangeWriter:
 
     def append(self, rows: Rows) -> None:
         """Append rows in the layout of the dataset, dense or sparse."""
+        if len(self.written.class_counts):
+            count_classes(rows, self.written.class_counts)
         if isinstance(rows.X, CsrRows):
             ends = self._item + rows.X.indptr[1:]
             self._mark(np.concatenate(([self._item], ends[:-1])))
@@ -458,30 +433,33 @@ class DatasetWriter:
         self.shape, self.codec, self._pool = shape, codec, pool
         chunk_bytes = chunk_bytes or shape.chunk_bytes()
         self._shard_bytes = shape.shard_bytes() if shard_bytes is None else shard_bytes
-        self.arrays: dict[str, PlacedArray] = {}
-        n, d = shape.n_rows, shape.n_features
+        n, d, wanted = shape.n_rows, shape.n_features, dict[str, tuple[tuple[int, ...], int, str]]()
         if shape.sparse:
             group = self.place.open_group().create_group("X")
             group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n, d]})
             items = max(chunk_bytes // 8, shape.longest_row)
             rows = max(1, min(n, int(items * n / shape.n_items)))
-            self._add("X/data", (shape.n_items,), items, "float32")
-            self._add("X/indices", (shape.n_items,), items, "int32")
-            self._add("X/indptr", (n + 1,), rows, "int64")
+            wanted = {"X/data": ((shape.n_items,), items, "float32"), "X/indices": ((shape.n_items,), items, "int32")}
+            wanted["X/indptr"] = (n + 1,), rows, "int64"
         else:
             rows = max(1, min(n, chunk_bytes // (4 * d)))
-            self._add("X", (n, d), rows, STORED_AS[shape.dtype])
+            wanted["X"] = (n, d), rows, STORED_AS[shape.dtype]
         for name, dtype in VECTORS.items():
             if name in fields:
-                width = (count_bytes(shape.n_labels),) if name == "label_sets" else ()
-                self._add(name, (n, *width), rows, dtype)
+                width = (count_bytes(shape.n_classes),) if name == "label_sets" else ()
+                wanted[name] = (n, *width), rows, dtype
+        self.arrays = {
+            name: self._create(name, size, chunk_rows, dtype, PART_BYTES if name[0] == "X" else VECTOR_PART_BYTES)
+            for name, (size, chunk_rows, dtype) in wanted.items()
+        }
         self._items_per_chunk = items if shape.sparse else rows
         self._whole: RangeWriter | None = None
 
     def append(self, rows: Rows) -> None:
         """Append rows in the layout of the dataset, dense or sparse."""
         if self._whole is None:
-            self._whole = RangeWriter(self.arrays, (0, self.shape.n_rows), (0, self.shape.n_items), self._pool)
+            limits = (0, self.shape.n_rows), (0, self.shape.n_items)
+            self._whole = RangeWriter(self.arrays, *limits, self._pool, n_classes=self.shape.n_classes)
         self._whole.append(rows)
 
     def seal(self, ranges: Sequence[RangeWritten], scratch: SharedScratch, map_tasks: MapTasks) -> None:
@@ -491,18 +469,17 @@ class DatasetWriter:
             for name, fragments in one.fragments.items():
                 for index, fragment in fragments.items():
                     shared.setdefault((name, index), []).append(fragment)
-        tasks = list[tuple[Any, ...]]()
         sealing = [(self.arrays[name], scratch, index, fragments) for (name, index), fragments in shared.items()]
         for (name, index), chunk in zip(shared, map_tasks("writing the dataset", seal, sealing), strict=True):
             ranges[0].stored[name][index] = chunk
-        stored = _merge(ranges)
-        for name, array in self.arrays.items():
-            checksums = [chunk.checksum for _, chunk in sorted(stored[name].items())]
-            per_shard = array.shards.chunks_per_shard
-            if array.needs_joining:
+        joining = list[tuple[Any, ...]]()
+        if isinstance(self.place, Upload):  # in a folder, chunks were written to their places in the shards
+            for name, stored in _merge(ranges).items():
+                array, per_shard = self.arrays[name], self.arrays[name].shards.chunks_per_shard
+                checksums = [chunk.checksum for _, chunk in sorted(stored.items())]
                 parts = [checksums[at : at + per_shard] for at in range(0, len(checksums), per_shard)]
-                tasks += [(array, shard, part) for shard, part in enumerate(parts)]
-        for _ in map_tasks("joining chunks to shards", PlacedArray.join, tasks):
+                joining += [(array, shard, part) for shard, part in enumerate(parts) if per_shard > 1]
+        for _ in map_tasks("joining chunks to shards", PlacedArray.join, joining):
             pass
 
     def finish(
@@ -521,7 +498,7 @@ class DatasetWriter:
         if scaling is not None:
             small |= {"scaling/offset": scaling.offset, "scaling/factor": scaling.factor}
         for name, values in small.items():
-            self.arrays[name] = self._create(name, values.shape, len(values), str(values.dtype), 0)
+            self.arrays[name] = self._create(name, values.shape, len(values), str(values.dtype))
             stored[name] = self.arrays[name].write(values)
         entries = (array.finish(stored.get(name, {})) for name, array in self.arrays.items())
         arrays = {name: entry for own in entries for name, entry in own.items()}
@@ -535,45 +512,40 @@ class DatasetWriter:
             "codec": self.codec,
             "chunk_starts": self._limits(ranges),
             "scaling": None if scaling is None else scaling.kind,
+            "classes": meta["classes"],
+            "class_counts": np.sum([one.class_counts for one in ranges], axis=0).tolist(),
             **meta,
             "arrays": arrays,
         }
         self.place.open_group().attrs[ATTRIBUTE] = {**whole, "sha256": make_fingerprint(whole)}
 
-    def _add(self, name: str, shape: tuple[int, ...], chunk_rows: int, dtype: str) -> None:
-        part_bytes = PART_BYTES if name.startswith("X") else VECTOR_PART_BYTES
-        self.arrays[name] = self._create(name, shape, chunk_rows, dtype, part_bytes)
-
     def _create(
-        self, name: str, shape: tuple[int, ...], chunk_rows: int, dtype: str, part_bytes: int, codec: str = ""
+        self, name: str, shape: tuple[int, ...], chunk_rows: int, dtype: str, part_bytes: int = 0
     ) -> PlacedArray:
-        """Create an array, with the codec of the dataset if none is given.
+        """Create an array.
 
         part_bytes: the size of parts of raw chunks that get their own checksums, in a separate array (docs/storage.md);
         0: no parts.
         """
-        codec = codec or self.codec
-        chunks = (max(1, min(chunk_rows, shape[0])), *shape[1:])
+        chunks, is_raw = (max(1, min(chunk_rows, shape[0])), *shape[1:]), self.codec == "crc32c"
         row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
         n_chunks, chunk_bytes = -(-shape[0] // chunks[0]), chunks[0] * row_bytes
-        per_shard = max(1, min(n_chunks, self._shard_bytes // chunk_bytes)) if codec == "crc32c" else 1
+        per_shard = max(1, min(n_chunks, self._shard_bytes // chunk_bytes)) if is_raw else 1
         made = self.place.open_group().create_array(
             name,
             shape=shape,
             chunks=chunks,
             shards=None if per_shard == 1 else (per_shard * chunks[0], *shape[1:]),
             dtype=dtype,
-            compressors=CODECS[codec],
+            compressors=CODECS[self.codec],
             fill_value=0,
         )
-        part_rows, parts = max(1, part_bytes // row_bytes), None
-        if part_bytes > 0 and codec == "crc32c" and part_rows < chunks[0]:
+        part_rows, parts = part_bytes and max(1, part_bytes // row_bytes), None
+        if is_raw and 0 < part_rows < chunks[0]:
             n_parts = -(-chunks[0] // part_rows)
-            rows = max(1, TABLE_BYTES // (4 * n_parts))
-            parts = self._create(PARTS + name, (n_chunks, n_parts), rows, "uint32", 0, "crc32c")
+            parts = self._create(PARTS + name, (n_chunks, n_parts), max(1, TABLE_BYTES // (4 * n_parts)), "uint32")
         shards, entry = Shards(n_chunks, chunk_bytes + CRC_BYTES, len(shape), per_shard), describe_array(made)
-        part_rows = 0 if parts is None else part_rows
-        return PlacedArray(self.place, name, shape, chunks, dtype, codec, shards, entry, part_rows, parts)
+        return PlacedArray(self.place, name, shape, chunks, dtype, self.codec, shards, entry, part_rows, parts)
 
     def _limits(self, ranges: Sequence[RangeWritten]) -> list[int]:
         """Return the first row of each chunk, and finally the number of rows."""

@@ -41,7 +41,7 @@ def test_the_run_is_not_replaced(name: str, run: Run, trained: Path) -> None:
 def test_bad_places_and_models(run: Run, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_bytes(b"no model")
     for arguments, told in [
-        ([trained, "--to", "json", "--out", tmp_path / "bad.npz" / "out"], "bad.npz: is a file, and no folder for"),
+        ([trained, "--to", "json", "--out", tmp_path / "bad.npz" / "out"], "bad.npz: is a file, so it cannot contain"),
         ([trained, "--to", "json", "--out", tmp_path], "is a folder"),
         ([tmp_path / "bad.npz", "--to", "json", "--out", tmp_path / "out"], "bad.npz"),
         ([tmp_path / "none", "--to", "json", "--out", tmp_path / "out"], "no such file"),

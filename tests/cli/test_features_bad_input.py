@@ -55,9 +55,9 @@ def test_more_bad_input(run: Run, data: Path, tmp_path: Path, monkeypatch: pytes
     assert run("features", data, made, "--rank", "3").code == 0
     monkeypatch.setattr(Dataset, "tiles", lambda *_: pytest.fail("the rows were touched"))
     for source, destination, message in (
-        (data, made, "f.zarr: exists already"),
+        (data, made, "f.zarr: already exists"),
         (made, tmp_path / "g.zarr", "f.zarr: holds features already"),
-        (data, data / "zarr.json" / "g.zarr", "zarr.json: is a file, and no folder for"),
+        (data, data / "zarr.json" / "g.zarr", "zarr.json: is a file, so it cannot contain"),
     ):
         ran = run("features", source, destination)
         assert (ran.code, message in ran.err) == (2, True), ran.err

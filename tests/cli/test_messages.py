@@ -74,12 +74,12 @@ def test_an_interruption_has_a_reason(run: Run, data: Path, tmp_path: Path, monk
 
 def test_a_dataset_is_no_source(run: Run, data: Path, text: Path, tmp_path: Path) -> None:
     ran = run("ingest", data, tmp_path / "x.zarr")
-    told = f"streamsvm ingest: {data}: is a dataset already; use it as it is (for instance by `streamsvm train`), or "
+    told = f"streamsvm ingest: {data}: is already a dataset; use it directly, for example with `streamsvm train`, or "
     assert (ran.code, ran.err.startswith(told)) == (2, True)
     ran = run("ingest", text.parent, tmp_path / "x.zarr")
     assert (
         ran.code,
-        f"{text.parent}: is a folder without files of rows, by their endings; name the files in it" in ran.err,
+        f"{text.parent}: contains no files with known endings; name its files" in ran.err,
     ) == (2, True)
     assert list(tmp_path.iterdir()) == []
 

@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 
 from streamsvm.data.store.array import StoredArray
-from streamsvm.data.store.chunks import checksum_parts, read_checksum
+from streamsvm.data.store.chunks import CRC_BYTES, checksum_parts
 from streamsvm.data.store.manifest import ATTRIBUTE, PARTS, describe_array, make_fingerprint
 
 Meta = dict[str, Any]
@@ -36,14 +36,24 @@ def forge(path: Path, name: str, at: Any, value: Any) -> Path:
     array[at] = value
     edit_manifest(path, lambda meta: sign_array(path, meta, name))
     first = at.start or 0 if isinstance(at, slice) else at[0] if isinstance(at, tuple) else at
-    return StoredArray(array, name, np.empty(0, np.uint32)).path_of(first // array.chunks[0])
+    return find_file(StoredArray(array, name, np.empty(0, np.uint32)), first // array.chunks[0])
+
+
+def find_file(array: StoredArray, index: int) -> Path:
+    """The local file that holds a chunk."""
+    return Path(array.place, array.shards.find(index).key)
+
+
+def read_checksum(chunk: Path) -> int:
+    """The CRC-32C at the end of a chunk's file."""
+    return int.from_bytes(chunk.read_bytes()[-CRC_BYTES:], "little")
 
 
 def sign_array(path: Path, meta: Meta, name: str) -> None:
     """List the checksums that the chunks of an array now have."""
     array: Any = zarr.open_group(str(path), mode="a", zarr_format=3)[name]
     stored = StoredArray(array, name, np.empty(0, np.uint32))
-    files = [stored.path_of(index) for index in range(stored.n_chunks)]
+    files = [find_file(stored, index) for index in range(stored.n_chunks)]
     entry = meta["arrays"][name]
     entry["checksums"] = np.array([read_checksum(file) for file in files], "<u4").tobytes().hex()
     if part_rows := entry.get("part_rows", 0):

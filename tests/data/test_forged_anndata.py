@@ -63,7 +63,7 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "a negative shape": ("X: its shape is", {"shape": [200, -6]}),
     "very many features": ("X: its shape is", {"shape": [200, 2**31]}),
     "other rows": ("X: indptr is for 200 rows, the shape says 300", {"shape": [300, 6]}),
-    "fewer features": ("X/indices.*: a column outside 0..4", {"shape": [200, 5]}),
+    "fewer features": ("X/indices.*: a column is outside 0..4", {"shape": [200, 5]}),
     "no indptr": ("X/indptr/.*: missing", {"indptr": None}),
     "row limits that descend": ("row limits do not ascend", {"indptr": insert(X.indptr, 9, 0)}),
     "a row limit beyond": ("row limits do not ascend", {"indptr": insert(X.indptr, 200, 10**6)}),

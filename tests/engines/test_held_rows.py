@@ -19,6 +19,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.passes import All, Take
 from streamsvm.runs.train import train
 from tests.conftest import make_problem
+from tests.data.forging import find_file
 from tests.engines.scans import trace_scan
 
 pytestmark = pytest.mark.usefixtures("many_groups")
@@ -36,7 +37,7 @@ def spoil(dataset: Dataset, n_rows: int) -> int:
     n_chunks = int(np.searchsorted(dataset.chunk_starts, n_rows, side="right")) - 1
     array = dataset.layout.arrays[0]
     for index in range(n_chunks):
-        path = array.path_of(index)
+        path = find_file(array, index)
         path.write_bytes(b"\0" * path.stat().st_size)
     return n_chunks
 

@@ -119,7 +119,7 @@ def test_calls_that_newcomers_make(tmp_path: Path) -> None:
         LinearSVC().fit(frame[["a", "colour"]], frame["grade"])
     with pytest.raises(InputError, match=r"y: its rows differ in length; .*MultiLabelBinarizer"):
         LinearSVC().fit(X[:2], [["a", "b"], ["a"]])
-    with pytest.raises(InputError, match=r"not a dataset; .*streamsvm\.ingest in Python, makes one from files$"):
+    with pytest.raises(InputError, match=r"not a dataset; .*\(streamsvm\.ingest in Python\) makes one from files$"):
         LinearSVC().fit(__file__)
 
 

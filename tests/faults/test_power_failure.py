@@ -158,7 +158,7 @@ def test_a_dataset_that_is_replaced_is_never_lost(tmp_path: Path) -> None:
     for number, (tree, _) in enumerate(distinct(disk.pictures)):
         place = tmp_path / f"{number}"
         lay_out(tree, place)
-        with pytest.raises(InputError, match="exists already"):
+        with pytest.raises(InputError, match="already exists"):
             ingest(first.X, place / "d.zarr", first.y)
         dataset = open_dataset(place / "d.zarr")
         verify(dataset)

@@ -118,14 +118,14 @@ def test_texts_as_labels_and_names_of_features(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "no class of this": ("1,2,maybe\n", {}, "no row of .* has the label 'maybe'.*--new-classes"),
-    "a number as label": ("1,2,3\n", {}, "some labels are numbers, others are not"),
+    "no class of this": ("1,2,maybe\n", {}, "the label 'maybe' is not one of the 2 classes.*--new-classes"),
+    "a number as label": ("1,2,3\n", {}, "some labels are numbers, and others are texts"),
     "a feature more": ("a,b,c,class\n1,2,3,no\n", {}, "its rows have 3 features, and the rows of .* have 2"),
     "a feature fewer": ("a,class\n1,no\n", {}, "its rows have 1 features, and the rows of .* have 2"),
     "another name": ("a,z,class\n1,2,no\n", {}, "feature 2 is 'z', and 'b' in"),
     "zeros": ("0,0,no\n", {}, "every feature of every row is zero"),
     "bad input": ("1,x,no\n", {}, "x"),
-    "another scaling": ("1,2,no\n", {"scale": "maxabs"}, "scale has no effect on rows that are appended"),
+    "another scaling": ("1,2,no\n", {"scale": "maxabs"}, "scale has no effect on appended rows"),
     "another codec": ("1,2,no\n", {"codec": "zstd"}, "codec has no effect"),
     "overwritten": ("1,2,no\n", {"overwrite": True}, "overwrite has no effect"),
     "targets": ("1,2,3\n", {"regression": True}, "regression has no effect"),
@@ -183,16 +183,16 @@ def test_new_labels_of_sets_are_refused(tmp_path: Path) -> None:
     (tmp_path / "old.svm").write_text("1,2 1:1\n2 2:1\n")
     (tmp_path / "new.svm").write_text("1,3 1:1\n")
     ingest(tmp_path / "old.svm", tmp_path / "d.zarr", multi_label=True)
-    with pytest.raises(InputError, match=r"has the label 3, so .* for a new class: ingest all files anew"):
+    with pytest.raises(InputError, match=r"the label 3 is not one of .*; to add a class, ingest all files again"):
         ingest(tmp_path / "new.svm", tmp_path / "d.zarr", multi_label=True, append=True, new_classes=True)
-    with pytest.raises(InputError, match="is for rows that are appended: --append"):
+    with pytest.raises(InputError, match="needs --append"):
         ingest(tmp_path / "new.svm", tmp_path / "e.zarr", multi_label=True, new_classes=True)
 
 
 def test_weights_in_one_of_both_are_refused(tmp_path: Path) -> None:
     X, y, weight = make_rows()
     ingest(X, tmp_path / "d.zarr", y)
-    with pytest.raises(InputError, match=r"sample_weight are in the new rows or in the rows of .*, and not in both"):
+    with pytest.raises(InputError, match=r"sample_weight must be in the new rows and in the rows of .*, or in neither"):
         ingest(X, tmp_path / "d.zarr", y, sample_weight=weight, append=True)
     with pytest.raises(InputError, match="no such dataset; ingest without --append"):
         ingest(X, tmp_path / "none.zarr", y, append=True)
@@ -262,7 +262,7 @@ def test_damage_is_found(damage: Any, tmp_path: Path) -> None:
 
 def test_a_part_is_no_dataset(tmp_path: Path) -> None:
     make_joined(tmp_path / "d.zarr")
-    with pytest.raises(InputError, match="holds rows that were appended to a dataset"):
+    with pytest.raises(InputError, match="holds rows that were appended to the dataset"):
         open_dataset(tmp_path / "d.zarr" / "appended" / "1")
 
 

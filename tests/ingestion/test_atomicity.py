@@ -84,7 +84,7 @@ def test_a_destination_that_exists_is_left_alone(write: Write, tmp_path: Path) -
     (tmp_path / "folder").mkdir()
     before = file_hashes(tmp_path)
     for name in ("d.zarr", "file", "folder"):
-        with pytest.raises(InputError, match=f"{name}: exists already"):
+        with pytest.raises(InputError, match=f"{name}: already exists"):
             write(X + 1, y, number, to=tmp_path / name)
     assert file_hashes(tmp_path) == before
     assert sorted(os.listdir(tmp_path)) == ["d.zarr", "file", "folder"]
@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(
     rows = numbered_rows(10)
     (tmp_path / "file").write_text("")
     for to in ("file/d.zarr", "file/deeper/d.zarr"):
-        with pytest.raises(InputError, match="file: is a file, and no folder for"):
+        with pytest.raises(InputError, match="file: is a file, so it cannot contain"):
             write(*rows, to=tmp_path / to)
 
     def refuse(path: Path, *_: Any, **__: Any) -> None:
@@ -116,7 +116,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(
     monkeypatch.setattr(Path, "mkdir", refuse)  # tests may run as root, who may write anywhere
     with pytest.raises(InputError, match=r"d\.zarr: cannot be written: Permission denied"):
         write(*rows, to=tmp_path / "d.zarr")
-    with pytest.raises(InputError, match=r"new: cannot be made: Permission denied"):
+    with pytest.raises(InputError, match=r"new: cannot be written: Permission denied"):
         write(*rows, to=tmp_path / "new" / "d.zarr")
 
 

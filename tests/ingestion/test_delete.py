@@ -198,7 +198,7 @@ def test_no_file_that_is_there_changes_but_the_manifest(tmp_path: Path) -> None:
     assert [str(name) for name in before if before[name] != after[name]] == ["d.zarr/zarr.json"]
     meta = json.loads((tmp_path / "d.zarr" / "zarr.json").read_text())["attributes"]["streamsvm"]
     assert meta["format"] == 6  # which earlier versions refuse
-    with pytest.raises(InputError, match="holds rows that were deleted from a dataset"):
+    with pytest.raises(InputError, match="holds rows that were deleted from the dataset"):
         open_dataset(tmp_path / "d.zarr" / "deleted" / "1")
 
 
@@ -277,13 +277,13 @@ def test_numbers_of_no_rows_are_found(numbers: list[int], tmp_path: Path) -> Non
     text = (tmp_path / "d.zarr" / "deleted" / "2" / "zarr.json").read_text()
     made = json.loads(text)["attributes"]["streamsvm"]["sha256"]
     edit_manifest(tmp_path / "d.zarr", lambda meta: meta["edits"][1].__setitem__(1, made))
-    with pytest.raises(IntegrityError, match="some numbers are not those of existing rows"):
+    with pytest.raises(IntegrityError, match="some row numbers do not exist"):
         open_dataset(tmp_path / "d.zarr")
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "beyond": ({"rows": [0, N]}, "row 400 of 400 rows, which count from 0"),
-    "negative": ({"rows": [-1]}, "row -1 of 400"),
+    "beyond": ({"rows": [0, N]}, "no row 400 among 400 rows, counted from 0"),
+    "negative": ({"rows": [-1]}, "no row -1 among 400"),
     "all": ({"rows": range(N)}, "no row would be left"),
     "none": ({"rows": []}, "give the rows to delete as whole numbers"),
     "no numbers": ({"rows": [0.5]}, "give the rows to delete as whole numbers"),
@@ -385,7 +385,7 @@ def test_options_that_are_repeated_delete_all_that_they_name(run: Run, tmp_path:
 @pytest.mark.parametrize("given", [{"groups": [[1]]}, {"groups": []}, {"rows": np.array([2**64 - 1], np.uint64)}])
 def test_what_names_no_rows_is_told(given: dict[str, Any], tmp_path: Path) -> None:
     make(tmp_path / "d.zarr")
-    with pytest.raises(InputError, match=r"the groups whose rows|row 18446744073709551615 of 400 rows"):
+    with pytest.raises(InputError, match=r"the groups whose rows|no row 18446744073709551615 among 400 rows"):
         delete_rows(tmp_path / "d.zarr", **given)
 
 

@@ -86,7 +86,7 @@ def test_a_folder_that_was_given_up_stays_away(tmp_path: Path) -> None:
     arrays = open_writer(tmp_path / "one", 100).arrays
     (tmp_path / "one").rename(tmp_path / "other")
     writer = RangeWriter(arrays, (0, N))
-    with pytest.raises(InputError, match=r"one/X: no such folder; all workers have to share"):
+    with pytest.raises(InputError, match=r"one/X: no such folder; all workers must share"):
         writer.append(make_rows())
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 

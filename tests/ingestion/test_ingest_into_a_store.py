@@ -22,10 +22,11 @@ from typing import Any
 import pytest
 from distributed import Client
 
+from streamsvm.data.store import destination
 from streamsvm.data.store.shared_files import FILES_AHEAD, SharedObjects
 from streamsvm.data.tables.columns import Columns
 from streamsvm.engines.cluster.workers import start_workers
-from streamsvm.ingestion import object_target, on_workers, segments
+from streamsvm.ingestion import on_workers, segments
 from streamsvm.ingestion.ingest import IngestOptions
 from streamsvm.ingestion.on_workers import ingest_on_workers
 from streamsvm.ingestion.readers import ingest
@@ -200,7 +201,7 @@ def test_a_damaged_part_of_the_dataset_is_named(
 
     The first chunk of the shard is being sent then.
     """
-    monkeypatch.setattr(object_target, "PART_BYTES", 100)
+    monkeypatch.setattr(destination, "PART_BYTES", 100)
     (path,) = write_files("queries", tmp_path)
     damaged = set[str]()
 
@@ -252,7 +253,7 @@ def test_what_is_put_after_the_end_is_removed(fails: bool, server: ObjectServer)
     """By the worker, which nobody waits for."""
     scratch: SharedObjects | None = None
     try:
-        with object_target.new_upload(URL) as opened:
+        with destination.new_upload(URL) as opened:
             opened.open_group()
             scratch = opened.scratch
             scratch.put("0-0-0", [b"rows"], 4)
@@ -269,13 +270,13 @@ def test_what_is_put_after_the_end_is_removed(fails: bool, server: ObjectServer)
 
 
 def test_an_ingest_that_ends_meanwhile_leaves_no_scratch_object(server: ObjectServer) -> None:
-    with object_target.new_upload(URL) as opened:
+    with destination.new_upload(URL) as opened:
         opened.open_group()
 
         def end(request: Request) -> None:
             if request.method == "PUT" and ".spill" in request.key:
                 server.fault = lambda _: None
-                server.objects[f"{BELOW}.writing"] = object_target.GIVEN_UP
+                server.objects[f"{BELOW}.writing"] = destination.GIVEN_UP
 
         server.fault = end
         before = set(server.objects)

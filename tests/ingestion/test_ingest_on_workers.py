@@ -295,12 +295,12 @@ def test_faults_have_the_message_of_one_process_and_leave_nothing(name: str, her
 @pytest.mark.parametrize(
     ("file", "columns", "options", "reason"),
     [
-        ("a.npy", Columns(), IngestOptions(), "workers read svmlight text"),
+        ("a.npy", Columns(), IngestOptions(), "workers cannot read files other than svmlight"),
         ("-", Columns(), IngestOptions(), "standard input"),
         ("a.svm", Columns(multi_label=True), IngestOptions(), "lists of labels"),
         ("a.svm", Columns(missing="mean"), IngestOptions(), "--missing has no effect on svmlight files"),
-        ("a.csv", Columns(), IngestOptions(append=True), "workers write new datasets"),
-        ("a.csv", Columns(), IngestOptions(codec="lz4", shard_bytes=1000), "is for raw chunks, and lz4 compresses"),
+        ("a.csv", Columns(), IngestOptions(append=True), "workers cannot append rows"),
+        ("a.csv", Columns(), IngestOptions(codec="lz4", shard_bytes=1000), "needs raw chunks, and lz4 compresses"),
     ],
 )
 def test_what_workers_cannot_read(
@@ -374,7 +374,7 @@ def test_too_little_memory_is_refused(tmp_path: Path, workers_import_tests: None
         (["--memory", "1GB"], "--memory has no effect with one process"),
         (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "--workers has no effect with --scheduler"),
         (["--workers", "2", "--append"], "--append has no effect with --workers"),
-        (["--workers", "2", "--multi-label"], "workers read no lists of labels"),
+        (["--workers", "2", "--multi-label"], "workers cannot read lists of labels"),
         (["--workers", "none"], "--workers is 'none'"),
     ],
 )

@@ -62,7 +62,7 @@ def test_a_file_whose_name_is_a_pattern_is_that_file(tmp_path: Path) -> None:
 def test_what_names_no_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nothing\*: no file matches"):
         list_files([tmp_path / "nothing*"])
-    with pytest.raises(InputError, match="is a folder without files of rows"):
+    with pytest.raises(InputError, match="contains no files with known endings"):
         list_files([tmp_path])
     assert join_names([str(k) for k in range(100)]) == "0, 1, 2, 3, 4, 5, 6, 7 and 92 more"
 

@@ -15,7 +15,7 @@ import pytest
 from streamsvm.cli.info import verify
 from streamsvm.data.open import open_dataset
 from streamsvm.data.remote import files
-from streamsvm.ingestion import object_target
+from streamsvm.data.store import destination
 from streamsvm.ingestion import write as writer
 from streamsvm.ingestion.readers import ingest
 from streamsvm.system.errors import InputError, WriteError
@@ -90,7 +90,7 @@ def test_a_write_that_fails_always_leaves_nothing(server: ObjectServer) -> None:
 
 def test_a_dataset_is_replaced_only_if_it_is_asked_for(server: ObjectServer) -> None:
     first = write()
-    with pytest.raises(InputError, match=f"^{URL}: exists already; .*--overwrite"):
+    with pytest.raises(InputError, match=f"^{URL}: already exists; .*--overwrite"):
         write(rows=X[:300])
     assert open_dataset(URL).fingerprint == first.fingerprint
     second = write(rows=X[:300], overwrite=True)
@@ -114,20 +114,20 @@ def test_bad_input_leaves_what_was_there(server: ObjectServer) -> None:
 
 def test_other_objects_are_not_touched(server: ObjectServer) -> None:
     server.objects["bucket/rows.zarr/letters.txt"] = b"dear reader"
-    with pytest.raises(InputError, match="there are objects already, and they are no dataset"):
+    with pytest.raises(InputError, match="already has objects that are not a dataset"):
         write(overwrite=True)
     server.objects["bucket/rows.zarr/zarr.json"] = b'{"attributes": {}}'
-    with pytest.raises(InputError, match="exists already, and is no dataset"):
+    with pytest.raises(InputError, match="already exists and is not a dataset"):
         write(overwrite=True)
     assert len(server.objects) == 2
 
 
 def test_one_process_at_a_time_writes(server: ObjectServer) -> None:
-    with object_target.new_upload(URL) as first:
-        with pytest.raises(InputError, match=r"another process is writing to it, or was killed .* --overwrite"):
+    with destination.new_upload(URL) as first:
+        with pytest.raises(InputError, match=r"another process is writing to it, or was killed; .* --overwrite"):
             write()
         second = write(overwrite=True)
-        with pytest.raises(InputError, match="another process has begun to write to it meanwhile"):
+        with pytest.raises(InputError, match="another process has begun to write to it"):
             first.commit()
         first.commit = lambda: None  # type: ignore[method-assign]
     assert verify(second)["verified"]

@@ -153,9 +153,9 @@ def test_outputs_that_cannot_be_written_are_refused_before_anything_is_read(tmp_
     (tmp_path / "file").touch()
     for out, message in (
         ("p", "the name must end in .csv, .parquet, .npy or .zarr"),
-        ("file/p.csv", "file: is a file, and no folder for"),
-        ("old.zarr", "old.zarr: exists already"),
-        ("folder.csv", "folder.csv: exists already"),
+        ("file/p.csv", "file: is a file, so it cannot contain"),
+        ("old.zarr", "old.zarr: already exists"),
+        ("folder.csv", "folder.csv: already exists"),
     ):
         with pytest.raises(InputError, match=message):
             predict(MODEL, tmp_path / "rows that are missing", tmp_path / out)

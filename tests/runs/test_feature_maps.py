@@ -74,7 +74,7 @@ def test_polynomial_features(density: float, tmp_path: Path) -> None:
     np.testing.assert_array_equal(rows.sample_weight, expected.sample_weight)
     np.testing.assert_array_equal(dataset.classes, source.classes)
     np.testing.assert_array_equal(dataset.class_counts, source.class_counts)
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         write_features(source, "polynomial", tmp_path / "features")
 
 

@@ -142,7 +142,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["ingest", str(tmp_path / "old.csv"), rows]) == 0
     assert main(["train", rows, *common, str(tmp_path / "0")]) == 0
     assert main(["ingest", str(tmp_path / "new.csv"), rows, "--append"]) == 2
-    assert "for a new class: --new-classes" in capsys.readouterr().err
+    assert "to add a class, use --new-classes" in capsys.readouterr().err
     assert main(["ingest", str(tmp_path / "new.csv"), rows, "--append", "--new-classes"]) == 0
     assert main(["train", rows, *common, str(tmp_path / "1"), "--start-from", str(tmp_path / "0")]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["n_rows"] == N

@@ -147,8 +147,15 @@ class StoredArray:
             if self.ahead_bytes:
                 for (soon, _, _), its_ranges in pieces[k : k + CHUNKS_AHEAD]:
                     self._advise(soon, its_ranges)
-            end = begin + self.row_bytes * int(np.sum(high - low))
-            self._copy(index, ranges, parts.get(index), low, high, out[begin:end])
+            end, first = begin + self.row_bytes * int(np.sum(high - low)), index * self.chunk_rows
+            limits = self.row_bytes * (low - first), self.row_bytes * (high - first)
+            with self.file(index, ranges) as file:
+                if ranges is None:
+                    chunks.copy_from_whole(file, *limits, out[begin:end])
+                else:
+                    reader = chunks.PartReader(file, parts[index], self.part_rows * self.row_bytes)
+                    reader.copy(*limits, out[begin:end])
+                    file.check_stored()
             begin = end
 
     def take_bytes(self, starts: I64, stops: I64) -> int:
@@ -200,34 +207,6 @@ class StoredArray:
     def _advise(self, index: int, ranges: Sequence[Range] | None) -> None:
         assert self.chunk_place is not None
         self.chunk_place.advise(self.shards.find(index), ranges or self._whole)
-
-    def path_of(self, index: int) -> Path:
-        """Return the local file that holds chunk `index`."""
-        assert isinstance(self.chunk_place, LocalPlace)
-        return self.chunk_place.folder / self.shards.find(index).key
-
-    def _copy(
-        self,
-        index: int,
-        ranges: Sequence[Range] | None,
-        parts: chunks.Checksums | None,
-        low: I64,
-        high: I64,
-        out: chunks.Bytes,
-    ) -> None:
-        """Copy the rows low[0]:high[0], low[1]:high[1], ... of raw chunk `index` to `out`, concatenated.
-
-        ranges: the byte ranges to read, in parts with the checksums `parts`; None to read and verify the whole chunk.
-        """
-        first = index * self.chunk_rows
-        limits = self.row_bytes * (low - first), self.row_bytes * (high - first)
-        with self.file(index, ranges) as file:
-            if ranges is None:
-                chunks.copy_from_whole(file, *limits, out)
-            else:
-                assert parts is not None
-                chunks.PartReader(file, parts, self.part_rows * self.row_bytes).copy(*limits, out)
-                file.check_stored()
 
     def _list_ranges(self, index: int, low: I64, high: I64) -> list[Range] | None:
         """Return the byte ranges of chunk `index` that hold the given rows and the checksum of the chunk.

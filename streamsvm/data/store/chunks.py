@@ -98,7 +98,7 @@ class ChunkFile:
         """Read to the end. Raise IntegrityError unless the bytes and the stored checksum match the manifest."""
         self.skip(self.payload_bytes - self.position)
         if self._crc != self.checksum:
-            raise IntegrityError(f"{self.name}: chunk is damaged (its checksum is not the manifest's)")
+            raise IntegrityError(f"{self.name}: chunk is damaged (its checksum differs from the manifest)")
         self.check_stored()
         self._file.keep()
 
@@ -107,14 +107,14 @@ class ChunkFile:
         stored = np.empty(CRC_BYTES, np.uint8)
         self._file.fill(stored, self.payload_bytes)
         if int.from_bytes(stored.tobytes(), "little") != self.checksum:
-            raise IntegrityError(f"{self.name}: chunk is damaged (its checksum is not the manifest's)")
+            raise IntegrityError(f"{self.name}: chunk is damaged (its checksum differs from the manifest)")
 
     def read_part(self, begin: int, buffer: Bytes, checksum: int) -> None:
         """Fill the buffer with the part that begins at byte `begin`. Raises IntegrityError if its checksum differs."""
         self._file.fill(buffer, begin)
         if google_crc32c.value(buffer) != checksum:
             where = f"bytes {begin} to {begin + len(buffer)}"
-            raise IntegrityError(f"{self.name}: chunk is damaged (the checksum of {where} is not the one listed)")
+            raise IntegrityError(f"{self.name}: chunk is damaged (the checksum of {where} differs from the listed one)")
 
 
 class PartReader:
@@ -183,18 +183,6 @@ def checksum_parts(payload: Bytes, part_bytes: int) -> Checksums:
     """Return the CRC-32C of every part of a chunk, (parts,). The last part may be shorter."""
     starts = range(0, len(payload), part_bytes)
     return np.array([google_crc32c.value(payload[at : at + part_bytes]) for at in starts], np.uint32)
-
-
-def read_checksum(path: Path) -> int:
-    """Return the CRC-32C at the end of a chunk's file."""
-    try:
-        with path.open("rb") as file:
-            file.seek(-CRC_BYTES, os.SEEK_END)
-            return int.from_bytes(file.read(CRC_BYTES), "little")
-    except FileNotFoundError:
-        raise IntegrityError(f"{path}: chunk is missing") from None
-    except OSError as error:
-        raise IntegrityError(f"{path}: chunk is damaged: {error.strerror}") from error
 
 
 CODEC = "sharding_indexed"

@@ -86,9 +86,11 @@ class Dataset(Shown):
     on_disk = True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from streamsvm.data.open import reduce_dataset
+        from streamsvm.data.open import reopen_dataset, reopen_path
 
-        return reduce_dataset(self)
+        path = self.path if is_remote(self.path) else str(Path(self.path).absolute())  # workers run in other folders
+        facts = path, self.label, self.fingerprint, self.reads_groups, self.cache
+        return reopen_dataset, (type(self), reopen_path, *facts)
 
     def _list_facts(self) -> dict[str, str | None]:
         labels = None if self.classes is None else f"{len(self.classes):,}"
@@ -323,7 +325,7 @@ def read_scaling(path: str, meta: dict[str, Any], stored: Open) -> Scaling | Non
         scaling = stored_parts.read_scaling(meta, arrays, meta["n_features"])
         if not (meta["sparse"] and arrays["offset"].any()):
             return scaling
-    raise IntegrityError(f"{path}/scaling: damaged: not the offsets and factors of a scaling")
+    raise IntegrityError(f"{path}/scaling: damaged: does not hold the offsets and factors of a scaling")
 
 
 def read_features(path: str, meta: dict[str, Any], stored: Open) -> Features | None:
@@ -339,7 +341,7 @@ def read_features(path: str, meta: dict[str, Any], stored: Open) -> Features | N
     found = features.map
     is_wrong = isinstance(found, KernelMap) and (0 in found.matrix.shape or type_of(found.rows) != np.float32)
     if is_wrong or found.n_features != meta["n_features"]:
-        raise IntegrityError(f"{path}/{manifest.FEATURES}: the feature map does not make {meta['n_features']} features")
+        raise IntegrityError(f"{path}/{manifest.FEATURES}: the map does not produce {meta['n_features']} features")
     return features
 
 
@@ -390,9 +392,8 @@ def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
         if Path(path, "zarr.json").is_file():
             raise IntegrityError(f"{path}/zarr.json: damaged ({error})") from error
         why = "" if Path(path).is_file() else f" ({error})"
-        raise InputError(
-            f"{path}: not a dataset; `streamsvm ingest`, or streamsvm.ingest in Python, makes one from files{why}"
-        ) from error
+        made = "`streamsvm ingest` (streamsvm.ingest in Python) makes one from files"
+        raise InputError(f"{path}: not a dataset; {made}{why}") from error
     return group, meta
 
 

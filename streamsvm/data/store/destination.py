@@ -1,7 +1,12 @@
 """The destination of a dataset, of predictions or of an exported model, which appear there whole or not at all.
 
-Only one process at a time may write to a destination. It writes a new folder or file next to the destination, flushes
-it to disk, and then renames it.
+Only one process at a time may write to a destination on a disk. It writes a new folder or file next to the destination,
+flushes it to disk, and then renames it.
+
+To an object store, a dataset is written in place: chunks as they fill up, then the metadata, and the manifest last. The
+manifest is written on the condition that none exists, so that the dataset appears whole or not at all. A store has no
+locks that end with their process. The object `.writing` marks that a process is writing, and remains if the process is
+killed. `--overwrite` replaces it, as does a process that resumes an ingest.
 """
 
 from __future__ import annotations
@@ -10,31 +15,40 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory, gettempdir
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+import google_crc32c
+import zarr
+from zarr.core.buffer import Buffer
 from zarr.core.sync import sync
+from zarr.storage import MemoryStore
 
-from streamsvm.data.remote.files import find_folder, is_object
+from streamsvm.data.remote.files import PART_BYTES, PARTS_IN_FLIGHT, RemoteFolder, find_folder, is_object, put_object
+from streamsvm.data.remote.store import begin, connect, wait_for, writing
+from streamsvm.data.store.chunks import CRC_BYTES, Span
 from streamsvm.data.store.manifest import ATTRIBUTE
-from streamsvm.data.store.shared_files import SPILL_FOLDER, IngestRecord, SharedFolder
-from streamsvm.system.errors import InputError, WriteError
-from streamsvm.system.files import (
-    is_remote,
-    list_partials,
-    name_partial,
-    open_atomically,
-    remove_partials,
-    sync_folder,
-    sync_tree,
+from streamsvm.data.store.shared_files import (
+    SPILL,
+    SPILL_FOLDER,
+    WRITING,
+    IngestRecord,
+    SharedFolder,
+    SharedObjects,
+    read_ranges,
 )
+from streamsvm.system import files, interrupts
+from streamsvm.system.errors import InputError, IntegrityError, WriteError
 from streamsvm.system.locks import Lock
 
 MANIFEST = "zarr.json"
-REPLACE = "remove it or choose another name, or replace it by --overwrite (overwrite=True in Python)"
+GIVEN_UP = b"given up"
+CLEARED = "cleared"  # the scratch object that records that the old dataset has been removed
+REPLACE = "remove it, choose another name, or replace it with --overwrite (overwrite=True in Python)"
 
 
 def check_destination(destination: Path, overwrite: bool = False) -> None:
@@ -47,48 +61,42 @@ def check_destination(destination: Path, overwrite: bool = False) -> None:
 
 def refuse_taken(place: str | Path, manifest: bytes, overwrite: bool) -> None:
     """Raise InputError unless a place with this manifest may be overwritten. See `check_destination`."""
-    try:
+    is_ours = False
+    with suppress(ValueError, KeyError, TypeError):
         is_ours = ATTRIBUTE in json.loads(manifest)["attributes"]
-    except (ValueError, KeyError, TypeError):
-        is_ours = False
     if not (is_ours or Path(place, "score", MANIFEST).exists()):  # not a folder of predictions either
-        raise InputError(f"{place}: exists already, and is no dataset; remove it or choose another name")
+        raise InputError(f"{place}: already exists and is not a dataset; remove it or choose another name")
     if not overwrite:
-        raise InputError(f"{place}: exists already; {REPLACE}")
+        raise InputError(f"{place}: already exists; {REPLACE}")
 
 
 def check_file(destination: str | Path, overwrite: bool) -> None:
     """Raise InputError unless a file can be written to `destination`. overwrite: whether it may replace one."""
-    if is_remote(destination):
+    if files.is_remote(destination):
         find_folder(str(destination))
         is_there = not overwrite and is_object(str(destination))
     else:
         path = Path(destination)
         check_parents(path)
         if path.is_dir():
-            raise InputError(f"{path}: exists already and is a folder; remove it or choose another name")
+            raise InputError(f"{path}: already exists and is a folder; remove it or choose another name")
         is_there = path.exists()
     if is_there and not overwrite:
-        raise InputError(f"{destination}: exists already; {REPLACE}")
+        raise InputError(f"{destination}: already exists; {REPLACE}")
 
 
 def check_parents(destination: Path) -> None:
     """Raise InputError if a folder above `destination` is a file. Missing folders are made later."""
-    for folder in destination.parents:
-        if folder.exists():
-            if not folder.is_dir():
-                raise InputError(f"{folder}: is a file, and no folder for {destination}")
-            return
+    folder = next((folder for folder in destination.parents if folder.exists()), None)
+    if folder is not None and not folder.is_dir():
+        raise InputError(f"{folder}: is a file, so it cannot contain {destination}")
 
 
 def make_parents(destination: Path) -> None:
     """Make the missing folders above `destination`. Raises WriteError on failure."""
-    if destination.parent.is_dir():
-        return
-    try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise WriteError(f"{destination.parent}: cannot be made: {error.strerror or error}") from error
+    if not destination.parent.is_dir():
+        with files.writing(destination.parent):
+            destination.parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
@@ -98,7 +106,7 @@ def new_file(destination: str | Path, overwrite: bool = True) -> Iterator[Binary
     An object in a store is a temporary file until it is complete. Raises InputError if the file exists and must not be
     replaced, or if another process is writing it, and WriteError if it cannot be written.
     """
-    if is_remote(destination):
+    if files.is_remote(destination):
         with _new_object(str(destination), overwrite) as file:
             yield file
         return
@@ -106,9 +114,9 @@ def new_file(destination: str | Path, overwrite: bool = True) -> Iterator[Binary
     check_parents(destination)
     make_parents(destination)
     with Lock(destination):
-        remove_partials(destination.parent, destination.name)
+        files.remove_partials(destination.parent, destination.name)
         check_file(destination, overwrite)  # again under the lock, since another process may have written it
-        with open_atomically(destination) as file:
+        with files.open_atomically(destination) as file:
             yield file
 
 
@@ -140,15 +148,15 @@ def new_folder(destination: Path, overwrite: bool = False, resumption: IngestRec
     make_parents(destination)
     with Lock(destination):
         left, keeps = None if resumption is None else _find_left(destination, resumption), False
-        partial = left or name_partial(destination)
+        partial = left or files.name_partial(destination)
         try:
             if left is None:
-                remove_partials(destination.parent, destination.name)
+                files.remove_partials(destination.parent, destination.name)
             _recover(destination)
             check_destination(destination, overwrite)  # again under the lock: another process may have written it
             partial.mkdir(exist_ok=left is not None)
             yield partial
-            sync_tree(partial)
+            files.sync_tree(partial)
             _put_in_place(partial, destination, overwrite)
         except BaseException as error:
             keeps = resumption is not None and resumption.keeps(error)
@@ -163,7 +171,7 @@ def new_folder(destination: Path, overwrite: bool = False, resumption: IngestRec
 
 def _find_left(destination: Path, resumption: IngestRecord) -> Path | None:
     """Return the folder of a killed process whose work is to be resumed, or None."""
-    left = list_partials(destination.parent, destination.name)
+    left = files.list_partials(destination.parent, destination.name)
     return next((each for each in left if resumption.goes_on(SharedFolder(each / SPILL_FOLDER))), None)
 
 
@@ -180,7 +188,7 @@ def _put_in_place(partial: Path, destination: Path, overwrite: bool) -> None:
     if overwrite and destination.exists():
         os.replace(destination, _name_replaced(destination))
     os.replace(partial, destination)
-    sync_folder(destination.parent)
+    files.sync_folder(destination.parent)
     shutil.rmtree(_name_replaced(destination), ignore_errors=True)
 
 
@@ -204,3 +212,209 @@ async def _finish_writes() -> None:
     others = {task for task in asyncio.all_tasks() if task.get_name() != waiting.get_name()}
     if others:
         await asyncio.wait(others)
+
+
+class Upload:
+    """The objects of a dataset that is being written. Use it through `new_upload`.
+
+    Workers receive copies without credentials. A copy can only write chunks and combine chunks into shards; it stores
+    the chunks of shards as scratch objects.
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self.url, self.store, self._token, self._has_begun = url, connect(url), token or token_hex(8), False
+        self._is_copy, self._is_resumable = token is not None, False
+        self.scratch, self._folder = SharedObjects(url, self._token), RemoteFolder(url)
+        self._metadata: dict[str, Buffer] = {}  # held until `commit`
+        self._shards: dict[str, Any] = {}  # shards that are being written
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Upload, (self.url, self._token)
+
+    # --- the interface of the dataset writer
+
+    def open_group(self) -> zarr.Group:
+        """Return the group of the dataset. The first call removes the old dataset."""
+        if not self._has_begun:
+            self._has_begun = True
+            if not self._is_resumable:
+                self.remove()
+            elif self.scratch.find(CLEARED) is None:
+                self.remove()
+                self.scratch.keep(CLEARED, b"")
+        return zarr.open_group(MemoryStore(self._metadata), mode="a", zarr_format=3)
+
+    def write_chunk(self, name: str, span: Span, content: Sequence[bytes | memoryview]) -> None:
+        """Write a chunk of an array as an object, or a raw chunk as the next part of its shard.
+
+        content: its values, its checksum, and the index if it completes a shard, else b""; or the compressed chunk.
+        """
+        key = f"{name}/{span.key}"
+        if self._is_copy and span.kind == "shard":
+            self.scratch.put(f"{name}/{span.own_key}", content[:2], span.n_bytes)
+        else:
+            if self._is_copy:
+                self.scratch.check()
+            wait_for(begin(self._put(key, content) if span.kind == "chunk" else self._put_next(key, content)))
+
+    def join_chunks(self, name: str, spans: Sequence[Span], checksums: Sequence[int], end: bytes) -> None:
+        """Combine scratch chunks into a shard. Raises IntegrityError if their checksums are not the given ones."""
+        wanted = [(f"{name}/{span.own_key}", span.n_bytes, (0, span.n_bytes)) for span in spans]
+        if self._is_copy:
+            self.scratch.check()
+        try:
+            with closing(read_ranges(self.scratch, wanted)) as contents:
+                for span, checksum, (file, content) in zip(spans, checksums, contents, strict=True):
+                    payload, stored = content[:-CRC_BYTES], checksum.to_bytes(CRC_BYTES, "little")
+                    if google_crc32c.value(payload) != checksum or content[-CRC_BYTES:].tobytes() != stored:
+                        raise IntegrityError(f"{file}: is damaged (its checksum is wrong)")
+                    parts = [content.data, end if span is spans[-1] else b""]
+                    wait_for(begin(self._put_next(f"{name}/{span.key}", parts)))
+        finally:
+            wait_for(begin(self._abandon_shards()))
+
+    def read_chunk(self, name: str, span: Span) -> bytes | None:
+        """Return a chunk that a copy has written, with its checksum, or None if it does not exist."""
+        if span.kind == "shard":
+            return self.scratch.find(f"{name}/{span.own_key}")
+        return self._folder.read(f"{name}/{span.key}")
+
+    async def _put(self, key: str, parts: Sequence[Any], mode: Any = None) -> None:
+        await put_object(self.store, self.url, key, parts, sum(len(part) for part in parts), mode)
+
+    async def _put_next(self, key: str, parts: Sequence[Any]) -> None:
+        """Write the next part of a shard. The last of `parts` is the index, or empty before the end of the shard.
+
+        A shard is sent in parts as they fill up, and is never in memory as a whole.
+        """
+        import obstore
+
+        with writing(f"{self.url}/{key}"):
+            if key not in self._shards:
+                opened = obstore.open_writer_async(
+                    self.store, key, buffer_size=PART_BYTES, max_concurrency=PARTS_IN_FLIGHT
+                )
+                self._shards[key] = opened
+            for part in parts:
+                for at in range(0, len(part), PART_BYTES):  # as copies, since the buffer is reused before they are sent
+                    await self._shards[key].write(bytes(part[at : at + PART_BYTES]))
+            if parts[-1]:
+                await self._shards.pop(key).close()
+
+    async def _abandon_shards(self) -> None:
+        """Make the store discard incomplete shards."""
+        while self._shards:
+            _, shard = self._shards.popitem()
+            with suppress(Exception):  # the bucket's lifecycle rules remove the remains
+                await shard.__aexit__(KeyboardInterrupt, None, None)
+
+    # --- the steps of writing a dataset
+
+    def begin_writing(self, overwrite: bool, resumption: IngestRecord | None = None) -> None:
+        """Mark this process as the writer, or resume another's work. Raises InputError if the URL is taken."""
+        found = self._folder.read(MANIFEST)
+        if found is not None:
+            refuse_taken(self.url, found, overwrite)
+        elif (keys := self._folder.list_names()) and WRITING not in keys:  # these are not left from an earlier ingest
+            raise InputError(f"{self.url}: already has objects that are not a dataset; choose another name")
+        self._is_resumable = resumption is not None
+        if resumption is not None and self._take_over(resumption):
+            return
+        remedy = "replace the remains with --overwrite (overwrite=True in Python)"
+        remedy += ", or continue with --resume" * (resumption is not None)
+        taken = f"another process is writing to it, or was killed; if it was killed, {remedy}"
+        self._put_on_condition(WRITING, self._token.encode(), taken, "overwrite" if overwrite else "create")
+
+    def _take_over(self, resumption: IngestRecord) -> bool:
+        """Replace the token of a killed process by this one's, and return whether there was work to resume.
+
+        Raises InputError if a third process does so at the same time.
+        """
+        if self._folder.read(WRITING) in (None, b"", GIVEN_UP):
+            return False
+        known = self._folder.ask_about(WRITING)["e_tag"]
+        left = SharedObjects(self.url, (self._folder.read(WRITING) or b"").decode())
+        if not resumption.goes_on(left):
+            return False
+        self._token = f"{left.folder_name}-{token_hex(8)}"
+        self.scratch = SharedObjects(self.url, self._token)
+        self._put_on_condition(WRITING, self._token.encode(), "another process resumes the ingest", {"e_tag": known})
+        return True
+
+    def commit(self) -> None:
+        """Write the metadata, then the manifest. Raises InputError if another process has written one meanwhile."""
+        others = "another process has begun to write to it"
+        if self._folder.read(WRITING) != self._token.encode():
+            raise InputError(f"{self.url}: {others}")
+        for key, content in self._metadata.items():
+            if key != MANIFEST:
+                wait_for(begin(self._put(key, [content.to_bytes()])))
+        self._remove_scratch()
+        self._put_on_condition(MANIFEST, self._metadata[MANIFEST].to_bytes(), others, "create")
+        self._folder.remove([WRITING])
+
+    def give_up(self) -> None:
+        """Remove the objects that this process has written, and keep older ones."""
+        wait_for(begin(self._abandon_shards()))
+        if self._folder.read(WRITING) == self._token.encode():
+            wait_for(begin(self._put(WRITING, [GIVEN_UP], "overwrite")))  # workers then remove what they still write
+            if self._has_begun:
+                self.remove()
+            self._remove_scratch()
+            self._folder.remove([WRITING])
+
+    def _remove_scratch(self) -> None:
+        self._folder.remove([key for key in self._folder.list_names() if key.startswith(f"{SPILL}/")])
+
+    def remove(self) -> None:
+        """Remove all objects, the manifest first, except the scratch objects and the mark of this process."""
+        keys = self._folder.list_names()
+        if MANIFEST in keys:
+            self._folder.remove([MANIFEST])
+        ours = (WRITING, f"{SPILL}/{self.scratch.folder_name}/")
+        self._folder.remove([key for key in keys if key != MANIFEST and not key.startswith(ours)])
+
+    def _put_on_condition(self, key: str, content: bytes, otherwise: str, mode: Any) -> None:
+        """Put an object on the condition of an obstore mode. If it is not met, raise InputError with `otherwise`."""
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            wait_for(begin(self._put(key, [content], mode)))
+        except (AlreadyExistsError, PreconditionError, FileExistsError):
+            raise InputError(f"{self.url}: {otherwise}") from None
+
+
+@contextmanager
+def new_upload(url: str, overwrite: bool = False, resumption: IngestRecord | None = None) -> Iterator[Upload]:
+    """Yield the objects of a new dataset, which is complete if the block succeeds, and is removed otherwise.
+
+    A killed process leaves objects without a manifest, which are not a dataset. With `overwrite`, an existing dataset
+    is removed before the first array is made.
+
+    resumption: decides whether to resume the work of a killed process, and whether objects are kept after an error.
+    Raises InputError if the URL is taken, and WriteError if it cannot be written to.
+    """
+    upload = Upload(url.rstrip("/"))
+    upload.begin_writing(overwrite, resumption)
+    try:
+        yield upload
+        upload.commit()
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            interrupts.accept()  # otherwise the removal would be interrupted, too
+        with suppress(InputError):  # so that the first error is raised
+            if resumption is None or not resumption.keeps(error):
+                upload.give_up()
+        raise
+
+
+def open_destination(
+    destination: str | Path, overwrite: bool, record: IngestRecord | None = None
+) -> AbstractContextManager[Path | Upload]:
+    """Return a context with the new folder, or the objects in a store, that become the dataset on success.
+
+    record: decides whether to resume the work of a killed process there.
+    """
+    if files.is_remote(destination):
+        return new_upload(str(destination), overwrite, record)
+    return new_folder(Path(destination), overwrite, record)

@@ -4,10 +4,10 @@ An edit does not change existing files. It writes a dataset of its own into the 
 rows, or copies of the deleted ones), and then replaces the manifest, which lists all edits by their fingerprints. Open
 readers keep the version they opened, which the fingerprint of its manifest identifies.
 
-`JoinedDataset` concatenates its additions: the dataset as ingest wrote it, and the rows of each `ingest --append`.
-In `TrimmedDataset`, the stored rows are all rows whose chunks exist, deleted or not. Deleted rows are skipped, and
-the remaining rows are numbered without gaps. `find_changes` lists the rows that were appended and deleted since the
-state with a given fingerprint.
+`EditedDataset` concatenates its additions: the dataset as ingest wrote it, and the rows of each `ingest --append`. The
+stored rows are all rows whose chunks exist, deleted or not. Deleted rows are skipped, and the remaining rows are
+numbered without gaps. `find_changes` lists the rows that were appended and deleted since the state with a given
+fingerprint.
 """
 
 from __future__ import annotations
@@ -28,123 +28,10 @@ from streamsvm.data.store import manifest
 from streamsvm.data.store.dataset import Dataset, open_group, read_manifest
 from streamsvm.data.store.manifest import APPENDED, DELETED, Meta
 from streamsvm.numeric.rows import I64, Rows, join_rows
-from streamsvm.system.errors import InputError, IntegrityError, WriteError
-from streamsvm.system.files import sync_folder, write_atomically
+from streamsvm.system.errors import InputError, IntegrityError
+from streamsvm.system.files import sync_folder, write_atomically, writing
 
-
-@dataclass(frozen=True, repr=False)
-class JoinedDataset(Dataset):
-    """The rows of several additions, in the order in which they were written.
-
-    Attributes
-    ----------
-    additions : tuple of Dataset
-        The dataset as ingest wrote it, and the rows of each append.
-    """
-
-    additions: tuple[Dataset, ...] = ()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all decoded rows."""
-        return sum(addition.nbytes for addition in self.additions)
-
-    @property
-    def stored_bytes(self) -> int:  # type: ignore[override]
-        """Bytes that a pass reads from storage."""
-        return sum(addition.stored_bytes for addition in self.additions)
-
-    def read_groups(self) -> JoinedDataset:
-        """See Dataset."""
-        return replace(self, reads_groups=True, additions=tuple(each.read_groups() for each in self.additions))
-
-    def read_vector(self, name: str, index: int) -> npt.NDArray[Any]:
-        """See Dataset."""
-        addition, own, _ = self._find(index)
-        return addition.read_vector(name, own)
-
-    def tiles(self, index: int) -> Iterator[Rows]:
-        """See Dataset."""
-        addition, own, first = self._find(index)
-        for rows in addition.tiles(own):
-            yield replace(rows, start=rows.start + first)
-
-    def read(self, index: int) -> Rows:
-        """See Dataset."""
-        addition, own, first = self._find(index)
-        rows = addition.read(own)
-        return replace(rows, start=rows.start + first)
-
-    def take(self, rows: npt.ArrayLike) -> Rows:
-        """See Dataset."""
-        wanted = self.find_numbers(rows)
-        shares = self._share_out(wanted)
-        taken = [addition.take(wanted[places] - first) for addition, first, places in shares]
-        back = np.argsort(np.concatenate([places for _, _, places in shares]), kind="stable")
-        whole = join_rows(taken)
-        return whole if np.array_equal(back, np.arange(len(back))) else whole.pick(back)
-
-    def take_bytes(self, rows: I64) -> int:
-        """See Dataset."""
-        return sum(addition.take_bytes(rows[places] - first) for addition, first, places in self._share_out(rows))
-
-    def check_parts(self) -> None:
-        """See Dataset."""
-        for addition in self.additions:
-            addition.check_parts()
-
-    def advise(self, index: int) -> None:
-        """See Dataset."""
-        addition, own, _ = self._find(index)
-        addition.advise(own)
-
-    def chunk_bytes(self, index: int) -> int:
-        """See Dataset."""
-        addition, own, _ = self._find(index)
-        return addition.chunk_bytes(own)
-
-    def stream_bytes(self) -> int:
-        """See Dataset."""
-        return max(addition.stream_bytes() for addition in self.additions)
-
-    def _find(self, index: int) -> tuple[Dataset, int, int]:
-        """Return the addition that holds chunk `index`, the chunk's number in it, and the number of its first row."""
-        first = 0
-        for addition in self.additions:
-            if index < addition.n_chunks:
-                return addition, index, first
-            index, first = index - addition.n_chunks, first + addition.n_rows
-        raise IndexError(index)
-
-    def _share_out(self, rows: I64) -> list[tuple[Dataset, int, I64]]:
-        """Return each addition that holds some of the rows, its first row number, and the positions of its rows."""
-        firsts = np.cumsum([0, *(addition.n_rows for addition in self.additions)])
-        holder = np.searchsorted(firsts, rows, side="right") - 1
-        shares = np.unique(holder).tolist() or [0]  # without rows, one addition still provides the types
-        return [(self.additions[k], int(firsts[k]), np.flatnonzero(holder == k)) for k in shares]
-
-
-def join(path: str, additions: Sequence[Dataset], fingerprint: str) -> JoinedDataset:
-    """Return the concatenated rows of several additions of the same kind as one dataset."""
-    base = additions[0]
-    starts = np.cumsum([0, *(addition.n_rows for addition in additions[:-1])])
-    limits = [addition.chunk_starts[:-1] + first for addition, first in zip(additions, starts, strict=True)]
-    n_rows = sum(addition.n_rows for addition in additions)
-    counts = [own for addition in additions if (own := addition.class_counts) is not None]
-    known = {"n_rows": n_rows, "n_items": sum(addition.meta["n_items"] for addition in additions)}
-    known["shuffle"] = None  # appended rows come last, and may come from another distribution
-    known["longest_row"] = max(addition.meta["longest_row"] for addition in additions)
-    changed = {"path": path, "n_rows": n_rows, "fingerprint": fingerprint, "meta": base.meta | known, "places": None}
-    changed["chunk_starts"] = np.append(np.concatenate(limits), n_rows).astype(np.int64)
-    changed["class_counts"] = np.sum(counts, axis=0) if counts else None
-    return JoinedDataset(**{**_list_fields(base), **changed}, additions=tuple(additions))
-
-
-def _list_fields(dataset: Dataset) -> dict[str, Any]:
-    """Return the fields that every dataset has."""
-    return {field.name: getattr(dataset, field.name) for field in fields(Dataset)}
-
-
+NO_ROWS = np.empty(0, np.int64)
 TILES = 6  # in memory while tiles with deleted rows are merged
 
 
@@ -156,83 +43,101 @@ class Deletion(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TrimmedDataset(Dataset):
-    """The rows of a dataset that were not deleted.
+class EditedDataset(Dataset):
+    """The rows of several additions, in the order in which they were written, except for those that were deleted.
 
     Attributes
     ----------
-    stored : Dataset
-        All stored rows.
+    additions : tuple of Dataset
+        The dataset as ingest wrote it, and the rows of each append.
     deletions : tuple of Deletion
         The rows of each deletion.
     deleted : (n_deleted,) int64
         The ascending numbers of all deleted rows among the stored rows.
+    stored_starts : (n_stored_chunks + 1,) int64
+        The number among the stored rows at which each chunk of the additions begins, and finally their number.
     chunks : (n_chunks,) int64
-        The chunks of the stored rows that have remaining rows.
+        The chunks of the additions that have remaining rows, numbered over all additions.
     """
 
-    stored: Dataset
+    additions: tuple[Dataset, ...]
     deletions: tuple[Deletion, ...]
     deleted: I64
+    stored_starts: I64
     chunks: I64
 
     @property
     def nbytes(self) -> int:
         """Bytes of all stored rows, decoded. A pass reads all of them."""
-        return self.stored.nbytes
+        return sum(addition.nbytes for addition in self.additions)
 
     @property
     def stored_bytes(self) -> int:  # type: ignore[override]
         """Bytes that a pass reads from storage."""
-        return int(self.stored.stored_bytes)
+        return sum(addition.stored_bytes for addition in self.additions)
 
-    def read_groups(self) -> TrimmedDataset:
+    def read_groups(self) -> EditedDataset:
         """See Dataset."""
-        return replace(self, reads_groups=True, stored=self.stored.read_groups())
+        return replace(self, reads_groups=True, additions=tuple(each.read_groups() for each in self.additions))
 
     def read_vector(self, name: str, index: int) -> npt.NDArray[Any]:
         """See Dataset."""
-        chunk = int(self.chunks[index])
-        start, stop = self.stored.chunk_starts[chunk : chunk + 2]
-        return self.stored.read_vector(name, chunk)[self._find_left(start, stop)]
+        addition, own, start = self._find(self.chunks[index])
+        values = addition.read_vector(name, own)
+        return values if self._is_whole(index) else values[self._find_left(start, start + len(values))]
 
     def tiles(self, index: int) -> Iterator[Rows]:
         """Yield the remaining rows of a chunk in the tiles in which they would be streamed if stored without gaps."""
-        at, left = int(self.chunk_starts[index]), None
+        at = int(self.chunk_starts[index])
+        for tile in self._merge_tiles(index):
+            yield replace(tile, start=at)
+            at += tile.n_rows
+
+    def _merge_tiles(self, index: int) -> Iterator[Rows]:
+        """Yield the tiles of a chunk, each filled up with rows of the following one if rows were deleted."""
+        addition, own, start = self._find(self.chunks[index])
         if self._is_whole(index):
-            for tile in self.stored.tiles(int(self.chunks[index])):
-                yield replace(tile, start=at)
-                at += tile.n_rows
+            yield from addition.tiles(own)
             return
-        for rows in self._skip(index):
-            left = rows if left is None else join_rows([left, rows])
-            *whole, left = split_rows(left)
-            for tile in whole:
-                yield replace(tile, start=at)
-                at += tile.n_rows
+        left = None
+        for tile in addition.tiles(own):
+            kept = self._find_left(start, start + tile.n_rows)
+            start += tile.n_rows
+            if len(kept):
+                rows = tile.pick(kept)
+                *whole, left = split_rows(rows if left is None else join_rows([left, rows]))
+                yield from whole
         if left is not None:
-            yield replace(left, start=at)
+            yield left
 
     def read(self, index: int) -> Rows:
         """See Dataset."""
         first, stop = self._limits(index)
-        if self._is_whole(index):
-            return replace(self.stored.read(int(self.chunks[index])), start=first)
-        return replace(self.take(np.arange(first, stop)), start=first)
+        addition, own, _ = self._find(self.chunks[index])
+        rows = addition.read(own) if self._is_whole(index) else self.take(np.arange(first, stop))
+        return replace(rows, start=first)
 
     def take(self, rows: npt.ArrayLike) -> Rows:
         """See Dataset."""
-        return self.stored.take(find_stored(self.find_numbers(rows), self.deleted))
+        wanted = find_stored(self.find_numbers(rows), self.deleted)
+        shares = self._share_out(wanted)
+        taken = [addition.take(wanted[places] - first) for addition, first, places in shares]
+        back = np.argsort(np.concatenate([places for _, _, places in shares]), kind="stable")
+        whole = join_rows(taken)
+        return whole if np.array_equal(back, np.arange(len(back))) else whole.pick(back)
 
     def take_bytes(self, rows: I64) -> int:
         """See Dataset."""
-        return self.stored.take_bytes(find_stored(rows, self.deleted))
+        stored = find_stored(rows, self.deleted)
+        return sum(addition.take_bytes(stored[places] - first) for addition, first, places in self._share_out(stored))
 
     def check_parts(self) -> None:
         """See Dataset. Also checks what passes do not read: copies of deleted rows, and chunks without rows."""
-        self.stored.check_parts()
-        for index in set(range(self.stored.n_chunks)) - set(self.chunks.tolist()):
-            deque(self.stored.tiles(index), maxlen=0)
+        for addition in self.additions:
+            addition.check_parts()
+        for chunk in set(range(len(self.stored_starts) - 1)) - set(self.chunks.tolist()):
+            addition, own, _ = self._find(chunk)
+            deque(addition.tiles(own), maxlen=0)
         for rows, _ in self.deletions:
             rows.check_parts()
             for index in range(rows.n_chunks):
@@ -241,68 +146,87 @@ class TrimmedDataset(Dataset):
     def advise(self, index: int) -> None:
         """See Dataset."""
         if index < self.n_chunks:
-            self.stored.advise(int(self.chunks[index]))
+            addition, own, _ = self._find(self.chunks[index])
+            addition.advise(own)
 
     def chunk_bytes(self, index: int) -> int:
         """See Dataset."""
-        return int(self.stored.chunk_bytes(int(self.chunks[index])))
+        addition, own, _ = self._find(self.chunks[index])
+        return addition.chunk_bytes(own)
 
     def stream_bytes(self) -> int:
         """See Dataset."""
+        largest = max(addition.stream_bytes() for addition in self.additions)
+        if not len(self.deleted):
+            return largest
         if not self.streams:
-            return self.stored.stream_bytes() + max(self.chunk_bytes(index) for index in range(self.n_chunks))
+            return largest + max(self.chunk_bytes(index) for index in range(self.n_chunks))
         row_bytes = 8 * self.meta["longest_row"] + sum(array.row_bytes for array in self.passed.values())
         most_rows = TILE_BYTES // (4 if self.is_sparse else 4 * self.n_features) + 1
         own: int = TILE_BYTES + 8 * self.meta["longest_row"] + most_rows * row_bytes
-        return self.stored.stream_bytes() + TILES * own
+        return largest + TILES * own
+
+    def _find(self, chunk: int) -> tuple[Dataset, int, int]:
+        """Return the addition that holds a chunk of the additions, its number there, and its first stored row."""
+        firsts = np.cumsum([0, *(addition.n_chunks for addition in self.additions)])
+        k = int(np.searchsorted(firsts, chunk, side="right")) - 1
+        return self.additions[k], int(chunk - firsts[k]), int(self.stored_starts[chunk])
+
+    def _share_out(self, stored: I64) -> list[tuple[Dataset, int, I64]]:
+        """Return each addition that holds some of the rows, its first row number, and the positions of its rows."""
+        firsts = np.cumsum([0, *(addition.n_rows for addition in self.additions)])
+        holder = np.searchsorted(firsts, stored, side="right") - 1
+        shares = np.unique(holder).tolist() or [0]  # without rows, one addition still provides the types
+        return [(self.additions[k], int(firsts[k]), np.flatnonzero(holder == k)) for k in shares]
 
     def _is_whole(self, index: int) -> bool:
         """Return whether no row of chunk `index` was deleted."""
         chunk, (first, stop) = int(self.chunks[index]), self._limits(index)
-        start, end = self.stored.chunk_starts[chunk : chunk + 2]
-        return bool(stop - first == end - start)
+        return bool(stop - first == self.stored_starts[chunk + 1] - self.stored_starts[chunk])
 
     def _find_left(self, start: int, stop: int) -> I64:
         """Return the positions of the remaining rows among the stored rows start:stop."""
         a, b = np.searchsorted(self.deleted, (start, stop))
         return np.delete(np.arange(stop - start), self.deleted[a:b] - start)
 
-    def _skip(self, index: int) -> Iterator[Rows]:
-        """Yield the remaining rows of the tiles of chunk `index`, as copies."""
-        for rows in self.stored.tiles(int(self.chunks[index])):
-            left = self._find_left(rows.start, rows.start + rows.n_rows)
-            if len(left):
-                yield rows.pick(left)
+
+def join(additions: Sequence[Dataset], deletions: Sequence[Deletion], fingerprint: str) -> EditedDataset:
+    """Return the rows of several additions of the same kind, without the deleted ones, as one dataset.
+
+    Raises IntegrityError if the deletions contradict the additions.
+    """
+    base, gone = additions[0], [deletion.rows for deletion in deletions]
+    firsts = np.cumsum([0, *(addition.n_rows for addition in additions)])
+    limits = [addition.chunk_starts[:-1] + first for addition, first in zip(additions, firsts[:-1], strict=True)]
+    starts = np.append(np.concatenate(limits), firsts[-1]).astype(np.int64)
+    deleted = np.sort(np.concatenate([NO_ROWS, *(deletion.numbers for deletion in deletions)]))
+    left = starts - np.searchsorted(deleted, starts)  # the starts in numbers of the remaining rows
+    chunks = np.flatnonzero(np.diff(left) > 0) if deletions else np.arange(len(left) - 1)
+    counts = None if base.class_counts is None else _sum_counts(additions) - _sum_counts(gone)
+    is_wrong = not len(chunks) or (counts is not None and counts.min() < (0 if base.has_label_sets else 1))
+    if deletions and is_wrong:
+        raise IntegrityError(f"{base.path}/zarr.json: the manifest contradicts itself: a class has no rows left")
+    n_items = sum(rows.meta["n_items"] for rows in additions) - sum(rows.meta["n_items"] for rows in gone)
+    known: Meta = {"n_rows": int(left[-1]), "n_items": max(0, n_items)}  # empty copies store one zero
+    known["longest_row"] = max(addition.meta["longest_row"] for addition in additions)
+    if len(additions) > 1:
+        known["shuffle"] = None  # appended rows come last, and may come from another distribution
+    given: dict[str, Any] = {field.name: getattr(base, field.name) for field in fields(Dataset)}
+    given |= {"n_rows": int(left[-1]), "chunk_starts": np.append(left[chunks], left[-1]), "meta": base.meta | known}
+    given |= {"fingerprint": fingerprint, "class_counts": counts, "places": None}
+    given |= {"deletions": tuple(deletions), "deleted": deleted, "stored_starts": starts, "chunks": chunks}
+    return EditedDataset(**given, additions=tuple(additions))
 
 
-def trim(stored: Dataset, deletions: Sequence[Deletion]) -> TrimmedDataset:
-    """Return a dataset without its deleted rows. Raises IntegrityError if the deletions contradict the dataset."""
-    deleted = np.sort(np.concatenate([deletion.numbers for deletion in deletions]))
-    limits = stored.chunk_starts - np.searchsorted(deleted, stored.chunk_starts)  # in numbers of the remaining rows
-    chunks = np.flatnonzero(np.diff(limits) > 0)
-    gone = [deletion.rows for deletion in deletions]
-    counts = stored.class_counts
-    if counts is not None:
-        counts = counts - np.sum([own for rows in gone if (own := rows.class_counts) is not None], axis=0)
-    if not len(chunks) or (counts is not None and counts.min() < (0 if stored.has_label_sets else 1)):
-        raise IntegrityError(f"{stored.path}/zarr.json: the manifest contradicts itself: no rows of a class are left")
-    n_rows = int(limits[-1])
-    n_items = max(0, stored.meta["n_items"] - sum(rows.meta["n_items"] for rows in gone))  # empty copies store one zero
-    given = _list_fields(stored) | {"n_rows": n_rows, "class_counts": counts}
-    given["chunk_starts"] = np.append(limits[chunks], n_rows)
-    given["meta"] = {**stored.meta, "n_rows": n_rows, "n_items": n_items}
-    return TrimmedDataset(**given, stored=stored, deletions=tuple(deletions), deleted=deleted, chunks=chunks)
+def _sum_counts(parts: Sequence[Dataset]) -> Any:
+    """Return the numbers of rows of each class in several datasets; 0 for no datasets."""
+    return np.sum([counts for rows in parts if (counts := rows.class_counts) is not None], axis=0, dtype=np.int64)
 
 
 def find_stored(rows: I64, deleted: I64) -> I64:
     """Map row numbers that skip deleted rows to numbers among the stored rows."""
     before: I64 = deleted - np.arange(len(deleted))  # the number of remaining rows before each deleted row
     return rows + np.searchsorted(before, rows, side="right")
-
-
-def find_left(stored: I64, deleted: I64) -> I64:
-    """Map numbers of stored rows that were not deleted to numbers that skip the deleted rows."""
-    return stored - np.searchsorted(deleted, stored)
 
 
 # The key by which the manifest of an edit records the fingerprint of the dataset before it.
@@ -333,10 +257,11 @@ def open_edited(path: str, meta: Meta, cache: str | None = None, most: int | Non
     if classes is not None:
         additions = [addition.code_by(classes) for addition in additions]
         deletions = [deletion._replace(rows=deletion.rows.code_by(classes)) for deletion in deletions]
+    if not edits:
+        return additions[0]
     known = {"fingerprints": fingerprints[: len(edits) + 1], EDITS: edits, "base": meta["base"]}
-    whole = join(path, additions, fingerprints[len(edits)]) if len(additions) > 1 else additions[0]
-    whole = replace(whole, fingerprint=fingerprints[len(edits)], meta={**whole.meta, **known} if edits else whole.meta)
-    return trim(whole, deletions) if deletions else whole
+    whole = join(additions, deletions, fingerprints[len(edits)])
+    return replace(whole, meta=whole.meta | known)
 
 
 def check_edits(path: str, meta: Meta) -> tuple[list[Edit], list[str]]:
@@ -361,11 +286,7 @@ def describe_edits(base: Meta, edits: Sequence[Edit]) -> Meta:
     if not edits:
         return base
     if all(edit.kind == APPENDED for edit in edits):
-        whole = {
-            "format": manifest.JOINED_FORMAT,
-            "base": base,
-            APPENDED: [edit.fingerprint for edit in edits],
-        }
+        whole = {"format": manifest.JOINED_FORMAT, "base": base, APPENDED: [edit.fingerprint for edit in edits]}
     else:
         whole = {"format": manifest.EDITED_FORMAT, "base": base, EDITS: [list(edit) for edit in edits]}
     return {**whole, "sha256": manifest.make_fingerprint(whole)}
@@ -376,24 +297,12 @@ def list_edits(dataset: Dataset) -> list[Edit]:
     return list(dataset.meta.get(EDITS, []))
 
 
-def list_fingerprints(dataset: Dataset) -> tuple[str, ...]:
-    """Return the fingerprints of all states of a dataset: as ingest wrote it, and after each edit."""
-    return tuple(dataset.meta.get("fingerprints", [dataset.fingerprint]))
-
-
-def name_edit(path: str, kind: str, number: int) -> str:
-    """Return the path of the rows of an edit; `number` counts the edits of its kind, from 1."""
-    return f"{path}/{kind}/{number}"
-
-
 def name_next(dataset: Dataset, kind: str) -> Path:
     """Return the path of the next edit of a kind, after making its parent folder."""
     number = 1 + sum(edit.kind == kind for edit in list_edits(dataset))
-    folder = Path(name_edit(dataset.path, kind, number))
-    try:
+    folder = Path(dataset.path, kind, str(number))
+    with writing(folder.parent):
         folder.parent.mkdir(exist_ok=True)
-    except OSError as error:
-        raise WriteError(f"{folder.parent}: cannot be written: {error.strerror or error}") from error
     sync_folder(folder.parent.parent)
     return folder
 
@@ -410,13 +319,11 @@ def commit(dataset: Dataset, kind: str, folder: Path) -> None:
 
 def require_editable(dataset: Dataset, what: str) -> None:
     """Raise InputError for datasets that cannot be edited. what: "appended" or "deleted", for the message."""
-    reasons = {
-        "is an AnnData file, which is read as it lies": "arrays" not in dataset.meta,
-        "holds the features of a map: change its raw rows, and map them again": dataset.features is not None,
-    }
-    for reason, is_so in reasons.items():
-        if is_so:
-            raise InputError(f"{dataset.path}: no rows can be {what}: it {reason}")
+    refused = f"{dataset.path}: no rows can be {what}: it"
+    if "arrays" not in dataset.meta:
+        raise InputError(f"{refused} is an AnnData file, which is read in place")
+    if dataset.features is not None:
+        raise InputError(f"{refused} holds the features of a map; change its raw rows, and map them again")
 
 
 def find_chunk_bytes(dataset: Dataset) -> int | None:
@@ -432,24 +339,20 @@ def _open_edit(path: str, edit: Edit, number: int, before: str, last: Dataset) -
 
     last: the addition before the edit, whose classes are those of the dataset; appended rows may add classes.
     """
-    name = name_edit(path, edit.kind, number)
+    name = f"{path}/{edit.kind}/{number}"
     try:
         group, meta = open_group(name)
     except InputError as error:
-        raise IntegrityError(f"{name}: rows that were {edit.kind} are missing ({error})") from error
+        raise IntegrityError(f"{name}: the {edit.kind} rows are missing ({error})") from error
     if not meta:
         raise IntegrityError(f"{name}/zarr.json: damaged (it has no manifest)")
     rows = read_manifest(name, group, meta, last.cache)
     if rows.fingerprint != edit.fingerprint or rows.meta.get(PREVIOUS[edit.kind]) != before:
-        raise IntegrityError(f"{name}/zarr.json: damaged (not what the manifest of {path} says)")
-    same = (
-        last.is_sparse == rows.is_sparse
-        and last.n_features == rows.n_features
-        and last.vectors.keys() == rows.vectors.keys()
-        and (last.meta["classes"] == rows.meta["classes"] or (edit.kind == APPENDED and _has_more(rows, last)))
-    )
-    if not same or rows.scaling is not None or rows.features is not None:
-        raise IntegrityError(f"{name}: its rows are of another kind than those of {path}")
+        raise IntegrityError(f"{name}/zarr.json: damaged (it disagrees with the manifest of {path})")
+    kinds = [(each.is_sparse, each.n_features, each.vectors.keys()) for each in (last, rows)]
+    has_classes = last.meta["classes"] == rows.meta["classes"] or (edit.kind == APPENDED and _has_more(rows, last))
+    if kinds[0] != kinds[1] or not has_classes or rows.scaling is not None or rows.features is not None:
+        raise IntegrityError(f"{name}: its rows differ in kind from the rows of {path}")
     return rows
 
 
@@ -465,11 +368,8 @@ def _read_deletion(rows: Dataset, n_stored: int, earlier: Sequence[Deletion]) ->
     numbers = array.read(0, rows.n_rows)
     right = numbers[0] >= 0 and numbers[-1] < n_stored and bool(np.all(np.diff(numbers) > 0))
     if not right or any(np.isin(numbers, each.numbers, assume_unique=True).any() for each in earlier):
-        raise IntegrityError(f"{rows.path}: some numbers are not those of existing rows")
+        raise IntegrityError(f"{rows.path}: some row numbers do not exist")
     return Deletion(rows, numbers)
-
-
-NO_ROWS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -509,7 +409,7 @@ class Changes:
         """Map old row numbers to new ones: return which rows survive, and their new numbers."""
         stored = find_stored(rows, self.before)
         left = ~np.isin(stored, self.deleted)
-        return left, find_left(stored[left], self.deleted)
+        return left, stored[left] - np.searchsorted(self.deleted, stored[left])
 
     def list_copies(self, rows: I64) -> I64:
         """Map old numbers of deleted rows to the numbers of their copies in the view.
@@ -524,7 +424,7 @@ class Changes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithCopies(JoinedDataset):
+class WithCopies(EditedDataset):
     """The rows of a dataset, followed by copies of rows that were deleted from it."""
 
     since: tuple[Deletion, ...]
@@ -538,18 +438,16 @@ class WithCopies(JoinedDataset):
 
 def find_changes(source: RowSource, fingerprint: str) -> Changes | None:
     """Return the changes since a source had the given fingerprint; None if it never had it."""
-    if not isinstance(source, Dataset):
-        is_known = fingerprint == source.fingerprint
-        return Changes(source, source.n_rows, source.n_rows, source.n_rows, (), NO_ROWS, NO_ROWS) if is_known else None
-    known = list_fingerprints(source)
+    meta = source.meta if isinstance(source, Dataset) else {}
+    known = meta.get("fingerprints", [source.fingerprint])  # as ingest wrote the rows, and after each edit
     if fingerprint not in known:
         return None
-    made = [edit.kind for edit in list_edits(source)[: known.index(fingerprint)]]
-    trimmed = source if isinstance(source, TrimmedDataset) else None
-    stored, deletions, deleted = (
-        (trimmed.stored, trimmed.deletions, trimmed.deleted) if trimmed else (source, (), NO_ROWS)
-    )
-    additions = stored.additions if isinstance(stored, JoinedDataset) else (stored,)
+    made = [edit.kind for edit in meta.get(EDITS, [])[: known.index(fingerprint)]]
+    additions: tuple[RowSource, ...] = (source,)
+    deletions: tuple[Deletion, ...] = ()
+    deleted = NO_ROWS
+    if isinstance(source, EditedDataset):
+        additions, deletions, deleted = source.additions, source.deletions, source.deleted
     n_stored = sum(addition.n_rows for addition in additions[: 1 + made.count(APPENDED)])
     earlier, since = deletions[: made.count(DELETED)], deletions[made.count(DELETED) :]
     before = np.sort(np.concatenate([NO_ROWS, *(deletion.numbers for deletion in earlier)]))
@@ -561,10 +459,10 @@ def join_copies(source: RowSource, since: Sequence[Deletion]) -> WithCopies:
     """Return the rows of a dataset, followed by copies of deleted rows."""
     assert isinstance(source, Dataset)
     name = f"{source.fingerprint}, and the last {len(since)} deletions"
-    joined = join(source.path, [source, *(deletion.rows for deletion in since)], name)
+    joined = join([source, *(deletion.rows for deletion in since)], (), name)
     return WithCopies(**vars(joined), since=tuple(since))
 
 
-def _join_last(dataset: TrimmedDataset, n_deletions: int) -> WithCopies:
+def _join_last(dataset: EditedDataset, n_deletions: int) -> WithCopies:
     """Return the rows of a dataset, followed by copies of the rows of its last deletions."""
     return join_copies(dataset, dataset.deletions[len(dataset.deletions) - n_deletions :])

@@ -33,7 +33,7 @@ LARGEST_TARGET = 1e100  # The sum of the squares of such targets is still finite
 def check_targets(values: Array, name: str) -> None:
     """Raise InputError, which names the rows, if a target exceeds LARGEST_TARGET in size."""
     if len(values) and not (largest := float(np.max(np.abs(values)))) <= LARGEST_TARGET:
-        raise InputError(f"{name}: a target is {largest:.1e} in size; at most {LARGEST_TARGET:.0e} is possible")
+        raise InputError(f"{name}: a target has the size {largest:.1e}; at most {LARGEST_TARGET:.0e} is possible")
 
 
 def are_finite(values: Array) -> bool:
@@ -51,16 +51,16 @@ def check_vector(name: str, values: Array, n_classes: int, place: str) -> None:
         return
     if name == "label_sets":
         if n_classes % 8 and (values[:, -1] >> (n_classes % 8)).any():
-            raise IntegrityError(f"{place}: a label is not one of 0..{n_classes - 1}: the chunk is damaged")
+            raise IntegrityError(f"{place}: a label is outside 0..{n_classes - 1}: the chunk is damaged")
         return
     low, high = values.min(), values.max()
     if name == "y" and not 0 <= low <= high < n_classes:
         wrong = low if low < 0 else high
-        raise IntegrityError(f"{place}: the class code {wrong} is not one of 0..{n_classes - 1}: the chunk is damaged")
+        raise IntegrityError(f"{place}: the class code {wrong} is outside 0..{n_classes - 1}: the chunk is damaged")
     if name == "sample_weight" and not 0 <= low <= high < np.inf:
-        raise IntegrityError(f"{place}: a weight is negative, infinite or no number: the chunk is damaged")
+        raise IntegrityError(f"{place}: a weight is negative, infinite or not a number: the chunk is damaged")
     if name == "target" and not -np.inf < low <= high < np.inf:
-        raise IntegrityError(f"{place}: a target is infinite or no number: the chunk is damaged")
+        raise IntegrityError(f"{place}: a target is infinite or not a number: the chunk is damaged")
 
 
 def as_float32(part: StoredArray, values: Array) -> F32:
@@ -107,13 +107,8 @@ class CsrLayout:
         self.n_features, self.longest_row = n_features, longest_row
         self.nbytes = 8 * data.length + 8 * indptr.length
         self.dtype = str(data.array.dtype)
-        self.streams = (
-            data.is_raw
-            and indices.is_raw
-            and data.array.dtype == np.float32
-            and indices.array.dtype == np.int32
-            and data.chunk_rows == indices.chunk_rows
-        )
+        right = [str(part.array.dtype) for part in (data, indices)] == ["float32", "int32"]
+        self.streams = right and data.is_raw and indices.is_raw and data.chunk_rows == indices.chunk_rows
 
     def read(self, start: int, stop: int) -> Matrix:
         """Return the rows start:stop, verified, as copies."""
@@ -210,7 +205,7 @@ class CsrLayout:
         if (numbers[0] == 0 and limits[0] != 0) or (is_last and limits[-1] != self.data.length):
             raise IntegrityError(f"{place}: row limits do not agree with the items of the rows")
         if lengths.max(initial=0) > self.longest_row:
-            longest = f"{lengths.max()} items, but the longest row is said to have {self.longest_row}"
+            longest = f"{lengths.max()} items, but the manifest lists at most {self.longest_row}"
             raise IntegrityError(f"{place}: row limits are wrong: a row has {longest}")
 
     def _check_place(self, index: int, start: int, limits: I64) -> None:
@@ -230,9 +225,8 @@ class CsrLayout:
             at = int(np.argmax((indices < 0) | (indices >= self.n_features)))
             row = int(np.searchsorted(indptr, at, side="right")) - 1
             index = int(starts[row] + at - indptr[row]) // self.indices.chunk_rows
-            raise IntegrityError(
-                f"{self.indices.describe(index)}: a column outside 0..{self.n_features - 1}: the chunk is damaged"
-            )
+            place, last = self.indices.describe(index), self.n_features - 1
+            raise IntegrityError(f"{place}: a column is outside 0..{last}: the chunk is damaged")
 
     def _fill(self, part: StoredArray, file: ChunkFile, index: int, first: int, buffer: np.ndarray) -> None:
         """Fill the buffer with items from `first` on; the last row of a chunk may end in the next chunk."""

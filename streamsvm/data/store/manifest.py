@@ -83,7 +83,7 @@ def check_manifest(path: str, meta: Meta) -> str:
     file, version = f"{path}/zarr.json", meta.get("format")
     if version not in FORMATS or isinstance(version, bool):
         raise InputError(
-            f"{path}: the dataset has format {version!r}, and this version of streamsvm reads formats 1 to 8; "
+            f"{path}: has format {version!r}, and this version of streamsvm reads formats 1 to 8; "
             "read it with the version that wrote it, or write it again with `streamsvm ingest`"
         )
     fingerprint = meta.pop("sha256", None)
@@ -109,7 +109,7 @@ def open_stored(path: str, group: zarr.Group, manifest: Meta, cache: DiskCache |
     except InputError as error:
         raise IntegrityError(str(error)) from error
     if describe_array(array) != {key: value for key, value in entry.items() if key in LAYOUT}:
-        raise IntegrityError(f"{path}/{name}/zarr.json: damaged (not what the manifest says)")
+        raise IntegrityError(f"{path}/{name}/zarr.json: damaged (it disagrees with the manifest)")
     part_rows = entry.get("part_rows", 0)
     parts = open_stored(path, group, manifest, cache, PARTS + name) if part_rows else None
     return StoredArray(array, name, np.frombuffer(bytes.fromhex(entry["checksums"]), "<u4"), parts, part_rows, cache)
@@ -125,24 +125,20 @@ def _check_facts(meta: Meta) -> None:
     names = meta["feature_names"]
     if names is not None:
         right = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        _need(right and len(names) == meta["n_features"], "'feature_names' is no list of a name for each feature")
-    _need(isinstance(meta.get(LABEL_COLUMN, ""), str), "the column of the labels is no text")
-    if meta["format"] < NARROW_FORMAT:
-        _need((ENCODING in meta) == (meta["format"] == ENCODED_FORMAT), "its format is not that of its encoding")
+        _need(right and len(names) == meta["n_features"], "'feature_names' does not list a name for each feature")
+    _need(isinstance(meta.get(LABEL_COLUMN, ""), str), "the name of the label column is not a text")
     if ENCODING in meta and not meta.get("features"):
         n_encoded = read_encoding(meta[ENCODING]).n_features
-        _need(n_encoded == meta["n_features"], f"its encoding makes {n_encoded} features")
+        _need(n_encoded == meta["n_features"], f"its encoding produces {n_encoded} features")
 
 
 def _check_labels(meta: Meta) -> None:
     classes = meta["classes"]
     names = [name for name in ("y", "label_sets") if name in meta["arrays"]]
-    _need(len(names) == int(classes is not None), "'classes' and one array of labels need each other")
-    if meta["format"] < NARROW_FORMAT:
-        _need((names == ["label_sets"]) == (meta["format"] == SETS_FORMAT), "its format is not that of its labels")
+    _need(len(names) == int(classes is not None), "'classes' must come with exactly one array of labels")
     if classes is None:
         return
-    _need(isinstance(classes, list) and len(classes) > 0, "'classes' is no list of labels")
+    _need(isinstance(classes, list) and len(classes) > 0, "'classes' is not a list of labels")
     texts = all(isinstance(label, str) for label in classes)
     numbers = all(isinstance(label, int | float) and math.isfinite(label) for label in classes)
     _need(texts or numbers, "'classes' are neither all texts nor all finite numbers")
@@ -152,21 +148,19 @@ def _check_labels(meta: Meta) -> None:
     least = 1 - (are_sets or APPENDS_TO in meta or DELETES_FROM in meta)  # edits need not have rows of every class
     right = isinstance(counts, list) and len(counts) == len(classes) and all(_is_count(n, least) for n in counts)
     if are_sets:
-        _need(right and max(counts) <= meta["n_rows"], "'class_counts' are not numbers of rows with each label")
+        _need(right and max(counts) <= meta["n_rows"], "'class_counts' does not count the rows with each label")
         return
-    _need(right and sum(counts) == meta["n_rows"], "'class_counts' are not how the rows divide into classes")
+    _need(right and sum(counts) == meta["n_rows"], "'class_counts' does not add up to the rows")
 
 
 def _check_arrays(meta: Meta) -> None:
     """Raise ValueError unless the required arrays are listed, with correct shapes and types, and no unknown ones."""
     n, d, arrays = meta["n_rows"], meta["n_features"], meta["arrays"]
-    may_be_narrow = meta["format"] >= NARROW_FORMAT and not meta["sparse"]
-    dtype = str(arrays["X"]["dtype"]) if may_be_narrow else "float32"
-    is_narrow = meta["format"] == NARROW_FORMAT
-    _need(not is_narrow or dtype != "float32", "its format is that of float16, bfloat16 and int8, unlike X")
-    _need(dtype in STORED_AS.values(), f"X is {dtype}")
-    are_sharded = any("shards" in entry for entry in arrays.values())
-    _need(are_sharded == (meta["format"] == SHARDED_FORMAT), "its format is not that of its shards")
+    expected = choose_format(meta, arrays)
+    right = meta["format"] == expected or (meta["format"] == 1 and expected == FORMAT)
+    _need(right, f"format {meta['format']} does not fit its contents, which need {expected}")
+    dtype = "float32" if meta["sparse"] else str(arrays["X"]["dtype"])
+    _need(dtype in STORED_AS.values(), f"X has the type {dtype}")
     wanted: dict[str, tuple[list[int], str]] = {"X": ([n, d], dtype)}
     if meta["sparse"]:
         items = [meta["n_items"]]
@@ -187,7 +181,7 @@ def _check_arrays(meta: Meta) -> None:
         _need(found["shape"] == shape and found["dtype"] == dtype, f"{name} is not {dtype} of shape {shape}")
     others = {name for name in arrays if name not in wanted}
     known = {FEATURES + name for name in FEATURE_ARRAYS} if meta.get("features") else set()
-    _need(others <= known, f"it lists arrays that no dataset has: {', '.join(sorted(others - known))}")
+    _need(others <= known, f"it lists unknown arrays: {', '.join(sorted(others - known))}")
 
 
 def _check_chunks(name: str, entry: Meta) -> None:
@@ -196,14 +190,14 @@ def _check_chunks(name: str, entry: Meta) -> None:
     right = all(_is_count(size, 1) for size in (*shape, *chunks)) and 1 <= len(shape) == len(chunks) <= 2
     _need(right and chunks[1:] == shape[1:] and chunks[0] <= shape[0], f"the chunks of {name} are not whole rows")
     n_chunks = -(-shape[0] // chunks[0])
-    _need(len(bytes.fromhex(entry["checksums"])) == 4 * n_chunks, f"{name} has not one checksum for each chunk")
+    _need(len(bytes.fromhex(entry["checksums"])) == 4 * n_chunks, f"{name} does not have one checksum for each chunk")
     if "shards" in entry:
         rows, *others = entry["shards"]
         right = others == chunks[1:] and _is_count(rows, 1) and rows % chunks[0] == 0 and are_raw(entry["codecs"])
-        _need(right, f"the shards of {name} are not several raw chunks each")
+        _need(right, f"the shards of {name} do not consist of raw chunks")
     else:
         _need(entry["codecs"][-1]["name"] == "crc32c", f"the chunks of {name} do not end with a checksum")
-    _need(_is_count(entry.get("part_rows", 0), 0), f"the parts of {name} have no size")
+    _need(_is_count(entry.get("part_rows", 0), 0), f"the size of the parts of {name} is invalid")
 
 
 def _shape_of_parts(entry: Meta) -> tuple[list[int], str]:
@@ -218,12 +212,13 @@ def _check_chunk_starts(meta: Meta) -> None:
     first = meta["arrays"]["X/data" if meta["sparse"] else "X"]
     step = first["chunks"][0]
     right = isinstance(starts, list) and all(_is_count(start, 0) for start in starts)
-    _need(right and len(starts) == -(-first["shape"][0] // step) + 1, "'chunk_starts' is no list of a row a chunk")
-    _need(starts[0] == 0 and starts[-1] == n and starts == sorted(starts), "'chunk_starts' do not ascend from 0 to all")
+    _need(right and len(starts) == -(-first["shape"][0] // step) + 1, "'chunk_starts' does not list a row per chunk")
+    right = starts[0] == 0 and starts[-1] == n and starts == sorted(starts)
+    _need(right, "'chunk_starts' do not ascend from 0 to the number of rows")
     if meta["sparse"]:
-        _need(meta["arrays"]["X/indices"]["chunks"] == [step], "X/data and X/indices have other chunks")
+        _need(meta["arrays"]["X/indices"]["chunks"] == [step], "X/data and X/indices have different chunks")
     else:
-        _need(starts[:-1] == list(range(0, n, step)), "'chunk_starts' are not those of the chunks of X")
+        _need(starts[:-1] == list(range(0, n, step)), "'chunk_starts' do not fit the chunks of X")
 
 
 def _need_count(meta: Meta, name: str, most: int) -> None:

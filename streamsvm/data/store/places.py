@@ -72,11 +72,9 @@ class LocalPlace:
         if len(files) > MOST_ANNOUNCED:
             files.pop(next(iter(files)))
         if hasattr(os, "posix_fadvise"):
-            try:
-                with open(self.folder / span.key, "rb", buffering=0) as file:
-                    os.posix_fadvise(file.fileno(), span.begin, span.n_bytes, os.POSIX_FADV_WILLNEED)
-            except OSError:
-                return  # the read itself will report the error
+            path = self.folder / span.key
+            with suppress(OSError), open(path, "rb", buffering=0) as file:  # the read itself will report the error
+                os.posix_fadvise(file.fileno(), span.begin, span.n_bytes, os.POSIX_FADV_WILLNEED)
 
     def forget_advised(self) -> None:
         """Cancel reads that this thread has announced but not opened. Locally, the operating system holds the data."""
@@ -102,9 +100,8 @@ class LocalFile:
 
     def fill(self, buffer: Bytes, begin: int) -> None:
         """See StoredFile."""
-        begin += self._begin
-        done = os.preadv(self._file, [buffer.data], begin)  # usually a single call suffices
-        while done < len(buffer):
+        done, begin = 0, begin + self._begin
+        while done < len(buffer):  # usually a single call suffices
             n = os.preadv(self._file, [buffer.data[done:]], begin + done)
             if n == 0:
                 raise IntegrityError(f"{self.name}: chunk was cut short while it was read")
@@ -186,15 +183,15 @@ class DiskCache:
                     used -= sizes[folder]
             self._write_count(used)
 
-    def begin_copy(self, target: Path, n_bytes: int) -> Copy | None:
-        """Begin the copy of a chunk of n_bytes; return None if it does not fit."""
+    def begin_copy(self, file: StoredFile, target: Path, n_bytes: int) -> CopiedFile | None:
+        """Begin the copy of a file with a chunk of n_bytes; return None if it does not fit."""
         with _writing(self.root), self.counting():
             used = self._read_count()
             if used + n_bytes > self.most_bytes:
                 return None
             self._write_count(used + n_bytes)
             try:
-                return Copy(self, target, n_bytes)
+                return CopiedFile(self, file, target, n_bytes)
             except OSError:
                 self._write_count(used)
                 raise
@@ -217,20 +214,23 @@ class DiskCache:
             os.close(descriptor)
 
     def _read_count(self) -> int:
-        try:
+        with suppress(FileNotFoundError, ValueError):  # a process was killed while writing it
             return int((self.root / COUNT).read_text())
-        except (FileNotFoundError, ValueError):  # a process was killed while writing it
-            return sum(_measure(path.parent) for path in self.root.glob(f"*/{IN_USE}"))
+        return sum(_measure(path.parent) for path in self.root.glob(f"*/{IN_USE}"))
 
     def _write_count(self, used: int) -> None:
         (self.root / COUNT).write_text(str(used))
 
 
-class Copy:
-    """A copy in progress, written from its first byte to its last."""
+class CopiedFile:
+    """The file of a chunk in a store, which is copied to the cache as it is read; see chunks.StoredFile.
 
-    def __init__(self, cache: DiskCache, target: Path, n_bytes: int) -> None:
-        self._cache, self._target, self._n_bytes, self._written = cache, target, n_bytes, 0
+    The copy is written from its first byte to its last.
+    """
+
+    def __init__(self, cache: DiskCache, file: StoredFile, target: Path, n_bytes: int) -> None:
+        self.name, self._file, self._cache, self._target = file.name, file, cache, target
+        self._n_bytes, self._written = n_bytes, 0
         self._descriptor: int | None
         self._descriptor, self._partial = tempfile.mkstemp(prefix=PARTIAL, dir=cache.folder)
         try:
@@ -241,15 +241,16 @@ class Copy:
             os.close(self._descriptor)
             raise
 
-    def write(self, content: Bytes, begin: int) -> None:
-        """Write the bytes that begin at byte `begin`. Raises WriteError if the disk refuses them."""
+    def fill(self, buffer: Bytes, begin: int) -> None:
+        """See StoredFile. Raises WriteError if the disk refuses the copy."""
+        self._file.fill(buffer, begin)
         if self._descriptor is None or begin != self._written:
             return
         with _writing(self._cache.root):
             done = 0
-            while done < len(content):
-                done += os.write(self._descriptor, content.data[done:])
-        self._written += len(content)
+            while done < len(buffer):
+                done += os.write(self._descriptor, buffer.data[done:])
+        self._written += len(buffer)
 
     def keep(self) -> None:
         """Give the copy its final name, if it is complete."""
@@ -261,38 +262,17 @@ class Copy:
         os.close(self._descriptor)
         self._descriptor = None
 
-    def give_up(self) -> None:
-        """Remove an incomplete copy."""
-        if self._descriptor is None:
-            return
-        try:
-            self._cache.give_back(self._partial, self._n_bytes)
-        finally:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-
-class CopiedFile:
-    """The file of a chunk in a store, which is copied to the cache as it is read; see chunks.StoredFile."""
-
-    def __init__(self, file: StoredFile, copy: Copy) -> None:
-        self.name, self._file, self._copy = file.name, file, copy
-
-    def fill(self, buffer: Bytes, begin: int) -> None:
-        """See StoredFile."""
-        self._file.fill(buffer, begin)
-        self._copy.write(buffer, begin)
-
-    def keep(self) -> None:
-        """See StoredFile."""
-        self._copy.keep()
-
     def close(self) -> None:
-        """See StoredFile."""
+        """Close the file, and remove an incomplete copy."""
         try:
             self._file.close()
         finally:
-            self._copy.give_up()
+            if self._descriptor is not None:
+                try:
+                    self._cache.give_back(self._partial, self._n_bytes)
+                finally:
+                    os.close(self._descriptor)
+                    self._descriptor = None
 
 
 class CachedPlace:
@@ -308,8 +288,8 @@ class CachedPlace:
         if target.exists():
             return self._local.open(span.alone(), ranges)
         file = self._remote.open(span, ranges)
-        copy = self._cache.begin_copy(target, span.n_bytes) if list(ranges) == [(0, span.n_bytes)] else None
-        return file if copy is None else CopiedFile(file, copy)
+        is_whole = list(ranges) == [(0, span.n_bytes)]
+        return (self._cache.begin_copy(file, target, span.n_bytes) if is_whole else None) or file
 
     def advise(self, span: Span, ranges: Sequence[Range]) -> None:
         """See LocalPlace."""
@@ -347,7 +327,7 @@ def open_cache(text: str, fingerprint: str) -> DiskCache:
     """
     folder, _, size = text.rpartition(":")
     if not folder or is_remote(folder):
-        raise InputError(f"{text!r} is no cache: write a folder and the most bytes in it, such as /scratch/cache:200GB")
+        raise InputError(f"{text!r} is not a cache: give a folder and its largest size, such as /scratch/cache:200GB")
     return DiskCache(Path(folder), parse_bytes(size), fingerprint)
 
 
@@ -362,11 +342,10 @@ def _writing(root: Path) -> Iterator[None]:
 
 def _try_lock(descriptor: int, kind: int) -> bool:
     """Try to lock a file, and return whether it succeeded: no other process may hold a conflicting lock."""
-    try:
+    with suppress(OSError):
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _measure(folder: Path) -> int:

@@ -33,9 +33,9 @@ from streamsvm.data.remote.files import AHEAD_BYTES, ObjectFile, Range, put_obje
 from streamsvm.data.remote.store import begin, open_store, wait_for
 from streamsvm.data.store.chunks import CRC_BYTES, Bytes, Span, StoredFile, open_to_rewrite
 from streamsvm.data.store.places import LocalFile
-from streamsvm.numeric.rows import I64, CsrRows, Rows
-from streamsvm.system.errors import InputError, IntegrityError, WriteError
-from streamsvm.system.files import name_partial, remove_partials, write_atomically
+from streamsvm.numeric.rows import I64, CsrRows, Rows, pack_rows
+from streamsvm.system.errors import InputError, IntegrityError
+from streamsvm.system.files import name_partial, remove_partials, write_atomically, writing
 from streamsvm.system.npz import pack_arrays, unpack_arrays
 
 WRITING = ".writing"  # the object that marks a URL to which a process is writing a dataset
@@ -45,7 +45,7 @@ FILES_AHEAD = 16  # files that are open at a time, with their first ranges reque
 OF_MANY: dict[str, Any] = {each.__name__: each for each in (tuple, list, set, dict)}
 LOGGER = logging.getLogger("streamsvm")
 RECORD = "ingest.json"
-BEGIN = "leave out --resume (resume=True in Python) to begin anew"
+BEGIN = "omit --resume (resume=True in Python) to start again"
 BUFFER_BYTES = 1 << 20  # of the write buffer of a file
 
 
@@ -58,7 +58,7 @@ class SharedFolder:
     def check(self) -> None:
         """Raise InputError unless the folder exists."""
         if not self.folder.is_dir():
-            raise InputError(f"{self.folder}: no such folder; all workers have to share the folder of the new dataset")
+            raise InputError(f"{self.folder}: no such folder; all workers must share the folder of the new dataset")
 
     def put(self, name: str, parts: Iterable[Any], n_bytes: int) -> None:  # noqa: ARG002
         """Write a file of n_bytes, whose content comes in parts."""
@@ -97,13 +97,9 @@ class SharedObjects:
     url: str
     token: str
 
-    def check(self) -> None:
-        """Raise InputError unless the dataset is still being written under this token."""
-        self._compare(self._read_token())
-
-    def _compare(self, found: str) -> None:
-        """Raise InputError unless the token that was found is `self.token`."""
-        if found != self.token:
+    def check(self, found: str | None = None) -> None:
+        """Raise InputError unless the dataset is still being written under this token. found: the current one."""
+        if (self._read_token() if found is None else found) != self.token:
             raise InputError(f"{self.url}: the ingest has ended, or another process has begun to write there")
 
     def put(self, name: str, parts: Iterable[Any], n_bytes: int) -> None:
@@ -118,7 +114,7 @@ class SharedObjects:
         found = self._read_token()
         if found.partition("-")[0] != self.folder_name:
             store.remove([key])
-        self._compare(found)
+        self.check(found)
 
     def keep(self, name: str, content: bytes) -> None:
         """Put an object, which appears whole or not at all."""
@@ -181,7 +177,7 @@ class IngestRecord:
     def begin(self, scratch: SharedScratch) -> None:
         """Write the record when the work begins. Log a warning if nothing is left of an ingest to resume."""
         if self.resume and not self.goes_on_with_another:
-            LOGGER.warning(f"--resume: nothing is left of an ingest into {self.destination}; all begins anew")
+            LOGGER.warning(f"--resume: nothing is left of an ingest into {self.destination}; it starts again")
         self.has_begun = True
         scratch.keep(RECORD, json.dumps(self.about).encode())
 
@@ -189,14 +185,11 @@ class IngestRecord:
         if [path for path, *_ in known["sources"]] == [path for path, *_ in self.about["sources"]]:
             for before, now in zip(known["sources"], self.about["sources"], strict=True):
                 if before != now:
-                    raise InputError(
-                        f"{now[0]}: has changed since the ingest that --resume goes on with has begun; {BEGIN}"
-                    )
+                    raise InputError(f"{now[0]}: has changed since the ingest to resume began; {BEGIN}")
         other = [name for name, value in self.about.items() if known.get(name) != value]
         if other:
-            raise InputError(
-                f"{self.destination}: the ingest that was killed was one of other {' and '.join(other)}; {BEGIN}"
-            )
+            names = " and ".join(other)
+            raise InputError(f"{self.destination}: the ingest to resume had different {names}; {BEGIN}")
 
 
 def pack_record(value: Any) -> bytes:
@@ -325,11 +318,9 @@ class ScratchWriter:
         self.path, self.partial, self.room = path, name_partial(path), most_rows
         self.written_bytes = self.n_rows = 0
         if not path.parent.is_dir():
-            raise InputError(f"{path.parent}: no such folder; all tasks have to share the folder for scratch files")
-        try:
+            raise InputError(f"{path.parent}: no such folder; all tasks must share the folder for scratch files")
+        with writing(path):
             self._file: BinaryIO | None = self.partial.open("xb")
-        except OSError as error:
-            raise self._explain(error) from error
 
     def append(self, rows: Rows, numbers: I64) -> None:
         """Write the rows of one tile, which must have labels."""
@@ -342,11 +333,9 @@ class ScratchWriter:
         weight, X = rows.sample_weight, rows.X
         n_values = len(X.data) if isinstance(X, CsrRows) else -1
         header = np.array([rows.n_rows, X.shape[1], n_values, weight is not None], np.int64)
-        parts: list[npt.NDArray[Any]] = [header, numbers, np.asarray(rows.y, np.int32)]
-        parts += [] if weight is None else [weight]
-        parts += [X.data, X.indices, X.indptr] if isinstance(X, CsrRows) else [X]
+        parts = [header, numbers, np.asarray(rows.y, np.int32), *([] if weight is None else [weight])]
         crc, self.n_rows = google_crc32c.value(self.path.name.encode()), self.n_rows + rows.n_rows
-        for part in parts:
+        for part in (*parts, *pack_rows(X, "X").values()):
             content = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
             crc = google_crc32c.extend(crc, content)
             self._write(content.data)
@@ -356,11 +345,9 @@ class ScratchWriter:
         """Write the end of the file, and give the file its final name, unless its rows were discarded."""
         if self._file is not None:
             self._write(_make_end(self.path, self.n_rows))
-            try:
+            with writing(self.path):
                 self._file.close()
                 self.partial.replace(self.path)
-            except OSError as error:
-                raise self._explain(error) from error
             self._file = None
 
     def close(self) -> None:
@@ -374,13 +361,8 @@ class ScratchWriter:
 
     def _write(self, content: Any) -> None:
         assert self._file is not None
-        try:
+        with writing(self.path):
             self.written_bytes += self._file.write(content)
-        except OSError as error:
-            raise self._explain(error) from error
-
-    def _explain(self, error: OSError) -> WriteError:
-        return WriteError(f"{self.path}: cannot be written: {error.strerror or error}")
 
 
 def read_scratch(path: Path) -> Iterator[Rows]:
@@ -394,7 +376,7 @@ def read_scratch(path: Path) -> Iterator[Rows]:
             n_rows += rows.n_rows
             yield rows
         if file.read(1):
-            raise IntegrityError(f"{path}: the scratch file is damaged: something follows its end")
+            raise IntegrityError(f"{path}: the scratch file is damaged: bytes follow its end")
 
 
 def _make_end(path: Path, n_rows: int) -> bytes:

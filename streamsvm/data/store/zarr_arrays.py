@@ -113,7 +113,7 @@ class Hdf5Group:
         if hasattr(found, "keys"):
             return
         if getattr(found, "shape", None) is None:
-            raise InputError(f"{name}: neither a group nor an array of values")
+            raise InputError(f"{name}: is neither a group nor an array of values")
         if found.external or found.is_virtual:
             raise InputError(f"{name}: its values lie in other files, which are not read")
 
@@ -127,7 +127,7 @@ def open_hdf5(path: str) -> Hdf5Group:
     try:
         return Hdf5Group(h5py.File(path, "r"), path)
     except (OSError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: no {SUFFIX} file that h5py reads ({error})") from error
+        raise InputError(f"{path}: is not a {SUFFIX} file that h5py can read ({error})") from error
 
 
 def is_h5ad(path: str | Path) -> bool:
@@ -154,7 +154,7 @@ class CheckedStore(WrapperStore[Store]):
         if found is None:
             raise IntegrityError(f"{self._name(key)}: chunk is missing")
         if int.from_bytes(found[-CRC_BYTES:].to_bytes(), "little") != self._checksums.get(key):
-            raise IntegrityError(f"{self._name(key)}: not the chunk that was written here (checksum differs)")
+            raise IntegrityError(f"{self._name(key)}: is not the chunk that was written here (its checksum differs)")
         return found
 
     def _name(self, key: str) -> str:
@@ -176,11 +176,6 @@ def list_codecs(array: Array[Any]) -> list[Any]:
     return [codec.to_dict() for codec in known.codecs] if known.zarr_format == 3 else []
 
 
-def with_zeros(array: Array[Any]) -> Array[Any]:
-    """Return the array with chunks of zeros written as well, which Zarr omits by default."""
-    return array.with_config({"write_empty_chunks": True})
-
-
 COMPRESSORS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
 FILTERS = {"bitround", "crc32c", "delta", "fixedscaleoffset", "shuffle", "vlen-bytes", "vlen-utf8"}
 ZARR_3 = {"bytes", "sharding_indexed", "transpose"}
@@ -196,7 +191,7 @@ def open_array(group: zarr.Group | Hdf5Group, name: str, place: str) -> zarr.Arr
     """
     found = open_node(group, name, place)
     if not is_array(found):
-        raise InputError(f"{place}/{name}: a group; an array is expected")
+        raise InputError(f"{place}/{name}: is a group; an array is expected")
     return found
 
 
@@ -219,7 +214,7 @@ def open_node(group: zarr.Group | Hdf5Group, name: str, place: str) -> zarr.Arra
     for codec in _find_codecs(metadata):
         if codec.removeprefix("numcodecs.") not in ALLOWED:
             raise InputError(
-                f"{place}/{name}: the codec {codec!r} is not allowed, since codecs may run code that the data hold; "
+                f"{place}/{name}: the codec {codec!r} is not allowed, because it may run code in the data; "
                 f"write the array with one of {', '.join(sorted(ALLOWED))}"
             )
     try:
@@ -271,7 +266,7 @@ def _parse_metadata(content: bytes, file: str) -> Metadata:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file}: damaged ({error})") from error
     if not isinstance(metadata, dict):
-        raise InputError(f"{file}: damaged (no JSON object)")
+        raise InputError(f"{file}: damaged (not a JSON object)")
     return metadata
 
 

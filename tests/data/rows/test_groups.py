@@ -102,11 +102,11 @@ def test_columns_of_files_are_named_and_values_are_refused(tmp_path: Path) -> No
     assert groups.tolist() == [i // 10 for i in range(60)]
     assert set(weights.tolist()) == {2.5}
     assert dataset.feature_names == ("a",)
-    with pytest.raises(InputError, match=r"groups: values are for rows in memory.*groups='COLUMN'"):
+    with pytest.raises(InputError, match=r"groups: files take the name of a column.*groups='COLUMN'"):
         ingest(tmp_path / "rows.csv", tmp_path / "more.zarr", groups=np.arange(60))
-    with pytest.raises(InputError, match=r"y: values are for rows in memory.*label='COLUMN'"):
+    with pytest.raises(InputError, match=r"y: files take the name of a column.*label='COLUMN'"):
         ingest(tmp_path / "rows.csv", tmp_path / "more.zarr", np.arange(60))
-    with pytest.raises(InputError, match="for files and frames"):
+    with pytest.raises(InputError, match="arrays take no options for columns"):
         ingest(np.ones((3, 1)), tmp_path / "more.zarr", [0, 1, 1], groups="g")
 
 

@@ -278,7 +278,7 @@ def test_predictions_have_the_names_of_the_rows(trained: Path, tmp_path: Path) -
 def test_rows_are_appended_as_they_would_have_been_encoded(trained: Path, tmp_path: Path) -> None:
     data, path = tmp_path / "train.zarr", _to_csv(make_frame(1), tmp_path / "new.csv")
     before = open_dataset(data)
-    with pytest.raises(InputError, match="--one-hot has no effect on rows that are encoded as those of"):
+    with pytest.raises(InputError, match="--one-hot has no effect: rows are encoded as in"):
         streamsvm.ingest(path, data, label="income", append=True, one_hot="auto")
     joined = streamsvm.ingest(path, data, label="income", append=True, shuffle=None)
     assert (joined.n_rows, joined.encoding) == (2 * N, before.encoding)

@@ -183,7 +183,7 @@ def test_predictions_in_a_folder_are_replaced_if_that_is_asked_for(
     assert run("predict", trained, text, "--out", out).code == 0
     before = contents(out)
     refused = run("predict", trained, data, "--out", out)
-    assert (refused.code, "replace it by --overwrite" in refused.err) == (2, True)
+    assert (refused.code, "replace it with --overwrite" in refused.err) == (2, True)
     assert contents(out) == before
     assert run("predict", trained, data, "--out", out, "--overwrite").code == 0
     assert contents(out) != before
@@ -257,7 +257,7 @@ def test_a_dataset_is_replaced_only_if_that_is_asked_for(run: Run, text: Path, t
     assert run("ingest", text, out).code == 0
     before = contents(out)
     refused = run("ingest", text, out, "--shuffle", "1")
-    assert (refused.code, "d.zarr: exists already" in refused.err, "--overwrite" in refused.err) == (2, True, True)
+    assert (refused.code, "d.zarr: already exists" in refused.err, "--overwrite" in refused.err) == (2, True, True)
     (out / "raw.svm").write_text(text.read_text())
     refused = run("ingest", out / "raw.svm", out, "--overwrite")
     assert (refused.code, "is read by this command" in refused.err) == (2, True)
@@ -270,7 +270,7 @@ def test_a_dataset_is_replaced_only_if_that_is_asked_for(run: Run, text: Path, t
     foreign.mkdir()
     (foreign / "zarr.json").write_text('{"attributes": {}}')
     refused = run("ingest", text, foreign, "--overwrite")
-    assert (refused.code, "is no dataset" in refused.err) == (2, True)
+    assert (refused.code, "is not a dataset" in refused.err) == (2, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.svm", "d.zarr", "foreign"]
 
 

@@ -151,6 +151,25 @@ def test_copies_are_free_once_no_dataset_of_the_process_uses_them(server: Object
     assert not list_open(tmp_path / "cache")
 
 
+class Source:
+    """A file in a store, whose bytes the caller has filled in."""
+
+    name = "c/0"
+
+    def fill(self, buffer: np.ndarray, begin: int) -> None:
+        pass
+
+    def keep(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def begin_copy(cache: DiskCache, target: Path, n_bytes: int) -> CopiedFile | None:
+    return cache.begin_copy(Source(), target, n_bytes)
+
+
 @pytest.mark.parametrize("failing", ["truncate", "write"])
 def test_a_copy_that_cannot_begin_leaves_nothing(failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a file with its lock nor bytes that count: another copy has the room."""
@@ -162,10 +181,10 @@ def test_a_copy_that_cannot_begin_leaves_nothing(failing: str, tmp_path: Path, m
     with monkeypatch.context() as patch:
         patch.setattr(*((os, "ftruncate") if failing == "truncate" else (DiskCache, "_write_count")), fail)
         with pytest.raises(WriteError, match="No space left on device"):
-            cache.begin_copy(tmp_path / "f/c/0", 1000)
+            begin_copy(cache, tmp_path / "f/c/0", 1000)
     assert not list(cache.folder.glob(f"{places.PARTIAL}*"))
     assert not list_open(cache.folder / places.PARTIAL)
-    assert cache.begin_copy(tmp_path / "f/c/0", 1000) is not None
+    assert begin_copy(cache, tmp_path / "f/c/0", 1000) is not None
 
 
 def list_open(start: Path) -> list[str]:
@@ -176,18 +195,16 @@ def list_open(start: Path) -> list[str]:
 
 def test_a_copy_is_given_up_whatever_its_source_does(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path, 1000, "f")
-    copy = cache.begin_copy(tmp_path / "f/c/0", 1000)
-    assert copy is not None
 
-    class Source:
-        name = "c/0"
-
+    class Failing(Source):
         def close(self) -> None:
             raise KeyboardInterrupt
 
+    copy = cache.begin_copy(Failing(), tmp_path / "f/c/0", 1000)
+    assert copy is not None
     with pytest.raises(KeyboardInterrupt):
-        CopiedFile(Source(), copy).close()  # type: ignore[arg-type]
-    assert cache.begin_copy(tmp_path / "f/c/0", 1000) is not None
+        copy.close()
+    assert begin_copy(cache, tmp_path / "f/c/0", 1000) is not None
 
 
 def test_a_killed_process_leaves_nothing_that_counts(tmp_path: Path) -> None:
@@ -196,24 +213,24 @@ def test_a_killed_process_leaves_nothing_that_counts(tmp_path: Path) -> None:
     (tmp_path / "f" / f"{places.PARTIAL}x").write_bytes(bytes(900))
     cache = DiskCache(tmp_path, 1000, "f")
     cache.make_room(1000)
-    copy = cache.begin_copy(tmp_path / "f/c/0", 1000)
+    copy = begin_copy(cache, tmp_path / "f/c/0", 1000)
     assert copy is not None
-    assert cache.begin_copy(tmp_path / "f/c/1", 1) is None
-    copy.write(np.ones(1000, np.uint8), 0)
+    assert begin_copy(cache, tmp_path / "f/c/1", 1) is None
+    copy.fill(np.ones(1000, np.uint8), 0)
     copy.keep()
     (tmp_path / places.COUNT).write_text("")  # as a process leaves it that is killed while it writes
-    assert cache.begin_copy(tmp_path / "f/c/1", 1) is None
+    assert begin_copy(cache, tmp_path / "f/c/1", 1) is None
     assert (tmp_path / "f/c/0").read_bytes() == bytes([1]) * 1000
 
 
 def test_no_file_comes_or_goes_while_another_process_counts(tmp_path: Path) -> None:
     """Such a file would be missing when its size is asked for; a folder would be removed before it is in use."""
     cache = DiskCache(tmp_path, 1000, "f")
-    kept, given_up = (cache.begin_copy(tmp_path / f"f/c/{k}", 1) for k in (0, 1))
+    kept, given_up = (begin_copy(cache, tmp_path / f"f/c/{k}", 1) for k in (0, 1))
     assert kept is not None
     assert given_up is not None
-    kept.write(np.ones(1, np.uint8), 0)
-    others = [Thread(target=act) for act in (kept.keep, given_up.give_up, lambda: DiskCache(tmp_path, 1000, "g"))]
+    kept.fill(np.ones(1, np.uint8), 0)
+    others = [Thread(target=act) for act in (kept.keep, given_up.close, lambda: DiskCache(tmp_path, 1000, "g"))]
     with cache.counting():
         before = sorted(tmp_path.rglob("*"))
         for other in others:
@@ -227,11 +244,11 @@ def test_no_file_comes_or_goes_while_another_process_counts(tmp_path: Path) -> N
 
 def test_a_cache_that_is_gone_is_told(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path / "cache", 1000, "f")
-    copy = cache.begin_copy(tmp_path / "cache/f/c/0", 1)
+    copy = begin_copy(cache, tmp_path / "cache/f/c/0", 1)
     assert copy is not None
     shutil.rmtree(tmp_path / "cache")
     with pytest.raises(WriteError, match="cache: the cache cannot be written"):
-        copy.give_up()
+        copy.close()
 
 
 def test_a_full_disk_is_told(
@@ -258,15 +275,15 @@ def test_what_is_no_cache_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     local = write(tmp_path)
-    with pytest.raises(InputError, match="this is a local path"):
+    with pytest.raises(InputError, match="is a local path"):
         open_dataset(local.path, cache=f"{tmp_path}/cache:1GB")
     url = upload(server, local.path)
     packed = make_problem(3, n=100, d=7).store(tmp_path / "packed.zarr", layout="dense", codec="lz4")
     for data, cache, told in (
-        (url, "100GB", "'100GB' is no cache"),
+        (url, "100GB", "'100GB' is not a cache"),
         (url, "folder:much", "'much' is no size in bytes"),
         (url, "folder:" + "9" * 400, "9999' is no size in bytes"),
-        (url, "s3://bucket/cache:1GB", "is no cache"),
+        (url, "s3://bucket/cache:1GB", "is not a cache"),
         (upload(server, packed.path, "bucket/packed.zarr"), f"{tmp_path}/cache:1GB", "are compressed"),
     ):
         assert main(["train", data, "--C", "1", "--out", str(tmp_path / "run"), "--cache", cache]) == 2

@@ -178,8 +178,8 @@ def turn(file: Any) -> None:
     [
         (link_outside, "obs/kind: lies in another file, other.h5, which is not read"),
         (lead_outside, r"obs: lies in another file, .*other\.h5ad, which is not read"),
-        (empty, "obs/kind: neither a group nor an array of values"),
-        (type_only, "obs: neither a group nor an array of values"),
+        (empty, "obs/kind: is neither a group nor an array of values"),
+        (type_only, "obs: is neither a group nor an array of values"),
         (lie_outside, "X/data: its values lie in other files"),
         (forget, "X/indptr: missing"),
         (refer, "obs/donor: categories as anndata wrote them before 0.7"),
@@ -218,7 +218,7 @@ def test_names_and_links_that_hdf5_cannot_have_are_refused(tmp_path: Path) -> No
 
 def test_other_files_are_no_h5ad(tmp_path: Path) -> None:
     (tmp_path / "a.h5ad").write_bytes(b"no HDF5")
-    with pytest.raises(InputError, match=r"a\.h5ad: no \.h5ad file that h5py reads"):
+    with pytest.raises(InputError, match=r"a\.h5ad: is not a \.h5ad file that h5py can read"):
         open_dataset(tmp_path / "a.h5ad")
     with pytest.raises(InputError, match=r"b\.h5ad: no such dataset"):
         open_dataset(tmp_path / "b.h5ad")

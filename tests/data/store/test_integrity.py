@@ -15,12 +15,12 @@ import zarr
 from streamsvm.cli import main
 from streamsvm.cli.info import verify
 from streamsvm.data.open import open_dataset
-from streamsvm.data.store.chunks import read_checksum
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.manifest import ATTRIBUTE, make_fingerprint
 from streamsvm.numeric.rows import CsrRows
 from streamsvm.system.errors import IntegrityError
 from tests.data.conftest import KINDS, Write, chunk_files, flip, make_rows, replaced
+from tests.data.forging import read_checksum
 
 VECTORS = ("y", "sample_weight", "qid")
 ARRAYS = [

@@ -208,7 +208,7 @@ def test_a_chunk_that_is_decoded_is_compared_in_the_moment_it_is_read(
     monkeypatch.setattr(LocalStore, "get", exchange_then_get)
     np.testing.assert_array_equal(dataset.read(0).X, make_rows(3).toarray()[:40])
     assert reads == 1
-    with pytest.raises(IntegrityError, match="X/c/0/0: not the chunk"):
+    with pytest.raises(IntegrityError, match="X/c/0/0: is not the chunk"):
         dataset.read(0)
     one.write_bytes(content)
 

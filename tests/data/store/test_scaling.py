@@ -129,7 +129,7 @@ def test_the_spread_of_a_feature_far_from_zero_is_not_lost(mean: float, sparse: 
 @pytest.mark.parametrize("kind", ["minmax", "standard"])
 def test_what_would_move_the_zeros_of_sparse_rows_is_refused(kind: str, write: Write) -> None:
     X = csr_array(make_rows())
-    with pytest.raises(InputError, match=rf"r\.svm: --scale {kind} would move the zeros of sparse rows"):
+    with pytest.raises(InputError, match=rf"r\.svm: --scale {kind} would fill sparse rows"):
         write(X, scale=kind, layout="sparse", name="r.svm")
 
 

@@ -52,5 +52,5 @@ def test_what_follows_the_end_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     write(path, 1)
     path.write_bytes(path.read_bytes() + b"0")
-    with pytest.raises(IntegrityError, match="something follows its end"):
+    with pytest.raises(IntegrityError, match="bytes follow its end"):
         list(read_scratch(path))

@@ -22,7 +22,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 from streamsvm.system.errors import InputError, IntegrityError, WriteError
 from tests.data.conftest import Collect, Write, chunk_files, file_hashes, flip, make_rows, replaced
-from tests.data.forging import edit_manifest
+from tests.data.forging import edit_manifest, find_file
 from tests.object_server import ObjectServer, Request
 from tests.remote import upload
 
@@ -63,7 +63,7 @@ def list_arrays(dataset: Dataset) -> dict[str, StoredArray]:
 def find_last(array: StoredArray) -> tuple[Path, int]:
     """The file of the last shard, and the first chunk in it."""
     last = (array.shards.n_files - 1) * array.shards.chunks_per_shard
-    return array.path_of(last), last
+    return find_file(array, last), last
 
 
 def assert_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -140,7 +140,7 @@ def test_a_damaged_chunk_is_named_with_its_shard(layout: str, pairs: Any) -> Non
             with replaced(file, flip(content, at)), pytest.raises(IntegrityError) as caught:
                 verify(open_dataset(dataset.path))
             assert f"{file}, chunk {first + at // n_bytes}: chunk is damaged" in str(caught.value)
-        file = array.path_of(0)
+        file = find_file(array, 0)
         content = file.read_bytes()
         one, other, rest = content[:n_bytes], content[n_bytes : 2 * n_bytes], content[2 * n_bytes :]
         assert one != other
@@ -161,7 +161,7 @@ def test_a_shard_that_is_missing_or_of_another_size_is_named(layout: str, pairs:
 
 def test_the_index_which_only_others_read_is_verified_on_request(pairs: Any, collect: Collect) -> None:
     dataset, plain = pairs["dense"]
-    file = dataset.layout.arrays[0].path_of(0)
+    file = find_file(dataset.layout.arrays[0], 0)
     for at in (-1, -5, -30):
         with replaced(file, flip(file.read_bytes(), at)):
             opened = open_dataset(dataset.path)
@@ -210,9 +210,9 @@ def test_a_terabyte_is_some_thousand_objects() -> None:
 
 
 def test_compressed_chunks_have_no_shards(write: Write) -> None:
-    with pytest.raises(InputError, match=r"--shard-bytes .* is for raw chunks, and lz4 compresses them"):
+    with pytest.raises(InputError, match=r"--shard-bytes .* needs raw chunks, and lz4 compresses chunks"):
         write(make_rows(0), NUMBER % 3, codec="lz4", **SMALL)
-    with pytest.raises(InputError, match="shard_bytes -1: a positive number is expected, or 0"):
+    with pytest.raises(InputError, match="shard_bytes -1: a whole number of at least 0 is expected"):
         write(make_rows(0), NUMBER % 3, shard_bytes=-1)
 
 
@@ -296,7 +296,7 @@ def test_a_cache_has_copies_of_chunks(write: Write, server: ObjectServer, tmp_pa
 def test_a_part_of_a_shard_that_fails_is_sent_again_or_nothing_is_left(
     fault: str, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamsvm.ingestion.object_target.PART_BYTES", 5 << 20)
+    monkeypatch.setattr("streamsvm.data.store.destination.PART_BYTES", 5 << 20)
     rows = np.random.default_rng(0).normal(size=(600, 5000)).astype(np.float32)
     options: dict[str, Any] = {"chunk_bytes": 3 << 20, "shard_bytes": 7 << 20, "shuffle": None}
     failed = list[str]()

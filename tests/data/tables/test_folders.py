@@ -169,7 +169,7 @@ def test_formats_without_columns_say_so(tmp_path: Path, caplog: pytest.LogCaptur
     np.savez(tmp_path / "site=1" / "t.npz", X=np.eye(2), y=np.array([0, 1]))
     with caplog.at_level("WARNING", "streamsvm"):
         streamsvm.ingest(tmp_path, tmp_path / "t.zarr")
-    assert "npy files have no columns: what their folders name is left out: site" in caplog.text
+    assert "npy files have no columns, so the columns of their folders are ignored: site" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])

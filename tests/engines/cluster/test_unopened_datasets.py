@@ -15,7 +15,7 @@ from distributed import Client
 from streamsvm.cli.main import main
 from streamsvm.data.open import UnopenedDataset, open_dataset
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.data.store.edits import TrimmedDataset, join_copies
+from streamsvm.data.store.edits import EditedDataset, join_copies
 from streamsvm.engines.cluster.engine import DistributedEngine
 from streamsvm.ingestion.edit import delete_rows
 from streamsvm.options import TrainOptions
@@ -72,7 +72,7 @@ def test_views_of_a_dataset_that_is_gone_are_unpickled(dataset: Dataset, tmp_pat
     """Every use of the dataset raises the error, and a process that has the dataset opens it."""
     delete_rows(dataset.path, [0, 5])
     trimmed = open_dataset(dataset.path)
-    assert isinstance(trimmed, TrimmedDataset)
+    assert isinstance(trimmed, EditedDataset)
     copies = join_copies(trimmed, trimmed.deletions)
     sent = pickle.dumps(copies)
     (tmp_path / "rows").rename(tmp_path / "elsewhere")

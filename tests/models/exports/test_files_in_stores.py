@@ -61,7 +61,7 @@ def test_a_model_is_exported_as_one_object(fitted: LinearSVC, server: ObjectServ
     assert server.objects == {"bucket/model.json": (tmp_path / "local.json").read_bytes()}
     ran = run(*words, "s3://bucket/model.json")
     assert (ran.code, ran.out) == (2, "")
-    assert "s3://bucket/model.json: exists already; remove it or choose another name" in ran.err
+    assert "s3://bucket/model.json: already exists; remove it, choose another name" in ran.err
     assert run(*words, "s3://bucket/model.json", "--overwrite").code == 0
 
 
