@@ -161,7 +161,7 @@ FAULTS = {
     "infinite": ([late(TABLE, "age", "inf")], replace(ONE_HOT, missing="zero"), "infinite"),
     "a long category": ([late(TABLE, "work", 1001 * "x")], ONE_HOT, "1,001 characters"),
     "too many categories": ([TABLE, make_table(1, 90, [f"work {k}" for k in range(50)])], NO_NAMES, "more than 50"),
-    "other columns": ([TABLE, add_dates(TABLE)], ONE_HOT, "not those of the file before"),
+    "other columns": ([TABLE, add_dates(TABLE)], ONE_HOT, "differ from those of the first file"),
     "no column": ([TABLE], replace(ONE_HOT, one_hot=("wrok",)), "is 'work' meant"),
     "no choice": ([TABLE], Columns(index="id"), "--one-hot"),
     "no rows": ([TABLE, {name: [] for name in TABLE}], ONE_HOT, "1.csv: no rows"),

@@ -276,7 +276,7 @@ def test_messages_are_of_one_line(write_file: WriteFile) -> None:
     assert fault_in(read_csv([path], Columns()), path) == "4:2: column a\\nb: not a number: 'x'"
     path = write_file('y,a\n1,2\n"x\ny",3\n')
     found = fault_in(read_csv([path], Columns(), 8), path)
-    assert found == "3:1: column y: labels were numbers so far, this is text: x\\ny"
+    assert found == "3:1: column y: labels were numbers so far, but this is text: x\\ny"
 
 
 @pytest.mark.parametrize(
