@@ -93,14 +93,9 @@ class RemoteStore(ObjectStore[Any]):
 
     def require_bucket(self, place: str) -> None:
         """Raise ReadError if the bucket does not exist; the answer for a missing object does not distinguish this."""
-
-        async def list_first() -> None:
-            async for _ in self.list():
-                return
-
         if not self.url.startswith("http"):
             with suppress(FileNotFoundError), reading(place):
-                wait_for(begin(list_first()))
+                wait_for(begin(_call(anext, self.list(), None)))
 
     def read(self, key: str) -> bytes | None:
         """Return the current content of an object, or None if it does not exist."""

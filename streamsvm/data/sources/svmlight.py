@@ -232,7 +232,7 @@ def _explain_index(token: str, index: str, before: str) -> str:
         return f"index {_show_token(index)} of {_show_token(token)} is not a whole number"
     digits = index.lstrip("0")
     if not digits:
-        return f"index 0 in {_show_token(token)}: indices start at 1 (dump_svmlight_file(..., zero_based=False))"
+        return f"index 0 in {_show_token(token)}: indices start at 1 (dump_svmlight_file needs zero_based=False)"
     if len(digits) > len(str(MAX_INDEX)) or int(digits) > MAX_INDEX:
         return f"index {_show_token(index)} is too large; the largest is {MAX_INDEX}"
     previous = int(before.rsplit(maxsplit=1)[-1].partition(":")[0])

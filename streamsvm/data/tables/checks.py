@@ -466,7 +466,7 @@ LOOKED_AT_ROWS, LOOKED_AT_VALUES = 4096, 1 << 20  # of the first piece, at most
 FAR = 16.0  # a column gets an anchor if its median exceeds so many times the distance between its quartiles
 MOVING = ("standard", "minmax")  # scalings that shift the features
 MOST_MERGED = 0.01  # the share of a column's distinct values that float32 may merge without a warning
-MERGED_VALUES = "{}: float32 merges values of column {}: in the first rows, {:,} become {:,}; {}subtract a constant"
+MERGED_VALUES = "{}: float32 merges column {}: {:,} values in the first rows become {:,}; {}subtract a constant"
 
 
 def look_at_features(rows: SourceRows, options: IngestOptions, name: str, anchor: F64 | None = None) -> F64 | None:

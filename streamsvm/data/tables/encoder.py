@@ -442,8 +442,8 @@ class TableEncoder:
         for k, known in self.known.items():
             if len(known) > max(MANY_CATEGORIES, self.n_rows // 2):
                 name = checks.show_text(self.encoding.columns[k].name)
-                many = f"{len(known):,} categories, each a feature, in {say_count(self.n_rows, 'row')}"
-                LOGGER.warning(f"{where}: column {name} has {many}; if it names rows, use --index or --drop {name}")
+                many = f"column {name} has {len(known):,} categories in {say_count(self.n_rows, 'row')}"
+                LOGGER.warning(f"{where}: {many}; if it names the rows, use --index {name} or --drop {name}")
 
     def tell_unknown(self, where: str) -> None:
         """Warn of rows with unknown categories, and report their number for each column."""

@@ -189,7 +189,7 @@ def pair_without_labels() -> Iterator[Any]:
     ("blocks", "given", "message"),
     [
         (lambda: iter([]), {}, "X: no rows"),
-        (pair_without_labels, {}, r"X: block 2 is no pair \(X, y\)"),
+        (pair_without_labels, {}, r"X: block 2 is not a pair \(X, y\)"),
         (lambda: iter([(X[:5], Y[:4])]), {}, "y, block 1: 4 rows, but X, block 1 has 5"),
         (lambda: iter([X[:5], X[:5, :4]]), {}, "X: row 6: 4 columns, not 5"),
         (lambda: iter([X[:5]]), {"y": Y}, r"label: remove it, since X is an iterator of blocks"),

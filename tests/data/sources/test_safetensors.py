@@ -85,8 +85,8 @@ def test_what_is_no_such_file(content: bytes, message: str, tmp_path: Path) -> N
     [
         ({"data_offsets": [0, 10]}, "does not fit its shape"),
         ({"data_offsets": [0, 1 << 60], "shape": [1 << 30, 1 << 28]}, "truncated"),
-        ({"data_offsets": [-8, 4]}, "no list of numbers"),
-        ({"shape": ["a", 2]}, "no list of numbers"),
+        ({"data_offsets": [-8, 4]}, "not a list of numbers"),
+        ({"shape": ["a", 2]}, "not a list of numbers"),
         ({"shape": 3}, "not a safetensors file"),
     ],
 )

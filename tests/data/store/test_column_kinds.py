@@ -194,7 +194,7 @@ def test_a_model_remembers_the_kinds(tmp_path: Path) -> None:
         ({"text": "zip", "drop": "zip"}, r"column 'zip', which --text names, is not a feature of the table"),
         (
             {"text": "zip", "drop": ["size", "when"]},
-            r":2:1: column zip: a column of text; ingest --one-hot takes",
+            r":2:1: column zip: a column of text; ingest --one-hot encodes",
         ),
         ({"date": "zip", "missing": "zero"}, r":2:1: column zip: not a date such as 2024-12-31.*'01234'; .*or --date"),
         ({"number": "when", "missing": "zero"}, r":3:3: column when: not a number: '2024-12-31'; .*or --number"),
