@@ -495,7 +495,7 @@ def rank_categories(known: Mapping[int, Iterable[str]], encoding: Encoding) -> d
     return ranks
 
 
-def sort_categories(X: Any, ranks: Mapping[int, F32]) -> F64:
+def sort_categories(X: Any, ranks: Mapping[int, F32]) -> Any:
     """Return codes that number categories in sorted order, instead of in the order of their first rows."""
     for k, own in ranks.items():
         X[:, k] = _look_up(X[:, k], own)
