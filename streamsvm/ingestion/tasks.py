@@ -133,14 +133,12 @@ def cut_file(path: str, kind: str, columns: Columns, encoded: bool) -> list[Stre
 
 def _find_lines(path: str) -> Iterator[Block]:
     """Yield the blocks of svmlight text. Raises InputError for a fault, after the blocks before it."""
-    n_lines, start = 0, -1
+    start = -1
     for block in svmlight.read_blocks([path], BLOCK_BYTES):
         start = block.start if start < 0 else start
         end = start + len(block.text) - block.last
-        yield Block(start, end, n_lines, _has_rows(block.text))
-        if failure := block.explain(n_lines):
-            raise InputError(failure)
-        n_lines, start = n_lines + int(np.count_nonzero(block.text == NEWLINE)), end
+        yield Block(start, end, block.line, _has_rows(block.text))
+        start = end
 
 
 def _find_tables(path: str, columns: Columns, block_bytes: int) -> Iterator[Block]:
@@ -180,7 +178,7 @@ def read_stretch(
         raise InputError(stretch.failure)
     if kind == "svmlight":
         rule = svmlight.QID_ABSENT if first.qid is None else svmlight.QID_PRESENT
-        yield from svmlight.parse_blocks(_as_lines(stretch), 1, False, rule, stretch.line)
+        yield from svmlight.parse_blocks(_as_lines(stretch), 1, False, rule)
         return
     assert stretch.layout is not None
     numbers = has_number_labels(first)
@@ -210,9 +208,12 @@ def _read_contents(stretch: Stretch) -> Iterator[tuple[bytearray, bool]]:
 
 
 def _as_lines(stretch: Stretch) -> Iterator[svmlight.Block]:
+    line = stretch.line
     for content, last in _read_contents(stretch):
         whole = np.frombuffer(content, np.uint8)
-        yield svmlight.Block(stretch.path, whole if last else whole[:-1])
+        block = svmlight.Block(stretch.path, whole if last else whole[:-1], line)
+        yield block
+        line += block.n_lines
 
 
 def _as_tables(stretch: Stretch, layout: TableLayout) -> Iterator[csv.Block]:
@@ -417,7 +418,6 @@ def _read(source: Source, stretch: Stretch, number: int) -> Iterator[SourceRows]
     else:
         encoder, encoding = source.encoder.start_anew(), source.encoder.finish()
         for rows in read_stretch(stretch, source.kind, source.first, encoder):
-            assert isinstance(rows.X, np.ndarray)
             yield replace(rows, X=encode_features(rows.X, encoding))
 
 

@@ -120,9 +120,7 @@ def _add_hinges(totals: ExactLosses, rows: Rows, W: F64, biases: F64, costs: F64
 
 def single_out(rows: Rows, code: int, n_problems: int) -> Rows:
     """Label the rows of class `code` 1 and all others 0. With a single problem, the rows are returned unchanged."""
-    if rows.label_sets is not None:
-        return views.single_out_label(rows, code=code)
-    return rows if n_problems == 1 else views.single_out(rows, code=code)
+    return rows if n_problems == 1 and rows.label_sets is None else views.single_out(rows, code=code)
 
 
 def _evaluate_losses(model: LinearModel, engine: Engine, losses: Sequence[Loss], problem: dict[str, Any]) -> Found:

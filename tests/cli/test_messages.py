@@ -35,7 +35,7 @@ def test_one_is_singular(run: Run, tmp_path: Path) -> None:
     assert "  1 row has a label that the model does not know" in told
     (tmp_path / "wide.csv").write_text("1,2,3\n1,2\n")
     wide = run("predict", tmp_path / "run", tmp_path / "wide.csv", "--out", tmp_path / "p.csv", "--header", "no")
-    assert "2 columns, the first line has 3" in wide.err
+    assert "2 columns, but the first line has 3" in wide.err
 
 
 @pytest.mark.parametrize(

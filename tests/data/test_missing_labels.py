@@ -99,7 +99,7 @@ def test_standard_input_and_packed_text_have_the_rule(
 def test_a_target_that_is_missing_or_no_number_is_named(tmp_path: Path, kind: str, how: dict[str, Any]) -> None:
     place = {"csv": "rows.csv:3:2"}.get(kind, r"rows\..*: (row|line) 2")
     for word, reason in (
-        ("?", r"label missing: \?; training rows need labels: take this row out, .* one$"),
+        ("?", r"label missing: \?; training rows need labels: remove this row, .* label it$"),
         ("1,200.5", "the label '1,200.5' is a text; a target is a number; these seem to be numbers with other signs"),
         ("high", "the label 'high' is a text; a target is a number$"),
     ):
@@ -150,5 +150,5 @@ def test_rows_to_predict_need_no_labels(tmp_path: Path) -> None:
 def test_the_label_has_no_other_kind(tmp_path: Path) -> None:
     path = write_rows(tmp_path, "csv", ["1", "2"])
     for how in ({"date": "y"}, {"number": ["y"]}, {"text": "2", "regression": True}):
-        with pytest.raises(InputError, match=r"column '.' holds the labels, which --\w+ cannot name; --text "):
+        with pytest.raises(InputError, match=r"--\w+ names the labels, column '.': use --text "):
             streamsvm.ingest(path, tmp_path / "t.zarr", **how)

@@ -111,13 +111,13 @@ def test_solvers_of_linear_models_are_not_for_sums_of_kernels(estimator: Any, so
 def test_calls_that_newcomers_make(tmp_path: Path) -> None:
     """The name of a column in place of its values, text among the features, frames without rows, lists of labels."""
     frame = pd.DataFrame({"a": [1.0, 2.0], "colour": ["red", "white"], "grade": [0, 1]})
-    with pytest.raises(InputError, match=r"y is the text 'grade', and no labels: .*label='grade'"):
+    with pytest.raises(InputError, match=r"y is the text 'grade': give the labels, .*label='grade'"):
         LinearSVC().fit(frame, "grade")
-    with pytest.raises(InputError, match=r"y is the text 'grade', and no labels: .*label='grade'"):
+    with pytest.raises(InputError, match=r"y is the text 'grade': give the labels, .*label='grade'"):
         streamsvm.ingest(frame, tmp_path / "d.zarr", "grade")
     with pytest.raises(InputError, match=r"X: column colour is not of numbers .*one_hot='auto'"):
         LinearSVC().fit(frame[["a", "colour"]], frame["grade"])
-    with pytest.raises(InputError, match=r"y: its rows differ in length; .*MultiLabelBinarizer"):
+    with pytest.raises(InputError, match=r"y: rows differ in length; .*MultiLabelBinarizer"):
         LinearSVC().fit(X[:2], [["a", "b"], ["a"]])
     with pytest.raises(InputError, match=r"not a dataset; .*\(streamsvm\.ingest in Python\) makes one from files$"):
         LinearSVC().fit(__file__)

@@ -272,7 +272,7 @@ def test_queries_may_be_texts() -> None:
     by_number, by_name = RankSVM().fit(X, ranks, qid=query), RankSVM().fit(X, ranks, qid=names)
     np.testing.assert_array_equal(by_number.coef_, by_name.coef_)
     assert by_name.score(X, ranks, qid=names) == by_number.score(X, ranks, qid=query)
-    with pytest.raises(ValueError, match=r"qid: row 2 .*query id is no whole number: 1\.5"):
+    with pytest.raises(ValueError, match=r"qid: row 2 .*query id is not a whole number: 1\.5"):
         RankSVM().fit(X, ranks, qid=[1, 1.5, *query[2:]])
 
 

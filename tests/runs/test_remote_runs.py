@@ -100,7 +100,7 @@ def test_two_processes_do_not_write_to_one_run(server: ObjectServer, tmp_path: P
     one.put(["checkpoint.npz"])
     (folders[0] / "checkpoint.npz").write_bytes(b"one, later")
     one.put(["checkpoint.npz"])
-    with pytest.raises(InputError, match=f"^{URL}/checkpoint.npz: another process has written it"):
+    with pytest.raises(InputError, match=f"^{URL}/checkpoint.npz: another process has changed it"):
         two.put(["checkpoint.npz"])
     assert server.objects["bucket/run/checkpoint.npz"] == b"one, later"
 

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -24,16 +25,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.remote.store import (
-    RemoteStore,
-    begin,
-    connect,
-    open_store,
-    reading,
-    refuse_secrets,
-    wait_for,
-    writing,
-)
+from streamsvm.data.remote import store as stores
+from streamsvm.data.remote.store import RemoteStore
 from streamsvm.system import deadline
 from streamsvm.system.errors import InputError, IntegrityError, ReadError
 from streamsvm.system.files import hide_secrets, is_remote
@@ -100,7 +93,7 @@ class ObjectFile:
             self._requested.append((following, self._ask(following)))
 
     def _ask(self, wanted: Range) -> Future[Any]:
-        return begin(self._store.get_range(self._key, *wanted, self._e_tag))
+        return stores.begin(self._store.get_range(self._key, *wanted, self._e_tag))
 
     def _take_next(self, at: int, end: int) -> None:
         """Hold the next announced range that ends after byte `at`, or the bytes at:end if none does."""
@@ -120,8 +113,8 @@ class ObjectFile:
     def _wait(self, future: Future[Any], wanted: Range) -> Bytes:
         """Return the bytes of an answer. Raises IntegrityError if the object does not have the expected size."""
         try:
-            with reading(self._url):
-                content, size = wait_for(future)
+            with stores.reading(self._url):
+                content, size = stores.wait_for(future)
         except FileNotFoundError:
             raise IntegrityError(f"{self._url}: {self.kind} is missing") from None
         if size != self.n_bytes:
@@ -143,25 +136,19 @@ PARTS_IN_FLIGHT = 4
 PUT_BYTES = (PARTS_IN_FLIGHT + 3) * PART_BYTES  # of memory for sending an object, with the blocks being assembled
 
 
-async def put_object(store: Any, url: str, key: str, parts: Iterable[Any], n_bytes: int, mode: Any = None) -> None:
-    """Write an object of n_bytes, whose content comes in parts of any size. Raises WriteError, which names its URL.
+async def put_object(store: Any, url: str, key: str, parts: Iterable[Any], n_bytes: int, mode: Any = None) -> Any:
+    """Write an object of n_bytes, whose content comes in parts of any size, and return its new e_tag.
 
     mode: "create" writes only if no such object exists, "overwrite" always, and {"e_tag": known} only in place of the
-    known version; each takes a single request.
+    known version; each takes a single request. Raises WriteError, which names the URL of the object.
     """
     import obstore
 
     several = n_bytes > PART_BYTES and mode is None
-    with writing(f"{url}/{key}"):
-        await obstore.put_async(
-            store,
-            key,
-            _make_blocks(parts) if several else b"".join(parts),
-            mode=mode,
-            use_multipart=several,
-            chunk_size=PART_BYTES,
-            max_concurrency=PARTS_IN_FLIGHT,
-        )
+    with stores.writing(f"{url}/{key}"):
+        content: Any = _make_blocks(parts) if several else b"".join(parts)
+        sizes: Any = {"chunk_size": PART_BYTES, "max_concurrency": PARTS_IN_FLIGHT}
+        return (await obstore.put_async(store, key, content, mode=mode, use_multipart=several, **sizes))["e_tag"]
 
 
 def _make_blocks(parts: Iterable[Any]) -> Iterator[bytes]:
@@ -190,7 +177,8 @@ class RemoteFile(io.RawIOBase):
         self.n_bytes, self.e_tag = find_state(url)
         folder, _, name = url.rpartition("/")
         wanted = [(0, self.n_bytes)] * ahead
-        self._object = ObjectFile(open_store(quote_folder(folder)), name, self.n_bytes, wanted, "file", self.e_tag)
+        store = stores.open_store(quote_folder(folder))
+        self._object = ObjectFile(store, name, self.n_bytes, wanted, "file", self.e_tag)
 
     def readable(self) -> bool:
         """Return True."""
@@ -286,9 +274,9 @@ def find_state(url: str) -> tuple[int, str | None]:
 
 def _ask_store(url: str) -> Any:
     """Return the metadata of an object. Raises FileNotFoundError or ReadError."""
-    refuse_secrets(url)  # checks the whole URL, since a query would count as a part of the object's name
+    stores.refuse_secrets(url)  # checks the whole URL, since a query would count as a part of the object's name
     folder, _, name = url.rpartition("/")
-    return open_store(quote_folder(folder)).ask_about(name)
+    return stores.open_store(quote_folder(folder)).ask_about(name)
 
 
 def _as_os_error(error: InputError, url: str) -> OSError:
@@ -305,7 +293,7 @@ class RemoteFolder(RemoteStore):
     def __init__(self, url: str) -> None:
         if url.startswith("http"):
             raise InputError(f"{hide_secrets(url)}: an http URL can be read only; write to s3://, gs:// or az://")
-        super().__init__(url, connect(url))
+        super().__init__(url, stores.connect(url))
         self._e_tags: dict[str, str | None] = {}
 
     def list_names(self) -> list[str]:
@@ -314,8 +302,8 @@ class RemoteFolder(RemoteStore):
         async def gather() -> list[str]:
             return [key async for key in self.list()]
 
-        with reading(self.url):
-            return wait_for(begin(gather()))
+        with stores.reading(self.url):
+            return stores.wait_for(stores.begin(gather()))
 
     def fetch(self, name: str, to: Path) -> None:
         """Copy an object to a local file."""
@@ -330,29 +318,24 @@ class RemoteFolder(RemoteStore):
         only_if_known: replace it only if its version is the one that this process fetched or put last, or create it
         only if it does not exist and this process has not seen it before. Otherwise raise InputError.
         """
-        import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         size, known = os.stat(file).st_size, self._e_tags.get(name)
         mode: Any = None
         if only_if_known and size <= MOST_WHOLE_BYTES:
             mode = "create" if known is None else {"e_tag": known}
-
-        async def send() -> Any:
-            return await obstore.put_async(self.store, name, file, mode=mode, max_concurrency=4)
-
         try:
-            with writing(f"{self.url}/{name}"), deadline.held(None):  # so that no time limit cuts off the upload
-                self._e_tags[name] = wait_for(begin(send()))["e_tag"]
+            with file.open("rb") as opened, deadline.held(None):  # so that no time limit cuts off the upload
+                parts = iter(partial(opened.read, PART_BYTES if mode is None else -1), b"")
+                sent = put_object(self.store, self.url, name, parts, size, mode)
+                self._e_tags[name] = stores.wait_for(stores.begin(sent))
         except (AlreadyExistsError, PreconditionError, FileExistsError):
-            raise InputError(
-                f"{self.url}/{name}: another process has written it meanwhile; one at a time writes there"
-            ) from None
+            raise InputError(f"{self.url}/{name}: another process has changed it; only one may write") from None
 
 
 def find_folder(url: str) -> tuple[RemoteFolder, str]:
     """Return the folder and the name of an object to be written. Raises InputError if the URL cannot be written."""
     folder, _, name = url.rpartition("/")
     if not name:
-        raise InputError(f"{hide_secrets(url)}: a file is to be written, and this URL names a folder; add a name")
+        raise InputError(f"{hide_secrets(url)}: this URL names a folder, and a file is needed; add its name")
     return RemoteFolder(quote_folder(folder)), name

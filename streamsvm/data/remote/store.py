@@ -11,9 +11,9 @@ import logging
 import math
 import re
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from functools import lru_cache
 from threading import Thread, current_thread, main_thread
@@ -84,26 +84,18 @@ class RemoteStore(ObjectStore[Any]):
         """Return the size and the e_tag of an object. Raises FileNotFoundError if it does not exist, or ReadError."""
         import obstore
 
-        async def ask() -> Any:
-            return await obstore.head_async(self.store, key)
-
         try:
             with reading(f"{self.url}/{key}"):
-                return wait_for(begin(ask()))
+                return wait_for(begin(_call(obstore.head_async, self.store, key)))
         except FileNotFoundError:
             self.require_bucket(f"{self.url}/{key}")
             raise
 
     def require_bucket(self, place: str) -> None:
         """Raise ReadError if the bucket does not exist; the answer for a missing object does not distinguish this."""
-
-        async def list_first() -> None:
-            async for _ in self.list():
-                return
-
         if not self.url.startswith("http"):
             with suppress(FileNotFoundError), reading(place):
-                wait_for(begin(list_first()))
+                wait_for(begin(_call(anext, self.list(), None)))
 
     def read(self, key: str) -> bytes | None:
         """Return the current content of an object, or None if it does not exist."""
@@ -115,12 +107,9 @@ class RemoteStore(ObjectStore[Any]):
         """Remove the objects with these keys, ignoring those that do not exist."""
         import obstore
 
-        async def delete() -> None:
-            await obstore.delete_async(self.store, keys)
-
         if keys:
             with writing(self.url), deadline.held(None), suppress(FileNotFoundError):
-                wait_for(begin(delete()))
+                wait_for(begin(_call(obstore.delete_async, self.store, keys)))
 
     async def get_range(self, key: str, start: int, stop: int, e_tag: str | None = None) -> tuple[Any, int]:
         """Return the bytes start:stop of an object, fewer if it is shorter, and the size of the object.
@@ -167,33 +156,23 @@ def refuse_secrets(url: str) -> None:
     """Raise InputError if a URL has no host, or has a user, a query or a fragment, which the message hides."""
     parts = urlsplit(url)
     if not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
-        raise InputError(
-            f"{hide_secrets(url)}: a URL has a host or a bucket and a path; credentials are taken from the environment"
-        )
+        raise InputError(f"{hide_secrets(url)}: expected SCHEME://BUCKET/PATH; credentials come from the environment")
 
 
-@contextmanager
-def reading(url: str) -> Iterator[None]:
+def reading(url: str) -> AbstractContextManager[None]:
     """Convert errors of obstore in the block to ReadError, which names the URL; FileNotFoundError passes through."""
-    try:
-        with _requesting(url, ReadError, "read", (FileNotFoundError, TimeLimitError)):
-            yield
-    except TimeLimitError as error:
-        raise TimeLimitError(f"{url}: {error}") from None
+    return _requesting(url, ReadError, "read", FileNotFoundError)
 
 
-@contextmanager
-def writing(url: str) -> Iterator[None]:
+def writing(url: str) -> AbstractContextManager[None]:
     """Convert errors of obstore in the block to WriteError, which names the URL; unmet conditions pass through."""
     from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-    unmet = AlreadyExistsError, PreconditionError, FileExistsError
-    with _requesting(url, WriteError, "written", (*unmet, TimeLimitError)):
-        yield
+    return _requesting(url, WriteError, "written", AlreadyExistsError, PreconditionError, FileExistsError)
 
 
 @contextmanager
-def _requesting(url: str, kind: type[InputError], done: str, passed: tuple[type[Exception], ...]) -> Iterator[None]:
+def _requesting(url: str, kind: type[InputError], done: str, *passed: type[Exception]) -> Iterator[None]:
     """Register the request of the block, so that a long wait is reported, and convert obstore's errors."""
     from obstore.exceptions import BaseError
 
@@ -202,6 +181,8 @@ def _requesting(url: str, kind: type[InputError], done: str, passed: tuple[type[
     _WAITING[request] = url, time.monotonic()
     try:
         yield
+    except TimeLimitError as error:
+        raise TimeLimitError(f"{url}: {error}") from None
     except passed:
         raise
     except (BaseError, OSError) as error:
@@ -236,6 +217,11 @@ async def _find_cause(url: str) -> str:
     except Exception as error:
         return explain(error).rpartition(" - ")[2]
     return "the store answers other requests"
+
+
+async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the answer of a function of obstore, which returns an awaitable, but not a coroutine."""
+    return await function(*arguments)
 
 
 def begin(request: Coroutine[Any, Any, Answer]) -> Future[Answer]:

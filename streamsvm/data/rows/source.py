@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from streamsvm.kernels.feature_maps import Features
 from streamsvm.numeric.encoding import Encoding
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, slice_rows
 from streamsvm.numeric.stored_types import Scaling
 
 
@@ -169,13 +169,11 @@ TILE_ITEMS = TILE_BYTES // 8  # a sparse item is a float32 and an int32
 def split(X: Matrix) -> Iterator[Matrix]:
     """Cut rows in memory into the same tiles in which they would be streamed from disk."""
     if isinstance(X, CsrRows):
-        for a, b in cut_items(X.indptr):
-            p, q = X.indptr[a], X.indptr[b]
-            yield CsrRows(X.data[p:q], X.indices[p:q], X.indptr[a : b + 1] - p, X.n_features)
+        tiles = cut_items(X.indptr)
     else:
-        tile_rows = count_tile_rows(X.shape[1])
-        for a in range(0, len(X), tile_rows):
-            yield X[a : a + tile_rows]
+        n_rows = count_tile_rows(X.shape[1])
+        tiles = ((a, a + n_rows) for a in range(0, len(X), n_rows))
+    return (slice_rows(X, slice(*tile)) for tile in tiles)
 
 
 def count_tile_rows(n_features: int) -> int:
@@ -183,12 +181,13 @@ def count_tile_rows(n_features: int) -> int:
     return max(1, TILE_BYTES // (4 * n_features))
 
 
-def cut_items(indptr: I64) -> Iterator[tuple[int, int]]:
-    """Yield pairs (a, b) such that rows a:b have at most TILE_ITEMS items, or are a single longer row."""
-    a, n = 0, len(indptr) - 1
+def cut_items(indptr: npt.NDArray[Any], n_items: int = TILE_ITEMS) -> Iterator[tuple[int, int]]:
+    """Yield pairs (a, b) such that rows a:b of CSR rows have at most `n_items` items, or are a single longer row."""
+    a, n, n_items = 0, len(indptr) - 1, max(1, n_items)
     while a < n:
-        b = int(np.searchsorted(indptr, indptr[a] + TILE_ITEMS, side="right")) - 1
-        b = min(max(b, a + 1), a + TILE_ITEMS, n)
+        most = min(int(indptr[a]) + n_items, int(indptr[-1]))
+        b = int(np.searchsorted(indptr, indptr.dtype.type(most), side="right")) - 1
+        b = min(max(b, a + 1), a + n_items, n)
         yield a, b
         a = b
 

@@ -38,11 +38,14 @@ REST, ONE = 0, 1  # the labels of a one-against-rest problem
 class RowTransform:
     """Transforms rows by `function(rows, *parts)`, where the parts are the rows' entries of the arrays in `by_row`.
 
-    The function must be importable by name, because workers import it.
+    The function must be importable by name, because workers import it. members: the numbers of the rows that it keeps,
+    ascending; None if it keeps all of them. The rows kept from a tile retain its `start`, by which tiles can be put in
+    order.
     """
 
     function: Callable[..., Rows]
     by_row: tuple[npt.NDArray[Any], ...] = ()
+    members: I64 | None = None
 
     def apply(self, rows: Rows, numbers: slice | I64) -> Rows:
         """Transform rows, given their numbers in the source."""
@@ -54,10 +57,10 @@ class RowTransform:
 
     def to_source(self, rows: I64) -> I64:
         """Map row numbers of the view to row numbers of the source."""
-        return rows
+        return rows if self.members is None else np.asarray(self.members[rows])
 
 
-FACTS = {name for name, member in vars(RowSource).items() if isinstance(member, property)}
+PUBLIC = {name for name in vars(RowSource) if not name.startswith("_")}
 
 
 class View:
@@ -75,13 +78,9 @@ class View:
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the source, unless the view or its class defines it."""
-        if name in FACTS:
+        if name in PUBLIC:
             return getattr(self.source, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def sum_weights(self) -> F64 | None:
-        """See RowSource."""
-        return self.source.sum_weights()
 
     def column(self, name: str, index: int | None = None) -> npt.NDArray[Any] | None:
         """See RowSource."""
@@ -112,10 +111,6 @@ class View:
         """See RowSource."""
         return self.source.chunk_bytes(self.first + index)
 
-    def stream_bytes(self) -> int:
-        """See RowSource."""
-        return self.source.stream_bytes()
-
     def _apply(self, rows: Rows) -> Rows:
         """Transform consecutive rows of the source."""
         return self.transform.apply_in_place(rows)
@@ -131,14 +126,10 @@ def unchanged(rows: Rows) -> Rows:
 
 
 def single_out(rows: Rows, *, code: int) -> Rows:
-    """Label the rows 1 if they belong to the class with this code, and 0 otherwise."""
+    """Label the rows 1 if they have the class or label with this code, and 0 otherwise."""
+    if rows.label_sets is not None:
+        return replace(rows, y=find_label(rows.label_sets, code).astype(np.int32), label_sets=None)
     return rows if rows.y is None else replace(rows, y=(rows.y == code).astype(np.int32))
-
-
-def single_out_label(rows: Rows, *, code: int) -> Rows:
-    """Label the rows 1 if they have the label with this code, and 0 otherwise."""
-    assert rows.label_sets is not None
-    return replace(rows, y=find_label(rows.label_sets, code).astype(np.int32), label_sets=None)
 
 
 def pick_pair(rows: Rows, *, first: int, second: int) -> Rows:
@@ -157,11 +148,23 @@ def zero_weight_outside(rows: Rows, kept: Flags) -> Rows:
     return replace(rows, sample_weight=weight)
 
 
-def sum_by_class(y: I32 | None, weight: F64 | None, classes: npt.NDArray[Any] | None) -> F64 | None:
-    """Return the sum of the weights (or the count, if None) of the rows of each class; None for rows without labels."""
-    if y is None or classes is None:
-        return None
-    return np.bincount(y, weight, len(classes)).astype(np.float64)
+def sum_by_class(source: RowSource, weight: F64 | None) -> F64 | None:
+    """Return the sum of the weights of the rows of each class or label, or of all rows if they have targets.
+
+    weight: of each row, (n,); None counts the rows. Return None if the rows have no labels.
+    """
+    if source.has_targets:
+        return np.array([source.n_rows if weight is None else weight.sum()], np.float64)
+    y, sets, classes = source.column("y"), source.column("label_sets"), source.classes
+    if sets is not None and classes is not None:
+        return sum_labels(sets, len(classes), weight)
+    return None if y is None or classes is None else np.bincount(y, weight, len(classes)).astype(np.float64)
+
+
+def count_classes(source: RowSource, kept: F64 | None = None) -> I64 | None:
+    """Return the number of rows of each class or label; None if there are none. kept: 1 for each row that counts."""
+    sums = None if source.has_targets else sum_by_class(source, kept)
+    return None if sums is None else sums.astype(np.int64)
 
 
 def sum_label_weights(source: RowSource) -> F64:
@@ -179,50 +182,29 @@ class BinaryView(View):
 
 
 class OneVsRest(BinaryView):
-    """The rows of a one-against-rest problem: label 1 for the class with this code, 0 for the rest."""
+    """The problem of one class or label: 1 for the rows that have the class or label with this code, 0 for all others.
 
-    def __init__(self, source: RowSource, code: int) -> None:
-        counts = None if source.class_counts is None else _split(source.class_counts, code)
-        super().__init__(source, RowTransform(partial(single_out, code=code)), class_counts=counts)
-        self.code = code
-
-    def sum_weights(self) -> F64 | None:
-        """Return the sums of the sample weights of the rest and of the class, (2,)."""
-        sums = self.source.sum_weights()
-        return None if sums is None else _split(sums, self.code)
-
-    def column(self, name: str, index: int | None = None) -> npt.NDArray[Any] | None:
-        """See RowSource."""
-        values = super().column(name, index)
-        return (values == self.code).astype(np.int32) if name == "y" and values is not None else values
-
-
-def _split(sums: Any, code: int) -> Any:
-    """Return the sum over all other classes, and the entry of the class with this code."""
-    return np.array([sums.sum() - sums[code], sums[code]])
-
-
-class OneLabel(BinaryView):
-    """The binary problem of one label: 1 for rows that have the label with this code, 0 for all others.
-
-    sums: the sums of the sample weights of the rows without the label and with it, (2,).
+    sums: for a label, the sums of the sample weights of the rows without it and with it, (2,).
     """
 
-    def __init__(self, source: RowSource, code: int, sums: F64) -> None:
+    def __init__(self, source: RowSource, code: int, sums: F64 | None = None) -> None:
         counts = source.class_counts
-        both = None if counts is None else np.array([source.n_rows - counts[code], counts[code]])
-        transform = RowTransform(partial(single_out_label, code=code))
+        total = source.n_rows if source.has_label_sets or counts is None else counts.sum()
+        both = None if counts is None else np.array([total - counts[code], counts[code]])
+        transform = RowTransform(partial(single_out, code=code))
         super().__init__(source, transform, class_counts=both, has_label_sets=False)
         self.code, self._sums = code, sums
 
     def sum_weights(self) -> F64 | None:
-        """Return the sums of the sample weights of the rows without the label and with it, (2,)."""
-        return self._sums
+        """Return the sums of the sample weights of the rows of the rest and of the class or label, (2,)."""
+        sums = self.source.sum_weights() if self._sums is None else None
+        return self._sums if sums is None else np.array([sums.sum() - sums[self.code], sums[self.code]])
 
     def column(self, name: str, index: int | None = None) -> npt.NDArray[Any] | None:
         """See RowSource."""
-        if name not in ("y", "label_sets"):
-            return super().column(name, index)
+        if not (self.source.has_label_sets and name in ("y", "label_sets")):
+            values = super().column(name, index)
+            return (values == self.code).astype(np.int32) if name == "y" and values is not None else values
         sets = super().column("label_sets", index) if name == "y" else None
         return None if sets is None else find_label(sets, self.code).astype(np.int32)
 
@@ -239,22 +221,15 @@ class HeldOut(View):
     @cached_property
     def class_counts(self) -> I64 | None:
         """Number of kept rows in each class."""
-        sums = self._sum(self.kept.astype(np.float64))
-        return None if sums is None else sums.astype(np.int64)
+        return count_classes(self.source, self.kept.astype(np.float64))
 
     def sum_weights(self) -> F64 | None:
         """Return the sum of the sample weights of the kept rows in each class."""
-        return np.array([self._weight.sum()]) if self.has_targets else self._sum(self._weight)
+        return sum_by_class(self.source, self._weight)
 
     def column(self, name: str, index: int | None = None) -> npt.NDArray[Any] | None:
         """See RowSource."""
         return self._slice(self._weight, index) if name == "sample_weight" else super().column(name, index)
-
-    def _sum(self, weight: F64) -> F64 | None:
-        sets, classes = self.source.column("label_sets"), self.source.classes
-        if sets is not None and classes is not None:
-            return sum_labels(sets, len(classes), weight)
-        return sum_by_class(self.source.column("y"), weight, classes)
 
 
 class ChunkRange(View):
@@ -273,20 +248,16 @@ class ChunkRange(View):
             nbytes=source.nbytes * n_rows // source.n_rows,
             stored_bytes=source.stored_bytes * n_rows // source.n_rows,
         )
-        self.first, self.stop = first, stop
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ChunkRange, (self.source, self.first, self.stop)
+        self.first = first
 
     @cached_property
     def class_counts(self) -> I64 | None:
         """Number of rows of each class in these chunks."""
-        sums = sum_by_class(self.column("y"), None, self.source.classes)
-        return None if sums is None else sums.astype(np.int64)
+        return count_classes(self)
 
     def sum_weights(self) -> F64 | None:
         """Return the sum of the sample weights of each class in these chunks."""
-        return sum_by_class(self.column("y"), self.column("sample_weight"), self.source.classes)
+        return sum_by_class(self, self.column("sample_weight"))
 
     def column(self, name: str, index: int | None = None) -> npt.NDArray[Any] | None:
         """See RowSource."""
@@ -294,21 +265,6 @@ class ChunkRange(View):
         if values is None or index is not None:
             return values
         return values[int(self.chunk_starts[0]) : int(self.chunk_starts[-1])]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Selection(RowTransform):
-    """A transform that keeps only some rows. members: their numbers in the source, ascending.
-
-    The rows kept from a tile retain its `start`, by which tiles can be put in order.
-    """
-
-    members: I64
-
-    def to_source(self, rows: I64) -> I64:
-        """Map row numbers of the view to row numbers of the source."""
-        found: I64 = self.members[rows]
-        return found
 
 
 class PairOfClasses(BinaryView):
@@ -323,7 +279,7 @@ class PairOfClasses(BinaryView):
         counts = source.class_counts
         super().__init__(
             source,
-            Selection(partial(pick_pair, first=first, second=second), members=members),
+            RowTransform(partial(pick_pair, first=first, second=second), members=members),
             n_rows=len(members),
             chunk_starts=np.searchsorted(members, source.chunk_starts).astype(np.int64),
             nbytes=source.nbytes * len(members) // source.n_rows,
@@ -354,21 +310,17 @@ class NumberedRows(View):
     """
 
     def __init__(self, source: RowSource) -> None:
-        n = source.n_rows
+        n, fault = source.n_rows, ""
         if source.is_sparse:
-            raise InputError(f"{source.name}: kernel precomputed: rows of kernel values have to be dense")
-        if source.n_features != n:
-            raise InputError(
-                f"{source.name}: kernel precomputed: X.shape[0] should be equal to X.shape[1], since a row has its "
-                f"kernel values with all rows; there are {n:,} rows of {source.n_features:,} values"
-            )
-        if source.is_shuffled or source.scaling is not None:
-            raise InputError(
-                f"{source.name}: kernel precomputed: the rows are scaled, or not in the order of their values; "
-                "ingest them with --shuffle no, and without --scale"
-            )
-        if n > MOST_ROWS:
-            raise InputError(f"{source.name}: kernel precomputed: {n:,} rows; at most {MOST_ROWS:,} can be numbered")
+            fault = "rows of kernel values have to be dense"
+        elif source.n_features != n:
+            fault = f"X.shape[0] should be equal to X.shape[1]; there are {n:,} rows of {source.n_features:,} values"
+        elif source.is_shuffled or source.scaling is not None:
+            fault = "the rows are shuffled or scaled; ingest them with --shuffle no and without --scale"
+        elif n > MOST_ROWS:
+            fault = f"{n:,} rows; at most {MOST_ROWS:,} can be numbered"
+        if fault:
+            raise InputError(f"{source.name}: kernel precomputed: {fault}")
         transform = RowTransform(put_numbers, (np.arange(n),))
         super().__init__(source, transform, n_features=n + 1, nbytes=source.nbytes + 4 * n)
 

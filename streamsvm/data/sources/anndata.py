@@ -29,19 +29,10 @@ from streamsvm.data.remote.files import copied
 from streamsvm.data.rows.source_rows import SourceRows
 from streamsvm.data.sources.arrays import VECTOR_NAMES, comes_from, is_backed, make_canonical, place_rows, read_arrays
 from streamsvm.data.sources.formats import ENCODED, name_option
+from streamsvm.data.store import zarr_arrays
 from streamsvm.data.store.array import StoredArray
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.layouts import CsrLayout, DenseLayout, Layout
-from streamsvm.data.store.zarr_arrays import (
-    Hdf5Group,
-    exists,
-    is_array,
-    is_h5ad,
-    is_name,
-    list_names,
-    open_array,
-    open_node,
-)
 from streamsvm.data.tables.checks import to_groups, to_label_lists
 from streamsvm.data.tables.columns import Columns
 from streamsvm.numeric.labels import sum_labels
@@ -49,6 +40,7 @@ from streamsvm.numeric.rows import I64
 from streamsvm.system.errors import InputError, say_count
 
 WHOLE = slice(None)
+Group = zarr.Group | zarr_arrays.Hdf5Group
 
 
 class Items(NamedTuple):
@@ -64,7 +56,7 @@ def open_items(name: str, X: zarr.Group) -> Items:
     encoding, shape = X.attrs.get("encoding-type"), X.attrs.get("shape")
     if encoding != "csr_matrix":
         raise InputError(f"{name}: encoding {encoding!r}; csr_matrix or a dense array is needed")
-    data, indices, limits = arrays = [open_array(X, part, name) for part in ("data", "indices", "indptr")]
+    data, indices, limits = arrays = [zarr_arrays.open_array(X, part, name) for part in ("data", "indices", "indptr")]
     for array, part, kinds in zip(arrays, ("data", "indices", "indptr"), ("biuf", "iu", "iu"), strict=True):
         _require_values(array, f"{name}/{part}", 1, kinds)
     match shape:
@@ -73,14 +65,12 @@ def open_items(name: str, X: zarr.Group) -> Items:
         case _:
             raise InputError(f"{name}: its shape is {shape!r}; rows and features are expected")
     if limits.shape != (n_rows + 1,):
-        raise InputError(f"{name}: indptr is for {say_count(limits.shape[0] - 1, 'row')}, the shape says {n_rows:,}")
+        raise InputError(f"{name}: indptr has {say_count(limits.shape[0] - 1, 'row')}, but the shape has {n_rows:,}")
     indptr = read_values(limits, f"{name}/indptr").astype(np.int64)
     n_data, n_indices = data.shape[0], indices.shape[0]
     if n_data != n_indices or indptr[0] != 0 or indptr[-1] != n_data or indptr.min() < 0 or np.any(np.diff(indptr) < 0):
-        raise InputError(
-            f"{name}: its row limits do not ascend from 0 to the number of items ({n_data} in data, {n_indices} in "
-            "indices)"
-        )
+        found = f"{n_data} in data, {n_indices} in indices"
+        raise InputError(f"{name}: indptr does not ascend from 0 to the number of items: {found}")
     return Items(arrays, (n_rows, n_features), indptr)
 
 
@@ -105,7 +95,7 @@ OBSM = "obsm/"  # the prefix of the name of a label matrix; without it, the name
 PIECE_VALUES = 1 << 24  # of a label matrix, in memory at a time
 
 
-def read_labels(path: str, group: zarr.Group | Hdf5Group, label: str, n_rows: int) -> tuple[StoredArray, np.ndarray]:
+def read_labels(path: str, group: Group, label: str, n_rows: int) -> tuple[StoredArray, np.ndarray]:
     """Return the codes of a column of obs, held in memory (4 bytes a row), and the classes that occur, sorted."""
     values, codes = _read_column(path, group, label, n_rows, "label")
     used, codes = np.unique(codes, return_inverse=True)
@@ -115,25 +105,23 @@ def read_labels(path: str, group: zarr.Group | Hdf5Group, label: str, n_rows: in
     return _hold("y", rank[codes].astype(np.int32)), classes
 
 
-def read_label_sets(path: str, group: zarr.Group | Hdf5Group, label: str, n_rows: int) -> tuple[StoredArray, I64]:
+def read_label_sets(path: str, group: Group, label: str, n_rows: int) -> tuple[StoredArray, I64]:
     """Return the label sets in a matrix of obsm, as bits in memory, and the number of rows with each label.
 
     The matrix has a column of 0 and 1 for each label. It is dense or a csr_matrix.
     """
     name = f"{path}/{label}"
-    if not is_name(label) or not exists(group, "obsm") or not exists(group, label):
+    if not zarr_arrays.is_name(label) or not zarr_arrays.exists(group, "obsm") or not zarr_arrays.exists(group, label):
         raise InputError(f"{path}: no matrix {label!r} of labels")
-    node = open_node(group, label, path)
+    node = zarr_arrays.open_node(group, label, path)
     read: Callable[[slice], Any]
-    if is_array(node):
+    if zarr_arrays.is_array(node):
         shape, read = tuple(node.shape), partial(read_values, node, name)
     else:
         items = open_items(name, node)
         shape, read = items.shape, partial(_read_items, items, name)
     if len(shape) != 2 or shape[0] != n_rows or shape[1] < 2:
-        raise InputError(
-            f"{name}: its shape is {shape}; rows as in X, and a column for each of several labels are needed"
-        )
+        raise InputError(f"{name}: the shape is {shape}; expected the rows of X, and columns for at least two labels")
     step, parts = max(1, PIECE_VALUES // shape[1]), list[np.ndarray]()
     for start in range(0, n_rows, step):
         piece = read(slice(start, min(start + step, n_rows)))
@@ -150,20 +138,21 @@ def _read_items(items: Items, name: str, rows: slice) -> csr_array:
     return make_canonical(csr_array((data, indices, limits - limits[0]), (len(limits) - 1, items.shape[1])), name)
 
 
-def read_groups(path: str, group: zarr.Group | Hdf5Group, column: str, n_rows: int) -> StoredArray:
+def read_groups(path: str, group: Group, column: str, n_rows: int) -> StoredArray:
     """Return the group numbers in a column of obs, held in memory (8 bytes a row)."""
     values, codes = _read_column(path, group, column, n_rows, "group")
     return _hold("groups", to_groups(values, lambda _: f"{path}/obs/{column}")[codes])
 
 
-def read_names(path: str, group: zarr.Group | Hdf5Group, n_features: int) -> tuple[str, ...] | None:
+def read_names(path: str, group: Group, n_features: int) -> tuple[str, ...] | None:
     """Return the names of the variables, which name the features; None if they are missing or do not match."""
-    if not exists(group, "var") or is_array(columns := open_node(group, "var", path)):
+    columns = zarr_arrays.open_node(group, "var", path) if zarr_arrays.exists(group, "var") else None
+    if columns is None or zarr_arrays.is_array(columns):
         return None
     index = columns.attrs.get("_index")
-    if not isinstance(index, str) or not exists(columns, index):
+    if not isinstance(index, str) or not zarr_arrays.exists(columns, index):
         return None
-    names = _read_column_values(open_array(columns, index, f"{path}/var"), f"{path}/var/{index}")
+    names = _read_column_values(zarr_arrays.open_array(columns, index, f"{path}/var"), f"{path}/var/{index}")
     found = tuple(map(str, names))
     return found if len(set(found)) == n_features else None
 
@@ -173,32 +162,28 @@ def _hold(name: str, values: np.ndarray) -> StoredArray:
     return StoredArray(zarr.array(values, chunks=(min(len(values), 1 << 20),)), name, None)
 
 
-def _read_column(
-    path: str, group: zarr.Group | Hdf5Group, label: str, n_rows: int, what: str
-) -> tuple[np.ndarray, np.ndarray]:
+def _read_column(path: str, group: Group, label: str, n_rows: int, what: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct values of a column of obs, and for each row the index of its value."""
-    name, columns = f"{path}/obs/{label}", open_node(group, "obs", path)
-    if is_array(columns):
+    name, columns = f"{path}/obs/{label}", zarr_arrays.open_node(group, "obs", path)
+    if zarr_arrays.is_array(columns):
         raise InputError(f"{path}/obs: an array; a group of columns is expected")
-    if not is_name(label) or not exists(columns, label):
-        there = ", ".join(list_names(columns)) or "none"
+    if not zarr_arrays.is_name(label) or not zarr_arrays.exists(columns, label):
+        there = ", ".join(zarr_arrays.list_names(columns)) or "none"
         raise InputError(f"{path}: no column {label!r} in obs; there are {there}")
-    values, codes = _decode(open_node(columns, label, f"{path}/obs"), name)
+    values, codes = _decode(zarr_arrays.open_node(columns, label, f"{path}/obs"), name)
     if codes.shape != (n_rows,):
         raise InputError(f"{name}: {say_count(len(codes), 'row')}, but X has {n_rows:,}")
     if codes.min() < 0:
         raise InputError(f"{name}: row {int(codes.argmin()) + 1} (counted from 1) has no {what}")
     if codes.max() >= len(values):
         row = int(codes.argmax())
-        raise InputError(
-            f"{name}: row {row + 1} (counted from 1) has the code {codes[row]}, but there are {len(values)} categories"
-        )
+        raise InputError(f"{name}: row {row + 1} (counted from 1): code {codes[row]}, but {len(values)} categories")
     return values, codes
 
 
 def _decode(column: zarr.Array[Any] | zarr.Group, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct values of a column, and for each row the index of its value, or -1 if it is missing."""
-    if is_array(column):
+    if zarr_arrays.is_array(column):
         if "categories" in column.attrs:
             raise InputError(f"{name}: categories as anndata wrote them before 0.7: read the file and write it again")
         values, codes = np.unique(_read_column_values(column, name), return_inverse=True)
@@ -206,14 +191,14 @@ def _decode(column: zarr.Array[Any] | zarr.Group, name: str) -> tuple[np.ndarray
         return values, np.where(missing, -1, codes)
 
     def read(part: str) -> np.ndarray:
-        return _read_column_values(open_array(column, part, name), f"{name}/{part}")
+        return _read_column_values(zarr_arrays.open_array(column, part, name), f"{name}/{part}")
 
-    if exists(column, "codes"):
+    if zarr_arrays.exists(column, "codes"):
         codes = read("codes")
         if codes.dtype.kind not in "iu":
             raise InputError(f"{name}/codes: {codes.dtype} is not a whole number")
         return read("categories"), codes
-    if exists(column, "mask"):
+    if zarr_arrays.exists(column, "mask"):
         mask, (values, codes) = read("mask"), np.unique(read("values"), return_inverse=True)
         if mask.shape != codes.shape:
             raise InputError(f"{name}: {say_count(len(mask), 'row')} of the mask, but {say_count(len(codes), 'value')}")
@@ -235,12 +220,12 @@ def _read_column_values(array: zarr.Array[Any], name: str) -> np.ndarray:
 CHUNK_BYTES = 64 << 20
 
 
-def open_anndata(path: str, group: zarr.Group | Hdf5Group, label: str | None, groups: str | None = None) -> Dataset:
+def open_anndata(path: str, group: Group, label: str | None, groups: str | None = None) -> Dataset:
     """Open an AnnData group as a dataset. Raises InputError for other groups, or if obs lacks a column."""
-    if not exists(group, "X") or not exists(group, "obs"):
+    if not zarr_arrays.exists(group, "X") or not zarr_arrays.exists(group, "obs"):
         raise InputError(f"{path}: neither a streamsvm dataset nor an AnnData file (no X and obs in it)")
-    X = open_node(group, "X", path)
-    layout, n_rows, starts = _open_dense(path, X) if is_array(X) else _open_csr(path, X)
+    X = zarr_arrays.open_node(group, "X", path)
+    layout, n_rows, starts = _open_dense(path, X) if zarr_arrays.is_array(X) else _open_csr(path, X)
     if not n_rows or not layout.n_features:
         raise InputError(f"{path}/X: no rows, or no features")
     vectors, classes, counts = {}, None, None
@@ -270,7 +255,7 @@ def open_anndata(path: str, group: zarr.Group | Hdf5Group, label: str | None, gr
 
 def _make_fingerprint(path: str, label: str | None, n_rows: int, n_features: int) -> str:
     """Return a text that differs between files. For a single file, it changes with its size or modification time."""
-    about = Path(path).stat() if is_h5ad(path) else None
+    about = Path(path).stat() if zarr_arrays.is_h5ad(path) else None
     state = "" if about is None else f" {about.st_size} {about.st_mtime_ns}"
     return hashlib.sha256(f"{path} {label} {n_rows} {n_features}{state}".encode()).hexdigest()
 
@@ -309,7 +294,7 @@ def read_h5ad(paths: Sequence[str | Path], columns: Columns) -> Iterator[SourceR
             try:
                 opened = anndata.read_h5ad(copy, backed="r")
             except Exception as error:
-                raise InputError(f"{path}: no .h5ad file that anndata reads ({error})") from error
+                raise InputError(f"{path}: not an .h5ad file that anndata reads ({error})") from error
             with closing(opened.file):
                 yield from read_anndata(opened, columns, path)
 
@@ -321,14 +306,17 @@ def read_anndata(data: Any, columns: Columns, where: str = "X") -> Iterator[Sour
     """
     for name in ENCODED:
         if getattr(columns, name) not in (None, ()):
-            raise InputError(f"{where}: {name_option(name)} is for tables, and has no effect on AnnData: leave it out")
+            raise InputError(f"{where}: {name_option(name)} applies to tables, not to AnnData: remove it")
     if is_backed(data.X) and data.X.format != "csr":
         raise InputError(f"{where}: X is stored by columns ({data.X.format}); store it as csr_matrix")
     given = {name: _find(data, role, columns, where) for role, name in VECTOR_NAMES.items()}
     if columns.label is None and columns.require_label:
-        raise InputError(f"{where}: which column of obs is the label? --label COLUMN (label=... in Python)")
+        raise InputError(f"{where}: name the label column of obs by --label COLUMN (label=... in Python)")
     names = tuple(map(str, data.var_names))
-    chosen = None if columns.features in (None, names) else _find_features(names, columns.features or (), where)
+    place = {name: j for j, name in enumerate(names)}
+    if missing := [name for name in columns.features or () if name not in place]:
+        raise InputError(f"{where}: no variable {missing[0]!r}, which is a feature of the model")
+    chosen = None if columns.features in (None, names) else [place[name] for name in columns.features or ()]
     n_rows = 0
     for rows in read_arrays(data.X, **given):
         X = rows.X if chosen is None else rows.X[:, chosen]
@@ -347,11 +335,3 @@ def _find(data: Any, role: str, columns: Columns, where: str) -> Any:
         return None
     there = ", ".join(map(str, data.obs.columns[:12])) or "none"
     raise InputError(f"{where}: no column {name!r} in obs, the {role}; there are {there}")
-
-
-def _find_features(names: tuple[str, ...], wanted: Sequence[str], where: str) -> list[int]:
-    """Return the positions of a model's features among the variables."""
-    place = {name: j for j, name in enumerate(names)}
-    if missing := [name for name in wanted if name not in place]:
-        raise InputError(f"{where}: no variable {missing[0]!r}, which is a feature of the model")
-    return [place[name] for name in wanted]

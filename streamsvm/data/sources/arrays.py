@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, issparse, vstack
 
+from streamsvm.data.rows.source import cut_items
 from streamsvm.data.rows.source_rows import SourceRows
 from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Place
@@ -66,9 +67,7 @@ def refuse_lazy(source: Any, name: str = "X") -> None:
     """Raise InputError for a polars LazyFrame, whose rows have not been computed."""
     if comes_from(source, "polars") and type(source).__name__ == "LazyFrame":
         given = name.partition(",")[0]
-        raise InputError(
-            f"{name}: a LazyFrame has no rows yet: give {given}.collect(), or the file that {given}.sink_parquet writes"
-        )
+        raise InputError(f"{name}: a LazyFrame has no rows yet: give {given}.collect(), or use {given}.sink_parquet")
 
 
 def refuse_unsuitable(**given: Any) -> None:
@@ -79,7 +78,7 @@ def refuse_unsuitable(**given: Any) -> None:
     for name, values in given.items():
         parts = values if isinstance(values, list | tuple) else [values]
         if any(map(np.ma.is_masked, parts)):
-            raise InputError(f"{name}: has masked (missing) values: fill them in, or leave their rows out")
+            raise InputError(f"{name}: has masked (missing) values: fill them in, or remove their rows")
         is_frame = comes_from(values, "pandas") and values.ndim > 1
         for dtype in values.dtypes if is_frame else [getattr(values, "dtype", None)]:
             if name in NUMBERS and getattr(dtype, "kind", "") in ("m", "M"):
@@ -100,7 +99,7 @@ def find_pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
         return
     if issparse(values):
         values = values.tocsr()
-        yield from (values[start:stop] for start, stop in cut_rows(values.indptr, piece_bytes))
+        yield from (values[a:b] for a, b in cut_items(values.indptr, piece_bytes // ITEM_BYTES))
         return
     refuse_unsuitable(**{where: values})
     n_piece = max(1, piece_bytes // (ITEM_BYTES * _count_items(values)))
@@ -127,17 +126,6 @@ def _count_items(values: Any) -> int:
     if is_backed(values):
         return -(-int(values.group["data"].shape[0]) // max(1, int(values.shape[0])))
     return max(1, int(math.prod(values.shape[1:])))
-
-
-def cut_rows(indptr: Vector, piece_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges (start, stop) of CSR rows of about `piece_bytes`, each with at least one row."""
-    start, n_rows, n_items = 0, len(indptr) - 1, max(1, piece_bytes // ITEM_BYTES)
-    while start < n_rows:
-        most = min(int(indptr[start]) + n_items, int(indptr[-1]))
-        fitting = int(np.searchsorted(indptr, indptr.dtype.type(most), "right")) - 1
-        stop = min(max(fitting, start + 1), start + n_items, n_rows)
-        yield start, stop
-        start = stop
 
 
 def to_numpy(values: Any) -> Vector:
@@ -201,10 +189,7 @@ def count_label_axes(y: Any) -> int:
     try:
         shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
     except ValueError as error:
-        raise InputError(
-            "y: its rows differ in length; sets of labels are a matrix of 0 and 1, a column for each label, such as "
-            "sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y) makes"
-        ) from error
+        raise InputError("y: rows differ in length; convert sets of labels by sklearn's MultiLabelBinarizer") from error
     return 2 if len(shape) == 2 and shape[1] != 1 else 1
 
 
@@ -220,13 +205,20 @@ def read_arrays(
     pieces are copies. The columns of a frame name the features, if all names are strings. Raises InputError, such as
     `X: row 3, column 2 (counted from 1): nan`.
     """
-    given = {"y": y, "sample_weight": sample_weight, "qid": qid, "groups": groups}
-    axes = {"y": 1 if y is None else count_label_axes(y)}
-    opened = {n: open_stream(n, v, axes.get(n, 1), piece_bytes) for n, v in given.items() if v is not None}
-    vectors = {"label" if name == "y" else name: stream for name, stream in opened.items()}
+    vectors = open_vectors({"y": y, "sample_weight": sample_weight, "qid": qid, "groups": groups}, piece_bytes)
     stream = open_stream("X", X, 2, piece_bytes)
     _compute_together([stream, *vectors.values()], piece_bytes)
     yield from join_streams(stream, vectors, name_features(X))
+
+
+def open_vectors(values: Mapping[str, Any], piece_bytes: int, where: str = "") -> dict[str, Stream]:
+    """Return the labels and other vectors among some arrays, by role. values: by name; None if there are none.
+
+    where: the beginning of the names in messages.
+    """
+    given = {role: (name, values[name]) for role, name in VECTOR_NAMES.items() if values.get(name) is not None}
+    axes = {role: count_label_axes(each) if role == "label" else 1 for role, (_, each) in given.items()}
+    return {role: open_stream(where + name, v, axes[role], piece_bytes) for role, (name, v) in given.items()}
 
 
 def _compute_together(streams: Sequence[Stream], piece_bytes: int) -> None:
@@ -291,9 +283,7 @@ def join_streams(X: Stream, vectors: dict[str, Stream], names: tuple[str, ...] |
     for piece in X.pieces:
         n_rows = piece.shape[0]
         if n_columns not in (None, piece.shape[1]):
-            raise InputError(
-                f"{X.where}: {say_count(piece.shape[1], 'column')} from row {n_read + 1} on, not {n_columns:,}"
-            )
+            raise InputError(f"{X.where}: row {n_read + 1}: {say_count(piece.shape[1], 'column')}, not {n_columns:,}")
         n_columns = piece.shape[1]
         features = _to_features(piece, X.where, n_read, names)
         del piece  # a view, which would keep its Dask chunk alive while the next one is computed
@@ -359,10 +349,8 @@ def _to_features(
 def _advise(values: Vector, names: tuple[str, ...]) -> str:
     """Return the remedy for the columns of a frame in which a piece has texts or missing values."""
     remedies = [{checks.find_remedy(checks.find_feature_fault(value)) for value in column} for column in values.T]
-    texts, gaps = (
-        [name for name, found in zip(names, remedies, strict=True) if remedy in found]
-        for remedy in (checks.FOR_TEXT, checks.FOR_MISSING)
-    )
+    texts = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_TEXT in found]
+    gaps = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_MISSING in found]
     return checks.advise_on_table(texts, gaps)
 
 
@@ -374,11 +362,11 @@ def make_canonical(X: Any, where: str) -> csr_array:
     """
     rows = csr_array(X)
     if rows.indices.size and (rows.indices.min() < 0 or rows.indices.max() >= rows.shape[1]):
-        raise InputError(f"{where}: a column index is outside of its {say_count(rows.shape[1], 'column')}")
+        raise InputError(f"{where}: a column index is outside its {say_count(rows.shape[1], 'column')}")
     try:
         rows.check_format(full_check=True)
     except ValueError as error:
-        raise InputError(f"{where}: is no CSR matrix of {say_count(rows.shape[0], 'row')}: {error}") from None
+        raise InputError(f"{where}: not a CSR matrix of {say_count(rows.shape[0], 'row')}: {error}") from None
     if not rows.has_canonical_format:
         rows = rows.astype(np.float64, copy=True)
         rows.sum_duplicates()
@@ -389,7 +377,7 @@ def refuse_beside(given: Mapping[str, Any], what: str) -> None:
     """Raise InputError for labels and other vectors if the rows bring their own."""
     for name, values in given.items():
         if values is not None:
-            raise InputError(f"{name}: leave it out: X {what}")
+            raise InputError(f"{name}: remove it, since X {what}")
 
 
 def read_blocks(blocks: Iterator[Any], piece_bytes: int = 8 << 20) -> Iterator[SourceRows]:
@@ -407,10 +395,10 @@ def read_blocks(blocks: Iterator[Any], piece_bytes: int = 8 << 20) -> Iterator[S
     def pieces() -> Iterator[Any]:
         for k, block in enumerate(chain([first], blocks)):
             if _is_pair(block) != has_labels:
-                raise InputError(f"X: block {k + 1} is {'no' if has_labels else 'a'} pair (X, y), unlike those before")
+                raise InputError(f"X: block {k + 1} is {'not ' * has_labels}a pair (X, y), unlike the first block")
             X, y = block if has_labels else (block, None)
             if name_features(X) != names:
-                raise InputError(f"X: block {k + 1} has other columns than those before")
+                raise InputError(f"X: block {k + 1} has other columns than the blocks before")
             rows = open_stream(f"X, block {k + 1}", X, 2, piece_bytes)
             if has_labels:
                 opened = open_stream(f"y, block {k + 1}", y, count_label_axes(y), piece_bytes)

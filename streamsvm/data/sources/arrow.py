@@ -26,19 +26,9 @@ from streamsvm.data.rows.source_rows import SourceRows
 from streamsvm.data.sources.table_stream import Features, OpenTable, TableStream
 from streamsvm.data.sources.text import MARK_BYTES, find_mark, open_text
 from streamsvm.data.store.layouts import are_finite
-from streamsvm.data.tables import checks
+from streamsvm.data.tables import checks, encoder
 from streamsvm.data.tables.checks import Place, Vector, round_features
 from streamsvm.data.tables.columns import Columns, TableLayout, fill_features, lay_out, pyarrow
-from streamsvm.data.tables.encoder import (
-    DATES,
-    is_any,
-    is_number,
-    is_text,
-    read_column,
-    read_labels,
-    refuse_type,
-    repeat_folder,
-)
 from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 PIECE_ROWS = 65536
@@ -81,23 +71,23 @@ class ArrowPiece:
     def _take(self, j: int) -> Any:
         """Return a column of the file, or a column named by a folder."""
         if j in self.layout.folders:
-            return repeat_folder(*self.layout.folders[j], self.batch.num_rows, "")
+            return encoder.repeat_folder(*self.layout.folders[j], self.batch.num_rows, "")
         return self.batch.column(self.layout.names[j])
 
     def read_columns(self) -> list[Any]:
         """Return the feature columns. Raises InputError for an unsupported type."""
         names, where = self.layout.names, self.layout.where
-        return [read_column(self._take(j), names[j], where) for j in self.layout.features]
+        return [encoder.read_column(self._take(j), names[j], where) for j in self.layout.features]
 
     def read_numbers(self) -> Features:
         """Return the features of a table of numbers. Raises InputError for other values."""
         layout, names = self.layout, self.layout.feature_names
         columns = {name: self.batch.column(name) for name in names}
         for name, column in columns.items():
-            if not is_number(column.type):
-                if not is_text(getattr(column, "dictionary", column)):
-                    raise refuse_type(column.type, name, layout.where)
-                texts = [other for other, each in columns.items() if is_text(getattr(each, "dictionary", each))]
+            if not encoder.is_number(column.type):
+                if not encoder.is_text(getattr(column, "dictionary", column)):
+                    raise encoder.refuse_type(column.type, name, layout.where)
+                texts = [other for other, each in columns.items() if encoder.is_text(getattr(each, "dictionary", each))]
                 gaps = [other for other, each in columns.items() if each.null_count]
                 fault = f"{column.type} is not a number; {checks.advise_on_table(texts, gaps)}"
                 raise NeedsOptionError(f"{layout.where}: column {name}: {fault}")
@@ -115,12 +105,12 @@ class ArrowPiece:
         vectors = dict[str, tuple[Vector, Place]]()
         for role, j in self.layout.vectors.items():
             column, place = self._take(j), self.place(j)
-            if role == "index" and is_any(column.type, "floating"):
+            if role == "index" and encoder.is_any(column.type, "floating"):
                 checks.refuse_merged(column.to_numpy(zero_copy_only=False), place, "the name of a row")
             if role == "label":
-                vectors[role] = read_labels(column, place, self.layout.label_kind), place
+                vectors[role] = encoder.read_labels(column, place, self.layout.label_kind), place
                 continue
-            if role == "index" or (not is_plain and is_any(column.type, "dictionary")):
+            if role == "index" or (not is_plain and encoder.is_any(column.type, "dictionary")):
                 column = column.cast("string")
             vectors[role] = np.asarray(column.to_numpy(zero_copy_only=False)), place
         yield checks.to_source_rows(X, vectors, self.layout.feature_names if is_plain else None, numbers)
@@ -185,12 +175,17 @@ def _cut(batches: NamedBatches, layout: TableLayout, most_rows: int) -> Generato
         del batch
 
 
-def number_rows(batches: Iterator[Any], n_before: int = 0) -> NamedBatches:
-    """Yield batches with functions that name their rows. n_before: the rows of the file before the first batch."""
+def number_rows(batches: Iterator[Any], n_before: int = 0, end: int | None = None) -> NamedBatches:
+    """Yield batches with functions that name their rows. n_before: the rows of the file before the first batch.
+
+    end: the rows of the file up to the end of the last batch, if they are known. Raises ValueError if they differ.
+    """
     for batch in batches:
         yield batch, partial(_number_row, n_before)
         n_before += batch.num_rows
         del batch
+    if end not in (None, n_before):
+        raise ValueError(f"it holds {say_count(n_before, 'row')}, but its footer says {end:,}")
 
 
 def _number_row(n_before: int, i: int) -> str:
@@ -218,10 +213,10 @@ def open_parquet(path: str) -> Iterator[Opened]:
             check_pages(pages, set(wanted))
             most_rows = count_piece_rows(len(wanted))
             batches = _cut_batches(file.iter_batches(most_rows, columns=wanted), repeat(most_rows))
-            return number_rows(_count(batches, path, file.metadata.num_rows))
+            return number_rows(batches, end=file.metadata.num_rows)
 
         schema = file.schema_arrow
-        dated = any(is_any(kind, *DATES) for kind in schema.types)
+        dated = any(encoder.is_any(kind, *encoder.DATES) for kind in schema.types)
         yield Opened(tuple(schema.names), read, has_numbers=lambda columns: columns.features is not None or not dated)
 
 
@@ -237,17 +232,6 @@ def _open_twice(path: str) -> Iterator[tuple[Any, IO[bytes]]]:
         yield file, pages
 
 
-def _count(batches: Iterator[Any], path: str, n_rows: int) -> Iterator[Any]:
-    """Yield batches. Raises InputError unless their rows match the number in the footer."""
-    found = 0
-    for batch in batches:
-        found += batch.num_rows
-        yield batch
-        del batch
-    if found != n_rows:
-        raise InputError(f"{path}: it holds {say_count(found, 'row')}, but its footer says {n_rows:,}")
-
-
 def _cut_batches(batches: Iterator[Any], sizes: Iterator[int], skip: int = 0) -> Iterator[Any]:
     """Skip some rows, and yield the others in batches of the given sizes; the last one may be shorter.
 
@@ -261,17 +245,10 @@ def _cut_batches(batches: Iterator[Any], sizes: Iterator[int], skip: int = 0) ->
             waiting.append(batch.slice(0, left))
             left, batch = left - waiting[-1].num_rows, batch.slice(waiting[-1].num_rows)
             if not left:
-                yield _join(waiting)
+                yield pyarrow.Table.from_batches(waiting).combine_chunks().to_batches()[0]
                 waiting, left = [], next(sizes, 0)
     if waiting:
-        yield _join(waiting)
-
-
-def _join(batches: list[Any]) -> Any:
-    """Return the batches combined into one."""
-    if len(batches) == 1:
-        return batches[0]
-    return pyarrow.Table.from_batches(batches).combine_chunks().to_batches()[0]
+        yield pyarrow.Table.from_batches(waiting).combine_chunks().to_batches()[0]
 
 
 def cut_parquet(path: str, columns: Columns) -> tuple[TableLayout, list[int]]:
@@ -294,8 +271,7 @@ def open_range(path: str, layout: TableLayout, starts: Sequence[int]) -> Iterato
         sizes = np.diff(starts).tolist()
         found = file.iter_batches(sizes[0], row_groups=range(first, last + 1), columns=_list_wanted(layout))
         batches = _cut_batches(found, iter(sizes), starts[0] - int(limits[first]))
-        numbered = number_rows(_count(batches, path, starts[-1] - starts[0]), starts[0])
-        yield _cut(numbered, layout, max(sizes))
+        yield _cut(number_rows(batches, starts[0], starts[-1]), layout, max(sizes))
 
 
 def guess_row_bytes(path: str | Path) -> int:
@@ -408,7 +384,8 @@ _COLUMNS, _NUM_ROWS = 1, 3  # of RowGroup
 _META_DATA = 3  # of ColumnChunk
 _TOTAL_COMPRESSED, _DATA_OFFSET, _DICTIONARY_OFFSET = 7, 9, 11  # of ColumnMetaData; 3 is the path
 _UNCOMPRESSED, _COMPRESSED, _DATA, _DICTIONARY, _DATA_2 = 2, 3, 5, 7, 8  # of PageHeader; 1 is the number of values
-_BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 12
+_BOOLEANS, _INTEGERS, _BINARY, _LISTS, _STRUCT = (1, 2), (4, 5, 6), 8, (9, 10), 12
+_SKIPPED_BYTES = {1: 1, 2: 1, 3: 1, 7: 8}  # of a boolean in a list, a byte and a double
 
 
 def check_pages(file: IO[bytes], columns: set[str]) -> None:
@@ -420,7 +397,7 @@ def check_pages(file: IO[bytes], columns: set[str]) -> None:
         raise ValueError("the footer is truncated")
     file.seek(size - 8 - footer_bytes)
     try:
-        footer, _ = _read_struct(file.read(footer_bytes), 0, 0)
+        footer = _Thrift(file, footer_bytes).read_struct()
     except IndexError:
         raise ValueError("the footer is damaged") from None
     for group in _get_structs(footer, _ROW_GROUPS):
@@ -437,31 +414,20 @@ def _check_column(file: IO[bytes], about: dict[int, Any], n_rows: int, name: str
     start = min((offset for offset in offsets if offset > 0), default=0)
     end = start + _get_int(about, _TOTAL_COMPRESSED)
     if not 0 < start <= end <= size:
-        raise ValueError(f"column {name} lies outside of the file")
+        raise ValueError(f"column {name} lies outside the file")
     while start < end:
-        header, length = _read_header(file, start, end, name)
+        file.seek(start)
+        try:
+            header = _Thrift(file, min(MOST_HEADER_BYTES, end - start)).read_struct()
+        except IndexError:
+            raise ValueError(f"column {name} has a damaged page header") from None
         unpacked, compressed = _get_int(header, _UNCOMPRESSED), _get_int(header, _COMPRESSED)
-        n_values = _count_values(header)
-        if not 0 <= compressed <= end - start - length or not 0 <= unpacked <= MOST_PAGE_BYTES:
+        if not 0 <= compressed <= end - file.tell() or not 0 <= unpacked <= MOST_PAGE_BYTES:
             raise ValueError(f"column {name} has a page of {compressed:,} bytes, {unpacked:,} unpacked")
-        most = unpacked if _DICTIONARY in header else n_rows
+        n_values, most = _count_values(header), unpacked if _DICTIONARY in header else n_rows
         if not 0 <= n_values <= most:
             raise ValueError(f"column {name} has a page of {n_values:,} values, where there are at most {most:,}")
-        start += length + compressed
-
-
-def _read_header(file: IO[bytes], start: int, end: int, name: str) -> tuple[dict[int, Any], int]:
-    """Return the header of the page that begins at `start`, and its length."""
-    header_bytes = 256
-    while True:
-        file.seek(start)
-        head = file.read(min(header_bytes, end - start))
-        try:
-            return _read_struct(head, 0, 0)
-        except IndexError:
-            if header_bytes >= min(MOST_HEADER_BYTES, end - start):
-                raise ValueError(f"column {name} has a damaged page header") from None
-        header_bytes *= 16
+        start = file.tell() + compressed
 
 
 def _count_values(header: dict[int, Any]) -> int:
@@ -482,62 +448,62 @@ def _get_structs(found: dict[int, Any], field: int) -> list[dict[int, Any]]:
     return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
-def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Return the values of a struct by field number, and its end. Raises IndexError if the data are incomplete."""
-    found: dict[int, Any] = {}
-    field = 0
-    while kind := data[at]:
-        field, at = (field + (kind >> 4), at + 1) if kind >> 4 else _read_integer(data, at + 1)
-        found[field], at = _read_value(data, at, kind & 15, depth)
-    return found, at + 1
+@dataclass
+class _Thrift:
+    """Values in Thrift's compact protocol in the next `left` bytes of a file. Raises IndexError if they end too early.
 
+    Values that are not needed are read as None.
+    """
 
-def _read_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    """Return a number, bytes, a list or a struct (None for values that are not needed), and the end of the value."""
-    if depth > MOST_DEPTH:
-        raise ValueError("the file is damaged: structs are nested without end")
-    if kind in _INTEGERS:
-        return _read_integer(data, at)
-    if kind in _BOOLEANS:
-        return None, at
-    if kind in (_BYTE, _DOUBLE):
-        return None, at + (1 if kind == _BYTE else 8)
-    if kind == _BINARY:
-        length, at = _read_varint(data, at)
-        return data[at : at + length], at + length
-    if kind == _STRUCT:
-        return _read_struct(data, at, depth + 1)
-    if kind in _LISTS:
-        return _read_list(data, at, depth)
-    raise ValueError("the file is damaged: a struct holds a value of no known kind")
+    file: IO[bytes]
+    left: int
 
-
-def _read_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
-    count, kind, at = data[at] >> 4, data[at] & 15, at + 1
-    if count == 15:
-        count, at = _read_varint(data, at)
-    values = []
-    for _ in range(count):
-        value, at = _read_value(data, at + (kind in _BOOLEANS), kind, depth + 1)
-        if at > len(data):
+    def take(self, n_bytes: int) -> bytes:
+        """Return the next bytes."""
+        self.left -= n_bytes
+        if self.left < 0:
             raise IndexError
-        values.append(value)
-    return values, at
+        return self.file.read(n_bytes)
 
+    def read_struct(self, depth: int = 0) -> dict[int, Any]:
+        """Return the values of a struct by field number."""
+        found: dict[int, Any] = {}
+        field = 0
+        while kind := self.take(1)[0]:
+            field = field + (kind >> 4) if kind >> 4 else self.read_integer()
+            found[field] = None if kind & 15 in _BOOLEANS else self.read_value(kind & 15, depth)
+        return found
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number encoded with seven bits per byte, lowest first, and its end."""
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise ValueError("the file is damaged: a number has no end")
+    def read_value(self, kind: int, depth: int) -> Any:
+        """Return a number, bytes, a list or a struct."""
+        if depth > MOST_DEPTH:
+            raise ValueError("the file is damaged: structs are nested without end")
+        if kind in _INTEGERS:
+            return self.read_integer()
+        if kind in _SKIPPED_BYTES:
+            self.take(_SKIPPED_BYTES[kind])
+            return None
+        if kind == _BINARY:
+            return self.take(self.read_varint())
+        if kind == _STRUCT:
+            return self.read_struct(depth + 1)
+        if kind in _LISTS:
+            head = self.take(1)[0]
+            count = self.read_varint() if head >> 4 == 15 else head >> 4
+            return [self.read_value(head & 15, depth + 1) for _ in range(count)]
+        raise ValueError("the file is damaged: a struct holds a value of an unknown kind")
 
+    def read_varint(self) -> int:
+        """Return a number encoded with seven bits per byte, lowest first."""
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self.take(1)[0]
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise ValueError("the file is damaged: a number has no end")
 
-def _read_integer(data: bytes, at: int) -> tuple[int, int]:
-    """Return an integer in zigzag encoding (the sign in the lowest bit), and its end."""
-    value, at = _read_varint(data, at)
-    return (value >> 1) ^ -(value & 1), at
+    def read_integer(self) -> int:
+        """Return an integer in zigzag encoding, which has the sign in the lowest bit."""
+        value = self.read_varint()
+        return (value >> 1) ^ -(value & 1)

@@ -24,7 +24,7 @@ from streamsvm.data.rows.source_rows import SourceRows
 from streamsvm.data.sources import csv_rows
 from streamsvm.data.sources.parsing import MOST_CELL_BYTES, count_line_ends, parse_table
 from streamsvm.data.sources.table_stream import Features, TableStream
-from streamsvm.data.sources.text import READING_ERRORS, explain_reading, fill, find_mark, open_text
+from streamsvm.data.sources.text import READING_ERRORS, explain_reading, find_mark, open_text, read_on
 from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Place, Vector
 from streamsvm.data.tables.columns import Columns, TableLayout, lay_out, pyarrow, show_name
@@ -94,9 +94,8 @@ class Block:
                 if decimal == "," and role in ("label", "sample_weight"):
                     checks.refuse_words(tokens, each, place, checks.find_point)
                 if role == "label":
-                    checks.refuse_words(
-                        tokens, each, place, partial(checks.find_label_fault, kind=layout.label_kind, decimal=decimal)
-                    )
+                    find_fault = partial(checks.find_label_fault, kind=layout.label_kind, decimal=decimal)
+                    checks.refuse_words(tokens, each, place, find_fault)
                     # In a NumPy array of texts, each takes as much memory as the longest.
                     if is_plain and len(X) > 1 and 4 * len(X) * max(map(len, tokens)) > MOST_LABEL_BYTES:
                         yield from self._make_halves()
@@ -155,10 +154,8 @@ class Block:
         if parsed is None:
             return None
         X, found = parsed
-        columns = [
-            pyarrow.StringArray.from_buffers(len(X), *map(pyarrow.py_buffer, (limits, cells)))
-            for cells, limits in found
-        ]
+        buffers = [map(pyarrow.py_buffer, (limits, cells)) for cells, limits in found]
+        columns = [pyarrow.StringArray.from_buffers(len(X), *each) for each in buffers]
         try:
             for column in columns:
                 column.validate(full=True)
@@ -286,7 +283,7 @@ def _cut_text(parts: Sequence[io.BufferedIOBase], layout: TableLayout, line: int
     text = bytearray()
     try:
         for part in parts:
-            while len(text) < len(text := _read_on(part, text, block_bytes)):
+            while len(text) < len(text := read_on(part, text, block_bytes)):
                 end, opened = csv_rows.find_last_end(text, layout.delimiter, False)
                 if end:
                     block, text = _cut(layout, text, end, line)
@@ -317,18 +314,8 @@ def read_head(file: io.BufferedIOBase) -> tuple[bytes, bool]:
     """Return the first rows of a text, at least two, without a byte order mark, and whether they are all of it."""
     head, wanted = b"", HEAD_BYTES
     while True:
-        head = bytes(_read_on(file, bytearray(head), wanted - len(head)))
+        head = bytes(read_on(file, head, wanted - len(head)))
         text, ended = head[find_mark(head) :], len(head) < wanted
         if ended or wanted > MAX_LINE_BYTES or csv_rows.count_lines(text[csv_rows.skip_comments(text)[0] :]) > 2:
             return text, ended
         wanted *= 2
-
-
-def _read_on(file: io.BufferedIOBase, text: bytearray, n_bytes: int) -> bytearray:
-    """Return the text extended by up to `n_bytes` from the file, fewer only at its end."""
-    longer = bytearray(len(text) + n_bytes)
-    longer[: len(text)] = text
-    with memoryview(longer)[len(text) :] as space:
-        n_read = fill(file, space)
-    del longer[len(text) + n_read :]
-    return longer

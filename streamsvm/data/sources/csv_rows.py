@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -60,10 +61,7 @@ def _find_end(text: bytes | bytearray, start: int, delimiter: str, ended: bool, 
 
 
 OPEN_CELL = "a quoted value does not end: is a quote missing?"
-MORE_TEXT = (
-    "text follows the quote that ends a value: leave the quotes out, or enclose the whole value in quotes and double "
-    'those within it, as in """so"" they say"'
-)
+MORE_TEXT = "text follows a closing quote: remove the quotes, or quote the whole value and double the quotes within it"
 LONG_CELL = "a value of more than 131,072 characters, which is the limit of Python's csv module: is a quote missing?"
 
 
@@ -74,21 +72,19 @@ def read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[int
     """
     at, n_columns, wanted = line, len(layout.own_names), sorted(layout.own_wanted)
     try:
-        decoded = io.StringIO(text.decode(errors="surrogateescape"), newline="")
-        reader = csv.reader(decoded, delimiter=layout.delimiter, strict=True)
+        reader = _read_rows(text, layout.delimiter)
         for row in reader:
             if len(row) > 1 or (row and row[0].strip()):
                 if len(row) != n_columns:
                     column = min(len(row), n_columns) + 1
-                    fault = f"{say_count(len(row), 'column')}, the first line has {n_columns:,}"
+                    fault = f"{say_count(len(row), 'column')}, but the first line has {n_columns:,}"
                     raise InputError(f"{layout.where}:{at}:{column}: {fault}")
                 if (j := find_foreign(row, wanted)) is not None:
                     raise InputError(f"{layout.place(at, j)}: {checks.NOT_UTF8}")
                 yield at, row
             at = line + reader.line_num
     except csv.Error as error:
-        decoded.seek(0)
-        row_on = "".join(islice(decoded, at - line, None))
+        row_on = "".join(islice(_decode(text), at - line, None))
         raise refuse_row(error, f"{layout.where}:{at}", row_on, layout.delimiter) from error
 
 
@@ -118,11 +114,7 @@ def read_tokens(role: str, tokens: list[str], numbers: bool | None, decimal: str
     if role == "index":
         return np.array(tokens, object)
     words = [token.strip() for token in tokens]
-    if role == "qid":
-        ids = [int(word) if checks.WHOLE_NUMBER.fullmatch(word) else word for word in words]
-        fitting = all(isinstance(number, int) and -(2**63) <= number < 2**63 for number in ids)
-        return np.array(ids, dtype=np.int64 if fitting else object)
-    if role == "groups":  # tables of text have no types, so that 007 is the number 7, as pandas and pyarrow read it
+    if role in ("qid", "groups"):  # text has no types, so that 007 is the number 7, as pandas and pyarrow read it
         return np.array([int(word) if checks.WHOLE_NUMBER.fullmatch(word) else word for word in words], dtype=object)
     values = [checks.parse_number(word, decimal) for word in words]
     if None not in values and (role != "label" or numbers is not False):
@@ -158,9 +150,6 @@ COUNTED_COLUMNS = 6
 DELIMITERS = ",\t;|"
 NO_DELIMITERS = "\"'\r\n.+-_\0"  # these have a meaning within values
 
-_BLANK_LINES = re.compile(rb"([ \t]*(\r\n|\r|\n))*")
-_LINE = re.compile(rb"[^\r\n]*(\r\n|\r|\n)")
-
 
 def choose_delimiter(head: bytes, path: str, sep: str | None = None) -> str:
     """Return the delimiter: `sep`, or that of the file's ending, or the one that gives the first row the most columns.
@@ -184,18 +173,14 @@ def skip_comments(head: bytes) -> tuple[int, list[int]]:
 
     If all lines begin with #, none of them is a comment.
     """
-    first = start = _skip_blank_lines(head, 0)
-    above: list[int] = []
-    while head.startswith(b"#", start):
-        line = _LINE.match(head, start)
-        above.append(start)
-        start = len(head) if line is None else _skip_blank_lines(head, line.end())
-    return (start, above) if start < len(head) else (first, [])
-
-
-def _skip_blank_lines(head: bytes, start: int) -> int:
-    blank = _BLANK_LINES.match(head, start)
-    return blank.end() if blank else start
+    start, above = 0, list[int]()
+    for line in head.splitlines(keepends=True):
+        if line.strip(b" \t\r\n"):
+            if not line.startswith(b"#"):
+                return start, above
+            above.append(start)
+        start += len(line)
+    return (above[0] if above else start), []
 
 
 def _find_first_row(head: bytes, delimiter: str) -> int:
@@ -223,10 +208,7 @@ def read_header(head: bytes, ended: bool, path: str, columns: Columns, delimiter
         is_header = _is_header(first, _look_at(head[end:last], delimiter, len(first)), columns)
     if is_header is None:
         shown = delimiter.join(first)[:60]
-        raise NeedsOptionError(
-            f"{show_name(path)}: is the first row, {shown!r}, a header? it may be one, or not: say --header yes or "
-            "--header no"
-        )
+        raise NeedsOptionError(f"{show_name(path)}: is the first row, {shown!r}, a header? Set --header to yes or no")
     if is_header and (j := find_foreign(first, range(len(first)))) is not None:
         why = explain_beginning(head) or f"the name of the column is {checks.NOT_UTF8}"
         raise InputError(f"{place}:{j + 1}: {why}")
@@ -287,7 +269,11 @@ def _look_at(text: bytes, delimiter: str, n_columns: int) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows if len(row) == n_columns]
 
 
-def _read_rows(text: bytes, delimiter: str, strict: bool = True) -> Iterator[list[str]]:
-    """Yield the cells of each row, with surrogates for bytes that are not UTF-8. Raises csv.Error for a bad row."""
-    decoded = io.StringIO(text.decode(errors="surrogateescape"), newline="")
-    return csv.reader(decoded, delimiter=delimiter, strict=strict)
+def _read_rows(text: bytes, delimiter: str, strict: bool = True) -> Any:
+    """Return a reader of the cells of each row, which raises csv.Error for a bad row."""
+    return csv.reader(_decode(text), delimiter=delimiter, strict=strict)
+
+
+def _decode(text: bytes) -> io.StringIO:
+    """Return a text with its line ends unchanged, and with surrogates for bytes that are not UTF-8."""
+    return io.StringIO(text.decode(errors="surrogateescape"), newline="")

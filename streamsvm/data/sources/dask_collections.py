@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -134,27 +134,22 @@ def thread_given_up() -> Iterator[None]:
     """
     import distributed
 
-    try:
-        distributed.secede()
-    except (ValueError, KeyError, AttributeError):
+    with ExitStack() as stack:
+        with suppress(ValueError, KeyError, AttributeError):
+            distributed.secede()
+            stack.callback(distributed.rejoin)
         yield
-        return
-    try:
-        yield
-    finally:
-        distributed.rejoin()
 
 
 def find_client(values: Any) -> distributed.Client | None:
     """Return the client of the cluster that holds parts of a collection, or the current client, or None."""
     import distributed
 
-    for future in distributed.futures_of(values):
-        return future.client
-    try:
+    if futures := distributed.futures_of(values):
+        return futures[0].client
+    with suppress(ValueError):
         return distributed.default_client()
-    except ValueError:
-        return None
+    return None
 
 
 def list_wishes() -> dict[str, Any]:
@@ -186,9 +181,9 @@ def describe_lack(address: str) -> str:
 def require_usable(client: distributed.Client) -> None:
     """Raise InputError for a client that is closed or asynchronous."""
     if client.status in ("closing", "closed"):
-        raise InputError("client: is closed; make another one")
+        raise InputError("client: is closed; create another one")
     if client.asynchronous:
-        raise InputError("client: is asynchronous, and training waits for answers: make it without asynchronous=True")
+        raise InputError("client: is asynchronous, but training waits for results: create it without asynchronous=True")
 
 
 def refuse_unmet(client: distributed.Client) -> None:

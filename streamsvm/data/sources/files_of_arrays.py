@@ -25,6 +25,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from streamsvm.data.remote.files import copied
+from streamsvm.data.rows.source import cut_items
 from streamsvm.data.rows.source_rows import SourceRows
 from streamsvm.data.sources import arrays
 from streamsvm.data.sources.arrays import Stream
@@ -65,12 +66,15 @@ def _map_npy(path: str | Path, copies: ExitStack) -> Vector:
         copy = copies.enter_context(copied(path))
         with copy.open("rb") as file:
             header = _read_header(file, os.fstat(file.fileno()).st_size)
-        order: Literal["F", "C"] = "F" if header.by_columns else "C"
-        if not header.nbytes:
-            return np.empty(header.shape, header.dtype, order)
-        return np.memmap(copy, header.dtype, "r", header.start, header.shape, order)
+        return _map(copy, header.dtype, header.shape, header.start, "F" if header.by_columns else "C")
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _map(file: Any, dtype: np.dtype[Any], shape: tuple[int, ...], start: int, order: Literal["F", "C"] = "C") -> Vector:
+    """Map an array from a file; an empty one cannot be mapped."""
+    is_empty = not math.prod(shape) * dtype.itemsize
+    return np.empty(shape, dtype, order) if is_empty else np.memmap(file, dtype, "r", start, shape, order)
 
 
 def _read_header(file: IO[bytes], n_bytes: int) -> NpyHeader:
@@ -158,21 +162,19 @@ def _member_pieces(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]
 
 def _unpack(file: IO[bytes], header: NpyHeader) -> Vector:
     """Map an array that is stored by columns from a temporary file, because its rows cannot be streamed."""
-    if not header.nbytes:
-        return np.empty(header.shape, header.dtype)
     with tempfile.TemporaryFile() as unpacked:
         shutil.copyfileobj(file, unpacked, 1 << 20)
         unpacked.flush()
         if os.fstat(unpacked.fileno()).st_size != header.nbytes:
             raise EOFError("truncated")
-        return np.memmap(unpacked, header.dtype, "r", shape=header.shape, order="F")
+        return _map(unpacked, header.dtype, header.shape, 0, "F")
 
 
 def _read_small(archive: zipfile.ZipFile, name: str) -> Vector:
     """Return an array of at most 1024 bytes."""
     file, header = _open_header(archive, name)
     if header.nbytes > 1024:
-        raise InputError(f"{name}: {_show(header)} is not of a CSR matrix")
+        raise InputError(f"{name}: {_show(header)} is not part of a CSR matrix")
     return np.frombuffer(file.read(header.nbytes), header.dtype).reshape(header.shape)
 
 
@@ -188,7 +190,7 @@ def _open_csr(archive: zipfile.ZipFile, piece_bytes: int) -> Stream:
         if stream.rest is None or stream.rest.dtype.kind not in "iu":
             raise InputError(f"X: {stream.where} are not whole numbers")
     if indptr.n_rows != n_rows + 1 or indices.n_rows != data.n_rows or n_columns < 1:
-        raise InputError(f"X: no CSR matrix of {say_count(n_rows, 'row')}, {say_count(n_columns, 'column')}")
+        raise InputError(f"X: not a CSR matrix of {say_count(n_rows, 'row')}, {say_count(n_columns, 'column')}")
     arrays.require_shape("X", (n_rows, n_columns), 2)
     return Stream("X", n_rows, _csr_pieces(data, indices, indptr, (n_rows, n_columns), piece_bytes))
 
@@ -204,8 +206,8 @@ def _csr_pieces(
     for start in range(0, shape[0], n_piece):
         pointers = np.concatenate([last, indptr.take(min(n_piece, shape[0] - start)).astype(np.int64)])
         if np.any(pointers[1:] < pointers[:-1]):
-            raise InputError("X: indptr descends")
-        for a, b in arrays.cut_rows(pointers, piece_bytes):
+            raise InputError("X: indptr does not ascend")
+        for a, b in cut_items(pointers, piece_bytes // arrays.ITEM_BYTES):
             n_items = int(pointers[b] - pointers[a])
             if b == a + 1 and n_items > MOST_ROW_BYTES // arrays.ITEM_BYTES:
                 raise InputError(f"X: a row has {n_items:,} items, more than {MOST_ROW_BYTES // arrays.ITEM_BYTES:,}")
@@ -235,20 +237,18 @@ def read_safetensors(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) ->
                 tensors = _map_tensors_of(path, copies)
             except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 reason = getattr(error, "strerror", None) or error
-                raise InputError(f"{path}: no safetensors file ({reason})") from error
-            rows, opened = _find_rows(path, tensors), dict[str, Stream]()
-            named = {role: name for role, name in arrays.VECTOR_NAMES.items() if name in tensors}
+                raise InputError(f"{path}: not a safetensors file ({reason})") from error
+            rows, named = _find_rows(path, tensors), [name for name in arrays.VECTOR_NAMES.values() if name in tensors]
             n_features = int(tensors[rows].shape[1]) if tensors[rows].ndim == 2 else 0
-            found = path, f"{n_features} features and {', '.join(named.values()) or 'no vectors'}"
+            found = path, f"{n_features} features and {', '.join(named) or 'no vectors'}"
             before = before or found
             if found[1] != before[1]:
                 raise InputError(f"{path}: {found[1]}, but {before[0]} has {before[1]}")
-            for role, name in {"X": rows, **named}.items():
-                axes = 2 if role == "X" else arrays.count_label_axes(tensors[name]) if role == "label" else 1
-                opened[role] = arrays.open_stream(f"{path}: {name}", tensors[name], axes, piece_bytes)
-                if tensors[name].dtype == arrays.UNTYPED_BFLOAT16:
-                    opened[role].pieces = map(widen_bits, opened[role].pieces)
-            yield from arrays.join_streams(opened.pop("X"), opened, None)
+            X = arrays.open_stream(f"{path}: {rows}", tensors[rows], 2, piece_bytes)
+            vectors = arrays.open_vectors(tensors, piece_bytes, f"{path}: ")
+            for stream in vectors.values():
+                stream.pieces = (widen_bits(v) if v.dtype == arrays.UNTYPED_BFLOAT16 else v for v in stream.pieces)
+            yield from arrays.join_streams(X, vectors, None)
 
 
 def _map_tensors_of(path: str, copies: ExitStack) -> dict[str, Vector]:
@@ -260,7 +260,7 @@ def _map_tensors_of(path: str, copies: ExitStack) -> dict[str, Vector]:
     folder = path.rpartition("/")[0]
     for name in sorted(set(places.values())):
         if Path(name).name != name:
-            raise ValueError(f"{name!r} is no name of a file beside the index")
+            raise ValueError(f"{name!r} is not the name of a file in the folder of the index")
         tensors = _map_tensors(copies.enter_context(copied(f"{folder}/{name}" if folder else name)))
         found |= {tensor: tensors[tensor] for tensor, place in places.items() if place == name and tensor in tensors}
     if lost := {"X", *arrays.VECTOR_NAMES.values()}.intersection(places).difference(found):
@@ -274,10 +274,10 @@ def _map_tensors(path: Path) -> dict[str, Vector]:
     with path.open("rb") as file:
         n_header = int.from_bytes(file.read(8), "little")
         if not 2 <= n_header <= min(MOST_HEADER_BYTES, size - 8):
-            raise ValueError(f"its header is said to have {n_header:,} bytes")
+            raise ValueError(f"its header claims {n_header:,} bytes")
         header = json.loads(file.read(n_header))
     if not isinstance(header, dict):
-        raise ValueError("its header is no object")
+        raise ValueError("its header is not a JSON object")
     found, start = {}, 8 + n_header
     for name, about in header.items():
         if name != "__metadata__":
@@ -285,8 +285,7 @@ def _map_tensors(path: Path) -> dict[str, Vector]:
             if kind in TYPES:
                 dtype = np.dtype(TYPES[kind])
                 _require_place(name, shape, dtype, begin, end, size - start)
-                values = np.memmap(path, dtype, "r", start + begin, shape) if end > begin else np.empty(shape, dtype)
-                found[name] = values
+                found[name] = _map(path, dtype, shape, start + begin)
     return found
 
 
@@ -294,7 +293,7 @@ def _require_place(name: str, shape: tuple[Any, ...], dtype: Any, begin: Any, en
     """Raise ValueError unless a tensor lies within the file, and its size in bytes fits its shape."""
     numbers = (*shape, begin, end)
     if not all(type(number) is int and number >= 0 for number in numbers):
-        raise ValueError(f"tensor {name!r}: its shape or place is no list of numbers")
+        raise ValueError(f"tensor {name!r}: its shape or place is not a list of numbers")
     if end > n_bytes or end - begin != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"tensor {name!r}: its place in the file does not fit its shape, or the file is truncated")
 

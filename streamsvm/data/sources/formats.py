@@ -75,13 +75,12 @@ def _read_svmlight(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
 ROLES = ("label", "qid", "sample_weight", "groups")
 ENCODED = ("drop", "index", "missing", "one_hot", "hash_bits", "text", "date", "number")
 TABLE = (*ROLES, *ENCODED)
+OF_TEXT = ("header", "sep", "decimal")
 
 
 FORMATS = {  # The first format is used for files with unknown endings.
     "svmlight": Format((), ("multi_label",), _read_svmlight, "svmlight text"),
-    "csv": Format(
-        (".csv", ".tsv"), (*TABLE, "header", "sep", "decimal"), _read_table("csv.open_csv"), "CSV, TSV", True
-    ),
+    "csv": Format((".csv", ".tsv"), (*TABLE, *OF_TEXT), _read_table("csv.open_csv"), "CSV, TSV", True),
     "parquet": Format((".parquet", ".pq"), TABLE, _read_table("arrow.open_parquet"), "Parquet", True),
     "arrow": Format((".arrow", ".feather", ".ipc"), TABLE, _read_table("arrow.open_ipc"), "Arrow, Feather", True),
     "orc": Format((".orc",), TABLE, _read_table("arrow.open_orc"), "ORC", True),
@@ -102,7 +101,7 @@ def guess_format(path: str | Path) -> str:
     suffixes = [suffix for suffix in map(str.lower, Path(path).suffixes) if suffix not in COMPRESSED]
     last = suffixes[-1] if suffixes else ""
     if last in UNREAD:
-        raise InputError(f"{path}: {last} files are not read: {UNREAD[last]}; if it holds other text, say --format")
+        raise InputError(f"{path}: {last} files are not read: {UNREAD[last]}; for other text in it, use --format")
     return next((name for name, about in FORMATS.items() if last in about.suffixes), next(iter(FORMATS)))
 
 
@@ -146,7 +145,7 @@ def explain_beginning(head: bytes) -> str:
     line = _find_line(head)
     kind = next((kind for look, kind in zip(BEGINNINGS, _KINDS.split(), strict=True) if look.match(line)), None)
     if kind in COMPRESSED:
-        return f"holds compressed data: let its name end in {kind}"
+        return f"holds compressed data: rename it to end in {kind}"
     if kind in UNREAD:
         return f"seems to be a {kind} file, which is not read: {UNREAD[kind]}"
     if kind is not None:
@@ -167,7 +166,5 @@ def explain_foreign(head: bytes) -> str:
     is_row = all(parse_number(part.partition(":")[0]) is not None for part in first)
     if is_row or not text.replace("\t", "").isprintable() or (sep and (":" in text or " " not in text)):
         return ""
-    return (
-        f"is taken for svmlight text, as its name tells no format; the first line, {text[:60]!r}, seems to be of a "
-        f"table: --format csv{sep} reads it (file_format='csv' in Python)"
-    )
+    shown = f"its first line, {text[:60]!r}, looks like a table"
+    return f"is read as svmlight text, but {shown}: --format csv{sep} reads it (file_format='csv' in Python)"

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamsvm.data.rows.source import split_rows
+from streamsvm.data.rows.views import count_classes, sum_by_class
 from streamsvm.data.sources.arrays import comes_from, make_canonical
 from streamsvm.data.sources.arrow import Opened, count_piece_rows, number_rows
 from streamsvm.data.store.layouts import VECTORS
@@ -23,7 +24,6 @@ from streamsvm.data.tables.columns import Columns, pyarrow
 from streamsvm.data.tables.encoder import is_any
 from streamsvm.kernels.feature_maps import Features
 from streamsvm.numeric.encoding import Encoding
-from streamsvm.numeric.labels import sum_labels
 from streamsvm.numeric.rows import F64, I64, U8, CsrRows, Matrix, Rows
 from streamsvm.numeric.stored_types import Scaling
 from streamsvm.system.errors import InputError, say_count
@@ -66,11 +66,9 @@ class ArrayDataset:
     def __post_init__(self) -> None:
         if isinstance(self.X, csr_array):
             self.X = make_canonical(self.X, self.name)
-        X, y, classes, label_sets = self.X, self.y, self.classes, self.label_sets
+        X = self.X
         self.n_rows, self.n_features = (int(n) for n in X.shape)
-        self.class_counts = None if y is None or classes is None else np.bincount(y, minlength=len(classes))
-        if label_sets is not None and classes is not None:
-            self.class_counts = sum_labels(label_sets, len(classes), None).astype(np.int64)
+        self.class_counts = count_classes(self)
         self.nbytes = 8 * X.nnz if isinstance(X, csr_array) else 4 * self.n_rows * self.n_features
         step = max(1, CHUNK_BYTES * self.n_rows // max(1, self.nbytes))
         self.chunk_starts: I64 = np.append(np.arange(0, self.n_rows, step), self.n_rows).astype(np.int64)
@@ -95,13 +93,7 @@ class ArrayDataset:
 
     def sum_weights(self) -> F64 | None:
         """See RowSource."""
-        if self.label_sets is not None and self.classes is not None:
-            return sum_labels(self.label_sets, len(self.classes), self.sample_weight)
-        if self.target is not None:
-            return np.array([self.n_rows if self.sample_weight is None else self.sample_weight.sum()], np.float64)
-        if self.y is None or self.classes is None:
-            return None
-        return np.bincount(self.y, self.sample_weight, len(self.classes)).astype(np.float64)
+        return sum_by_class(self, self.sample_weight)
 
     def column(self, name: str, index: int | None = None) -> npt.NDArray[Any] | None:
         """See RowSource."""
@@ -225,14 +217,14 @@ def _open_table(frame: Any, k: int) -> Table:
     if hasattr(frame, "__arrow_c_array__"):  # an Arrow record batch
         frame = pyarrow.Table.from_batches([pyarrow.record_batch(frame)])
     if not (comes_from(frame, "pandas") or hasattr(frame, "__arrow_c_stream__")):
-        raise InputError(f"X: block {k + 1} is a {type(frame).__name__}; label, missing and the like are for frames")
+        raise InputError(f"X: block {k + 1} is a {type(frame).__name__}; options such as label and missing need frames")
     if comes_from(frame, "pandas"):
         table, names, n_rows = frame, tuple(frame.columns), len(frame)
     else:
         table = pyarrow.table(frame)
         names, n_rows = tuple(table.column_names), table.num_rows
     if not all(isinstance(name, str) for name in names):
-        raise InputError("X: the names of its columns are not all texts, by which a model knows them")
+        raise InputError("X: not all column names are texts, by which a model identifies its features")
     places = list[tuple[str, tuple[str, int | None]]]()
     for name in names:
         width = 0 if comes_from(frame, "pandas") else _count_places(table.column(name))
@@ -264,7 +256,7 @@ def open_frame(frame: Any, others: Mapping[str, Any], _: str) -> Iterator[Opened
     def read(wanted: list[str]) -> Iterator[Any]:
         for k, table in enumerate(chain([first], tables)):
             if table.names != first.names:
-                raise InputError(f"X: block {k + 1} has other columns than those before")
+                raise InputError(f"X: block {k + 1} has other columns than the blocks before")
             yield from _read_pieces(table, others, wanted)
 
     yield Opened((*first.names, *others), lambda wanted: number_rows(read(wanted)))

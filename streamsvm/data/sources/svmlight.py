@@ -35,33 +35,10 @@ from scipy.sparse import csr_array
 
 from streamsvm.data.remote.files import find_size
 from streamsvm.data.rows.source_rows import LabelLists, Labels, SourceRows
+from streamsvm.data.sources import parsing
+from streamsvm.data.sources import text as texts
 from streamsvm.data.sources.formats import HEAD_BYTES, explain_foreign
-from streamsvm.data.sources.parsing import (
-    MINUS,
-    NEWLINE,
-    PLUS,
-    RETURN,
-    SPACE,
-    TAB,
-    ZERO,
-    Address,
-    Text,
-    byte_at,
-    is_digit,
-    parse_decimal,
-    parse_digits,
-    parse_number,
-)
-from streamsvm.data.sources.text import (
-    MARK_BYTES,
-    READING_ERRORS,
-    explain_reading,
-    fill,
-    find_mark,
-    open_text,
-    unjoined_pool,
-    work_ahead,
-)
+from streamsvm.data.sources.parsing import NEWLINE, RETURN, SPACE, TAB, Address, Text, byte_at, is_digit, parse_number
 from streamsvm.data.tables.checks import FIRST_MERGED, FLOAT32_OVERFLOW, MERGED, show_text
 from streamsvm.numeric.rows import F64, I32, I64
 from streamsvm.system.errors import InputError, NeedsOptionError
@@ -84,27 +61,25 @@ SHOWN_CHARACTERS = 40  # of a token in a message
 LABEL_LIST = re.compile(r"[+-]?[0-9.]+(,[+-]?[0-9.]+)+")
 QID_FAULTS = {
     BAD_QID: "a query id is a whole number of 64 bits",
-    MISSING_QID: "qid is missing here, rows above have one (all rows have one, or none)",
-    UNEXPECTED_QID: "unexpected, rows above have no qid (all rows have one, or none)",
+    MISSING_QID: "qid is missing here, but rows above have one (all rows need one, or none)",
+    UNEXPECTED_QID: "unexpected, since rows above have no qid (all rows need one, or none)",
 }
 
 
 @dataclass(frozen=True)
 class Block:
-    """Whole lines of one file, or the reason why it has no further lines."""
+    """Whole lines of one file."""
 
     file: str
     text: npt.NDArray[np.uint8]  # empty, or ending in a newline
+    line: int  # the number of lines of the file before it
     last: bool = False  # the file ends here
-    overlong: bool = False  # the next line has at least MAX_LINE_BYTES
-    failure: str = ""  # why the rest of the file cannot be read
     start: int = 0  # the byte of the file at which its text begins, after a byte order mark
 
-    def explain(self, n_lines: int) -> str:
-        """Return the failure as a complete message, or "". n_lines: the lines of the file up to the block's end."""
-        if self.overlong:
-            return f"{self.file}:{n_lines + 1}:1: line of {MAX_LINE_BYTES:,} bytes or more"
-        return f"{self.file}: {self.failure}" if self.failure else ""
+    @property
+    def n_lines(self) -> int:
+        """The number of lines."""
+        return int(np.count_nonzero(self.text == NEWLINE))
 
 
 def read_svmlight(
@@ -126,27 +101,23 @@ def read_svmlight(
 
 
 def parse_blocks(
-    blocks: Iterator[Block], threads: int, lists: bool = False, qid_rule: int = QID_UNDECIDED, n_lines: int = 0
+    blocks: Iterator[Block], threads: int, lists: bool = False, qid_rule: int = QID_UNDECIDED
 ) -> Generator[SourceRows, None, None]:
-    """Yield the rows of blocks; see read_svmlight.
-
-    qid_rule: the rule from earlier blocks; n_lines: the lines of the first block's file before that block.
-    """
+    """Yield the rows of blocks; see read_svmlight. qid_rule: the rule from earlier blocks."""
     n_rows = 0
-    with unjoined_pool(threads, "svmlight") as pool:
-        for (_, block), parsed in work_ahead(enumerate(blocks), partial(_parse, lists=lists), pool, threads + 2):
-            _require_sound(block, parsed, qid_rule, n_lines, lists)
+    with texts.unjoined_pool(threads, "svmlight") as pool:
+        for (_, block), parsed in texts.work_ahead(enumerate(blocks), partial(_parse, lists=lists), pool, threads + 2):
+            if QID_UNDECIDED not in (qid_rule, parsed.qid_rule) and parsed.qid_rule != qid_rule:
+                raise _refuse(block, parse_lines(block.text, qid_rule, lists))  # a qid is missing or unexpected
+            if parsed.error != OK:
+                raise _refuse(block, parsed)
             qid_rule = max(qid_rule, parsed.qid_rule)
-            n_lines += parsed.n_lines
             n_rows += len(parsed.indptr) - 1
             if len(parsed.indptr) > 1:
-                yield _rows_of(block, parsed, lists, n_lines - parsed.n_lines)
-            if failure := block.explain(n_lines):
-                raise InputError(failure)
+                yield _rows_of(block, parsed, lists)
             if block.last and n_rows == 0:
                 raise InputError(f"{block.file}: no rows in this file")
-            if block.last:
-                n_lines, n_rows = 0, 0
+            n_rows = 0 if block.last else n_rows
             del block, parsed  # frees the memory before the next block is read
 
 
@@ -157,30 +128,22 @@ def _parse(numbered: tuple[int, Block], lists: bool) -> ParsedLines:
     return parsed._replace(values=parsed.values.astype(np.float32)) if number else parsed
 
 
-def _require_sound(block: Block, parsed: ParsedLines, qid_rule: int, lines_before: int, lists: bool) -> None:
-    """Raise InputError for the first bad token, including a qid that is missing or unexpected after earlier blocks."""
-    if QID_UNDECIDED not in (qid_rule, parsed.qid_rule) and parsed.qid_rule != qid_rule:
-        parsed = parse_lines(block.text, qid_rule, lists)
-    if parsed.error != OK:
-        raise _refuse(block, parsed, lines_before)
-
-
-def _rows_of(block: Block, parsed: ParsedLines, lists: bool, lines_before: int) -> SourceRows:
+def _rows_of(block: Block, parsed: ParsedLines, lists: bool) -> SourceRows:
     indptr = parsed.indptr.astype(np.int32)  # with int64, SciPy would widen the indices, too
     X = csr_array((parsed.values, parsed.indices, indptr), shape=(len(indptr) - 1, parsed.n_columns))
     X.has_canonical_format = True  # the parser has checked the order, and SciPy need not check again
     labels: Labels = LabelLists(parsed.labels, parsed.label_limits) if lists else parsed.labels
     qid = parsed.qid if parsed.qid_rule == QID_PRESENT else None
-    return SourceRows(X, labels, qid, merged=_find_merged(block, parsed, lines_before))
+    return SourceRows(X, labels, qid, merged=_find_merged(block, parsed))
 
 
-def _find_merged(block: Block, parsed: ParsedLines, lines_before: int) -> npt.NDArray[np.str_] | None:
+def _find_merged(block: Block, parsed: ParsedLines) -> npt.NDArray[np.str_] | None:
     """Return the message if float64 merges labels, so that they cannot be classes; see SourceRows."""
     bad = np.flatnonzero(np.abs(parsed.labels) >= FIRST_MERGED)
     if not len(bad):
         return None
     row = int(np.searchsorted(parsed.label_limits, bad[0], "right")) - 1
-    lines = enumerate(block.text.tobytes().decode(errors="replace").split("\n"), lines_before + 1)
+    lines = enumerate(block.text.tobytes().decode(errors="replace").split("\n"), block.line + 1)
     at, line = next(islice(((at, line) for at, line in lines if line.split("#")[0].strip()), row, None))
     return np.array([f"{block.file}:{at}:1: the label {show_text(line.split()[0])} {MERGED}"])
 
@@ -192,52 +155,49 @@ def require_existing(sources: Sequence[str | Path]) -> None:
             try:
                 find_size(source)
             except OSError as error:
-                raise InputError(f"{source}: {explain_reading(error)}") from error
+                raise InputError(f"{source}: {texts.explain_reading(error)}") from error
 
 
 def read_blocks(sources: Sequence[str | Path], block_bytes: int) -> Generator[Block, None, None]:
-    """Yield the blocks of every source. The last block of a source is marked as last, or reports a failure."""
+    """Yield the blocks of every source. Raises InputError for an unreadable source or a line that is too long."""
     for source in sources:
         name = "<stdin>" if str(source) == "-" else str(source)
         try:
-            with open_text(source) as file:
+            with texts.open_text(source) as file:
                 yield from _cut_blocks(name, file, block_bytes)
-        except READING_ERRORS as error:
-            yield Block(name, np.empty(0, np.uint8), failure=explain_reading(error))
+        except texts.READING_ERRORS as error:
+            raise InputError(f"{name}: {texts.explain_reading(error)}") from error
 
 
 def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterator[Block]:
     """Read `block_bytes` at a time, and cut after the last newline. If a line is longer, the size of reads doubles."""
-    rest, mark = b"", -1  # the byte order mark is found by the first read, and precedes only the first block
+    rest, line, mark = b"", 0, -1  # the byte order mark is found by the first read, and precedes only the first block
     while True:
         read_bytes = max(block_bytes, min(len(rest), MAX_LINE_BYTES - len(rest)))
-        buffer = bytearray(len(rest) + read_bytes + 1)  # one more byte, since a file may end without a newline
-        buffer[: len(rest)] = rest
-        filled = len(rest) + fill(file, memoryview(buffer)[len(rest) : -1])
-        text = np.frombuffer(buffer, np.uint8)
-        mark = find_mark(buffer[: min(filled, MARK_BYTES)]) if mark < 0 else mark
-        if filled < len(rest) + read_bytes:
-            buffer[filled] = NEWLINE
-            yield Block(name, text[mark : filled + 1], last=True, start=mark)
+        buffer = texts.read_on(file, rest, read_bytes)
+        mark = texts.find_mark(buffer[: texts.MARK_BYTES]) if mark < 0 else mark
+        if len(buffer) < len(rest) + read_bytes:
+            buffer += b"\n"  # a file may end without a newline
+            yield Block(name, np.frombuffer(buffer, np.uint8)[mark:], line, last=True, start=mark)
             return
-        cut = buffer.rfind(b"\n", len(rest), filled) + 1
-        rest = bytes(memoryview(buffer)[cut:filled])
+        cut = buffer.rfind(b"\n", len(rest)) + 1
+        rest = bytes(memoryview(buffer)[cut:])
         if cut:
-            yield Block(name, text[mark:cut], start=mark)
-            mark = 0
+            block = Block(name, np.frombuffer(buffer, np.uint8)[mark:cut], line, start=mark)
+            line, mark = line + block.n_lines, 0
+            yield block
         if len(rest) >= MAX_LINE_BYTES:
-            yield Block(name, text[:0], overlong=True)
-            return
+            raise InputError(f"{name}:{line + 1}:1: line of {MAX_LINE_BYTES:,} bytes or more")
 
 
-def _refuse(block: Block, parsed: ParsedLines, lines_before: int) -> InputError:
+def _refuse(block: Block, parsed: ParsedLines) -> InputError:
     """Return the error for the bad token, with FILE:LINE:COLUMN and the fault."""
     text, at = block.text.tobytes(), parsed.error_at
-    line = lines_before + text.count(b"\n", 0, at) + 1
+    line = block.line + text.count(b"\n", 0, at) + 1
     before = text[text.rfind(b"\n", 0, at) + 1 : at].decode(errors="replace")
     token = re.split(rb"[ \t\r\n#]", text[at : text.find(b"\n", at)], maxsplit=1)[0].decode(errors="replace")
     is_list = parsed.error == BAD_LABEL and LABEL_LIST.fullmatch(token)
-    first = parsed.error == BAD_LABEL and lines_before == 0 and len(parsed.indptr) == 1
+    first = parsed.error == BAD_LABEL and block.line == 0 and len(parsed.indptr) == 1
     advice = explain_foreign(text[:HEAD_BYTES]) if first else ""
     kind = NeedsOptionError if is_list or advice else InputError
     why = _explain_token(parsed.error, token, before)
@@ -253,7 +213,7 @@ def _explain_token(error: int, token: str, before: str) -> str:
         return "a carriage return within a comment: lines have to end with a newline"
     if error == BAD_LABEL:
         if LABEL_LIST.fullmatch(token):
-            why = "is a list of labels: for lists use --multi-label (multi_label=True), for tables --format csv"
+            why = "is a list of labels: use --multi-label (multi_label=True) for lists, --format csv for tables"
         else:
             why = _explain_number(token, "float64")
         return f"label {_show_token(token)} {why}"
@@ -272,12 +232,9 @@ def _explain_index(token: str, index: str, before: str) -> str:
         return f"index {_show_token(index)} of {_show_token(token)} is not a whole number"
     digits = index.lstrip("0")
     if not digits:
-        return (
-            f"index 0 in {_show_token(token)}: indices start at 1; write them so, as scikit-learn's "
-            "dump_svmlight_file(..., zero_based=False) does"
-        )
+        return f"index 0 in {_show_token(token)}: indices start at 1 (dump_svmlight_file needs zero_based=False)"
     if len(digits) > len(str(MAX_INDEX)) or int(digits) > MAX_INDEX:
-        return f"index {_show_token(index)} is too large, the largest is {MAX_INDEX}"
+        return f"index {_show_token(index)} is too large; the largest is {MAX_INDEX}"
     previous = int(before.rsplit(maxsplit=1)[-1].partition(":")[0])
     kind = "duplicate" if int(digits) == previous else "descending"
     return f"{kind} index {index} in {_show_token(token)}: the one before it is {previous}"
@@ -312,10 +269,9 @@ class ParsedLines(NamedTuple):
     indices: I32  # (pairs,), 0-based
     values: F64  # (pairs,)
     n_columns: int  # largest 1-based index
-    n_lines: int  # in the whole text
     qid_rule: int  # QID_UNDECIDED, QID_ABSENT or QID_PRESENT
     error: int  # OK, or one of the codes above
-    error_at: int  # byte where the bad token starts
+    error_at: int  # byte where the bad token starts, or the end of the text
 
 
 def parse_lines(text: Text, qid_rule: int = QID_UNDECIDED, lists: bool = False) -> ParsedLines:
@@ -330,48 +286,13 @@ def parse_lines(text: Text, qid_rule: int = QID_UNDECIDED, lists: bool = False) 
 
 
 @njit(cache=True, nogil=True)
-def parse_rows(text: Text, qid_rule: int, lists: bool) -> ParsedLines:
-    """Count lines and pairs, allocate the arrays, and fill them up to the first error."""
-    n_lines, n_colons = count_byte(text, NEWLINE), count_byte(text, COLON)
-    n_labels = n_lines + (count_byte(text, COMMA) if lists else 0)
-    labels, label_limits = np.empty(n_labels, np.float64), np.zeros(n_lines + 1, np.int64)
-    qid = np.empty(n_lines, np.int64)
-    indptr = np.zeros(n_lines + 1, np.int64)
-    indices = np.empty(n_colons, np.int32)
-    values = np.empty(n_colons, np.float64)
-    rows, n_columns, qid_rule, error, at = fill_rows(
-        np.int64(text.ctypes.data), text.size, qid_rule, lists, labels, label_limits, qid, indptr, indices, values
-    )
-    pairs = indptr[rows]
-    return ParsedLines(
-        labels=labels[: label_limits[rows]],
-        label_limits=label_limits[: rows + 1],
-        qid=qid[:rows],
-        indptr=indptr[: rows + 1],
-        indices=indices[:pairs],
-        values=values[:pairs],
-        n_columns=n_columns,
-        n_lines=n_lines,
-        qid_rule=qid_rule,
-        error=error,
-        error_at=at,
-    )
-
-
-@njit(cache=True, nogil=True)
-def fill_rows(
-    text: Address,
-    size: int,
-    qid_rule: int,
-    lists: bool,
-    labels: F64,
-    label_limits: I64,
-    qid: I64,
-    indptr: I64,
-    indices: I32,
-    values: F64,
-) -> tuple[int, int, int, int, int]:
-    """Parse row by row. Return (rows, largest index, qid_rule, error, end of the text or start of the bad token)."""
+def parse_rows(lines: Text, qid_rule: int, lists: bool) -> ParsedLines:
+    """Count lines and pairs, allocate the arrays, and fill them row by row up to the first error."""
+    n_lines, n_pairs = count_byte(lines, NEWLINE), count_byte(lines, COLON)
+    labels = np.empty(n_lines + (count_byte(lines, COMMA) if lists else 0), np.float64)
+    label_limits, indptr = np.zeros(n_lines + 1, np.int64), np.zeros(n_lines + 1, np.int64)
+    qid, indices, values = np.empty(n_lines, np.int64), np.empty(n_pairs, np.int32), np.empty(n_pairs, np.float64)
+    text, size = np.int64(lines.ctypes.data), lines.size
     rows, n_columns, error, at = 0, 0, OK, 0
     while at < size:
         at = skip_blanks(text, at)
@@ -396,7 +317,9 @@ def fill_rows(
             error = NUL_BYTE if byte_at(text, at) == 0 else LONE_RETURN
             break
         at = end + 1
-    return rows, n_columns, qid_rule, error, at
+    labels, indices, values = labels[: label_limits[rows]], indices[: indptr[rows]], values[: indptr[rows]]
+    limits, starts = label_limits[: rows + 1], indptr[: rows + 1]
+    return ParsedLines(labels, limits, qid[:rows], starts, indices, values, n_columns, qid_rule, error, at)
 
 
 @njit(cache=True, nogil=True)
@@ -455,9 +378,9 @@ def parse_qid(text: Address, at: int, qid_rule: int) -> tuple[int, int, int, int
     if qid_rule == QID_ABSENT:
         return UNEXPECTED_QID, at, qid_rule, 0
     start = at + 4
-    negative = byte_at(text, start) == MINUS
-    start += negative or byte_at(text, start) == PLUS
-    qid, end = parse_digits(text, start, MAX_QID)
+    negative = byte_at(text, start) == parsing.MINUS
+    start += negative or byte_at(text, start) == parsing.PLUS
+    qid, end = parsing.parse_digits(text, start, MAX_QID)
     is_least = negative and qid == LEAST_QID  # its digits have wrapped, and negation leaves it unchanged
     if end == start or (qid < 0 and not is_least) or not ends_token(byte_at(text, end)):
         return BAD_QID, at, qid_rule, 0
@@ -492,10 +415,10 @@ def parse_index(text: Address, at: int) -> tuple[int, int]:
     """Parse an index as `parse_digits` does up to MAX_INDEX, but without checking the limit for every digit."""
     index, end = 0, at
     while is_digit(byte_at(text, end)):
-        index = index * 10 + (byte_at(text, end) - ZERO)
+        index = index * 10 + (byte_at(text, end) - parsing.ZERO)
         end += 1
     if end - at > SHORT_INDEX:
-        index, end = parse_digits(text, at, MAX_INDEX)
+        index, end = parsing.parse_digits(text, at, MAX_INDEX)
     return index, end
 
 
@@ -503,9 +426,9 @@ def parse_index(text: Address, at: int) -> tuple[int, int]:
 def parse_value(text: Address, at: int) -> tuple[float, int]:
     """Parse a value as `parse_decimal` does, with a fast path for single digits, common in one-hot and text data."""
     if byte_at(text, at) != NEWLINE and byte_at(text, at + 1) == SPACE and is_digit(byte_at(text, at)):
-        value, end = float(byte_at(text, at) - ZERO), at + 1
+        value, end = float(byte_at(text, at) - parsing.ZERO), at + 1
     else:
-        value, end = parse_decimal(text, at)
+        value, end = parsing.parse_decimal(text, at)
     return value, end
 
 

@@ -62,16 +62,12 @@ class Streams(io.RawIOBase):
                 self._stream, self._is_first = self._start(), False
             elif self._stream.needs_input and not (packed := self._file.read(PACKED_BYTES)):
                 raise EOFError
-            content = self._decompress(packed, len(space))
+            try:
+                content = self._stream.decompress(packed, len(space))
+            except (OSError, lzma.LZMAError) as error:
+                raise OSError(f"{error}{', behind the end of a stream' * (not self._is_first)}") from error
         space[: len(content)] = content
         return len(content)
-
-    def _decompress(self, packed: bytes, most: int) -> bytes:
-        try:
-            return bytes(self._stream.decompress(packed, most))
-        except (OSError, lzma.LZMAError) as error:
-            where = "" if self._is_first else ", behind the end of a stream"
-            raise OSError(f"{error}{where}") from error
 
 
 def _open_streams(start: Callable[[], Any], file: IO[bytes]) -> io.BufferedReader:
@@ -108,6 +104,16 @@ def fill(file: io.BufferedIOBase, space: memoryview) -> int:
         while filled < len(space) and (n_bytes := file.readinto(space[filled:])):
             filled += n_bytes
     return filled
+
+
+def read_on(file: io.BufferedIOBase, text: bytes | bytearray, n_bytes: int) -> bytearray:
+    """Return the text extended by up to `n_bytes` from the file, fewer only at its end."""
+    longer = bytearray(len(text) + n_bytes)
+    longer[: len(text)] = text
+    with memoryview(longer)[len(text) :] as space:
+        n_read = fill(file, space)
+    del longer[len(text) + n_read :]
+    return longer
 
 
 def find_mark(head: bytes | bytearray) -> int:
@@ -159,12 +165,9 @@ def work_ahead(
     results.
     """
     in_flight: deque[tuple[Item, Future[Result]]] = deque()
-    failure: Exception | None = None
     while True:
         try:
             item = next(items)
-        except StopIteration:
-            break
         except Exception as error:
             failure = error
             break
@@ -174,7 +177,7 @@ def work_ahead(
             yield _take_oldest(in_flight)
     while in_flight:
         yield _take_oldest(in_flight)
-    if failure is not None:
+    if not isinstance(failure, StopIteration):
         raise failure
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
 from streamsvm.data.rows.source_rows import LabelLists, Labels, SourceRows, list_columns
 from streamsvm.numeric.rows import F64, CsrRows, Matrix
@@ -45,13 +45,10 @@ _NO_NUMBERS = ("NaN", "nan", "-nan", "-NaN")
 _MISSING_WORDS = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "#NA", "NULL", "null", "None", *_NO_NUMBERS)
 FOR_MISSING = "ingest --missing mean|zero|indicator fills missing values in (missing=... in Python)"
 TEXT, TARGET, GIVEN = "text", "target", "given"  # kinds of labels: by --text, by --regression, or given as values
-FOR_TEXT = (
-    "ingest --one-hot takes a column of text as categories, --hash as hashed features, --drop leaves it out "
-    "(one_hot, hash_bits, drop in Python)"
-)
+FOR_TEXT = "ingest --one-hot encodes texts, --hash hashes them, --drop omits them (one_hot, hash_bits, drop in Python)"
 NOT_UTF8 = "not UTF-8 text; `iconv -f LATIN1 -t UTF-8 OLD > NEW` converts a file, with the encoding that it has"
 LEAST_WEIGHT = float(np.finfo(np.float64).tiny)
-TOO_SMALL = f"below {LEAST_WEIGHT:.1e}, too small to compute with: make it larger, or 0, which leaves its row out"
+TOO_SMALL = f"below {LEAST_WEIGHT:.1e}, too small to compute with: make it larger, or 0, which omits its row"
 FIRST_MERGED = 2.0**53  # from here on, several whole numbers become one float64
 FOR_ID = "; give integers or texts"
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # halfway from the largest float32 to 2^128: the least that rounds to inf
@@ -112,7 +109,7 @@ def to_weights(values: Vector, place: Place) -> npt.NDArray[np.float64]:
     """Return the sample weights of a piece. Raises InputError unless they are finite and not negative."""
     if values.dtype.kind not in NUMBER_KINDS:
         bad = np.array([bool(find_feature_fault(value)) for value in values])
-        refuse(bad, values, place, "sample weight is no number")
+        refuse(bad, values, place, "sample weight is not a number")
     weights = values.astype(np.float64)
     refuse(~np.isfinite(weights), values, place, "sample weight is not finite")
     refuse(weights < 0, values, place, "sample weight is negative")
@@ -131,17 +128,16 @@ def to_qid(values: Vector, place: Place) -> npt.NDArray[np.int64]:
         values = np.array([known.get(value, value) for value in values.tolist()], object) if texts else values
         refuse_merged(values, place, "the query id")
         bad = np.array([not _is_whole(value) for value in values])
-        refuse(bad, values, place, "query id is no whole number")
+        refuse(bad, values, place, "query id is not a whole number")
     qid = values.astype(np.int64)
     refuse(qid != values, values, place, "query id is beyond 64 bits")
     return qid
 
 
 def _number_query(word: str) -> int | str:
-    """Return the number of a query id: the hash of a text. A fractional number is returned unchanged, to be refused."""
-    if WHOLE_NUMBER.fullmatch(word):
-        return int(word) if str(int(word)) == word else _hash_text(word)
-    return word if parse_number(word) is not None else _hash_text(word)
+    """Return the number of a query id. A fractional number is returned unchanged, to be refused."""
+    is_fraction = not WHOLE_NUMBER.fullmatch(word) and parse_number(word) is not None
+    return word if is_fraction else _number_text(word)
 
 
 def to_groups(values: Vector, place: Place) -> npt.NDArray[np.int64]:
@@ -180,16 +176,18 @@ def _number_group(value: Any, place: Callable[[], str]) -> int:
     word = value.strip() if isinstance(value, str) else value
     if is_missing(word):
         raise InputError(f"{place()}: the group is missing")
-    if isinstance(word, str) and not (WHOLE_NUMBER.fullmatch(word) and str(int(word)) == word):
-        return _hash_text(word)
-    if not (isinstance(word, str) or _is_whole(word)) or not LEAST_GROUP <= int(word) < 2**63:
+    number = _number_text(word) if isinstance(word, str) else word
+    is_hash = isinstance(word, str) and str(number) != word
+    if not is_hash and not (_is_whole(number) and number >= LEAST_GROUP):
         shown = show_text(word)
         raise InputError(f"{place()}: a group is a text, a time, or a whole number from -2^62 to 2^63 - 1: {shown}")
-    return int(word)
+    return int(number)
 
 
-def _hash_text(word: str) -> int:
-    """Return 62 bits of the hash of a text, mapped to a number below LEAST_GROUP."""
+def _number_text(word: str) -> int:
+    """Return the number that a text is, if it is printed so; otherwise 62 bits of its hash, below LEAST_GROUP."""
+    if WHOLE_NUMBER.fullmatch(word) and str(int(word)) == word:
+        return int(word)
     digest = hashlib.blake2b(word.encode(errors="surrogateescape"), digest_size=8).digest()
     return int.from_bytes(digest, "little") // 4 - 2**63
 
@@ -224,20 +222,14 @@ def refuse(bad: npt.NDArray[np.bool_], values: Vector, place: Place, reason: str
 
 
 MOST_LABEL_CHARACTERS = 1000  # each label takes as much memory as the longest one read with it
-FOR_LABEL = "; training rows need labels: take this row out, and let `predict` give it one"
-MERGED = (
-    "may lose digits as a float64 and become another class: write such labels as texts, for example as "
-    "id72048431380967004, or number the classes from 0"
-)
+FOR_LABEL = "; training rows need labels: remove this row, and let `predict` label it"
+MERGED = "may lose digits as a float64: write such labels as texts (id72048431380967004), or number classes from 0"
 FOR_MIXED = "; ingest --text COLUMN takes all labels of a table as texts (text='COLUMN' in Python)"
-FOR_TYPE = ": give all labels as texts, such as by y.astype(str), or all as numbers"
+FOR_TYPE = ": give all labels as texts (y.astype(str)), or all as numbers"
 
 
 def to_source_rows(
-    X: npt.NDArray[np.float32] | csr_array,
-    vectors: Mapping[str, tuple[Vector, Place]],
-    names: tuple[str, ...] | None,
-    numbers: bool | None,
+    X: Any, vectors: Mapping[str, tuple[Vector, Place]], names: tuple[str, ...] | None, numbers: bool | None
 ) -> SourceRows:
     """Return the rows of a piece, after checking the label, sample_weight, qid and groups that it has.
 
@@ -259,10 +251,8 @@ def refuse_name(y: Any) -> None:
     if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
         raise InputError(f"y holds texts and other values{FOR_TYPE}")
     if isinstance(y, str):
-        raise InputError(
-            f"y is the text {show_text(y)!r}, and no labels: give the values of that column, or make a dataset by "
-            f"streamsvm.ingest(X, PATH, label={show_text(y)!r})"
-        )
+        name = show_text(y)
+        raise InputError(f"y is the text {name!r}: give the labels, or use streamsvm.ingest(X, PATH, label={name!r})")
 
 
 def has_number_labels(rows: SourceRows) -> bool | None:
@@ -282,7 +272,7 @@ def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:
     values = settle_type(values, place, numbers)
     if numbers is not None and numbers != (values.dtype.kind in NUMBER_KINDS + "O"):
         before, now = ("numbers", "text") if numbers else ("text", "a number")
-        raise InputError(f"{place(0)}: labels were {before} so far, this is {now}: {show_text(values[0])}")
+        raise InputError(f"{place(0)}: labels were {before} so far, but this is {now}: {show_text(values[0])}")
     if values.dtype.kind in NUMBER_KINDS + "O":
         coded = np.array([_round(label) for label in values]) if values.dtype.kind == "O" else values.astype(np.float64)
         refuse(~np.isfinite(coded), values, place, "label missing or not finite", FOR_LABEL)
@@ -307,15 +297,13 @@ def to_label_lists(values: Any, place: Place) -> LabelLists:
 def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:
     """Return labels as text. Raises InputError for bytes that are not UTF-8 and codes that are not characters."""
     try:
-        named: npt.NDArray[np.str_] = (
-            np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values.astype(np.str_)
-        )
+        named: Vector = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values.astype(np.str_)
     except (UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"{place(0)}: some labels are no text: {error}") from error
+        raise InputError(f"{place(0)}: some labels are not text: {error}") from error
     codes = np.ascontiguousarray(named).view(np.uint32).reshape(len(named), -1)
     bad = (codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))
     if bad.any():
-        raise InputError(f"{place(int(np.argmax(bad.any(axis=1))))}: label is no text")
+        raise InputError(f"{place(int(np.argmax(bad.any(axis=1))))}: label is not text")
     return named
 
 
@@ -338,10 +326,10 @@ def settle_type(labels: Vector, place: Place, numbers: bool | None = None) -> Ve
         if fault := find_text_fault(labels[i]):
             raise InputError(f"{place(i)}: {fault}")
     if numbers:
-        refuse(are_texts, labels, place, "labels were numbers so far, this is text", FOR_MIXED)
+        refuse(are_texts, labels, place, "labels were numbers so far, but this is text", FOR_MIXED)
     if are_numbers.all():
         return labels
-    refuse(are_numbers, labels, place, "other labels are texts, this is a number", FOR_TYPE)
+    refuse(are_numbers, labels, place, "other labels are texts, but this is a number", FOR_TYPE)
     return labels.astype(np.str_)
 
 
@@ -389,15 +377,12 @@ def find_merged(labels: Any, values: Any, place: Place) -> npt.NDArray[np.str_] 
 MOST_NAMED = 12  # the most columns of a kind that a message lists
 
 COMMA = "numbers with a comma: --decimal , reads them if it is the decimal mark (decimal=',' in Python)"
-POINT = "numbers with a point, which is not read as a decimal mark beside --decimal , (decimal=',' in Python)"
+POINT = "numbers with a point, which --decimal , does not read as a decimal mark (decimal=',' in Python)"
 _ODD = (  # patterns of texts that are most likely numbers or dates, with their descriptions and remedies
     (re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?"), COMMA),
     (re.compile(r"[+-]?[0-9]*\.[0-9]+([eE][+-]?[0-9]+)?"), POINT),
-    (
-        re.compile(r"[0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{4}|[0-9]{2})([ T].*)?"),
-        "dates, which are read in the form 2024-12-31: write them so",
-    ),
-    (re.compile(r"[+-]?[$€£]? ?[0-9][0-9.,' ]*[%$€£]?"), "numbers with other signs: write plain ones"),
+    (re.compile(r"[0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{4}|[0-9]{2})([ T].*)?"), "dates: write them as 2024-12-31"),
+    (re.compile(r"[+-]?[$€£]? ?[0-9][0-9.,' ]*[%$€£]?"), "numbers with other signs: write plain numbers"),
 )
 
 
@@ -443,31 +428,24 @@ def refuse_words(words: Sequence[str], codes: Vector, place: Place, find_fault: 
 def explain_kind(kind: str, is_known: bool) -> str:
     """Explain why a column is read as numbers or dates, and how to override it. is_known: the encoding is given."""
     if is_known:
-        return f"the column is of {kind}s in the rows that the encoding was made for"
-    return (
-        f"the column is of {kind}s by its first rows, or by --{kind}; ingest --text, --date or --number COLUMN names "
-        "its kind (text, date, number in Python)"
-    )
+        return f"the column holds {kind}s in the rows for which the encoding was made"
+    return f"its first rows, or --{kind}, make it a column of {kind}s; ingest --text, --date or --number changes this"
 
 
 def advise_on_table(texts: Sequence[str], gaps: Sequence[str]) -> str:
-    """Return the remedy for all columns of a table that hold text or have missing values."""
+    """Return the remedy for all columns of a table that hold text or have missing values.
+
+    It lists the columns in the form that the options take.
+    """
     if gaps and not texts:
         return FOR_MISSING
+    advice, named = FOR_TEXT, _list_columns(texts)
+    if len(texts) > 1:
+        chosen = "auto" if len(texts) > MOST_NAMED else named
+        ways = f"ingest --one-hot {chosen} encodes them, --hash BITS hashes them, --drop {named} omits them"
+        advice = f"{say_count(len(texts), 'column')} are of text: {named}; {ways} (one_hot, hash_bits, drop in Python)"
     more = f"; values are missing as well, in {_list_columns(gaps)}: --missing mean|zero|indicator fills them in"
-    return _advise_on_text(texts) + more * bool(gaps)
-
-
-def _advise_on_text(columns: Sequence[str]) -> str:
-    """Return the remedy for columns of text; it lists them in the form that the options take."""
-    if len(columns) < 2:
-        return FOR_TEXT
-    named = _list_columns(columns)
-    return (
-        f"{say_count(len(columns), 'column')} are of text: {named}; ingest --one-hot "
-        f"{'auto' if len(columns) > MOST_NAMED else named} takes them as categories, --hash BITS as hashed features, "
-        f"--drop {named} leaves them out (one_hot, hash_bits, drop in Python)"
-    )
+    return advice + more * bool(gaps)
 
 
 def _list_columns(names: Sequence[str]) -> str:
@@ -488,10 +466,7 @@ LOOKED_AT_ROWS, LOOKED_AT_VALUES = 4096, 1 << 20  # of the first piece, at most
 FAR = 16.0  # a column gets an anchor if its median exceeds so many times the distance between its quartiles
 MOVING = ("standard", "minmax")  # scalings that shift the features
 MOST_MERGED = 0.01  # the share of a column's distinct values that float32 may merge without a warning
-MERGED_VALUES = (
-    "{}: float32 cannot tell the values of column {} apart: {:,} different values among the first rows become {:,}; "
-    "{}subtract a constant from the column"
-)
+MERGED_VALUES = "{}: float32 merges column {}: {:,} values in the first rows become {:,}; {}subtract a constant"
 
 
 def look_at_features(rows: SourceRows, options: IngestOptions, name: str, anchor: F64 | None = None) -> F64 | None:
@@ -505,15 +480,11 @@ def look_at_features(rows: SourceRows, options: IngestOptions, name: str, anchor
     is_dense = isinstance(X, np.ndarray)
     first = X[: max(1, min(LOOKED_AT_ROWS, LOOKED_AT_VALUES // (X.shape[1] if is_dense else X.nnz // X.shape[0] + 1)))]
     if is_dense and anchor is None and options.scale in MOVING and options.layout != "sparse":
-        anchor = _find_anchor(first)
+        low, middle, high = np.quantile(first, (0.25, 0.5, 0.75), axis=0, method="nearest")
+        anchor = _choose(middle, np.abs(middle) > FAR * (high - low))
     if first.size:
         _warn_of_merged(first, anchor, rows.feature_names, name)
     return anchor
-
-
-def _find_anchor(X: npt.NDArray[Any]) -> F64 | None:
-    low, middle, high = np.quantile(X, (0.25, 0.5, 0.75), axis=0, method="nearest")
-    return _choose(middle, np.abs(middle) > FAR * (high - low))
 
 
 def recall_anchor(scaling: Scaling | None) -> F64 | None:

@@ -115,9 +115,7 @@ class Columns:
         if self.hash_bits is not None and not 1 <= self.hash_bits <= MOST_BITS:
             raise InputError(f"hash_bits {self.hash_bits}: from 1 to {MOST_BITS} bits are possible (--hash)")
         if self.hash_bits is not None and self.one_hot == AUTO:
-            raise InputError(
-                "one_hot auto and hash_bits (--hash) are both for all columns of text: name the columns of --one-hot"
-            )
+            raise InputError("one_hot auto and hash_bits (--hash) both take all columns of text: name those of one_hot")
 
     @property
     def needs_encoder(self) -> bool:
@@ -199,7 +197,7 @@ def lay_out(
     names = (*names, *(name for name, _, _ in folders))
     position = {name: j for j, name in enumerate(names)}
     if before not in (None, names):
-        raise InputError(f"{where}: its columns are not those of the file before: {_list(names)}")
+        raise InputError(f"{where}: its columns differ from those of the first file: {_list(names)}")
     dropped = _find_dropped(names, where, columns)
     unread = {*dropped, -1 if columns.index is None else find_column(columns.index, names)}
     wanted = None if columns.features is None else {*columns.features, columns.label, columns.qid}
@@ -207,10 +205,8 @@ def lay_out(
         if j in unread or (wanted is not None and name not in wanted):
             continue
         if not name:
-            raise NeedsOptionError(
-                f"{where}: column {j + 1} has no name; is it an index that pandas or R wrote? --index {j + 1} keeps it "
-                f"as the names of the rows, --drop {j + 1} leaves it out"
-            )
+            remedy = f"use --index {j + 1} if it names the rows, or --drop {j + 1}"
+            raise NeedsOptionError(f"{where}: column {j + 1} has no name: {remedy}")
         if position[name] != j:
             raise InputError(f"{where}: columns {j + 1} and {position[name] + 1} are both named {name!r}")
     for name in columns.features or ():
@@ -235,12 +231,9 @@ def _find_values(names: tuple[str, ...], path: str, columns: Columns) -> list[tu
     values = read_folders(path)
     for name, _ in columns.folders or ():
         if name not in values:
-            raise InputError(f"{path}: lies in no folder {name}=VALUE, as other files do")
+            raise InputError(f"{path}: is not in a folder {name}=VALUE, as other files are")
         if name in names and name not in columns.drop:
-            raise InputError(
-                f"{path}: its column {name!r} and its folder {name}={values[name]} are both named {name!r}: rename one "
-                "of them, or leave both out (--drop, drop in Python)"
-            )
+            raise InputError(f"{path}: column {name!r} and folder {name}={values[name]} clash: rename or --drop them")
     return [(name, kind, values[name]) for name, kind in columns.folders or ()]
 
 
@@ -255,21 +248,18 @@ def _find_kinds(
     for kind, name in ((each, name) for each in KINDS_BY_HAND for name in getattr(columns, each)):
         j = _require_column(name, names, where, f"which --{kind} names")
         if kinds.setdefault(j, kind) != kind:
-            raise InputError(f"{where}: column {name!r}: --{kinds[j]} and --{kind} both name it; it has one kind")
+            raise InputError(f"{where}: column {name!r}: --{kinds[j]} and --{kind} both name it; choose one")
         if j == label and (kind != TEXT or columns.label_kind == TARGET):
-            raise InputError(
-                f"{where}: column {name!r} holds the labels, which --{kind} cannot name; --text takes labels as texts, "
-                "and --regression as numbers to be predicted: leave the other out"
-            )
+            raise InputError(f"{where}: --{kind} names the labels, column {name!r}: use --text or --regression alone")
         if j not in (*features, label):
-            raise InputError(f"{where}: column {name!r}, which --{kind} names, is no feature of the table")
+            raise InputError(f"{where}: column {name!r}, which --{kind} names, is not a feature of the table")
     for name in () if columns.one_hot == AUTO else columns.one_hot:
         j = find_column(name, names)
         if kinds.get(j, "text") not in ("text", "one_hot"):
             raise InputError(f"{where}: column {name!r}: --one-hot and --{kinds[j]} both name it")
         if j not in features:
             near = list_near(name, [names[k] for k in features])
-            raise InputError(f"{where}: column {name!r}, which is to be one-hot, is no feature of the table; {near}")
+            raise InputError(f"{where}: column {name!r}, which --one-hot names, is not a feature of the table; {near}")
         kinds[j] = "one_hot"
     return kinds
 
@@ -292,7 +282,7 @@ def _find_dropped(names: tuple[str, ...], where: str, columns: Columns) -> set[i
     dropped: set[int] = set()
     for name in columns.drop:
         found = {j for j, other in enumerate(names) if other == name}
-        dropped |= found or {_require_column(name, names, where, "which is to be left out")}
+        dropped |= found or {_require_column(name, names, where, "which --drop names")}
     return dropped
 
 
@@ -303,10 +293,8 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, taken: s
     names rows.
     """
     vectors: dict[str, int] = {}
-    optional = {
-        "label": not columns.require_label,
-        "index": columns.encoding is not None and columns.index == columns.encoding.index,
-    }
+    is_known = columns.encoding is not None and columns.index == columns.encoding.index
+    optional = {"label": not columns.require_label, "index": is_known}
     for role in ("qid", "sample_weight", "groups", "index", "label"):
         name = getattr(columns, role)
         if name is None:
@@ -316,19 +304,16 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, taken: s
             vectors[role] = j
         elif not optional.get(role):
             _require_column(name, names, where, f"the {role}")
-            raise InputError(f"{where}: column {name!r}, the {role}, is asked for twice; {list_near(name, names)}")
+            raise InputError(f"{where}: column {name!r}, the {role}, has two roles; {list_near(name, names)}")
     if columns.label is None:
         used = taken | set(vectors.values())
         found = [j for j, name in enumerate(names) if name.lower() in LABEL_NAMES and j not in used]
         if len(found) == 1:
             vectors["label"] = found[0]
         elif columns.require_label:
-            fault = "several columns are" if found else "no column is"
+            fault = f"{'several columns are' if found else 'no column is'} named label, target, class or y"
             remedy = "name it by --label COLUMN (label=... in Python)"
-            raise InputError(
-                f"{where}: which column is the label? {fault} named label, target, class or y; {remedy}; there are "
-                f"{_list(names)}"
-            )
+            raise InputError(f"{where}: which column is the label? {fault}; {remedy}; there are {_list(names)}")
     return vectors
 
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
@@ -25,26 +25,14 @@ from streamsvm.data.rows.source_rows import SourceRows
 from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Place, Vector
 from streamsvm.data.tables.columns import AUTO, INTEGER, Columns, TableLayout, pyarrow, show_name
-from streamsvm.numeric.encoding import (
-    MOST_CATEGORIES,
-    MOST_CHARACTERS,
-    MOST_FILL,
-    UNKNOWN,
-    Column,
-    Encoding,
-    hash_texts,
-)
+from streamsvm.numeric import encoding as encodings
+from streamsvm.numeric.encoding import MOST_CATEGORIES, MOST_CHARACTERS, UNKNOWN, Column, Encoding
 from streamsvm.numeric.rows import F32, F64, I64, CsrRows
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 DATES = ("timestamp", "date")  # kinds of Arrow types
 OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-
-
-@lru_cache
-def _missing_words(is_text: bool) -> Any:
-    return pyarrow.array(checks.missing_words(is_text))
 
 
 def read_column(column: Any, name: str, where: str) -> Any:
@@ -69,7 +57,7 @@ def refuse_type(kind: Any, name: str, where: str) -> InputError:
         remedy = "streamsvm.ingest in Python takes lists of numbers, as pyarrow.parquet.read_table returns them; or "
     elif is_any(kind, "time", "duration"):
         remedy = "write it as a number, such as the seconds; or "
-    why = f"{kind} is neither a number nor a text nor a date: {remedy}leave it out by --drop {name} (drop in Python)"
+    why = f"{kind} is neither a number nor a text nor a date: {remedy}omit it by --drop {name} (drop in Python)"
     return NeedsOptionError(f"{where}: column {name}: {why}")
 
 
@@ -173,9 +161,7 @@ def read_dates(column: Any, place: Place, remedy: str) -> F64:
     if values is None:
         bad = next(i for i in range(len(column)) if _parse_dates(column.slice(i, 1)) is None)
         shown = checks.show_text(column[bad].as_py())
-        raise NeedsOptionError(
-            f"{place(bad)}: not a date such as 2024-12-31 or 2024-12-31T23:59:59: {shown!r}; {remedy}"
-        )
+        raise NeedsOptionError(f"{place(bad)}: not a date such as 2024-12-31T23:59:59: {shown!r}; {remedy}")
     return values
 
 
@@ -189,10 +175,8 @@ def read_words(column: Any, place: Place) -> tuple[list[str], F32]:
     codes = _to_numpy(coded.indices.cast("float32"))
     if (long := next((k for k, text in enumerate(texts) if len(text) > MOST_CHARACTERS), None)) is not None:
         first = int(np.argmax(codes == long))
-        raise NeedsOptionError(
-            f"{place(first)}: a category has {len(texts[long]):,} characters, more than {MOST_CHARACTERS:,}; --hash "
-            "BITS takes texts of any length"
-        )
+        fault = f"a category has {len(texts[long]):,} characters, more than {MOST_CHARACTERS:,}"
+        raise NeedsOptionError(f"{place(first)}: {fault}; --hash BITS takes texts of any length")
     return texts, codes.astype(np.float32)
 
 
@@ -203,7 +187,7 @@ def read_hashes(column: Any, name: str, n_hashed: int, seed: int) -> F32:
     _, limits, data = filled.buffers()
     offsets = np.frombuffer(limits, np.int32)[filled.offset : filled.offset + len(filled) + 1]
     cells = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
-    hashes = hash_texts(np.frombuffer(f"{name}=".encode(), np.uint8), cells, offsets, seed).astype(np.int64)
+    hashes = encodings.hash_texts(np.frombuffer(f"{name}=".encode(), np.uint8), cells, offsets, seed).astype(np.int64)
     signed = (np.abs(hashes) % n_hashed + 1) * np.where(hashes >= 0, 1, -1)
     found: F32 = signed.astype(np.float32)
     found[np.asarray(texts.is_null().to_numpy(zero_copy_only=False))] = np.nan
@@ -217,7 +201,7 @@ def _to_text(column: Any) -> Any:
 
 def _without_missing(column: Any, is_words: bool = False) -> Any:
     """Return a column of text with nulls in place of missing values. is_words: whether its values are texts."""
-    is_missing = pyarrow.compute.is_in(column, value_set=_missing_words(is_words))
+    is_missing = pyarrow.compute.is_in(column, value_set=pyarrow.array(checks.missing_words(is_words)))
     return pyarrow.compute.if_else(is_missing, None, column)
 
 
@@ -324,11 +308,8 @@ class TableEncoder:
     def _begin(self, encoding: Encoding) -> None:
         self.encoding, n_columns = encoding, len(encoding.columns)
         self.sums, self.missing, self.n_rows = np.zeros(n_columns), np.zeros(n_columns, np.int64), 0
-        self.known = {
-            k: {text: i for i, text in enumerate(column.categories)}
-            for k, column in enumerate(encoding.columns)
-            if column.kind == "one_hot"
-        }
+        one_hot = ((k, column) for k, column in enumerate(encoding.columns) if column.kind == "one_hot")
+        self.known = {k: {text: i for i, text in enumerate(column.categories)} for k, column in one_hot}
         self.unknown = dict.fromkeys(self.known, 0)
 
     @property
@@ -358,11 +339,8 @@ class TableEncoder:
     def _refuse_texts(self, names: Sequence[str], kinds: Sequence[str], first: FirstRows) -> None:
         """Raise InputError for the first text in a column without an encoding; the message lists gaps, too."""
         texts = [name for name, kind in zip(names, kinds, strict=True) if kind == "text"]
-        gaps = [
-            names[k]
-            for k, kind in enumerate(kinds)
-            if self.asked.missing is None and any(has_gaps(arrays[k], kind) for arrays, _ in first)
-        ]
+        looked_at = range(len(kinds)) if self.asked.missing is None else ()
+        gaps = [names[k] for k in looked_at if any(has_gaps(arrays[k], kinds[k]) for arrays, _ in first)]
         k, advice = kinds.index("text"), checks.advise_on_table(texts, gaps)
         for arrays, places in first:
             read_numbers(arrays[k], places(k), self.asked.decimal, advice)
@@ -389,10 +367,8 @@ class TableEncoder:
             place, i = next(
                 (places(k), i) for arrays, places in first for i, each in enumerate(arrays[k]) if each.as_py() == shown
             )
-            raise NeedsOptionError(
-                f"{place(i)}: {checks.show_text(shown)!r} and all others seem to be {odd}; --one-hot "
-                f"{checks.show_text(name)} takes the column as categories all the same"
-            )
+            fault = f"{checks.show_text(shown)!r} and all others seem to be {odd}"
+            raise NeedsOptionError(f"{place(i)}: {fault}; --one-hot {checks.show_text(name)} takes them as categories")
 
     def read(self, arrays: Sequence[Any], places: Places) -> Codes:
         """Return the codes of rows. Several threads may call this at once. Raises InputError for a bad value."""
@@ -440,11 +416,8 @@ class TableEncoder:
                 if text not in self.known[k] and sum(map(len, self.known.values())) == MOST_CATEGORIES:
                     most = max(self.known, key=lambda k: len(self.known[k]))
                     name = checks.show_text(self.encoding.columns[most].name)
-                    raise NeedsOptionError(
-                        f"the columns of text have more than {MOST_CATEGORIES:,} different values, most of them "
-                        f"{name}: --hash BITS makes features of them without a list, --drop {name} leaves the column "
-                        "out"
-                    )
+                    fault = f"the columns of text have more than {MOST_CATEGORIES:,} values, most of them {name}"
+                    raise NeedsOptionError(f"{fault}: use --hash BITS, which needs no list of them, or --drop {name}")
                 self.known[k].setdefault(text, len(self.known[k]))
         self.missing += piece.missing
         self.sums += piece.sums
@@ -458,7 +431,7 @@ class TableEncoder:
         for k, column in enumerate(self.encoding.columns):
             n_known, fill = self.n_rows - int(self.missing[k]), 0.0
             if self.asked.missing == "mean" and n_known and column.kind in ("number", "date"):
-                fill = float(np.clip(self.sums[k] / n_known, -MOST_FILL, MOST_FILL))
+                fill = float(np.clip(self.sums[k] / n_known, -encodings.MOST_FILL, encodings.MOST_FILL))
             indicator = self.asked.missing == "indicator" and bool(self.missing[k])
             categories = tuple(sorted(self.known.get(k, ())))
             columns.append(replace(column, fill=fill, indicator=indicator, categories=categories))
@@ -469,20 +442,15 @@ class TableEncoder:
         for k, known in self.known.items():
             if len(known) > max(MANY_CATEGORIES, self.n_rows // 2):
                 name = checks.show_text(self.encoding.columns[k].name)
-                LOGGER.warning(
-                    f"{where}: column {name} has {len(known):,} categories in {say_count(self.n_rows, 'row')}, each of "
-                    f"which becomes a feature; if it names the rows, say --index {name}, or --drop {name}"
-                )
+                many = f"column {name} has {len(known):,} categories in {say_count(self.n_rows, 'row')}"
+                LOGGER.warning(f"{where}: {many}; if it names the rows, use --index {name} or --drop {name}")
 
     def tell_unknown(self, where: str) -> None:
         """Warn of rows with unknown categories, and report their number for each column."""
         for k, count in self.unknown.items():
             if count and self.asked.encoding is not None:
                 name = checks.show_text(self.encoding.columns[k].name)
-                LOGGER.warning(
-                    f"{where}: {say_count(count, 'row')} with categories in column {name} that the training rows do "
-                    "not have; they count as none"
-                )
+                LOGGER.warning(f"{where}: {say_count(count, 'row')} with unknown categories in column {name}, set to 0")
 
 
 def encode_rows(
@@ -512,7 +480,6 @@ def encode_rows(
             aside.seek(0)
             for fields in given:
                 rows = read_piece(aside, fields)
-                assert isinstance(rows.X, np.ndarray)
                 yield _encode(replace(rows, X=sort_categories(rows.X, ranks)), encoding)
 
 
@@ -528,7 +495,7 @@ def rank_categories(known: Mapping[int, Iterable[str]], encoding: Encoding) -> d
     return ranks
 
 
-def sort_categories(X: F64, ranks: Mapping[int, F32]) -> F64:
+def sort_categories(X: Any, ranks: Mapping[int, F32]) -> Any:
     """Return codes that number categories in sorted order, instead of in the order of their first rows."""
     for k, own in ranks.items():
         X[:, k] = _look_up(X[:, k], own)
@@ -541,13 +508,12 @@ def _look_up(codes: F64, table: F32) -> F32:
 
 
 def _encode(rows: SourceRows, encoding: Encoding) -> SourceRows:
-    assert isinstance(rows.X, np.ndarray)
     recorded = None if encoding.is_plain else encoding
     features = encode_features(rows.X, encoding)
     return replace(rows, X=features, feature_names=encoding.feature_names, encoding=recorded)
 
 
-def encode_features(codes: F64, encoding: Encoding) -> F64 | csr_array:
+def encode_features(codes: Any, encoding: Encoding) -> F64 | csr_array:
     """Return the features of rows, given their codes."""
     X = encoding.encode(codes)
     return csr_array((X.data, X.indices, X.indptr), shape=X.shape) if isinstance(X, CsrRows) else X

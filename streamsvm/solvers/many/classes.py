@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.rows.source import RowSource, plan_groups
-from streamsvm.data.rows.views import ONE, REST, OneLabel, OneVsRest, PairOfClasses, View, sum_label_weights
+from streamsvm.data.rows.views import ONE, REST, OneVsRest, PairOfClasses, View, sum_label_weights
 from streamsvm.models.model import N_SUPPORT, KernelModel, LinearModel, Model
 from streamsvm.numeric.labels import list_pairs
 from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
@@ -103,7 +103,7 @@ def _measure_zero(view: View, options: TrainOptions) -> float:
 def view_classes(source: RowSource) -> Sequence[View]:
     """Return the two-class problem of each class or label, as a view of the rows."""
     if source.has_label_sets:
-        return [OneLabel(source, code, sums) for code, sums in enumerate(sum_label_weights(source))]
+        return [OneVsRest(source, code, sums) for code, sums in enumerate(sum_label_weights(source))]
     return [OneVsRest(source, code) for code in range(len(np.asarray(source.classes)))]
 
 

@@ -349,9 +349,9 @@ def test_rows_that_were_appended_are_read(server: ObjectServer, tmp_path: Path, 
     ("url", "message"),
     [
         ("s3://bucket/none.zarr", "s3://bucket/none.zarr: no such dataset"),
-        ("s3:///none.zarr", "a URL has a host or a bucket"),
-        ("https://name:secret@host/rows.zarr", "credentials are taken from the environment"),
-        ("https://host/rows.zarr?sig=secret", "credentials are taken from the environment"),
+        ("s3:///none.zarr", "expected SCHEME://BUCKET/PATH"),
+        ("https://name:secret@host/rows.zarr", "credentials come from the environment"),
+        ("https://host/rows.zarr?sig=secret", "credentials come from the environment"),
         ("az://container/rows.zarr", "Account must be specified"),
     ],
 )

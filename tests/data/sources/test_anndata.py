@@ -165,7 +165,7 @@ def test_a_group_without_x_or_obs_is_no_anndata(tmp_path: Path, make: Make) -> N
 def test_row_limits_must_fit_the_shape(make: Make) -> None:
     path = make(make_rows())
     zarr.open_group(str(path), mode="a")["X"].attrs["shape"] = [95, 6]
-    with pytest.raises(InputError, match="indptr is for 90 rows, the shape says 95"):
+    with pytest.raises(InputError, match="indptr has 90 rows, but the shape has 95"):
         open_dataset(path)
 
 

@@ -62,7 +62,7 @@ def test_sparse_is_made_canonical_in_a_copy(tmp_path: Path) -> None:
         assert np.array_equal(together(read_npy([tmp_path / "t.npz"]))["X"], [[2, 2**24 + 2, 1]])
     negative = sp.csr_array((data, indices, [0, 5]), shape=(1, 3))
     negative.indices[0] = 3
-    assert fault(read_arrays(negative)) == "X: a column index is outside of its 3 columns"
+    assert fault(read_arrays(negative)) == "X: a column index is outside its 3 columns"
 
 
 def test_pandas() -> None:
@@ -90,7 +90,7 @@ def test_all_columns_of_text_of_a_frame_are_named_at_once() -> None:
     with pytest.raises(InputError) as caught:
         list(read_arrays(frame.assign(b=["v", "u"])))
     assert str(caught.value).startswith("X: row 1, column 2 'b' (counted from 1): not a number: 'v'; 3 columns are of ")
-    assert "--one-hot b,c,d takes" in str(caught.value)
+    assert "--one-hot b,c,d encodes" in str(caught.value)
     assert "--drop b,c,d leaves" in str(caught.value)
     both = r"column 2 'b' .*: (missing value|nan); 3 columns are of text: b,c,d; .* as well, in b: --missing mean"
     with pytest.raises(InputError, match=both):
@@ -145,7 +145,7 @@ def with_value(value: Any, dtype: Any = np.float64) -> npt.NDArray[Any]:
         (
             np.ma.masked_equal(with_value(7), 7),
             {},
-            "X: has masked (missing) values: fill them in, or leave their rows out",
+            "X: has masked (missing) values: fill them in, or remove their rows",
         ),
         ([[1, 2], [3]], {}, "X: not an array"),
         (np.ones(3), {}, "X: expected rows and columns, found 1 dimension"),
@@ -177,11 +177,11 @@ def with_value(value: Any, dtype: Any = np.float64) -> npt.NDArray[Any]:
         (
             ONES,
             {"sample_weight": ["a"] * 3},
-            "sample_weight: row 1 (counted from 1): sample weight is no number: a",
+            "sample_weight: row 1 (counted from 1): sample weight is not a number: a",
         ),
         (ONES, {"qid": [1, 2]}, "qid: 2 rows, but X has 3"),
-        (ONES, {"qid": [1, 1.5, 2]}, "qid: row 2 (counted from 1): query id is no whole number: 1.5"),
-        (ONES, {"qid": [1, np.nan, 2]}, "qid: row 2 (counted from 1): query id is no whole number: nan"),
+        (ONES, {"qid": [1, 1.5, 2]}, "qid: row 2 (counted from 1): query id is not a whole number: 1.5"),
+        (ONES, {"qid": [1, np.nan, 2]}, "qid: row 2 (counted from 1): query id is not a whole number: nan"),
         (
             ONES,
             {"qid": np.array([1, 2, 2**63], np.uint64)},
@@ -204,5 +204,5 @@ def test_query_ids_that_are_texts() -> None:
         assert found.tolist() == [found[0], found[0], found[2], 7, 7]
         assert len(set(found.tolist())) == 3
     for bad in ("2.5", "", str(2**63)):
-        with pytest.raises(InputError, match=r"qid: row 2 .*query id is no whole number"):
+        with pytest.raises(InputError, match=r"qid: row 2 .*query id is not a whole number"):
             list(read_arrays(np.ones((2, 1)), np.arange(2.0), qid=["q", bad]))

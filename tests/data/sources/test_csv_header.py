@@ -109,7 +109,7 @@ def test_headers_are_told_or_asked_for(
     """A first row that may be either is refused, and the option is named; the option decides."""
     path, decided = write_file(text), {True: "yes", False: "no"}
     if expected is None:
-        assert "say --header yes or --header no" in fault(read_csv([path], columns))
+        assert "Set --header to yes or no" in fault(read_csv([path], columns))
         return
     assert shown(path, columns) == shown(path, with_header(columns, decided[expected]))
     assert shown(path, columns) != shown(path, with_header(columns, decided[not expected]))
@@ -238,7 +238,7 @@ def test_text_behind_a_quoted_value(write_file: WriteFile, row: str, column: int
     path = write_file(f"y,a\n1,2\n\n{row}" + '\n1,2\n"1"x,2\n' * ends)
     found = fault_in(read_csv([path], Columns()), path)
     assert found == f"4:{column}: {MORE_TEXT}"
-    assert "enclose the whole value in quotes" in found
+    assert "quote the whole value" in found
 
 
 def test_labels_that_no_array_holds(write_file: WriteFile) -> None:
@@ -276,7 +276,7 @@ def test_messages_are_of_one_line(write_file: WriteFile) -> None:
     assert fault_in(read_csv([path], Columns()), path) == "4:2: column a\\nb: not a number: 'x'"
     path = write_file('y,a\n1,2\n"x\ny",3\n')
     found = fault_in(read_csv([path], Columns(), 8), path)
-    assert found == "3:1: column y: labels were numbers so far, this is text: x\\ny"
+    assert found == "3:1: column y: labels were numbers so far, but this is text: x\\ny"
 
 
 @pytest.mark.parametrize(

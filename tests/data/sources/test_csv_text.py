@@ -84,8 +84,8 @@ BAD = [
     ("y,a\n1,-Infinity\n", "2:2: column a: infinite"),
     ("y,a\n1,3.5e38\n", "2:2: column a: overflows float32: 3.5e+38"),
     ("y,a\n1,1e999\n", "2:2: column a: overflows float32: 1e999"),
-    ("y,a\n1,2,3\n", "2:3: 3 columns, the first line has 2"),
-    ("y,a,b\n1,2,3\n1,2\n", "3:3: 2 columns, the first line has 3"),
+    ("y,a\n1,2,3\n", "2:3: 3 columns, but the first line has 2"),
+    ("y,a,b\n1,2,3\n1,2\n", "3:3: 2 columns, but the first line has 3"),
     ('y,a\n"u\nv",1\nw,oops\n', "4:2: column a: not a number: 'oops'"),
     ("y,a\n0,1\n,2\n", "3:1: column y: label missing"),
     ("y,a\nu,1\n ,2\n", "3:1: column y: label missing"),
@@ -111,11 +111,11 @@ def test_bad_token(
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("2.5,1", "3:1: column q: query id is no whole number: 2.5"),
-        (",1", "3:1: column q: query id is no whole number"),
-        (f"{2**63},1", f"3:1: column q: query id is no whole number: {2**63}"),
+        ("2.5,1", "3:1: column q: query id is not a whole number: 2.5"),
+        (",1", "3:1: column q: query id is not a whole number"),
+        (f"{2**63},1", f"3:1: column q: query id is not a whole number: {2**63}"),
         ("2,-1", "3:2: column w: sample weight is negative: -1.0"),
-        ("2,x", "3:2: column w: sample weight is no number: x"),
+        ("2,x", "3:2: column w: sample weight is not a number: x"),
         ("2,nan", "3:2: column w: sample weight is not finite: nan"),
     ],
 )
@@ -130,7 +130,7 @@ def test_labels_keep_their_kind(write_file: WriteFile) -> None:
     texts, numbers = write_file("y,a\nu,1\n2,2\n", "u.csv"), write_file("y,a\n1,1\n2,2\n", "1.csv")
     assert listed(read_csv([texts], ANY, 8))["labels"] == ["u", "2"]
     assert listed(read_csv([texts, numbers], ANY))["labels"] == ["u", "2", "1", "2"]
-    reason = "2:1: column y: labels were numbers so far, this is text: u"
+    reason = "2:1: column y: labels were numbers so far, but this is text: u"
     assert fault_in(read_csv([numbers, texts], ANY), texts) == reason
     late = write_file("y,a\n1,1\n1,1\n1,1\nu,2\n")
     assert fault_in(read_csv([late], ANY, 8), late) == reason.replace("2:1", "5:1")
@@ -158,7 +158,9 @@ def test_several_files(write_file: WriteFile) -> None:
     assert listed(read_csv([first, same], ANY))["X"] == [[2, 3], [5, 6]]
     for text in ("y,b,a\n1,2,3\n", "y,a\n1,2\n", "1,2,3\n"):
         other = write_file(text, "other.csv")
-        assert fault_in(read_csv([first, other], ANY), other).startswith("its columns are not those of the file before")
+        assert fault_in(read_csv([first, other], ANY), other).startswith(
+            "its columns differ from those of the first file"
+        )
 
 
 def truncate(packed: bytes) -> bytes:

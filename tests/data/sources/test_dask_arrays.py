@@ -54,9 +54,9 @@ def test_dask_forms() -> None:
     known = (da.from_array(y[:19], chunks=7), "y: 19 rows, but X has 20")
     assert fault(read_arrays(chunked, known[0])) == known[1]
     kinds = da.from_array(np.array([1, 2, 3, "u"], object), chunks=2)
-    message = "y: row 4 (counted from 1): labels were numbers so far, this is text: u"
+    message = "y: row 4 (counted from 1): labels were numbers so far, but this is text: u"
     assert fault(read_arrays(da.ones((4, 1), chunks=2), kinds)) == message
-    message = "y: row 2 (counted from 1): other labels are texts, this is a number: 3"
+    message = "y: row 2 (counted from 1): other labels are texts, but this is a number: 3"
     assert fault(read_arrays(da.ones((4, 1), chunks=2), kinds[::-1])).startswith(message)
 
 

@@ -190,15 +190,15 @@ ERRORS: list[tuple[str, dict[str, Any], str]] = [
     ("y,a\n0,1\n1,x\n", {"missing": "zero"}, "3:2: column a: not a number: 'x'; ingest --one-hot"),
     ("y,a\n0,1\n1,1e99\n", {"missing": "zero"}, "3:2: column a: overflows float32: 1e+99"),
     ("y,a\n0,1\n1,inf\n", {"missing": "zero"}, "3:2: column a: infinite"),
-    ("y,a\n0,1\n1,2,3\n", {"missing": "zero"}, "3:3: 3 columns, the first line has 2"),
+    ("y,a\n0,1\n1,2,3\n", {"missing": "zero"}, "3:3: 3 columns, but the first line has 2"),
     ('y,a\n0,1\n1,"2\n', {"missing": "zero"}, "3:1: a quoted value does not end"),
     ("y,a\n0,1\n,2\n", {"missing": "zero"}, "3:1: column y: label missing"),
     (f"y,a\n0,{'x' * 1001}\n", {"one_hot": "auto"}, "2:2: column a: a category has 1,001 characters, more than 1,000"),
-    ("y,a\n0,1\n", {"drop": "b"}, "column 'b', which is to be left out, is missing; there are y, a"),
-    ("y,a\n0,1\n", {"one_hot": "b"}, "column 'b', which is to be one-hot, is no feature of the table"),
-    ("y,a\n0,1\n", {"one_hot": "y"}, "column 'y', which is to be one-hot, is no feature of the table"),
+    ("y,a\n0,1\n", {"drop": "b"}, "column 'b', which --drop names, is missing; there are y, a"),
+    ("y,a\n0,1\n", {"one_hot": "b"}, "column 'b', which --one-hot names, is not a feature of the table"),
+    ("y,a\n0,1\n", {"one_hot": "y"}, "column 'y', which --one-hot names, is not a feature of the table"),
     ("y,a\n0,1\n", {"index": "b"}, "column 'b', the index, is missing; there are y, a"),
-    (",y,a\n0,0,1\n", {}, "column 1 has no name; is it an index that pandas or R wrote? --index 1 keeps it"),
+    (",y,a\n0,0,1\n", {}, "column 1 has no name: use --index 1 if it names the rows, or --drop 1"),
 ]
 
 
@@ -226,7 +226,7 @@ def test_unsuitable_options_are_refused(given: dict[str, Any], tmp_path: Path) -
 def test_too_many_categories_are_refused_and_hashing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamsvm.data.tables.encoder.MOST_CATEGORIES", 30)
     path = _to_csv(make_frame(), tmp_path / "t.csv")
-    with pytest.raises(InputError, match=r"more than 30 different values, most of them city: --hash BITS"):
+    with pytest.raises(InputError, match=r"more than 30 values, most of them city: use --hash BITS"):
         streamsvm.ingest(path, tmp_path / "t.zarr", index="id", missing="zero", one_hot="auto", **KEEP)
     assert encoding.MOST_CATEGORIES == 20_000
 
@@ -255,7 +255,7 @@ def test_a_model_encodes_new_tables(trained: Path, tmp_path: Path, caplog: pytes
         found = np.concatenate([part.scores for part in score(model, path)])
     np.testing.assert_allclose(found, model.decide(X), rtol=1e-6, atol=1e-6)
     n_unknown = int((frame["work"] == "Astronaut").sum())
-    told = f"{n_unknown} rows with categories in column work that the training rows do not have; they count as none"
+    told = f"{n_unknown} rows with unknown categories in column work, set to 0"
     assert [record.getMessage() for record in caplog.records] == [f"{path}: {told}"]
     assert evaluate(model, path, label="income")["n_rows"] == N
 

@@ -102,7 +102,7 @@ def test_binary_data_are_not_taken_for_utf16(tmp_path: Path) -> None:
         (b"$FL2@(#) SPSS", "seems to be a .sav file, .*save the table as CSV"),
         (b"\x89HDF\r\n\x1a\n", "seems to be a .h5 file, .*streamsvm.ingest in Python"),
         (b"\x80\x04\x95\x00", "seems to be a .pkl file, .*would run code"),
-        (b"\x1f\x8b\x08", "let its name end in .gz"),
+        (b"\x1f\x8b\x08", "rename it to end in .gz"),
         (b"\x93NUMPY\x01\x00", "--format npy reads it"),
     ],
 )
@@ -153,9 +153,9 @@ def test_options_are_asked_for_by_their_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pack", "told"),
     [
-        (gzip.compress, "holds compressed data: let its name end in .gz"),
-        (bz2.compress, "holds compressed data: let its name end in .bz2"),
-        (lzma.compress, "holds compressed data: let its name end in .xz"),
+        (gzip.compress, "holds compressed data: rename it to end in .gz"),
+        (bz2.compress, "holds compressed data: rename it to end in .bz2"),
+        (lzma.compress, "holds compressed data: rename it to end in .xz"),
         (lambda _: b"\x89HDF\r\n\x1a\n\xff", "seems to be a .h5 file|seems to be of the format"),
         (lambda text: text.replace(b"a", b"\xe4"), "the name of the column is not UTF-8 text; `iconv"),
     ],

@@ -189,10 +189,10 @@ def pair_without_labels() -> Iterator[Any]:
     ("blocks", "given", "message"),
     [
         (lambda: iter([]), {}, "X: no rows"),
-        (pair_without_labels, {}, r"X: block 2 is no pair \(X, y\)"),
+        (pair_without_labels, {}, r"X: block 2 is not a pair \(X, y\)"),
         (lambda: iter([(X[:5], Y[:4])]), {}, "y, block 1: 4 rows, but X, block 1 has 5"),
-        (lambda: iter([X[:5], X[:5, :4]]), {}, "X: 4 columns from row 6 on, not 5"),
-        (lambda: iter([X[:5]]), {"y": Y}, r"label: leave it out: X is an iterator of blocks"),
+        (lambda: iter([X[:5], X[:5, :4]]), {}, "X: row 6: 4 columns, not 5"),
+        (lambda: iter([X[:5]]), {"y": Y}, r"label: remove it, since X is an iterator of blocks"),
         (lambda: iter([X[:5]]), {"label": "kind"}, "X: block 1 is a ndarray"),
         (lambda: iter([FRAME, FRAME.drop(columns="a")]), {"label": "kind"}, "block 2 has other columns"),
         (lambda: iter([FRAME[NAMES], FRAME[NAMES[::-1]]]), {}, "block 2 has other columns"),
@@ -216,7 +216,7 @@ def test_h5ad_on_the_command_line(run: Run, tmp_path: Path) -> None:
     path, _ = in_h5ad(tmp_path)
     ran = run("ingest", path, tmp_path / "rows.zarr")
     assert (ran.code, ran.out) == (2, "")
-    assert "which column of obs is the label? --label COLUMN" in ran.err
+    assert "name the label column of obs by --label COLUMN" in ran.err
     assert (
         "no column 'sort' in obs, the label; there are kind"
         in run("ingest", path, tmp_path / "rows.zarr", "--label", "sort").err

@@ -84,15 +84,15 @@ CSR = {"data": [1.0, 2], "indices": [0, 1], "indptr": [0, 1, 2], "shape": [2, 2]
             "y: row 1 (counted from 1): a matrix of labels holds 0 and 1, and not 2",
         ),
         ({"X": [[1], [2]], "y": np.array([1, None])}, "y: holds Python objects, which only pickle can read"),
-        ({"X": [[1], [2]], "qid": [1, 1.5]}, "qid: row 2 (counted from 1): query id is no whole number: 1.5"),
+        ({"X": [[1], [2]], "qid": [1, 1.5]}, "qid: row 2 (counted from 1): query id is not a whole number: 1.5"),
         ({"X": np.zeros(1, [("é", "f8")])}, "X: "),
         (CSR | {"format": b"csc"}, "X: format csc; save it as CSR, of rows and columns"),
-        (CSR | {"shape": [3, 2]}, "X: no CSR matrix of 3 rows, 2 columns"),
-        (CSR | {"indices": [0]}, "X: no CSR matrix of 2 rows, 2 columns"),
-        (CSR | {"indices": [0, 2]}, "X: a column index is outside of its 2 columns"),
-        (CSR | {"indices": [-1, 1]}, "X: a column index is outside of its 2 columns"),
+        (CSR | {"shape": [3, 2]}, "X: not a CSR matrix of 3 rows, 2 columns"),
+        (CSR | {"indices": [0]}, "X: not a CSR matrix of 2 rows, 2 columns"),
+        (CSR | {"indices": [0, 2]}, "X: a column index is outside its 2 columns"),
+        (CSR | {"indices": [-1, 1]}, "X: a column index is outside its 2 columns"),
         (CSR | {"indptr": [1, 1, 2]}, "X: indptr does not begin with 0"),
-        (CSR | {"indptr": [0, 2, 1]}, "X: indptr descends"),
+        (CSR | {"indptr": [0, 2, 1]}, "X: indptr does not ascend"),
         (CSR | {"indptr": [0, 1, 1]}, "data: has more rows than X"),
         (CSR | {"indptr": [0, 1, 3]}, "data: has fewer rows than X"),
         (CSR | {"data": [1.0, np.nan]}, "X: row 2, column 2 (counted from 1): nan"),
@@ -176,16 +176,16 @@ def test_a_file_that_is_longer_than_its_header_tells(tmp_path: Path) -> None:
     ("members", "message"),
     [
         ({"X": np.ones((2, 2, 2))}, "X: an array float64 (2, 2, 2) is neither rows and columns"),
-        ({"X": [[1], [2]], "y": np.array([b"a", b"\xff"])}, "y: row 1 (counted from 1): some labels are no text"),
+        ({"X": [[1], [2]], "y": np.array([b"a", b"\xff"])}, "y: row 1 (counted from 1): some labels are not text"),
         (
             {"X": [[1], [2]], "y": np.array([65, 0xD800], np.uint32).view("U1")},
             "y: row 2 (counted from 1): label is no",
         ),
         (CSR | {"shape": [2.0, 2.0]}, "X: format csr; save it as CSR"),
         (CSR | {"shape": [2, 2**31]}, "X: 2,147,483,648 columns; at most 2,147,483,647"),
-        (CSR | {"shape": [-2, 2]}, "X: no CSR matrix of -2 rows"),
+        (CSR | {"shape": [-2, 2]}, "X: not a CSR matrix of -2 rows"),
         (CSR | {"indices": [0.0, 1.0]}, "X: indices are not whole numbers"),
-        (CSR | {"format": np.zeros(10**6, np.uint8)}, "format: an array uint8 (1000000,) is not of a CSR matrix"),
+        (CSR | {"format": np.zeros(10**6, np.uint8)}, "format: an array uint8 (1000000,) is not part of a CSR matrix"),
         ({"X": [["a"]] * 2, "y": [0, 1]}, "X: <U1 is not a number"),
     ],
 )
@@ -197,7 +197,7 @@ def test_values_that_are_none(save: Save, members: dict[str, Any], message: str)
 @pytest.mark.parametrize("code", [0xD800, 0x110000, 2**31])
 def test_labels_that_are_no_characters(save: Save, code: int) -> None:
     path = save(X=[[1], [2]], y=np.array([65, code], np.uint32).view("U1"))
-    assert fault(read_npy([path])) == f"{path}: y: row 2 (counted from 1): label is no text"
+    assert fault(read_npy([path])) == f"{path}: y: row 2 (counted from 1): label is not text"
 
 
 @pytest.mark.slow("measures memory in a process of its own")

@@ -59,8 +59,8 @@ def test_whole_numbers_are_rounded_as_numbers_of_text_are(tmp_path: Path) -> Non
         ("a", [None] * 3, "row 1, column a: missing value"),
         ("y", [1.0, None, 2.0], "row 2, column y: label missing or not finite: nan"),
         ("y", ["u", None, "v"], "row 2, column y: label missing: None"),
-        ("q", [1.0, 2.0, 2.5], "row 3, column q: query id is no whole number: 2.5"),
-        ("q", [1, None, 2], "row 2, column q: query id is no whole number: nan"),
+        ("q", [1.0, 2.0, 2.5], "row 3, column q: query id is not a whole number: 2.5"),
+        ("q", [1, None, 2], "row 2, column q: query id is not a whole number: nan"),
         ("w", [1.0, -1.0, 2.0], "row 2, column w: sample weight is negative: -1.0"),
     ],
 )
@@ -78,15 +78,15 @@ def test_parquet_faults(tmp_path: Path) -> None:
     first, other = tmp_path / "t.parquet", tmp_path / "other.parquet"
     pq.write_table(pa.table({"y": [1.0] * 999, "a": [2.0] * 999}), first)
     for table, reason in (
-        ({"a": [1.0], "y": [1]}, "its columns are not those of the file before"),
-        ({"y": ["u"], "a": [1]}, "row 1, column y: labels were numbers so far, this is text: u"),
+        ({"a": [1.0], "y": [1]}, "its columns differ from those of the first file"),
+        ({"y": ["u"], "a": [1]}, "row 1, column y: labels were numbers so far, but this is text: u"),
         ({"y": pa.array([], "double"), "a": pa.array([], "double")}, "no rows"),
         ({"y": pa.array([1.0]), "a": pa.array([[1.0]])}, "column a: list<element: double> is neither a number nor"),
     ):
         pq.write_table(pa.table(table), other)
         assert fault_in(read_parquet([first, other], ANY), other).startswith(reason)
     pq.write_table(pa.table({"y": ["u"], "a": [1]}), other)
-    reason = "row 1, column y: labels were text so far, this is a number: 1.0"
+    reason = "row 1, column y: labels were text so far, but this is a number: 1.0"
     assert fault_in(read_parquet([other, first], ANY), first) == reason
     packed = first.read_bytes()
     for spoiled in (packed[:-20], packed[:50] + bytes(len(packed) - 50), b"\xff" * 60 + packed[60:]):
@@ -123,7 +123,7 @@ def test_the_rows_of_a_packed_file_are_guessed_from_its_footer(tmp_path: Path) -
         (pa.array([{"u": 1.0}] * 4), r"Table\.flatten\(\) of pyarrow"),
         (pa.array([1, 2, 3, 4], pa.time32("s")), "as a number, such as the seconds"),
         (pa.array([1, 2, 3, 4], pa.duration("s")), "as a number, such as the seconds"),
-        (pa.array([b"1", b"2", b"3", b"4"]), "leave it out by --drop a"),
+        (pa.array([b"1", b"2", b"3", b"4"]), "omit it by --drop a"),
     ],
 )
 def test_types_that_no_option_encodes(tmp_path: Path, values: pa.Array, remedy: str) -> None:

@@ -66,11 +66,11 @@ def test_rows_and_labels_in_pieces(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", r"header is said to have 0 bytes"),
-        (b"\xff" * 40, "header is said to have"),
-        (b"\x02" + b"\0" * 7 + b"[]", "its header is no object"),
+        (b"", r"header claims 0 bytes"),
+        (b"\xff" * 40, "header claims"),
+        (b"\x02" + b"\0" * 7 + b"[]", "its header is not a JSON object"),
         (b"\x02" + b"\0" * 7 + b"{}", "which tensor has the rows"),
-        (b"\x05" + b"\0" * 7 + b'{"a":', "no safetensors file"),
+        (b"\x05" + b"\0" * 7 + b'{"a":', "not a safetensors file"),
     ],
 )
 def test_what_is_no_such_file(content: bytes, message: str, tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_what_is_no_such_file(content: bytes, message: str, tmp_path: Path) -> N
     [
         ({"data_offsets": [0, 10]}, "does not fit its shape"),
         ({"data_offsets": [0, 1 << 60], "shape": [1 << 30, 1 << 28]}, "truncated"),
-        ({"data_offsets": [-8, 4]}, "no list of numbers"),
-        ({"shape": ["a", 2]}, "no list of numbers"),
-        ({"shape": 3}, "no safetensors file"),
+        ({"data_offsets": [-8, 4]}, "not a list of numbers"),
+        ({"shape": ["a", 2]}, "not a list of numbers"),
+        ({"shape": 3}, "not a safetensors file"),
     ],
 )
 def test_headers_that_lie(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -132,11 +132,11 @@ def test_an_index_tells_where_tensors_lie(tmp_path: Path) -> None:
         np.testing.assert_array_equal(dataset.read(0).X, X)  # type: ignore[arg-type]
         assert dataset.column("y") is not None
     index.write_text(json.dumps({"weight_map": {"X": "../a.safetensors"}}))
-    with pytest.raises(InputError, match=r"'\.\./a\.safetensors' is no name of a file beside the index"):
+    with pytest.raises(InputError, match=r"'\.\./a\.safetensors' is not the name of a file in the folder of the index"):
         ingest(index, tmp_path / "no.zarr")
     for damaged in ("[]", '{"weight_map": ["X"]}', '{"weight_map": "X"}'):
         index.write_text(damaged)
-        with pytest.raises(InputError, match="no safetensors file"):
+        with pytest.raises(InputError, match="not a safetensors file"):
             ingest(index, tmp_path / "no.zarr")
 
 

@@ -157,17 +157,17 @@ def test_several_files_in_order_each_with_its_own_lines(small: Path, tmp_path: P
     assert message_of([small, other], block_bytes=8).startswith(f"{other}:3:7: ")
 
 
-FROM_0 = "write them so, as scikit-learn's dump_svmlight_file(..., zero_based=False) does"
-ALL_OR_NONE = "(all rows have one, or none)"
+FROM_0 = "(dump_svmlight_file needs zero_based=False)"
+ALL_OR_NONE = "(all rows need one, or none)"
 BAD_LINES = [
     ("yes 1:1", 1, "label 'yes' is not a number"),
     (" nan 1:1", 2, "label 'nan' is nan"),
     ("-inf 1:1", 1, "label '-inf' is infinite"),
     ("1e400 1:1", 1, "label '1e400' overflows float64"),
-    ("+1 0:1", 4, "index 0 in '0:1': indices start at 1; " + FROM_0),
+    ("+1 0:1", 4, "index 0 in '0:1': indices start at 1 " + FROM_0),
     ("+1 3:1 2:1", 8, "descending index 2 in '2:1': the one before it is 3"),
     ("+1 3:1\t03:1", 8, "duplicate index 03 in '03:1': the one before it is 3"),
-    ("+1 99999999999999999999:1", 4, "index '99999999999999999999' is too large, the largest is 2147483647"),
+    ("+1 99999999999999999999:1", 4, "index '99999999999999999999' is too large; the largest is 2147483647"),
     ("+1 -1:1", 4, "index '-1' of '-1:1' is not a whole number"),
     ("+1 1 # c", 4, "'1' has no colon, index:value expected; --format csv reads tables of numbers"),
     ("+1 1:nan", 4, "value 'nan' of index 1 is nan"),
@@ -177,7 +177,7 @@ BAD_LINES = [
     ("-1 2:-3.4028236e38", 4, "value '-3.4028236e38' of index 2 overflows float32"),
     ("-1 2:1e400", 4, "value '1e400' of index 2 overflows float32"),
     ("-1 2:" + "7" * 50 + "x", 4, f"value '{'7' * 37}...' of index 2 is not a number"),
-    ("-1 qid:5 1:1", 4, f"'qid:5': unexpected, rows above have no qid {ALL_OR_NONE}"),
+    ("-1 qid:5 1:1", 4, f"'qid:5': unexpected, since rows above have no qid {ALL_OR_NONE}"),
     ("\x00\x01\x02", 1, r"'\x00\x01\x02' is not text (binary data?)"),
     ("+1 1:1\x00", 4, r"'1:1\x00' is not text (binary data?)"),
     ("+1 1:1 # été \x00", 14, r"'\x00' is not text (binary data?)"),
@@ -200,9 +200,9 @@ def test_first_bad_line_is_named_with_its_place(line: str, column: int, reason: 
 @pytest.mark.parametrize(
     ("head", "line", "fault"),
     [
-        ("1 qid:1 1:1", "1 1:1", f"3: '1:1': qid is missing here, rows above have one {ALL_OR_NONE}"),
+        ("1 qid:1 1:1", "1 1:1", f"3: '1:1': qid is missing here, but rows above have one {ALL_OR_NONE}"),
         ("1 qid:1 1:1", "1 qid:x", "3: 'qid:x': a query id is a whole number of 64 bits"),
-        ("1 1:1", "1 qid:1", f"3: 'qid:1': unexpected, rows above have no qid {ALL_OR_NONE}"),
+        ("1 1:1", "1 qid:1", f"3: 'qid:1': unexpected, since rows above have no qid {ALL_OR_NONE}"),
     ],
 )
 @pytest.mark.parametrize("block_bytes", [10, 8 << 20])

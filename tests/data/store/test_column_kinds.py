@@ -132,7 +132,7 @@ def test_a_word_that_comes_too_late_is_told_what_names_the_kind(
 ) -> None:
     monkeypatch.setattr("streamsvm.data.sources.csv.DECIDING_BYTES", 1000)
     path, how = write_csv(make_late("seen"), tmp_path), {"hash_bits": 8, "missing": "zero"}
-    with pytest.raises(InputError, match=r":15002:2: column note: not a number: 'seen'; .*by its first rows.*--text"):
+    with pytest.raises(InputError, match=r":15002:2: column note: not a number: 'seen'; .*its first rows.*--text"):
         streamsvm.ingest(path, tmp_path / "t.zarr", **how)
     assert list_kinds(streamsvm.ingest(path, tmp_path / "t.zarr", text="note", **how)) == ["number", "hash"]
 
@@ -190,14 +190,14 @@ def test_a_model_remembers_the_kinds(tmp_path: Path) -> None:
         ({"text": "zip", "number": "zip"}, r"column 'zip': --text and --number both name it"),
         ({"date": "1", "number": ["zip"]}, r"column 'zip': --date and --number both name it"),
         ({"number": "zip", "one_hot": ["zip"]}, r"column 'zip': --one-hot and --number both name it"),
-        ({"number": "y"}, r"column 'y' holds the labels, which --number cannot name"),
-        ({"text": "zip", "drop": "zip"}, r"column 'zip', which --text names, is no feature of the table"),
+        ({"number": "y"}, r"--number names the labels, column 'y'"),
+        ({"text": "zip", "drop": "zip"}, r"column 'zip', which --text names, is not a feature of the table"),
         (
             {"text": "zip", "drop": ["size", "when"]},
-            r":2:1: column zip: a column of text; ingest --one-hot takes",
+            r":2:1: column zip: a column of text; ingest --one-hot encodes",
         ),
-        ({"date": "zip", "missing": "zero"}, r":2:1: column zip: not a date such as 2024-12-31 .*'01234'; .*by --date"),
-        ({"number": "when", "missing": "zero"}, r":3:3: column when: not a number: '2024-12-31'; .*by --number"),
+        ({"date": "zip", "missing": "zero"}, r":2:1: column zip: not a date such as 2024-12-31.*'01234'; .*or --date"),
+        ({"number": "when", "missing": "zero"}, r":3:3: column when: not a number: '2024-12-31'; .*or --number"),
     ],
 )
 def test_what_has_no_such_kind_is_refused(tmp_path: Path, how: dict[str, Any], message: str) -> None:

@@ -118,7 +118,7 @@ def test_bad_lists(line: str, message: str, tmp_path: Path) -> None:
 
 def test_text_with_lists_needs_the_option(tmp_path: Path) -> None:
     file = write_text(tmp_path / "a.svm", ["1,2 1:1"])
-    with pytest.raises(InputError, match="list of labels: for lists use --multi-label"):
+    with pytest.raises(InputError, match="list of labels: use --multi-label"):
         streamsvm.ingest(file, tmp_path / "rows")
 
 

@@ -78,8 +78,8 @@ def test_labels_of_text_stay_as_they_are(block_bytes: int, tmp_path: Path, monke
     ("cells", "seem"),
     [
         (("6,3", "7", "0,25"), "numbers with a comma: --decimal ,"),
-        (("29.08.2006", "1.1.06", "02.03.2020 10:15"), "dates, which are read in the form 2024-12-31"),
-        (("08/29/2006", "12/1/2006", "1/2/2020"), "dates, which are read in the form 2024-12-31"),
+        (("29.08.2006", "1.1.06", "02.03.2020 10:15"), "dates: write them as 2024-12-31"),
+        (("08/29/2006", "12/1/2006", "1/2/2020"), "dates: write them as 2024-12-31"),
         (("12.5%", "3%", "100 %"), "numbers with other signs"),
         (("$1,000", "$2.50", "-$3"[1:]), "numbers with other signs"),
         (("1,234,567", "12", "997,800"), "numbers with other signs"),
@@ -174,7 +174,7 @@ def test_columns_of_text_of_a_frame_are_told_at_once() -> None:
 
 def test_a_missing_label_has_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("y,a\n0,1\n,2\n")
-    with pytest.raises(InputError, match=r"3:1: column y: label missing; .* take this row out"):
+    with pytest.raises(InputError, match=r"3:1: column y: label missing; .* remove this row"):
         streamsvm.ingest(tmp_path / "rows.csv", tmp_path / "d.zarr")
 
 
@@ -188,7 +188,7 @@ def test_texts_and_missing_values_are_told_together(kind: str, others: dict[str,
         frame.to_csv(path, index=False) if kind == "csv" else getattr(frame, f"to_{kind}")(path)
     source = frame if kind == "frame" else path
     label = {"label": "y", **others}
-    with pytest.raises(InputError, match=r"--one-hot takes .*; values are missing as well, in a,c: --missing"):
+    with pytest.raises(InputError, match=r"--one-hot encodes .*; values are missing as well, in a,c: --missing"):
         streamsvm.ingest(source, tmp_path / "d.zarr", **label)
     for given in ({"one_hot": "auto"}, {"missing": "mean"}):
         with pytest.raises(InputError) as told:

@@ -143,7 +143,7 @@ def test_a_column_whose_values_float32_merges_is_told(
     with caplog.at_level(logging.WARNING, logger="streamsvm"):
         dataset = ingest(path, tmp_path / "d.zarr", scale=scale)
     merged = len(np.unique(DAYS.astype(np.float32)))
-    assert f"values of column 'day' apart: 60 different values among the first rows become {merged}" in caplog.text
+    assert f"merges column 'day': 60 values in the first rows become {merged}" in caplog.text
     assert len(np.unique(read_column(dataset))) == merged
 
 
@@ -209,7 +209,7 @@ def test_sparse_rows_whose_values_float32_merges_are_told(
         dataset = ingest(source, tmp_path / "d.zarr", scale=scale, layout="sparse", **given)
     assert dataset.is_sparse
     ((before, after),) = re.findall(
-        r"column (?:'day'|1) apart: (\d+) different values among the first rows become (\d+); subtract", caplog.text
+        r"column (?:'day'|1): (\d+) values in the first rows become (\d+); subtract", caplog.text
     )
     assert int(before) > int(after)
 
@@ -222,7 +222,7 @@ def test_workers_tell_sparse_rows_that_float32_merges(
     columns = Columns(one_hot=(given["one_hot"],)) if given else Columns()
     with caplog.at_level(logging.WARNING, logger="streamsvm"):
         ingest_on_workers([str(write(tmp_path))], tmp_path / "d.zarr", columns, IngestOptions())
-    assert len(re.findall("apart", caplog.text)) == 1
+    assert len(re.findall("float32 merges", caplog.text)) == 1
 
 
 def test_columns_that_float32_holds_are_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

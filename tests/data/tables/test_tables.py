@@ -55,13 +55,13 @@ def test_columns(write_file: WriteFile, text: str, columns: Columns, expected: t
         ("y,Y,b\n1,2,3\n", ANY, "which column is the label? several columns are named"),
         ("a,b\n1,2\n", Columns(label="c"), "column 'c', the label, is missing; there are a, b"),
         ("a,b\n1,2\n", Columns(label="3"), "column '3', the label, is missing"),
-        ("a,b\n1,2\n", Columns(label="a", qid="a"), "column 'a', the label, is asked for twice"),
+        ("a,b\n1,2\n", Columns(label="a", qid="a"), "column 'a', the label, has two roles"),
         ("a,y\n1,2\n", Columns(qid="q", require_label=False), "column 'q', the qid, is missing"),
         ("a,y\n1,2\n", Columns(features=("a", "b")), "no column 'b', which is a feature"),
-        ("a,y\n1,2\n", Columns(label="y", features=("a", "y")), "column 'y', the label, is asked for twice"),
+        ("a,y\n1,2\n", Columns(label="y", features=("a", "y")), "column 'y', the label, has two roles"),
         ("y\n1\n", ANY, "no feature columns"),
         ("a,a,y\n1,2,3\n", ANY, "columns 1 and 2 are both named 'a'"),
-        (",a,y\n0,1,2\n", ANY, "column 1 has no name; is it an index"),
+        (",a,y\n0,1,2\n", ANY, "column 1 has no name: use --index 1"),
     ],
 )
 def test_wrong_columns(write_file: WriteFile, text: str, columns: Columns, reason: str) -> None:
@@ -152,7 +152,7 @@ def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch, write_file: WriteFile)
     ("columns", "message"),
     [
         (Columns(label="Grade"), "column 'Grade', the label, is missing; is 'grade' meant? there are grade, height, x"),
-        (Columns(label="grade", drop=("heigth",)), "is to be left out, is missing; is 'height' meant? there are"),
+        (Columns(label="grade", drop=("heigth",)), "which --drop names, is missing; is 'height' meant? there are"),
         (Columns(label="grade", features=("hight",)), "no column 'hight', which is a feature; is 'height' meant?"),
         (Columns(label="mass"), "column 'mass', the label, is missing; there are grade, height, x"),
         (ANY, "name it by --label COLUMN (label=... in Python); there are grade, height, x"),

@@ -395,5 +395,5 @@ def test_a_closed_client_is_refused(other_client: Client, dataset: Dataset) -> N
     closed.close()
     rows = da.ones((4, 2), chunks=(2, 2))
     for give in (lambda: train(dataset, TrainOptions(), client=closed), lambda: LinearSVC(client=closed).fit(rows)):
-        with pytest.raises(InputError, match="client: is closed; make another one"):
+        with pytest.raises(InputError, match="client: is closed; create another one"):
             give()
