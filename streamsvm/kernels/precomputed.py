@@ -37,14 +37,12 @@ def require_dense(X: Matrix) -> Values:
 
 def find_places(columns: Matrix) -> I64:
     """Return the positions, (m,), at which every row holds its kernel values with these columns."""
-    places: I64 = 1 + np.round(require_dense(columns)[:, 0] / PLACE).astype(np.int64)
-    return places
+    return np.asarray(1 + np.round(require_dense(columns)[:, 0] / PLACE).astype(np.int64))
 
 
 def look_up(X: Matrix, columns: Matrix) -> Values:
     """Return k(x_i, z_c), (n, m)."""
-    found: Values = require_dense(X)[:, find_places(columns)]
-    return found
+    return np.asarray(require_dense(X)[:, find_places(columns)])
 
 
 def fold(columns: Matrix, coef: F64) -> F64:

@@ -352,7 +352,7 @@ def solve_all(
         violation = active.settle().violation
         before = active.alpha.copy()
         solved = improve(active, rounds, cache, share * violation, MOST_ROUNDS)
-        active.restore_balance(np.empty(0))
+        active.hinges.restore_sums(np.empty(0))
         expected = active.f.copy()
         errors = form_exact_sums(active, rounds.kernel, rounds.threads)
         if not np.all(np.isfinite(active.f)):
@@ -412,7 +412,7 @@ def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap
     else:
         active.alpha[:] = np.minimum(solve_in_factor(Z, active.y, active.costs, gap, None, active.totals), active.costs)
     if active.totals is not None and active.tube is None:
-        active.restore_balance(np.empty(0))
+        active.hinges.restore_sums(np.empty(0))
     if kernel.name in EXACT_KERNELS:
         return _form_sums_exactly(active, kernel, X)
     errors = np.zeros(len(X))
@@ -431,7 +431,7 @@ def _solve_both_sides(active: ActiveSet, Z: F64, gap: float) -> None:
     found = scale * solve_in_factor(*rows, corners, totals)
     moved = np.subtract(*np.split(found, 2))
     active.y, active.alpha[:] = np.where(moved < 0, -1.0, 1.0), np.minimum(np.abs(moved), active.costs)
-    active.restore_balance(np.empty(0))
+    active.hinges.restore_sums(np.empty(0))
 
 
 def _form_sums_exactly(active: ActiveSet, kernel: Kernel, X: F64) -> F64:

@@ -32,6 +32,7 @@ from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rows import F64, I32, Matrix, Rows, slice_rows, take_rows
 from streamsvm.passes import ROUNDINGS, Progress, find_status
 from streamsvm.solvers.decomposition.hinges import AnyRows, SummedRows, Tube, make_hinges, split_total
+from streamsvm.solvers.decomposition.inner_solvers import NO_LIMIT
 from streamsvm.system.errors import CertificateError, InputError
 
 FLOAT64_ROWS = 4096  # rows that are held in float64 at once
@@ -77,8 +78,7 @@ def sum_change(change: Change, X: Matrix, threads: int) -> tuple[F64, F64]:
     return f, kernels.bound_linear_sums(X, w_error) if W.size else errors
 
 
-@dataclass(frozen=True)
-class RowSums:
+class RowSums(NamedTuple):
     """The results of a pass for the rows of a tile, or for all rows. start: the number of the first row.
 
     f, errors: the changes of f, and bounds of their errors. The first pass also finds y, the label codes or the targets
@@ -95,14 +95,12 @@ class RowSums:
 
 def join_tiles(tiles: list[RowSums]) -> RowSums:
     """Return the sums of all rows, in row order."""
-    tiles = sorted(tiles, key=lambda tile: tile.start)
 
-    def join(name: str) -> Any:
-        parts = [getattr(tile, name) for tile in tiles]
+    def join(parts: Any) -> Any:
         return None if parts[0] is None else np.concatenate(parts)
 
-    longest = max(tile.longest for tile in tiles)
-    return RowSums(0, join("f"), join("errors"), join("y"), join("sample_weight"), longest)
+    _, *columns, longest = zip(*sorted(tiles, key=lambda tile: tile.start), strict=True)
+    return RowSums(0, *map(join, columns), max(longest))
 
 
 def read_y(rows: Rows) -> I32 | F64 | None:
@@ -176,7 +174,7 @@ class Decomposition(ActiveRowSettings):
     """Settings of a training of one problem.
 
     inner: a name in inner_solvers.INNER_SOLVERS; selection: one of working_set.RULES. max_pairs: the most pair steps
-    of SMO, or None for no limit.
+    of SMO.
     tube: epsilon of a regression, whose two class costs are C, or None for a classification. numbers: the target of
     each label code in a regression. nu: the nu of one class (whose class costs are 1), nu-SVC or nu-SVR (whose tube is
     0 here, see hinges.py), or None.
@@ -189,7 +187,7 @@ class Decomposition(ActiveRowSettings):
     numbers: F64 = field(default_factory=lambda: np.empty(0), compare=False)
     nu: float | None = None
     two_sums: bool = False
-    max_pairs: int | None = None
+    max_pairs: int = NO_LIMIT
 
     def is_small(self, n_rows: int) -> bool:
         """Whether all rows make one working set, which pair steps solve in float64, down to its rounding."""
@@ -262,7 +260,12 @@ def move(
     tried_bound = max(tried_bound, proof.lost, state.tried_bound if state.stuck else 0.0)
     gap = proof.objective - proof.dual
     is_rounded = gap <= ROUNDINGS * max(proof.rounding_bound, tried_bound)
-    moves = _has_progressed(state.dual if keeps_dual else math.inf, state.least_gap, proof, gap, is_rounded)
+    rise = max(
+        LEAST_DUAL_RISE * abs(state.dual),
+        LEAST_DUAL_RISE_OF_GAP * gap,
+        LEAST_DUAL_RISE_OF_ROUNDING * proof.rounding_bound if is_rounded else 0.0,
+    )
+    moves = (keeps_dual and proof.dual > state.dual + rise) or state.least_gap - gap > LEAST_GAP_FALL * abs(gap)
     if bound > proof.objective + proof.objective_error:
         told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"
         raise CertificateError(f"{told}: this is a fault of streamsvm; please report it")
@@ -281,16 +284,6 @@ def move(
         is_precise=state.is_precise or noisy or not moves,
     )
     return after, proof
-
-
-def _has_progressed(dual: float, least_gap: float, proof: Proof, gap: float, is_rounded: bool) -> bool:
-    """Whether D has risen above `dual` or the gap has fallen. is_rounded: whether the gap may be only rounding."""
-    rise = max(
-        LEAST_DUAL_RISE * abs(dual),
-        LEAST_DUAL_RISE_OF_GAP * gap,
-        LEAST_DUAL_RISE_OF_ROUNDING * proof.rounding_bound if is_rounded else 0.0,
-    )
-    return proof.dual > dual + rise or least_gap - gap > LEAST_GAP_FALL * abs(gap)
 
 
 def find_end(settings: ActiveRowSettings, state: ProvedState) -> str | None:

@@ -35,7 +35,7 @@ import numpy.typing as npt
 from numba.extending import intrinsic
 
 from streamsvm.numeric.rounding import sum_exactly
-from streamsvm.numeric.rows import F64, I64
+from streamsvm.numeric.rows import F32, F64, I64
 
 RULES = ("second-order", "largest", "smallest", "random", "chunking", "platt")
 LEAST_WEIGHT = float(np.finfo(np.float64).tiny) ** 0.5  # of a row in a draw, so that division by the weight is safe
@@ -70,8 +70,7 @@ class Conditions:
     def leeway(self) -> F64:
         """How much e_i may change until the row violates its condition, (n,): negative if it does, -|e_i| if free."""
         above, below = np.where(self.up, self.errors, -np.inf), np.where(self.down, -self.errors, -np.inf)
-        leeway: F64 = -np.maximum(above, below)
-        return leeway
+        return np.asarray(-np.maximum(above, below))
 
     def find_violators(self, tol: float) -> tuple[Mask, Mask]:
         """Return two masks of the rows that violate by more than tol: rows that can move up, and down."""
@@ -153,11 +152,8 @@ def find_largest(values: F64, k: int) -> I64:
     k = min(max(k, 0), len(values))
     if k == 0:
         return np.empty(0, np.int64)
-    if k < len(values):
-        limit = np.partition(values, len(values) - k)[len(values) - k]
-        candidates = np.flatnonzero(values >= limit)
-    else:
-        candidates = np.arange(len(values))
+    limit = np.partition(values, len(values) - k)[len(values) - k]
+    candidates = np.flatnonzero(values >= limit)
     return candidates[np.argsort(-values[candidates], kind="stable")[:k]]
 
 
@@ -224,8 +220,7 @@ def draw_rows(rows: I64, weights: F64, size: int, rng: np.random.Generator) -> I
     Efraimidis & Spirakis (2006), Weighted random sampling with a reservoir.
     """
     lives = rng.standard_exponential(len(rows)) / np.maximum(weights[rows], LEAST_WEIGHT)
-    drawn: I64 = rows[find_largest(-lives, size)]
-    return drawn
+    return np.asarray(rows[find_largest(-lives, size)])
 
 
 def _choose_one(kind: Mask, rule: str, e: F64, rng: np.random.Generator) -> int:
@@ -248,7 +243,6 @@ def larger(_context: Any, a: Any, _b: Any) -> Any:
     return a(a, a), generate
 
 
-F32 = npt.NDArray[np.float32]
 MOST_CORRECTIONS = 3
 
 
@@ -275,8 +269,7 @@ class WorkingSet:
     @property
     def errors(self) -> F64:
         """The errors e_i at a0, (q,)."""
-        errors: F64 = (self.y if self.corners is None else self.corners) - self.f
-        return errors
+        return np.asarray((self.y if self.corners is None else self.corners) - self.f)
 
     def bounds(self) -> tuple[F64, F64]:
         """Return the least and the greatest allowed values of y_i a_i, (q,) each."""
