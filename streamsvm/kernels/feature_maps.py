@@ -186,7 +186,7 @@ def unpack_features(about: Any, arrays: Mapping[str, Any]) -> Features:
     stored_parts.require(kernel.name != precomputed.NAME, f"the kernel {kernel.name} has no features")
     stored_parts.require(np.ndim(matrix) == 2 and np.shape(matrix)[1] > 0, "matrix does not have two dimensions")
     approximation, known = about.get("approximation"), ", ".join(APPROXIMATIONS)
-    fault = f"approximation is {str(approximation)[:40]!r}; {known} are known"
+    fault = f"approximation is {str(approximation)[:40]!r}; one of {known} is expected"
     stored_parts.require(approximation in (None, *APPROXIMATIONS), fault)
     matrix = stored_parts.read_floats(arrays, "matrix", (rows.shape[0], matrix.shape[1]))
     return Features(KernelMap(kernel, rows, matrix, approximation), scaling, names)

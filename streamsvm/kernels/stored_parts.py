@@ -46,7 +46,7 @@ def read_rows(arrays: Mapping[str, Any], name: str, n_features: int) -> Matrix:
     is_valid = len(ends) and not ends[0] and np.all(ends[1:] >= ends[:-1]) and ends[-1] == len(values)
     require(is_valid, f"{name}: indptr points outside the arrays")
     is_valid = len(indices) == len(values) and np.all((indices >= 0) & (indices < n_features))
-    require(is_valid, f"{name}: indices are not from 0 to {n_features - 1}, or their number is not that of the values")
+    require(is_valid, f"{name}: indices are not from 0 to {n_features - 1}, or not one per value")
     return make_canonical_rows(CsrRows(values, indices, ends, n_features))
 
 
@@ -164,9 +164,7 @@ def read_classes(arrays: Mapping[str, Any], least: int) -> npt.NDArray[Any]:
     require(is_valid, f"classes are {_show_array(found)}; numbers or strings in one dimension are expected")
     require(found.dtype.kind != "f" or np.isfinite(found).all(), "classes are not finite")
     n, n_different = len(found), len(np.unique(found))
-    require(
-        least <= n == n_different, f"there are {n_different} different classes among {n}; {least} or more are expected"
-    )
+    require(least <= n == n_different, f"{n_different} of {n} classes differ; {least} or more classes are expected")
     return np.asarray(found)
 
 

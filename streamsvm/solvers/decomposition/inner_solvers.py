@@ -315,13 +315,12 @@ class _Point:
 
 @dataclass(frozen=True)
 class _Primal:
-    """The constants of P in the module's formulas: K in float64, y, C, t (`corners`), c (`outside`) and G (`total`)."""
+    """The constants of P in the module's formulas: K in float64, y, C, t - c (`wanted`) and G (`total`)."""
 
     K: F64
     y: F64
     costs: F64
-    corners: F64
-    outside: F64
+    wanted: F64
     total: float
 
 
@@ -376,7 +375,7 @@ def _start(problem: WorkingSet) -> tuple[_Primal, _Point]:
     least, greatest = problem.bounds()
     bias = float(np.max(errors[s < greatest]) + np.min(errors[s > least])) / 2
     products, corners = K @ s, problem.y if problem.corners is None else problem.corners
-    primal = _Primal(K, problem.y, problem.costs, corners, problem.f - products, float(np.sum(s)))
+    primal = _Primal(K, problem.y, problem.costs, corners - (problem.f - products), float(np.sum(s)))
     return primal, _Point(s, products, bias, problem.y * (errors - bias))
 
 
@@ -408,7 +407,7 @@ def _solve_system(primal: _Primal, point: _Point, sets: I64, guard: float, limit
         bias = point.bias - np.sign(lacking) * np.max(np.abs(point.residuals))
         return _Point(s, primal.K @ s, bias, residuals=s[:0])
     D = (guard if limit else np.maximum(point.residuals[rows], guard)) / primal.costs[rows]
-    right = (primal.corners - primal.outside - primal.K @ s)[rows]
+    right = (primal.wanted - primal.K @ s)[rows]
     for jitter in np.multiply(JITTERS, np.max(np.abs(np.diagonal(primal.K)))):
         matrix = primal.K[np.ix_(rows, rows)]
         matrix.flat[:: rows.size + 1] += D + jitter
@@ -440,7 +439,7 @@ def _move(primal: _Primal, point: _Point, target: _Point, guard: float) -> float
         point.s = point.s + share * step
     point.products = point.products + share * products_step
     point.bias += share * bias_step
-    point.residuals = primal.y * (primal.corners - primal.outside - point.products - point.bias)
+    point.residuals = primal.y * (primal.wanted - point.products - point.bias)
     return share
 
 

@@ -46,19 +46,16 @@ LEAST_TILE_ROWS = 64  # a tile has at least so many sparse rows, however many fe
 PRECISE_BYTES = 4 << 20  # this size of active rows in float64 is always allowed: OTHER_BYTES has room for it
 
 
+Held = tuple[int, int]  # the bytes that the driver holds per row, and per active row in addition to its features
+
+
 def choose_active(
-    source: RowSource,
-    options: TrainOptions,
-    cache_bytes: int | None,
-    budget: Budget,
-    held: tuple[int, int],
-    entry_bytes: int = 0,
+    source: RowSource, options: TrainOptions, cache_bytes: int | None, budget: Budget, held: Held, entry_bytes: int = 0
 ) -> dict[str, Any]:
     """Return the settings common to all decompositions: as many active rows and kernel columns as memory allows.
 
-    cache_bytes: the requested memory for kernel columns, or None. held: the bytes that the driver holds per row, and
-    per active row in addition to its features. entry_bytes: the bytes per kernel value of a working set that may hold
-    all active rows; 0 if working sets are small.
+    cache_bytes: the requested memory for kernel columns, or None. entry_bytes: the bytes per kernel value of a working
+    set that may hold all active rows; 0 if working sets are small.
     The result must not change when a run is resumed or has more threads, so the other needs of the process are a round
     figure (Budget.process_bytes). If the budget is too small, the least numbers are chosen; the error that rejects them
     names the least memory.
@@ -105,7 +102,7 @@ def _count_active(source: RowSource, fit: int, share_bytes: int) -> int:
 def need_memory(
     source: RowSource,
     settings: ActiveRowSettings,
-    held: tuple[int, int],
+    held: Held,
     sum_bytes: int,
     matrix_bytes: int,
     tile_bytes: int,
@@ -117,7 +114,7 @@ def need_memory(
     Every task receives the changed active rows in float64, or weights. A step holds the kernel values of a working set,
     and those of a tile of rows per thread.
 
-    held: see `choose_active`. sum_bytes: the results of a pass per row. matrix_bytes: the kernel values of a working
+    sum_bytes: the results of a pass per row. matrix_bytes: the kernel values of a working
     set. tile_bytes: a tile of rows. walk_bytes: the tasks of a process. weight_bytes: the weights sent to a task.
     """
     n, active, row_bytes = source.n_rows, min(source.n_rows, settings.resident_rows), find_row_bytes(source)
@@ -207,9 +204,7 @@ def _choose_parameters(
 ) -> Decomposition:
     inner, problem = own.inner or options.solver, find_problem(options.task)
     has_classes = problem.has_classes and problem.own_classes is None
-    entry_bytes = (
-        INNER_BYTES[inner] if own.selection == "chunking" else 0
-    )  # the working set may be the whole active set
+    entry_bytes = INNER_BYTES[inner] if own.selection == "chunking" else 0  # a working set may hold all active rows
     if own.selection == "platt":
         options = replace(options, resident_rows=source.n_rows)  # Platt's loops need all rows in memory
     held = _count_held_bytes(not problem.has_classes)
@@ -219,19 +214,19 @@ def _choose_parameters(
         tube = problem.tell_loss(source, options).get("tube", 0.0)
         active |= {"tube": tube, "numbers": read_numbers(source)}
     if own.selection == "platt" and (problem.has_nu or not has_classes):
-        raise InputError("selection platt: Platt's loops are for two classes and C; choose another selection")
+        raise InputError("selection platt: Platt's loops train only two classes with C; choose another selection")
     if problem.has_nu and problem.own_classes is None and inner != "smo":
         raise InputError(
-            f"inner {inner}: it keeps one sum of multipliers, and the task {problem.name} has two; use smo"
+            f"inner {inner}: this solver keeps one sum of multipliers, but the task {problem.name} has two; use smo"
         )
     if own.max_pairs is not None and (inner != "smo" or own.selection == "platt"):
-        raise InputError("max_pairs: it counts the pair steps of smo on working sets, and there are none; leave it out")
+        raise InputError("max_pairs: this training makes no pair steps of smo on working sets; omit max_pairs")
     if options.kernel == precomputed.NAME and own.selection == "platt":
-        raise InputError("selection platt: Platt's loops compute kernel values; choose another for known values")
+        raise InputError("selection platt: Platt's loops cannot use a precomputed kernel; choose another selection")
     kernel = make_kernel(source, options)
     if problem.own_classes is not None and kernel.name == "poly" and kernel.degree == 1 and kernel.coef0 < 0:
-        told = "a constant in all kernel values changes no model of one class, and one below 0 leaves no lower bound"
-        raise InputError(f"coef0 is {kernel.coef0:g}: {told}; leave coef0 out")
+        told = "a constant in all kernel values does not change a one-class model, and below 0 it leaves no lower bound"
+        raise InputError(f"coef0 is {kernel.coef0:g}: {told}; omit coef0")
     return Decomposition(
         nu=read_share(options) if problem.has_nu else None,
         two_sums=problem.has_nu and has_classes,
@@ -274,6 +269,6 @@ def run_kernels(group: str, rows: Rows) -> None:
         kernels.add_moments([], rows, np.ones((1, 2)))
 
 
-def _count_held_bytes(is_regression: bool) -> tuple[int, int]:
+def _count_held_bytes(is_regression: bool) -> Held:
     """Return the bytes that the driver holds per row, and per active row in addition to its features."""
     return 8 * (ROW_VECTORS + (BOTH_SIDES_VECTORS if is_regression else 0)), 8 * ACTIVE_VECTORS

@@ -268,7 +268,7 @@ def move(
     moves = (keeps_dual and proof.dual > state.dual + rise) or state.least_gap - gap > LEAST_GAP_FALL * abs(gap)
     if bound > proof.objective + proof.objective_error:
         told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"
-        raise CertificateError(f"{told}: this is a fault of streamsvm; please report it")
+        raise CertificateError(f"{told}: this is a bug in streamsvm; please report it")
     after = replace(
         moved,
         magnitude=proof.magnitude,

@@ -115,9 +115,9 @@ class State:
         try:
             _restore_random(self.random)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(f"random is no state of random numbers ({error})") from error
+            raise ValueError(f"random is not the state of a random number generator ({error})") from error
         if len(self.gram) not in (0, len(self.pivots)) or self.passes < 0:
-            raise ValueError("passes, pivots and gram do not go together")
+            raise ValueError("passes, pivots and gram do not match")
 
 
 def start_state(settings: Settings) -> State:
