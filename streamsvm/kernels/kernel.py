@@ -202,8 +202,7 @@ def evaluate_all(
     if np.float64 in (type_of(X), type_of(columns)):
         X, columns = to_float64(X), to_float64(columns)
     number, size = type_of(columns).type, _choose_tile_rows(X)
-    code = KERNELS.index(kernel.name)
-    compiled = CompiledKernel(code, number(kernel.gamma), number(kernel.coef0), kernel.degree)
+    compiled = CompiledKernel(KERNELS.index(kernel.name), number(kernel.gamma), number(kernel.coef0), kernel.degree)
     parts, own = split(X), Columns(split(columns), compute_squares(columns), np.require(coef, requirements="W"))
     store, slots = keep or (np.empty((0, 0), number), NO_SLOTS)
     proof = () if number is np.float32 else (magnitudes, (2 * count_items(columns) + BLOCK_ITEMS + 8) * UNIT)

@@ -160,18 +160,16 @@ class SummedRows(_Rows):
             self.alpha[rows] = own
 
     def list_lacking(self) -> list[tuple[I64, float]]:
-        """Return the rows and the sum of each side whose multipliers are below their sum by more than rounding."""
+        """Return the rows and the sum of each side whose multipliers are below their sum by more than rounding.
+
+        Without such a side, the multipliers are a feasible point.
+        """
         found = []
         for _, rows, total in list_sides(self.y, self.totals):
             own = self.alpha[rows]
             if not total - sum_exactly(own[own > 0.0]) <= FULL_SHARE * total:
                 found.append((rows, total))
         return found
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the multipliers have their fixed sums to rounding."""
-        return not self.list_lacking()
 
     def find_rises(self) -> F64:
         """Return the rise of each multiplier, (n,), that fills the sums, with the lowest scores raised first."""

@@ -85,7 +85,6 @@ class State(NamedTuple):
     clock: I64
     dense_row: F64  # (d,), a sparse row in dense form
     buffer: F64  # (2, n) kernel values
-    single: I64  # the number of one row
     random: I64  # the state of Lehmer's generator, which gives the same numbers everywhere
     n_steps: I64
     n_evaluations: I64
@@ -283,7 +282,6 @@ def make_state(alpha: F64, n_features: int, n_slots: int, seed: int) -> State:
         clock=zeros(1),
         dense_row=np.zeros(n_features),
         buffer=np.empty((2, n)),
-        single=zeros(1),
         random=np.random.default_rng(seed).integers(1, 2**31 - 2, 1),
         n_steps=zeros(1),
         n_evaluations=zeros(1),
@@ -330,8 +328,7 @@ def take_step(problem: Problem, state: State, i1: int, i2: int, E2: float) -> bo
         return False
     k11 = compute_kernel_value(problem, i1, i1, problem.squares[i1])
     k22 = compute_kernel_value(problem, i2, i2, problem.squares[i2])
-    state.single[0] = i2
-    fill_kernel_values(problem, state, i1, state.single, state.buffer[0])
+    fill_kernel_values(problem, state, i1, np.array([i2]), state.buffer[0])
     k12 = state.buffer[0, 0]
     curvature = k11 + k22 - 2.0 * k12
     if abs(curvature) <= FLAT_CURVATURE * (abs(k11) + abs(k22)):

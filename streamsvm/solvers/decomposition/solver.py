@@ -160,7 +160,7 @@ class Draw:
         self.is_lacking = settings.nu is not None and state.passes == 0
         if state.passes:
             hinges = state.hinges
-            self.is_lacking = isinstance(hinges, SummedRows) and not hinges.is_full
+            self.is_lacking = isinstance(hinges, SummedRows) and bool(hinges.list_lacking())
             self.conditions = find_best_conditions(state)
             self.near = NearRows(self.conditions)
             self.tol = VIOLATION_SHARE * self.conditions.violation
@@ -326,7 +326,7 @@ def _find_status(settings: Decomposition, state: State) -> str | None:
     """Return the status with which the run ends after this step, or None if it continues."""
     end, hinges = decomposition.find_end(settings, state), state.hinges
     is_stuck = state.stuck >= STUCK_STEPS
-    if isinstance(hinges, SummedRows) and not hinges.is_full:  # not a feasible point yet
+    if isinstance(hinges, SummedRows) and hinges.list_lacking():  # not a feasible point yet
         end = "stalled" if is_stuck else None
     elif isinstance(hinges, SummedRows) and 0.0 <= state.objective <= state.rounding_bound:
         end = "stalled"  # w is 0 to rounding: the origin is among the rows, or the classes meet

@@ -15,10 +15,9 @@ is folded likewise. Each row may have K sums, which change by K coefficients of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -232,18 +231,16 @@ class ProvedState:
         rounding = max(self.rounding_bound, self.tried_bound)
         return Progress(self.objective, bound, self.passes, rounding, taken_off=self.dual_error)
 
+    def prove(self, settings: Any) -> Proof:
+        """Return the proof of P and D at the multipliers of the state; InputError beyond the range of float64."""
+        raise NotImplementedError
+
 
 S = TypeVar("S", bound=ProvedState)
 
 
 def move(
-    settings: ActiveRowSettings,
-    state: S,
-    moved: S,
-    prove: Callable[[S], Proof],
-    noisy: bool,
-    keeps_dual: bool = True,
-    ascends: bool = True,
+    settings: ActiveRowSettings, state: S, moved: S, noisy: bool, keeps_dual: bool = True, ascends: bool = True
 ) -> tuple[S, Proof]:
     """Return the state at the new multipliers, or at the old ones if the new ones prove no more, and its proof.
 
@@ -251,20 +248,17 @@ def move(
     keeps_dual: whether D is compared with the greatest D of earlier steps. ascends: whether the next step continues
     from the new multipliers, so that a larger P is acceptable for a higher D.
     """
-    proof, tried_bound = prove(moved), 0.0
+    proof, tried_bound = moved.prove(settings), 0.0
     bound = max(state.lower_bound, proof.dual - proof.dual_error) if settings.is_definite else math.nan
     dual_falls = not ascends or proof.dual - proof.rounding_bound < state.dual - state.rounding_bound
     if dual_falls and proof.objective + proof.rounding_bound >= state.objective + state.rounding_bound:
         moved, noisy, undone = state, True, proof
-        proof, tried_bound = prove(state), undone.rounding_bound
+        proof, tried_bound = state.prove(settings), undone.rounding_bound
     tried_bound = max(tried_bound, proof.lost, state.tried_bound if state.stuck else 0.0)
     gap = proof.objective - proof.dual
     is_rounded = gap <= ROUNDINGS * max(proof.rounding_bound, tried_bound)
-    rise = max(
-        LEAST_DUAL_RISE * abs(state.dual),
-        LEAST_DUAL_RISE_OF_GAP * gap,
-        LEAST_DUAL_RISE_OF_ROUNDING * proof.rounding_bound if is_rounded else 0.0,
-    )
+    of_rounding = LEAST_DUAL_RISE_OF_ROUNDING * proof.rounding_bound if is_rounded else 0.0
+    rise = max(LEAST_DUAL_RISE * abs(state.dual), LEAST_DUAL_RISE_OF_GAP * gap, of_rounding)
     moves = (keeps_dual and proof.dual > state.dual + rise) or state.least_gap - gap > LEAST_GAP_FALL * abs(gap)
     if bound > proof.objective + proof.objective_error:
         told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"
@@ -337,6 +331,13 @@ class State(ProvedState):
             totals = split_total(self.total, self.tube is not None or bool(np.any(self.y < 0)))
         return make_hinges(self.y, self.costs, self.alpha, self.f, self.tube, totals)
 
+    def prove(self, settings: Decomposition) -> Proof:
+        """Return the proof of P and D; InputError for numbers beyond the range of float64."""
+        sizes = {"the costs": self.costs, "the multipliers": self.alpha, "the sums f": self.f}
+        require_ranges(sizes | {"their errors": self.errors, "the targets": self.targets})
+        largest = settings.kernel.bound_values(self.longest)
+        return self.hinges.prove(self.errors, largest, settings.tol, settings.is_definite)
+
 
 def start_state(n_rows: int, is_definite: bool = True) -> State:
     """Return the state before any row is read: all multipliers are 0."""
@@ -348,15 +349,8 @@ def update_state(settings: Decomposition, state: State, moved: State, noisy: boo
     """Return `moved`, or `state` if `moved` proves no more; see `move`."""
     # with fixed sums P and D change places, so that with an indefinite kernel an earlier D may be too high
     keeps_dual = settings.is_definite or not isinstance(moved.hinges, SummedRows)
-    after, proof = move(settings, state, moved, partial(_prove, settings), noisy, keeps_dual, ascends)
+    after, proof = move(settings, state, moved, noisy, keeps_dual, ascends)
     return replace(after, y=after.hinges.choose_sides(), bias=proof.bias, stretch=proof.stretch)
-
-
-def _prove(settings: Decomposition, state: State) -> Proof:
-    sizes = {"the costs": state.costs, "the multipliers": state.alpha, "the sums f": state.f}
-    require_ranges(sizes | {"their errors": state.errors, "the targets": state.targets})
-    largest = settings.kernel.bound_values(state.longest)
-    return state.hinges.prove(state.errors, largest, settings.tol, settings.is_definite)
 
 
 def require_ranges(sizes: Mapping[str, F64]) -> None:

@@ -43,8 +43,8 @@ class OneClassSolver(Solver):
         self.source, self.seed = source, options.seed
         most = -(-GROUP_SHARE * rows // len(plan_groups(source)))
         self.parameters = LinearOneClass(read_nu(options) * cost, cost, rows, most, float(options.tol))
-        about = {"acceleration": "one-class", **describe_parameters(self.parameters)}
-        self.settings = {**about, **ONE_CLASS.tell_loss(source, options)}
+        told = ONE_CLASS.tell_loss(source, options)
+        self.settings = {"acceleration": "one-class", **describe_parameters(self.parameters), **told}
         self.sample = FirstSample(rows, is_held=False)
 
     def start(self) -> State:

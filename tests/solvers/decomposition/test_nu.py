@@ -366,7 +366,7 @@ def test_the_tube_of_residuals_is_a_pair_of_quantiles() -> None:
     assert find_tube(costs, residuals, 2.0) == (pytest.approx((1 + 5) / 4 - (1 + 3) / 4), pytest.approx(2.5))
     assert find_tube(costs, residuals, 5.0) == (0.0, 0.0)  # with nu = 1 the tube is closed, at the median
     rows = SummedRows(np.ones(3), np.ones(3), np.zeros(3), np.zeros(3), None, (1.0, 0.0))
-    assert not rows.is_full
+    assert rows.list_lacking()
 
 
 def test_the_proof_of_a_tube_by_hand() -> None:
