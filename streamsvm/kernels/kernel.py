@@ -237,7 +237,7 @@ def fold_columns(kernel: Kernel, columns: Matrix, coef: F64) -> tuple[F64, float
     Only the linear kernel and precomputed kernels have such a w.
     """
     if kernel.name == precomputed.NAME:
-        return precomputed.fold(columns, coef), precomputed.bound_fold(coef)
+        return precomputed.fold(columns, coef)
     return combine_rows(columns, coef), bound_combination(columns, coef)
 
 

@@ -42,19 +42,15 @@ def find_places(columns: Matrix) -> I64:
 
 def look_up(X: Matrix, columns: Matrix) -> Values:
     """Return k(x_i, z_c), (n, m)."""
-    return np.asarray(require_dense(X)[:, find_places(columns)])
+    found: Values = require_dense(X)[:, find_places(columns)]
+    return found
 
 
-def fold(columns: Matrix, coef: F64) -> F64:
-    """Return w (d,) with sum_c coef_c k(x_i, z_c) = x_i.w."""
+def fold(columns: Matrix, coef: F64) -> tuple[F64, float]:
+    """Return w (d,) with sum_c coef_c k(x_i, z_c) = x_i.w, and a bound of the error of x.w relative to |x|."""
     w = np.zeros(columns.shape[1])
     w[find_places(columns)] = coef
-    return w
-
-
-def bound_fold(coef: F64) -> float:
-    """Return a bound of the error of x.w relative to |x|, for w from `fold`."""
-    return float(UNIT * (len(coef) + 4) * np.sqrt(len(coef)) * np.max(np.abs(coef), initial=0.0))
+    return w, float(UNIT * (len(coef) + 4) * np.sqrt(len(coef)) * np.max(np.abs(coef), initial=0.0))
 
 
 def add_sums(

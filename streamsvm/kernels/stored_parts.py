@@ -31,9 +31,9 @@ def require(condition: object, fault: str) -> None:
 def read_rows(arrays: Mapping[str, Any], name: str, n_features: int) -> Matrix:
     """Return finite rows, dense or sparse; sparse rows are canonical."""
     is_dense = name in arrays
-    values = arrays.get(name if is_dense else "data")
+    values: Any = arrays.get(name if is_dense else "data")
     is_float = isinstance(values, np.ndarray) and values.dtype in (np.float32, np.float64)
-    is_valid = is_float and values.ndim == 1 + is_dense  # type: ignore[union-attr]
+    is_valid = is_float and values.ndim == 1 + is_dense
     require(is_valid, f"{name} are missing, or are not a float32 matrix")
     require(np.isfinite(values).all(), f"{name} contain values that are not finite")
     if is_dense:
@@ -58,7 +58,7 @@ def read_part(parts: Mapping[str, Any], name: str) -> Any:
 
 def _read_array(arrays: Mapping[str, Any], name: str, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """Return the array of this name, which must have this type and shape."""
-    found = read_part(arrays, name)
+    found: npt.NDArray[Any] = read_part(arrays, name)
     is_valid = isinstance(found, np.ndarray) and found.dtype == dtype and found.shape == shape
     require(is_valid, f"{name} is {_show_array(found)}; {dtype} of shape {shape} is expected")
     return found
@@ -179,7 +179,7 @@ def read_intercept(parts: Mapping[str, Any], n_scores: int) -> float | F64:
 
 def read_info(parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata of the training. An unknown objective or lower bound is None."""
-    found = read_part(parts, "info")
+    found: dict[str, Any] = read_part(parts, "info")
     require(isinstance(found, dict), "info is not an object")
     for name in {"solver", "task", "version", "status", "label_column", "qid_column"} & set(found):
         require(isinstance(found[name], str), f"info: {name} is {str(found[name])[:40]}; a string is expected")

@@ -90,7 +90,7 @@ class Equations(NamedTuple):
 
     def of_rows(self, rows: NDArray[np.bool_]) -> Equations:
         """Return the equations of these rows."""
-        return Equations(*(each[rows] for each in self[:-1]), self.sums)
+        return Equations._make((*(each[rows] for each in self[:-1]), self.sums))
 
     def find_point(self) -> F64:
         """Return q (n,) with G'Yq = g, in which the rows of a group have equal shares of their costs."""

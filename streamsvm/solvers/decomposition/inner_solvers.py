@@ -76,7 +76,6 @@ from streamsvm.solvers.decomposition.working_set import WorkingSet, larger
 from streamsvm.system.errors import InputError
 
 NO_LIMIT = 1 << 62  # of steps
-DEFAULT_MAX_STEPS = 10_000_000  # the limit of LIBSVM; it takes about 5 s at 1,024 rows
 BRIEF_ERROR_UPDATES = 20_000_000  # updates of errors that take about a hundredth of a second
 BRIEF_STEPS_PER_ROW = 200  # a brief solution may take at least so many steps per row
 STEP_COST = 100  # fixed cost of a step, in updates of one error
@@ -246,11 +245,6 @@ def _run(problem: _Pairs, moved: F64, tol: float, max_steps: int) -> int:
         up[side, i], down[side, i] = 0.0 if moved[i] < greatest[i] else -np.inf, 0.0
         up[side, j], down[side, j] = 0.0, 0.0 if moved[j] > least[j] else np.inf
     return max_steps
-
-
-def solve_by_pairs(problem: WorkingSet, tol: float, max_steps: int = DEFAULT_MAX_STEPS) -> F64:
-    """Return the alpha (q,) of `run_pairs`, without the number of steps."""
-    return run_pairs(problem, tol, max_steps)[0]
 
 
 def run_pairs(problem: WorkingSet, tol: float, max_steps: int) -> tuple[F64, int]:

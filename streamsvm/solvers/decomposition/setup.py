@@ -25,7 +25,7 @@ from streamsvm.problems.nu import read_share
 from streamsvm.problems.registry import find_problem
 from streamsvm.problems.regression import read_numbers
 from streamsvm.solvers.decomposition import solver
-from streamsvm.solvers.decomposition.inner_solvers import NO_LIMIT, solve_by_pairs
+from streamsvm.solvers.decomposition.inner_solvers import NO_LIMIT, run_pairs
 from streamsvm.solvers.decomposition.platt import solve_by_platt
 from streamsvm.solvers.decomposition.state import ActiveRowSettings, Decomposition, State, start_state
 from streamsvm.solvers.decomposition.working_set import WorkingSet
@@ -262,7 +262,7 @@ def run_kernels(group: str, rows: Rows) -> None:
                 kernel = Kernel(name)
                 kernels.add_kernel_sums(kernel, X, columns, ones, f)
                 K = kernels.compute_kernel(kernel, columns)
-                solve_by_pairs(WorkingSet(K, y, np.zeros(2), np.zeros(2), ones), 1e-3)
+                run_pairs(WorkingSet(K, y, np.zeros(2), np.zeros(2), ones), 1e-3, NO_LIMIT)
         for entries in (np.eye(2, dtype=np.float32), np.eye(2)):
             kernels.add_chosen_columns(entries, np.arange(2), ones, f)
         find_best_bias(y, ones, f)

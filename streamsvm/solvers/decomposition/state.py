@@ -99,7 +99,7 @@ def join_tiles(tiles: list[RowSums]) -> RowSums:
         return None if parts[0] is None else np.concatenate(parts)
 
     _, *columns, longest = zip(*sorted(tiles, key=lambda tile: tile.start), strict=True)
-    return RowSums(0, *map(join, columns), max(longest))
+    return RowSums._make((0, *map(join, columns), max(longest)))
 
 
 def read_y(rows: Rows) -> I32 | F64 | None:

@@ -46,10 +46,10 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Conditions:
-    """The optimality conditions of n rows: e_i (n,), which rows can move, and the extremes of e_i + b.
+    """The optimality conditions of n rows: e_i (n,), which rows can move, and the largest violation by a pair.
 
     up, down, free: (n,), whether a row can move up, can move down, or is free; is_used: (n,), whether C_i > 0.
-    most: the greatest c_i - f_i of the rows that can move up; least: the least of those that can move down.
+    violation: LIBSVM's m(a) - M(a), or 0 if that is negative or no pair of rows can move.
     """
 
     errors: F64
@@ -57,14 +57,8 @@ class Conditions:
     down: Mask
     free: Mask
     is_used: Mask
-    most: float
-    least: float
+    violation: float
     bias: float
-
-    @property
-    def violation(self) -> float:
-        """LIBSVM's m(a) - M(a), or 0 if that is negative or no pair of rows can move."""
-        return max(0.0, self.most - self.least) if np.isfinite(self.most - self.least) else 0.0
 
     @property
     def leeway(self) -> F64:
@@ -81,7 +75,7 @@ class Conditions:
         return replace(self, errors=self.errors + (self.bias - bias), bias=bias)
 
     def of_rows(self, rows: I64) -> Conditions:
-        """Return the conditions of these rows alone, with the extremes of all rows."""
+        """Return the conditions of these rows alone, with the violation of all rows."""
         arrays = ("errors", "up", "down", "free", "is_used")
         return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
 
@@ -96,17 +90,18 @@ def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None 
     least = float(np.min(errors, where=down, initial=np.inf))
     bias = (most + least) / 2 if np.isfinite(most + least) else (least if np.isfinite(least) else most)
     bias = bias if np.isfinite(bias) else 0.0
-    return Conditions(errors - bias, up, down, above_zero & below_cost, is_used, most, least, bias)
+    violation = max(0.0, most - least) if np.isfinite(most - least) else 0.0
+    return Conditions(errors - bias, up, down, above_zero & below_cost, is_used, violation, bias)
 
 
 def join_conditions(first: Conditions, second: Conditions, is_first: Mask) -> Conditions:
     """Combine the conditions of two sums, each with rows of its own. is_first: (n,), which rows the first sum has.
 
-    `most` and `least` are plus and minus half of the greater violation, and the bias is 0.
+    The violation is the greater one, and the bias is 0.
     """
-    half, errors = max(first.violation, second.violation) / 2, np.where(is_first, first.errors, second.errors)
+    errors = np.where(is_first, first.errors, second.errors)
     up, down, is_used = first.up | second.up, first.down | second.down, first.is_used | second.is_used
-    return Conditions(errors, up, down, first.free, is_used, half, -half, 0.0)
+    return Conditions(errors, up, down, first.free, is_used, max(first.violation, second.violation), 0.0)
 
 
 def choose_working_set(

@@ -103,8 +103,8 @@ class State:
     passes: int = 0
     largest: float = 0.0
     left: float = 0.0
-    pivots: I64 = field(default_factory=partial(np.empty, 0, np.int64))
-    candidates: I64 = field(default_factory=partial(np.empty, 0, np.int64))
+    pivots: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    candidates: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     gram: F64 = field(default_factory=lambda: np.empty((0, 0)))
 
     shapes: ClassVar = {"pivots": ("p",), "candidates": ("c",), "gram": ("m", "m")}

@@ -475,7 +475,7 @@ def _find_vertex(near: Near, totals: LowestTotals, rest: float) -> F64:
     others = totals.cost - mass - level_mass - float(np.sum(near.costs))
     level, above = _share(beyond, level_mass), _share(beyond - level_mass, others)
     lowest, on_level, highest = totals.far
-    return below * lowest + combine_rows(near.X, a) + level * on_level + above * highest
+    return np.asarray(below * lowest + combine_rows(near.X, a) + level * on_level + above * highest)
 
 
 def _share(wanted: float, cost: float) -> float:

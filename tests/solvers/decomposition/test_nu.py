@@ -18,12 +18,12 @@ from streamsvm.models.model import KernelModel
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 from streamsvm.solvers.decomposition.hinges import SummedRows, cut_step
-from streamsvm.solvers.decomposition.inner_solvers import solve_by_pairs
 from streamsvm.solvers.decomposition.solver import _find_status
 from streamsvm.solvers.decomposition.state import STUCK_STEPS, Decomposition, start_state
 from streamsvm.solvers.decomposition.working_set import WorkingSet
 from streamsvm.system.errors import InputError
 from tests.nu_problems import NuProblem
+from tests.solvers.decomposition.working_sets import solve_by_pairs
 
 OPTIONS = TrainOptions(task="nu-classify", solver="smo", kernel="rbf", gamma=0.2, nu=0.4, threads=1)
 SCALES = (1e-8, 1e-3, 1.0, 1e3, 1e8)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.solvers.decomposition.inner_solvers import solve_by_pairs
 from streamsvm.solvers.decomposition.working_set import WorkingSet
 from tests.solvers.decomposition.working_sets import (
     Drawn,
     assert_solved,
     make_problem,
     measure,
+    solve_by_pairs,
     solve_with_library,
     working_sets,
 )
