@@ -21,7 +21,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
@@ -43,6 +43,7 @@ class PolynomialMap:
 
     d: int
     largest: float = 1.0
+    nbytes: ClassVar[int] = 0  # it has no arrays
 
     @property
     def n_features(self) -> int:
@@ -53,11 +54,6 @@ class PolynomialMap:
     def row_values(self) -> int:
         """Number of float64 values that `apply` holds per row: x, intermediate values and the features."""
         return self.n_features + 3 * self.d
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the map's arrays: 0, since it has none."""
-        return 0
 
     def apply(self, X: Matrix) -> F64:
         """Return Phi of rows (n, d): (n, n_features)."""
@@ -176,27 +172,22 @@ class Features:
 
 def unpack_features(about: Any, arrays: Mapping[str, Any]) -> Features:
     """Return the packed Features after checking every part; raise ValueError if a part is invalid."""
-    if not isinstance(about, Mapping):
-        raise ValueError("features are no object")
+    stored_parts.require(isinstance(about, Mapping), "features are not an object")
     d = stored_parts.read_count(about, "d", stored_parts.MOST_FEATURES)
     scaling, names = stored_parts.read_scaling(about, arrays, d), stored_parts.read_names(about, d)
     kind = stored_parts.read_part(about, "map")
     if kind == "polynomial":
         largest = stored_parts.read_number(about, "largest")
-        if largest <= 0:
-            raise ValueError(f"largest is {largest}; a positive number is expected")
+        stored_parts.require(largest > 0, f"largest is {largest}; a positive number is expected")
         return Features(PolynomialMap(d, largest), scaling, names)
-    if kind != "kernel":
-        raise ValueError(f"map is {str(kind)[:40]!r}; polynomial or kernel is expected")
+    stored_parts.require(kind == "kernel", f"map is {str(kind)[:40]!r}; polynomial or kernel is expected")
     kernel, rows = stored_parts.read_kernel(about), stored_parts.read_rows(arrays, "rows", d)
     matrix = stored_parts.read_part(arrays, "matrix")
-    if kernel.name == precomputed.NAME:
-        raise ValueError(f"the kernel {kernel.name} has no features")
-    if np.ndim(matrix) != 2 or np.shape(matrix)[1] < 1:
-        raise ValueError("matrix does not have two dimensions")
-    approximation = about.get("approximation")
-    if approximation not in (None, *APPROXIMATIONS):
-        raise ValueError(f"approximation is {str(approximation)[:40]!r}; {', '.join(APPROXIMATIONS)} are known")
+    stored_parts.require(kernel.name != precomputed.NAME, f"the kernel {kernel.name} has no features")
+    stored_parts.require(np.ndim(matrix) == 2 and np.shape(matrix)[1] > 0, "matrix does not have two dimensions")
+    approximation, known = about.get("approximation"), ", ".join(APPROXIMATIONS)
+    fault = f"approximation is {str(approximation)[:40]!r}; one of {known} is expected"
+    stored_parts.require(approximation in (None, *APPROXIMATIONS), fault)
     matrix = stored_parts.read_floats(arrays, "matrix", (rows.shape[0], matrix.shape[1]))
     return Features(KernelMap(kernel, rows, matrix, approximation), scaling, names)
 
@@ -209,8 +200,7 @@ def compute_block(kernel: Kernel, X: Matrix, Z: Matrix) -> F64:
         return compute_scores(X, np.asarray(to_dense(Z) if isinstance(Z, CsrRows) else Z, np.float64))
     values: Any = np.empty((m, n))
     add_kernel_sums(kernel, to_float64(X), to_float64(Z), np.zeros(m), np.zeros(n), keep=(values, np.arange(m)))
-    found: F64 = values.T
-    return found
+    return np.asarray(values.T)
 
 
 def measure_diagonal(kernel: Kernel, X: Matrix) -> F64:

@@ -202,8 +202,7 @@ def evaluate_all(
     if np.float64 in (type_of(X), type_of(columns)):
         X, columns = to_float64(X), to_float64(columns)
     number, size = type_of(columns).type, _choose_tile_rows(X)
-    code = KERNELS.index(kernel.name)
-    compiled = CompiledKernel(code, number(kernel.gamma), number(kernel.coef0), kernel.degree)
+    compiled = CompiledKernel(KERNELS.index(kernel.name), number(kernel.gamma), number(kernel.coef0), kernel.degree)
     parts, own = split(X), Columns(split(columns), compute_squares(columns), np.require(coef, requirements="W"))
     store, slots = keep or (np.empty((0, 0), number), NO_SLOTS)
     proof = () if number is np.float32 else (magnitudes, (2 * count_items(columns) + BLOCK_ITEMS + 8) * UNIT)
@@ -238,14 +237,13 @@ def fold_columns(kernel: Kernel, columns: Matrix, coef: F64) -> tuple[F64, float
     Only the linear kernel and precomputed kernels have such a w.
     """
     if kernel.name == precomputed.NAME:
-        return precomputed.fold(columns, coef), precomputed.bound_fold(coef)
+        return precomputed.fold(columns, coef)
     return combine_rows(columns, coef), bound_combination(columns, coef)
 
 
 def bound_linear_sums(X: Matrix, share: float) -> F64:
     """Return error bounds of x_i.w, (n,). share: the result of `bound_combination`."""
-    bound: F64 = share * np.sqrt(compute_squares(X, np.float64))
-    return bound
+    return np.asarray(share * np.sqrt(compute_squares(X, np.float64)))
 
 
 def add_linear_sums(X: Matrix, w: F64, f: F64, threads: int = 1) -> None:
@@ -302,11 +300,10 @@ def _sum_for_all(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, magnitu
             tile = slice(at, min(at + TILE_ROWS, rows.stop))
             for first in range(0, columns.shape[0], SUMMED_COLUMNS):
                 block = slice(first, first + SUMMED_COLUMNS)
-                X_tile, part = slice_rows(X, tile), slice_rows(columns, block)
-                n, m = X_tile.shape[0], part.shape[0]
-                values: Values = np.empty((m, n), np.result_type(type_of(X), type_of(columns)))
-                keep = (values, np.arange(m))
-                evaluate_all(kernel, X_tile, part, sizes[block], np.zeros(n), 1, keep, magnitudes[tile])
+                X_tile, part, sums = slice_rows(X, tile), slice_rows(columns, block), np.zeros(len(F[tile]))
+                values: Values = np.empty((part.shape[0], len(sums)), np.result_type(type_of(X), type_of(columns)))
+                keep = (values, np.arange(len(values)))
+                evaluate_all(kernel, X_tile, part, sizes[block], sums, 1, keep, magnitudes[tile])
                 F[tile] += compute_scores(np.ascontiguousarray(values.T), coefs[:, block])
 
     share_rows(add, len(F), TILE_ROWS, threads)
@@ -347,11 +344,8 @@ def share_rows(work: Callable[[slice], None], n_rows: int, size: int, threads: i
     tiles = -(-n_rows // size)
     step = size * max(1, tiles // (PARTS_A_THREAD * threads))
     parts = [slice(at, min(at + step, n_rows)) for at in range(0, n_rows, step)]
-    if threads == 1 or len(parts) < 2:
-        for part in parts:
-            work(part)
-        return
-    for _ in _open_pool(threads).map(work, parts):
+    run = map if threads == 1 or len(parts) < 2 else _open_pool(threads).map
+    for _ in run(work, parts):
         pass
 
 

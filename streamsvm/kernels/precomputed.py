@@ -31,14 +31,13 @@ def put_numbers(rows: Rows, numbers: I64) -> Rows:
 def require_dense(X: Matrix) -> Values:
     """Return the rows if they are dense; raise InputError if they are sparse."""
     if not isinstance(X, np.ndarray):
-        raise InputError("kernel precomputed: rows of kernel values have to be dense")
+        raise InputError("kernel precomputed: rows of kernel values must be dense")
     return X
 
 
 def find_places(columns: Matrix) -> I64:
     """Return the positions, (m,), at which every row holds its kernel values with these columns."""
-    places: I64 = 1 + np.round(require_dense(columns)[:, 0] / PLACE).astype(np.int64)
-    return places
+    return np.asarray(1 + np.round(require_dense(columns)[:, 0] / PLACE).astype(np.int64))
 
 
 def look_up(X: Matrix, columns: Matrix) -> Values:
@@ -47,16 +46,11 @@ def look_up(X: Matrix, columns: Matrix) -> Values:
     return found
 
 
-def fold(columns: Matrix, coef: F64) -> F64:
-    """Return w (d,) with sum_c coef_c k(x_i, z_c) = x_i.w."""
+def fold(columns: Matrix, coef: F64) -> tuple[F64, float]:
+    """Return w (d,) with sum_c coef_c k(x_i, z_c) = x_i.w, and a bound of the error of x.w relative to |x|."""
     w = np.zeros(columns.shape[1])
     w[find_places(columns)] = coef
-    return w
-
-
-def bound_fold(coef: F64) -> float:
-    """Return a bound of the error of x.w relative to |x|, for w from `fold`."""
-    return float(UNIT * (len(coef) + 4) * np.sqrt(len(coef)) * np.max(np.abs(coef), initial=0.0))
+    return w, float(UNIT * (len(coef) + 4) * np.sqrt(len(coef)) * np.max(np.abs(coef), initial=0.0))
 
 
 def add_sums(

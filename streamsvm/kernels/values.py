@@ -272,8 +272,7 @@ def bound_sums(
     of_values = n_items + (degree + 12.0)
     of_exponents = (n_items + n_lengths + 6) * np.minimum(reach, CLOSE_REACH)
     shares = of_exponents + of_values if code == RBF else 2 * of_values
-    bound: F64 = UNIT * (n_columns / 4 + 4 + shares) * magnitudes
-    return bound
+    return np.asarray(UNIT * (n_columns / 4 + 4 + shares) * magnitudes)
 
 
 @register_jitable

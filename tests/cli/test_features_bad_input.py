@@ -56,7 +56,7 @@ def test_more_bad_input(run: Run, data: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(Dataset, "tiles", lambda *_: pytest.fail("the rows were touched"))
     for source, destination, message in (
         (data, made, "f.zarr: already exists"),
-        (made, tmp_path / "g.zarr", "f.zarr: holds features already"),
+        (made, tmp_path / "g.zarr", "f.zarr: these rows are already features"),
         (data, data / "zarr.json" / "g.zarr", "zarr.json: is a file, so it cannot contain"),
     ):
         ran = run("features", source, destination)

@@ -79,9 +79,7 @@ def test_a_run_goes_on_with_a_higher_limit_of_pair_steps(tmp_path: Path) -> None
     assert (first.status, first.history[-1]["pairs"]) == ("pair_limit", 5)
     after = train(rows, replace(options, options={"max_pairs": "100000"}), tmp_path / "run", resume=True)
     assert (after.status, after.history[-1]["pairs"] > 5) == ("converged", True)
-    with pytest.raises(
-        InputError, match="max_pairs: it counts the pair steps of smo on working sets, and there are none"
-    ):
+    with pytest.raises(InputError, match="max_pairs: this training makes no pair steps of smo on working sets"):
         train(rows, replace(options, solver="irwls"))
 
 

@@ -289,7 +289,7 @@ def test_what_cannot_be_done_is_refused_before_rows_are_read(
 def test_features_are_not_mapped_again(tmp_path: Path) -> None:
     source = store(PROBLEMS["dense"], tmp_path)
     made = make_features(source, tmp_path / "f.zarr", FeatureOptions("nystrom", 20), ask()).dataset
-    with pytest.raises(InputError, match="holds features already"):
+    with pytest.raises(InputError, match="these rows are already features"):
         train_on_features(made, FeatureOptions("nystrom", 10), ask())
     with pytest.raises(MemoryBudgetError):
         train_on_features(source, FeatureOptions("nystrom", 10), ask(memory_bytes=1))

@@ -43,7 +43,7 @@ class ClassDecompositionSolver(Solver):
     ) -> None:
         told = CRAMMER_SINGER.tell_loss(source, options)
         self.source = source
-        active = choose_active(source, options, own, budget, _count_held_bytes(len(told["class_costs"])))
+        active = choose_active(source, options, own.cache_bytes, budget, _count_held_bytes(len(told["class_costs"])))
         kernel = make_kernel(source, options)
         if kernel.name == "poly" and kernel.degree == 1 and kernel.coef0 < 0:
             raise InputError(

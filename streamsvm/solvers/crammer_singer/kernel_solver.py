@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import add
 
 import numpy as np
@@ -101,6 +100,12 @@ class State(ProvedState):
         """Return the violations (n,), and the lead of each row's best class (n,); see kernel_active_set.judge_rows."""
         return judge(np.ascontiguousarray(self.F.T), self.y, self.costs, self.share)[1:]
 
+    def prove(self, settings: ClassDecomposition) -> Proof:
+        """Return the proof of P and D; raise InputError for numbers beyond the range of float64."""
+        decomposition.require_ranges({"the costs": self.costs, "the sums f": self.F, "their errors": self.errors})
+        largest = settings.bound_values(self.longest)
+        return prove_classes(self.share, self.y, self.costs, self.F, self.errors, largest, settings.is_definite)
+
 
 def start_state(n_rows: int, n_classes: int, is_definite: bool = True) -> State:
     """Return the state before any row is read, in which all shares are 0."""
@@ -112,14 +117,7 @@ def start_state(n_rows: int, n_classes: int, is_definite: bool = True) -> State:
 
 def update_state(settings: ClassDecomposition, state: State, moved: State, noisy: bool) -> State:
     """Return `moved`, or `state` if `moved` proves no more. noisy: whether more precise kernel values would help."""
-    return decomposition.move(settings, state, moved, partial(prove_state, settings), noisy)[0]
-
-
-def prove_state(settings: ClassDecomposition, state: State) -> Proof:
-    """Return the proof of P and D; raise InputError for numbers beyond the range of float64."""
-    decomposition.require_ranges({"the costs": state.costs, "the sums f": state.F, "their errors": state.errors})
-    largest = settings.bound_values(state.longest)
-    return prove_classes(state.share, state.y, state.costs, state.F, state.errors, largest, settings.is_definite)
+    return decomposition.move(settings, state, moved, noisy)[0]
 
 
 def solve(settings: ClassDecomposition, state: State) -> Requests:
@@ -237,7 +235,7 @@ def _solve_all(settings: ClassDecomposition, state: State, active: ActiveRows) -
         active.F = np.ascontiguousarray(F.T)
         left = float(np.max(active.judge()[1]))
         noisy = noise > NOISE_SHARE * left
-        if prove_state(settings, after).is_within(settings.tol):
+        if after.prove(settings).is_within(settings.tol):
             noisy = False
             break
         if not solved or not change.coefs.size + change.W.size or noisy:

@@ -131,10 +131,6 @@ class ActiveSet:
         """Whether the rows have class labels y, which are then their corners."""
         return self.tube is None and self.totals is None
 
-    def restore_balance(self, others: F64) -> None:
-        """Correct the rounding of sum_i y_i a_i, or of the fixed sums. others: y_i a_i of the rows outside the set."""
-        self.hinges.restore_sums(others)
-
     def settle(self) -> Conditions:
         """Put each row on its side (see `choose_sides`); return the optimality conditions."""
         self.y = self.hinges.choose_sides()
@@ -177,7 +173,8 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
     for _ in range(min(limit, BASE_ROUNDS + ROUNDS_PER_ROW[rounds.inner] * len(active.rows))):
         interrupts.check()
         conditions = active.settle()
-        if conditions.violation <= tol or _has_gap(active, conditions.bias, rounds.gap):
+        has_gap = rounds.gap is not None and active.hinges.certify(conditions.bias).relative_gap <= rounds.gap
+        if has_gap or conditions.violation <= tol:
             return True
         is_over = rounds.pairs == rounds.most_pairs or deadline.is_over()
         if idle == MOST_IDLE_ROUNDS or unsolved == MOST_UNSOLVED_ROUNDS or is_over:
@@ -248,11 +245,6 @@ def _sum_gains(problem: WorkingSet, alpha: F64) -> float:
     if problem.corners is None:
         return float(np.sum(change))
     return float((change * problem.y) @ (problem.corners - np.mean(problem.corners)))
-
-
-def _has_gap(active: ActiveSet, bias: float, gap: float | None) -> bool:
-    """Whether the relative duality gap of the active set at this bias is at most `gap`."""
-    return gap is not None and active.hinges.certify(bias).relative_gap <= gap
 
 
 def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: I64) -> Values:

@@ -90,14 +90,12 @@ class Equations(NamedTuple):
 
     def of_rows(self, rows: NDArray[np.bool_]) -> Equations:
         """Return the equations of these rows."""
-        Z, y, costs, corners, groups, sums = self
-        return Equations(Z[rows], y[rows], costs[rows], corners[rows], groups[rows], sums)
+        return Equations._make((*(each[rows] for each in self[:-1]), self.sums))
 
     def find_point(self) -> F64:
         """Return q (n,) with G'Yq = g, in which the rows of a group have equal shares of their costs."""
         shares = self.sums / (self.costs @ self.groups)
-        point: F64 = self.y * self.costs * (self.groups @ shares)
-        return point
+        return np.asarray(self.y * self.costs * (self.groups @ shares))
 
     def certify(self, alpha: F64) -> Certificate:
         """Evaluate the objective and its bound."""
@@ -160,15 +158,13 @@ def solve_in_factor(
     """
     if totals is None and len(np.unique(y[costs > 0])) < 2:
         return np.zeros(len(y))  # with one class, y'a = 0 leaves a = 0 alone
-    rows = _drop_columns(Z)
-    if totals is None:
-        corners = y if corners is None else corners
-        return _follow_path(Equations(rows, y, costs, corners, np.ones((len(y), 1)), np.zeros(1)), tol)
-    total, groups = float(np.sum(totals)), np.stack((y > 0, y < 0), axis=1).astype(np.float64)
-    sums = np.array([1.0, -1.0]) * totals
-    if corners is not None:
-        return _follow_path(Equations(rows, y, costs, corners, groups, sums), tol)
-    size = float(np.max(np.sum(Z * Z, axis=1), initial=0.0)) or 1.0
+    rows, groups, sums = _drop_columns(Z), np.ones((len(y), 1)), np.zeros(1)
+    if totals is not None:
+        groups = np.stack((y > 0, y < 0), axis=1).astype(np.float64)
+        sums = np.array([1.0, -1.0]) * totals
+    if totals is None or corners is not None:
+        return _follow_path(Equations(rows, y, costs, y if corners is None else corners, groups, sums), tol)
+    total, size = float(np.sum(totals)), float(np.max(np.sum(Z * Z, axis=1), initial=0.0)) or 1.0
     about = Equations(rows / np.sqrt(size), y, costs / total, np.zeros(len(y)), groups, sums / total)
     return total * _follow_path(about, tol)
 
@@ -352,7 +348,7 @@ def solve_all(
         violation = active.settle().violation
         before = active.alpha.copy()
         solved = improve(active, rounds, cache, share * violation, MOST_ROUNDS)
-        active.restore_balance(np.empty(0))
+        active.hinges.restore_sums(np.empty(0))
         expected = active.f.copy()
         errors = form_exact_sums(active, rounds.kernel, rounds.threads)
         if not np.all(np.isfinite(active.f)):
@@ -412,7 +408,7 @@ def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap
     else:
         active.alpha[:] = np.minimum(solve_in_factor(Z, active.y, active.costs, gap, None, active.totals), active.costs)
     if active.totals is not None and active.tube is None:
-        active.restore_balance(np.empty(0))
+        active.hinges.restore_sums(np.empty(0))
     if kernel.name in EXACT_KERNELS:
         return _form_sums_exactly(active, kernel, X)
     errors = np.zeros(len(X))
@@ -431,7 +427,7 @@ def _solve_both_sides(active: ActiveSet, Z: F64, gap: float) -> None:
     found = scale * solve_in_factor(*rows, corners, totals)
     moved = np.subtract(*np.split(found, 2))
     active.y, active.alpha[:] = np.where(moved < 0, -1.0, 1.0), np.minimum(np.abs(moved), active.costs)
-    active.restore_balance(np.empty(0))
+    active.hinges.restore_sums(np.empty(0))
 
 
 def _form_sums_exactly(active: ActiveSet, kernel: Kernel, X: F64) -> F64:
@@ -521,8 +517,7 @@ def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
         with np.errstate(over="ignore"):
             shares = 2 * (items + degree + 12) * degree * np.maximum(sizes, 1.0) ** degree
     changes = active.largest * active.moved
-    errors: F64 = active.errors + unit * shares * active.moved + _bound_additions(active, changes)
-    return errors
+    return np.asarray(active.errors + unit * shares * active.moved + _bound_additions(active, changes))
 
 
 def _bound_additions(active: ActiveSet, changes: F64 | float) -> F64:
@@ -530,8 +525,7 @@ def _bound_additions(active: ActiveSet, changes: F64 | float) -> F64:
 
     Each intermediate sum is f minus the later terms, and is rounded once.
     """
-    bound: F64 = UNIT * active.additions * (np.abs(active.f) + changes)
-    return bound
+    return np.asarray(UNIT * active.additions * (np.abs(active.f) + changes))
 
 
 def _form_sums(active: ActiveSet, kernel: Kernel, rows: I64, errors: F64, threads: int) -> None:

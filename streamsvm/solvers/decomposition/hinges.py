@@ -54,25 +54,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.certificates.kernel import (
-    FULL_SHARE,
-    Certificate,
-    FixedSum,
-    Proof,
-    certify,
-    certify_nu_tube,
-    certify_sums,
-    find_best_bias,
-    find_tube,
-    prove,
-    prove_nu_tube,
-    prove_sums,
-    raise_lowest,
-    spread,
-)
+from streamsvm.certificates import kernel as certificates
+from streamsvm.certificates.kernel import FULL_SHARE, Certificate, FixedSum, Proof
 from streamsvm.numeric.rounding import sum_exactly
 from streamsvm.numeric.rows import F64, I64
-from streamsvm.solvers.decomposition.working_set import Conditions, find_conditions, join_conditions, restore_balance
+from streamsvm.solvers.decomposition.working_set import (
+    Conditions,
+    find_conditions,
+    find_largest,
+    join_conditions,
+    restore_balance,
+)
 from streamsvm.system.errors import InputError
 
 Totals = tuple[float, float]  # the sums of the multipliers of rows with y_i = +1, and with y_i = -1
@@ -144,7 +136,7 @@ class SummedRows(_Rows):
     def certify(self, bias: float | None = None) -> Certificate:
         """Evaluate the objective and its bound: one class at `bias`, if given, two sides at their best biases."""
         offsets = None if bias is None or len(self.sums) > 1 else [-bias]
-        return certify_sums(self.costs, self.alpha, self.y * self.f, self.sums, offsets)
+        return certificates.certify_sums(self.costs, self.alpha, self.y * self.f, self.sums, offsets)
 
     def find_conditions(self) -> Conditions:
         """Return the optimality conditions of the rows, separately for each side."""
@@ -154,11 +146,11 @@ class SummedRows(_Rows):
     def find_slacks(self) -> F64:
         """Return rho - y_i f_i at the best rho of each side, (n,)."""
         g = self.y * self.f
-        return spread(self.sums, [one.find_offset(self.costs, g) for one in self.sums], len(g)) - g
+        return certificates.spread(self.sums, [one.find_offset(self.costs, g) for one in self.sums], len(g)) - g
 
     def prove(self, errors: F64, largest: float, tol: float, is_definite: bool = True) -> Proof:  # noqa: ARG002
         """Return the proof of the objective and its bound."""
-        return prove_sums(self.costs, self.alpha, self.y * self.f, self.sums, errors, largest, is_definite)
+        return certificates.prove_sums(self.costs, self.alpha, self.y * self.f, self.sums, errors, largest, is_definite)
 
     def restore_sums(self, others: F64) -> None:  # noqa: ARG002
         """Correct the rounding errors of the sums of both sides."""
@@ -168,7 +160,10 @@ class SummedRows(_Rows):
             self.alpha[rows] = own
 
     def list_lacking(self) -> list[tuple[I64, float]]:
-        """Return the rows and the sum of each side whose multipliers are below their sum by more than rounding."""
+        """Return the rows and the sum of each side whose multipliers are below their sum by more than rounding.
+
+        Without such a side, the multipliers are a feasible point.
+        """
         found = []
         for _, rows, total in list_sides(self.y, self.totals):
             own = self.alpha[rows]
@@ -176,17 +171,11 @@ class SummedRows(_Rows):
                 found.append((rows, total))
         return found
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the multipliers have their fixed sums to rounding."""
-        return not self.list_lacking()
-
     def find_rises(self) -> F64:
         """Return the rise of each multiplier, (n,), that fills the sums, with the lowest scores raised first."""
-        rises, g = np.zeros(len(self.y)), self.y * self.f
+        rises, g, rooms = np.zeros(len(self.y)), self.y * self.f, self.costs - self.alpha
         for rows, total in self.list_lacking():
-            own = self.alpha[rows]
-            rises[rows] = raise_lowest(self.costs[rows] - own, g[rows], total - sum_exactly(own))
+            rises[rows] = certificates.raise_lowest(rooms[rows], g[rows], total - sum_exactly(self.alpha[rows]))
         return rises
 
     def choose_lowest(self, size: int) -> I64:
@@ -194,11 +183,9 @@ class SummedRows(_Rows):
 
         If both sides are not full, each gets half of the rows.
         """
-        g, lacking = self.y * self.f, []
-        for rows, _ in self.list_lacking():
-            can_rise = rows[self.alpha[rows] < self.costs[rows]]
-            lacking.append(can_rise[np.argsort(g[can_rise], kind="stable")])
-        return np.sort(np.concatenate([rows[: size // len(lacking)] for rows in lacking]))
+        g, can_rise, lacking = self.y * self.f, self.alpha < self.costs, self.list_lacking()
+        rows = [own[can_rise[own]] for own, _ in lacking]
+        return np.sort(np.concatenate([own[find_largest(-g[own], size // len(lacking))] for own in rows]))
 
 
 def list_sides(y: F64, totals: Totals) -> Iterator[tuple[float, I64, float]]:
@@ -262,7 +249,7 @@ class NuTubeRows(_Rows):
 
     def certify(self, bias: float | None = None) -> Certificate:  # noqa: ARG002
         """Evaluate P and D at the best bias and the best epsilon."""
-        return certify_nu_tube(self.y, self.costs, self.alpha, self.f, self.tube.targets, self.total)
+        return certificates.certify_nu_tube(self.y, self.costs, self.alpha, self.f, self.tube.targets, self.total)
 
     def find_conditions(self) -> Conditions:
         """Return the optimality conditions of the rows, separately for each side if `by_side`."""
@@ -273,14 +260,13 @@ class NuTubeRows(_Rows):
 
     def find_slacks(self) -> F64:
         """Return how far each row is outside the best tube, (n,); negative inside it."""
-        bias, width = find_tube(self.costs, self.tube.targets - self.f, self.total)
-        found: F64 = np.abs(self.tube.targets - self.f - bias) - width
-        return found
+        bias, width = certificates.find_tube(self.costs, self.tube.targets - self.f, self.total)
+        return np.asarray(np.abs(self.tube.targets - self.f - bias) - width)
 
     def prove(self, errors: F64, largest: float, tol: float, is_definite: bool = True) -> Proof:  # noqa: ARG002
         """Return the proof of P and D."""
         about = self.y, self.costs, self.alpha, self.f, self.tube.targets
-        return prove_nu_tube(*about, self.total, errors, largest, is_definite)
+        return certificates.prove_nu_tube(*about, self.total, errors, largest, is_definite)
 
     def restore_sums(self, others: F64) -> None:
         """Correct the rounding of sum_i s_i, or of each side's sum if there is no room. others: s_i of other rows."""
@@ -308,7 +294,8 @@ class Hinges(_Rows):
     def certify(self, bias: float | None = None) -> Certificate:
         """Evaluate P and D; see `certificates.kernel.certify`."""
         both = self.list_both()
-        return certify(both.y, both.costs, both.alpha, both.f, bias, None if self.tube is None else both.corners)
+        corners = None if self.tube is None else both.corners
+        return certificates.certify(both.y, both.costs, both.alpha, both.f, bias, corners)
 
     def find_conditions(self) -> Conditions:
         """Return the optimality conditions of the rows on their sides."""
@@ -317,14 +304,15 @@ class Hinges(_Rows):
     def find_slacks(self) -> F64:
         """Return y_i (c_i - f_i - b) at the best bias b, (n,); for a regression, the larger of a row's two values."""
         both = self.list_both()
-        found = both.y * (both.corners - both.f - find_best_bias(both.y, both.costs, both.f, both.corners))
+        found = both.y * (both.corners - both.f - certificates.find_best_bias(both.y, both.costs, both.f, both.corners))
         return found if self.tube is None else np.maximum(*np.split(found, 2))
 
     def prove(self, errors: F64, largest: float, tol: float, is_definite: bool = True) -> Proof:
         """Return the proof of P and D; see `certificates.kernel.prove`."""
         both = self.list_both()
         errors, corners = (errors, None) if self.tube is None else (np.tile(errors, 2), both.corners)
-        return prove((both.y, both.costs, both.alpha, both.f, corners), errors, largest, tol, is_definite)
+        rows = both.y, both.costs, both.alpha, both.f, corners
+        return certificates.prove(rows, errors, largest, tol, is_definite)
 
     def list_both(self) -> Hinges:
         """Return the hinges of all rows; for a regression those of both sides, 2n."""

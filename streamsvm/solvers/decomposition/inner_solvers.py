@@ -8,10 +8,9 @@ up and s_j down by the same t, so that y'a does not change:
     t = (e_i - e_j) / (K_ii + K_jj - 2 K_ij)      clipped to the box            Platt 1998, eqs. (7)-(9)
     e_k <- e_k - t (K_ik - K_jk)                  for all k
 
-i is the row with the greatest e that can move up. The order "second-order" chooses the j with the greatest
-(e_i - e_j)^2 / (K_ii + K_jj - 2 K_ij) (Fan, Chen & Lin 2005, JMLR 6, WSS 2), and "first-order" the j with the least e
-that can move down. If the curvature, the denominator of t, is not positive (equal rows, indefinite kernels), F falls
-along the whole line, and t is as large as the box allows.
+i is the row with the greatest e that can move up, and j the row that can move down with the greatest
+(e_i - e_j)^2 / (K_ii + K_jj - 2 K_ij) (Fan, Chen & Lin 2005, JMLR 6, WSS 2). If the curvature, the denominator of t, is
+not positive (equal rows, indefinite kernels), F falls along the whole line, and t is as large as the box allows.
 
 If the sums of both sides are kept (`WorkingSet.by_side`), both rows of a pair are on the same side: the one with the
 greater violation, as in LIBSVM's Solver_NU (Chang & Lin 2001, "Training nu-support vector classifiers").
@@ -64,7 +63,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -72,14 +71,11 @@ from numba.extending import register_jitable
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from streamsvm.numeric.rounding import add_two
-from streamsvm.numeric.rows import F64, I64
-from streamsvm.solvers.decomposition.working_set import F32, Mask, WorkingSet, larger
+from streamsvm.numeric.rows import F32, F64, I64
+from streamsvm.solvers.decomposition.working_set import WorkingSet, larger
 from streamsvm.system.errors import InputError
 
-Order = Literal["second-order", "first-order"]
-
 NO_LIMIT = 1 << 62  # of steps
-DEFAULT_MAX_STEPS = 10_000_000  # the limit of LIBSVM; it takes about 5 s at 1,024 rows
 BRIEF_ERROR_UPDATES = 20_000_000  # updates of errors that take about a hundredth of a second
 BRIEF_STEPS_PER_ROW = 200  # a brief solution may take at least so many steps per row
 STEP_COST = 100  # fixed cost of a step, in updates of one error
@@ -219,7 +215,7 @@ def _find_side(problem: _Pairs, errors: F64, i: int, j: int, t: float, up: F64, 
 
 
 @njit(cache=True, nogil=True)
-def _run(problem: _Pairs, moved: F64, tol: float, max_steps: int, second_order: bool) -> int:
+def _run(problem: _Pairs, moved: F64, tol: float, max_steps: int) -> int:
     """Take steps until m - M <= tol for each sum that is kept; `moved` changes in place. Return the number of steps."""
     K, least, greatest = problem.K, problem.least, problem.greatest
     start, errors, n_sides = moved.copy(), problem.errors.copy(), problem.side.max() + 1
@@ -242,10 +238,7 @@ def _run(problem: _Pairs, moved: F64, tol: float, max_steps: int, second_order: 
         i = _find_error(errors, up[side], high)
         if i < 0 or not high - low < np.inf:
             return steps  # the errors are not finite
-        if second_order:
-            j = _find_second(errors, down[side], K[i], problem.diagonal, i, high, low, scores)
-        else:
-            j = _find_error(errors, down[side], low)
+        j = _find_second(errors, down[side], K[i], problem.diagonal, i, high, low, scores)
         t = _step_pair(K, moved, least, greatest, i, j, high - errors[j]) if j >= 0 else 0.0
         if t == 0.0:
             return steps
@@ -254,31 +247,23 @@ def _run(problem: _Pairs, moved: F64, tol: float, max_steps: int, second_order: 
     return max_steps
 
 
-def solve_by_pairs(problem: WorkingSet, tol: float, max_steps: int | None = None, order: Order = "second-order") -> F64:
-    """Return the alpha (q,) of `run_pairs`, without the number of steps."""
-    return run_pairs(problem, tol, max_steps, order)[0]
-
-
-def run_pairs(
-    problem: WorkingSet, tol: float, max_steps: int | None = None, order: Order = "second-order"
-) -> tuple[F64, int]:
+def run_pairs(problem: WorkingSet, tol: float, max_steps: int) -> tuple[F64, int]:
     """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, and the number of pair steps.
 
     tol: absolute, in units of the errors (1e-3 is usual); it is raised to epsilon max |e_i|, their own rounding.
-    max_steps: the most steps, or None for 10 million. If they run out before tol is reached, alpha is still feasible.
+    max_steps: the most steps. If they run out before tol is reached, alpha is still feasible.
     y'alpha equals its value at the start to rounding, and F is never above its value at the start. Equal input
     gives equal bits. Sources: Platt 1998; Fan, Chen & Lin 2005.
     """
     least, greatest = problem.bounds()
     moved = problem.y * problem.alpha
-    max_steps = DEFAULT_MAX_STEPS if max_steps is None else max_steps
     bits = _find_scale(problem.K)
     K = problem.K if bits == 0 else np.ldexp(problem.K, -bits)
     moved, least, greatest = (np.ldexp(bound, bits) for bound in (moved, least, greatest))
     errors, diagonal = problem.errors, np.diagonal(K).astype(np.float32)
     tol = max(tol, EPS * float(np.max(np.abs(errors))))
     side = np.where(problem.y < 0, 1, 0) if problem.by_side else np.zeros(len(moved), np.int64)
-    steps = _run(_Pairs(K, diagonal, errors, least, greatest, side), moved, tol, max_steps, order == "second-order")
+    steps = _run(_Pairs(K, diagonal, errors, least, greatest, side), moved, tol, max_steps)
     return np.minimum(np.abs(np.ldexp(moved, -bits)), problem.costs), steps
 
 
@@ -308,6 +293,7 @@ MAX_STEPS = 200
 PUBLISHED_STEPS = 3  # steps at each guard with the weights of Table 1, before the steps with their limit
 GUARD_FACTOR = 0.05  # by which the guard shrinks once P is minimised at the current guard
 LONGEST_STEP = 10.0  # relative to the model's step: where P is flat to rounding, its minimum is arbitrary
+S1, S2, S3 = 1, 2, 3  # the sets of rows: solved by the system, without a loss, and with the multiplier at the cost
 JITTERS = (0.0, 1e-10, 1e-7)  # added to the diagonal in turn, times the largest K_ii; a jitter only shortens the step
 
 
@@ -321,23 +307,14 @@ class _Point:
     residuals: F64
 
 
-@dataclass
-class _Sets:
-    """The sets of rows, as masks: S1 (solved by the system) and S3 (at their cost); all other rows are in S2."""
-
-    solved: Mask
-    at_cost: Mask
-
-
 @dataclass(frozen=True)
 class _Primal:
-    """The constants of P in the module's formulas: K in float64, y, C, t (`corners`), c (`outside`) and G (`total`)."""
+    """The constants of P in the module's formulas: K in float64, y, C, t - c (`wanted`) and G (`total`)."""
 
     K: F64
     y: F64
     costs: F64
-    corners: F64
-    outside: F64
+    wanted: F64
     total: float
 
 
@@ -374,20 +351,16 @@ def _reweight(problem: WorkingSet, tol: float) -> F64:
             break
         share = _move(primal, point, target, guard)
         at_guard += 1
-        if share == 0.0 or (limit and share == 1.0 and _equal(sets, _read_sets(primal, point, guard))):
+        if share == 0.0 or (limit and share == 1.0 and np.array_equal(sets, _read_sets(primal, point, guard))):
             if guard <= tol / 2:
                 break
             guard = max(tol / 2, GUARD_FACTOR * guard)
             sets, at_guard, limit = _begin_sets(primal, point), 0, False
         elif not limit:
             before, sets = sets, _reorder(primal, sets, target.s, point.residuals)
-            limit = at_guard >= PUBLISHED_STEPS or _equal(before, sets)
+            limit = at_guard >= PUBLISHED_STEPS or np.array_equal(before, sets)
     sets = _read_sets(primal, point, guard)
-    return np.where(sets.at_cost, primal.costs, np.where(sets.solved, primal.y * point.s, 0.0))
-
-
-def _equal(one: _Sets, other: _Sets) -> bool:
-    return np.array_equal(one.solved, other.solved) and np.array_equal(one.at_cost, other.at_cost)
+    return np.where(sets == S3, primal.costs, np.where(sets == S1, primal.y * point.s, 0.0))
 
 
 def _start(problem: WorkingSet) -> tuple[_Primal, _Point]:
@@ -396,41 +369,39 @@ def _start(problem: WorkingSet) -> tuple[_Primal, _Point]:
     least, greatest = problem.bounds()
     bias = float(np.max(errors[s < greatest]) + np.min(errors[s > least])) / 2
     products, corners = K @ s, problem.y if problem.corners is None else problem.corners
-    primal = _Primal(K, problem.y, problem.costs, corners, problem.f - products, float(np.sum(s)))
+    primal = _Primal(K, problem.y, problem.costs, corners - (problem.f - products), float(np.sum(s)))
     return primal, _Point(s, products, bias, problem.y * (errors - bias))
 
 
-def _begin_sets(primal: _Primal, point: _Point) -> _Sets:
+def _begin_sets(primal: _Primal, point: _Point) -> I64:
     """Put rows at their cost into S3, and other rows with a loss into S1; if a0 = 0, all, as in Table 1, step 0."""
-    loss = (point.residuals > 0) & (primal.costs > 0)
-    at_cost = loss & (primal.y * point.s >= primal.costs)
-    return _Sets(loss & ~at_cost, at_cost)
+    of_loss = np.where(primal.y * point.s >= primal.costs, S3, S1)
+    return np.where((point.residuals > 0) & (primal.costs > 0), of_loss, S2)
 
 
-def _read_sets(primal: _Primal, point: _Point, guard: float) -> _Sets:
+def _read_sets(primal: _Primal, point: _Point, guard: float) -> I64:
     """Return the sets that follow from the residuals alone: S1 on the rounded corner of L, S3 beyond it."""
-    loss = (point.residuals > 0) & (primal.costs > 0)
-    return _Sets(loss & (point.residuals < guard), loss & (point.residuals >= guard))
+    of_loss = np.where(point.residuals < guard, S1, S3)
+    return np.where((point.residuals > 0) & (primal.costs > 0), of_loss, S2)
 
 
-def _reorder(primal: _Primal, sets: _Sets, solution: F64, residuals: F64) -> _Sets:
+def _reorder(primal: _Primal, sets: I64, solution: F64, residuals: F64) -> I64:
     """Return the sets after Table 1, step 4, a to d. `solution` solves the system; `residuals` follow the search."""
-    loss = (residuals > 0) & (primal.costs > 0)
-    over = sets.solved & (primal.y * solution >= primal.costs)
-    outside = ~sets.solved & ~sets.at_cost
-    return _Sets((sets.solved & loss & ~over) | (outside & loss), (sets.at_cost & loss) | over)
+    of_loss = np.where(sets == S3, S3, S1)
+    moved = np.where((residuals > 0) & (primal.costs > 0), of_loss, S2)
+    return np.where((sets == S1) & (primal.y * solution >= primal.costs), S3, moved)
 
 
-def _solve_system(primal: _Primal, point: _Point, sets: _Sets, guard: float, limit: bool) -> _Point | None:
+def _solve_system(primal: _Primal, point: _Point, sets: I64, guard: float, limit: bool) -> _Point | None:
     """Return the minimum of the model, eq. (3), without its residuals, or None if K_11 + D has no Cholesky factor."""
-    s = np.where(sets.at_cost, primal.y * primal.costs, 0.0)
+    s = np.where(sets == S3, primal.y * primal.costs, 0.0)
     lacking = primal.total - float(np.sum(s))
-    rows = np.flatnonzero(sets.solved)
+    rows = np.flatnonzero(sets == S1)
     if not rows.size:  # S1 is empty: move the bias towards the balance, by the largest residual
         bias = point.bias - np.sign(lacking) * np.max(np.abs(point.residuals))
         return _Point(s, primal.K @ s, bias, residuals=s[:0])
     D = (guard if limit else np.maximum(point.residuals[rows], guard)) / primal.costs[rows]
-    right = (primal.corners - primal.outside - primal.K @ s)[rows]
+    right = (primal.wanted - primal.K @ s)[rows]
     for jitter in np.multiply(JITTERS, np.max(np.abs(np.diagonal(primal.K)))):
         matrix = primal.K[np.ix_(rows, rows)]
         matrix.flat[:: rows.size + 1] += D + jitter
@@ -462,7 +433,7 @@ def _move(primal: _Primal, point: _Point, target: _Point, guard: float) -> float
         point.s = point.s + share * step
     point.products = point.products + share * products_step
     point.bias += share * bias_step
-    point.residuals = primal.y * (primal.corners - primal.outside - point.products - point.bias)
+    point.residuals = primal.y * (primal.wanted - point.products - point.bias)
     return share
 
 

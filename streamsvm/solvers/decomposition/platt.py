@@ -85,7 +85,6 @@ class State(NamedTuple):
     clock: I64
     dense_row: F64  # (d,), a sparse row in dense form
     buffer: F64  # (2, n) kernel values
-    single: I64  # the number of one row
     random: I64  # the state of Lehmer's generator, which gives the same numbers everywhere
     n_steps: I64
     n_evaluations: I64
@@ -119,10 +118,7 @@ def claim_slot(state: State, i: int) -> None:
         return
     slot = state.slot[i]
     if slot < 0:
-        slot = 0
-        for k in range(state.used.size):
-            if state.used[k] < state.used[slot]:
-                slot = k
+        slot = np.argmin(state.used)
         if state.holder[slot] >= 0:
             state.slot[state.holder[slot]] = -1
         state.holder[slot], state.slot[i] = i, slot
@@ -286,25 +282,10 @@ def make_state(alpha: F64, n_features: int, n_slots: int, seed: int) -> State:
         clock=zeros(1),
         dense_row=np.zeros(n_features),
         buffer=np.empty((2, n)),
-        single=zeros(1),
         random=np.random.default_rng(seed).integers(1, 2**31 - 2, 1),
         n_steps=zeros(1),
         n_evaluations=zeros(1),
     )
-
-
-class PairStep(NamedTuple):
-    """A step: rows i1 and i2, their new multipliers, their errors before the step, and their kernel values."""
-
-    i1: int
-    i2: int
-    new1: float
-    new2: float
-    E1: float
-    E2: float
-    k11: float
-    k12: float
-    k22: float
 
 
 @register_jitable
@@ -329,7 +310,11 @@ def _snap(a: float, cost: float, slack: float) -> float:
 
 @register_jitable
 def take_step(problem: Problem, state: State, i1: int, i2: int, E2: float) -> bool:
-    """Optimise the pair by equations (7) to (9); return False if it cannot be improved."""
+    """Optimise the pair by equations (7) to (9), and change b; return False if the pair cannot be improved.
+
+    If a row of the pair is now free, b makes its error zero; otherwise b is half-way between the two values that would
+    make the error of either row zero.
+    """
     a1, a2, y1, y2 = state.alpha[i1], state.alpha[i2], problem.y[i1], problem.y[i2]
     cost1, cost2, s = problem.costs[i1], problem.costs[i2], y1 * y2
     if s > 0.0:
@@ -343,8 +328,7 @@ def take_step(problem: Problem, state: State, i1: int, i2: int, E2: float) -> bo
         return False
     k11 = compute_kernel_value(problem, i1, i1, problem.squares[i1])
     k22 = compute_kernel_value(problem, i2, i2, problem.squares[i2])
-    state.single[0] = i2
-    fill_kernel_values(problem, state, i1, state.single, state.buffer[0])
+    fill_kernel_values(problem, state, i1, np.array([i2]), state.buffer[0])
     k12 = state.buffer[0, 0]
     curvature = k11 + k22 - 2.0 * k12
     if abs(curvature) <= FLAT_CURVATURE * (abs(k11) + abs(k22)):
@@ -354,23 +338,10 @@ def take_step(problem: Problem, state: State, i1: int, i2: int, E2: float) -> bo
     new1 = _snap(a1 + s * (a2 - new2), cost1, slack)
     if new1 == a1 or new2 == a2:
         return False
-    _apply_step(problem, state, PairStep(i1, i2, new1, new2, E1, E2, k11, k12, k22))
-    return True
-
-
-@register_jitable
-def _apply_step(problem: Problem, state: State, step: PairStep) -> None:
-    """Change the pair and b.
-
-    If a row of the pair is now free, b makes its error zero; otherwise b is half-way between the two values that would
-    make the error of either row zero.
-    """
-    i1, i2 = step.i1, step.i2
-    c1 = problem.y[i1] * (step.new1 - state.alpha[i1])
-    c2 = problem.y[i2] * (step.new2 - state.alpha[i2])
-    b1, b2 = -step.E1 - c1 * step.k11 - c2 * step.k12, -step.E2 - c1 * step.k12 - c2 * step.k22
-    set_multiplier(problem, state, i1, step.new1, step.E1)
-    set_multiplier(problem, state, i2, step.new2, step.E2)
+    c1, c2 = y1 * (new1 - a1), y2 * (new2 - a2)
+    b1, b2 = -E1 - c1 * k11 - c2 * k12, -E2 - c1 * k12 - c2 * k22
+    set_multiplier(problem, state, i1, new1, E1)
+    set_multiplier(problem, state, i2, new2, E2)
     b_change = 0.5 * (b1 + b2)
     if state.free.where[i1] >= 0:
         b_change = b1
@@ -381,6 +352,7 @@ def _apply_step(problem: Problem, state: State, step: PairStep) -> None:
     claim_slot(state, i1)
     claim_slot(state, i2)
     update_errors(problem, state, i1, i2, c1, c2, b_change)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,15 +440,6 @@ def _sweep(problem: Problem, state: State, rows: I64) -> int:
     return n_changed
 
 
-def _sweep_in_parts(problem: Problem, state: State, rows: I64) -> int:
-    """Sweep over the rows in order, with a check for Ctrl-C between parts."""
-    n_changed = 0
-    for at in range(0, len(rows), ROWS_OF_A_CALL):
-        interrupts.check()
-        n_changed += _sweep(problem, state, rows[at : at + ROWS_OF_A_CALL])
-    return n_changed
-
-
 @njit(cache=True, nogil=True)
 def _fill_unbiased_errors(problem: Problem, state: State) -> None:
     """Compute E_i - b of all rows."""
@@ -512,7 +475,10 @@ def _iterate(problem: Problem, state: State, max_sweeps: int, max_values: int) -
         free = state.free.rows[: state.free.size[0]].copy()
         swept = unshrunk if over_all else free
         n_values_looked_at += len(swept) * (1 + state.support.size[0])
-        changed = _sweep_in_parts(problem, state, swept) > 0
+        changed = False
+        for at in range(0, len(swept), ROWS_OF_A_CALL):  # one part after another, so that Ctrl-C is noticed
+            interrupts.check()
+            changed |= _sweep(problem, state, swept[at : at + ROWS_OF_A_CALL]) > 0
         if changed and over_all:
             violation = state.violation[unshrunk]
             unshrunk = unshrunk[violation >= -violation.max()]

@@ -6,6 +6,7 @@ The settings include the number of active rows, which depends on the memory of a
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,15 @@ from streamsvm.models.model import KernelModel
 from streamsvm.numeric.rows import Rows, take_rows
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident, make_kernel
 from streamsvm.passes import MemoryNeed, Requests
-from streamsvm.problems.nu import NU_REGRESS, read_share
+from streamsvm.problems.nu import read_share
 from streamsvm.problems.registry import find_problem
-from streamsvm.problems.regression import EpsilonInsensitive, read_numbers
+from streamsvm.problems.regression import read_numbers
 from streamsvm.solvers.decomposition import solver
-from streamsvm.solvers.decomposition.inner_solvers import solve_by_pairs
+from streamsvm.solvers.decomposition.inner_solvers import NO_LIMIT, run_pairs
 from streamsvm.solvers.decomposition.platt import solve_by_platt
 from streamsvm.solvers.decomposition.state import ActiveRowSettings, Decomposition, State, start_state
 from streamsvm.solvers.decomposition.working_set import WorkingSet
-from streamsvm.solvers.options import SMALL_ROWS, ClassDecompositionOptions, DecompositionOptions
+from streamsvm.solvers.options import SMALL_ROWS, DecompositionOptions
 from streamsvm.solvers.solver import Budget, Report, Solver, TakeRows, describe_parameters, make_kernel_model
 from streamsvm.system.errors import InputError
 from streamsvm.system.machine import default_threads
@@ -45,51 +46,34 @@ LEAST_TILE_ROWS = 64  # a tile has at least so many sparse rows, however many fe
 PRECISE_BYTES = 4 << 20  # this size of active rows in float64 is always allowed: OTHER_BYTES has room for it
 
 
-def _active_row_bytes(source: RowSource, active_bytes: int) -> int:
-    return int((ACTIVE_COPIES + 2) * find_row_bytes(source)) + active_bytes
-
-
-def count_active(source: RowSource, wanted: int | str | None, share_bytes: int, active_bytes: int) -> int:
-    """Return the largest number of active rows.
-
-    wanted: the requested number. By default, all rows are active if they are few or long, otherwise a fifth of them, as
-    far as memory allows. share_bytes: the memory for active rows, and the same again for kernel columns.
-    """
-    if wanted is None:
-        fit = LEAST_ACTIVE_ROWS + share_bytes // _active_row_bytes(source, active_bytes)
-        are_long = find_row_bytes(source) >= WHOLE_BYTES
-        most, part = (source.n_rows, WHOLE_SHARE) if are_long else (WHOLE_ROWS, 1)
-        if source.n_rows <= min(fit, most) and 4 * source.n_rows**2 // part <= share_bytes:
-            return source.n_rows
-        return min(source.n_rows, max(LEAST_ACTIVE_ROWS, min(source.n_rows // ACTIVE_SHARE, fit)))
-    return count_resident(wanted, source.n_rows)
+Held = tuple[int, int]  # the bytes that the driver holds per row, and per active row in addition to its features
 
 
 def choose_active(
-    source: RowSource,
-    options: TrainOptions,
-    own: DecompositionOptions | ClassDecompositionOptions,
-    budget: Budget,
-    held: tuple[int, int],
+    source: RowSource, options: TrainOptions, cache_bytes: int | None, budget: Budget, held: Held, entry_bytes: int = 0
 ) -> dict[str, Any]:
     """Return the settings common to all decompositions: as many active rows and kernel columns as memory allows.
 
-    held: the bytes that the driver holds per row, and per active row in addition to its features.
+    cache_bytes: the requested memory for kernel columns, or None. entry_bytes: the bytes per kernel value of a working
+    set that may hold all active rows; 0 if working sets are small.
     The result must not change when a run is resumed or has more threads, so the other needs of the process are a round
     figure (Budget.process_bytes). If the budget is too small, the least numbers are chosen; the error that rejects them
     names the least memory.
     """
     held_bytes, active_bytes = held
-    least = held_bytes * source.n_rows + LEAST_ACTIVE_ROWS * _active_row_bytes(source, active_bytes)
-    share = max(0, budget.spare_bytes - least) // BUDGET_SHARE
-    selection = own.selection if isinstance(own, DecompositionOptions) else None
-    wanted = source.n_rows if selection == "platt" else options.resident_rows  # Platt's loops need all rows in memory
-    resident_rows = count_active(source, wanted, share, active_bytes)
-    if isinstance(own, DecompositionOptions) and selection == "chunking":  # the working set may be the whole active set
-        largest = math.isqrt(share // INNER_BYTES[own.inner or options.solver])
-        resident_rows = min(resident_rows, max(LEAST_ACTIVE_ROWS, largest))
-    cache_bytes = 0 if options.kernel == "linear" else own.cache_bytes  # a linear kernel caches no values
-    precise_rows = max(resident_rows // 2, int(PRECISE_BYTES / find_row_bytes(source)), 2)
+    row_bytes = find_row_bytes(source)
+    active_row_bytes = int((ACTIVE_COPIES + 2) * row_bytes) + active_bytes
+    share = max(0, budget.spare_bytes - held_bytes * source.n_rows - LEAST_ACTIVE_ROWS * active_row_bytes)
+    share //= BUDGET_SHARE  # for active rows, and the same again for kernel columns
+    if options.resident_rows is None:
+        resident_rows = _count_active(source, LEAST_ACTIVE_ROWS + share // active_row_bytes, share)
+    else:
+        resident_rows = count_resident(options.resident_rows, source.n_rows)
+    if entry_bytes:
+        resident_rows = min(resident_rows, max(LEAST_ACTIVE_ROWS, math.isqrt(share // entry_bytes)))
+    if options.kernel == "linear":
+        cache_bytes = 0  # a linear kernel caches no values
+    precise_rows = max(resident_rows // 2, int(PRECISE_BYTES / row_bytes), 2)
     threads, elsewhere = options.threads or default_threads(), (options.workers, options.scheduler) != (None, None)
     return {
         "tol": float(options.tol),
@@ -103,10 +87,22 @@ def choose_active(
     }
 
 
+def _count_active(source: RowSource, fit: int, share_bytes: int) -> int:
+    """Return the number of active rows: all rows if they are few or long, otherwise a fifth of them, at most `fit`.
+
+    share_bytes: the memory for kernel columns.
+    """
+    are_long = find_row_bytes(source) >= WHOLE_BYTES
+    most, part = (source.n_rows, WHOLE_SHARE) if are_long else (WHOLE_ROWS, 1)
+    if source.n_rows <= min(fit, most) and 4 * source.n_rows**2 // part <= share_bytes:
+        return source.n_rows
+    return min(source.n_rows, max(LEAST_ACTIVE_ROWS, min(source.n_rows // ACTIVE_SHARE, fit)))
+
+
 def need_memory(
     source: RowSource,
     settings: ActiveRowSettings,
-    held: tuple[int, int],
+    held: Held,
     sum_bytes: int,
     matrix_bytes: int,
     tile_bytes: int,
@@ -118,7 +114,7 @@ def need_memory(
     Every task receives the changed active rows in float64, or weights. A step holds the kernel values of a working set,
     and those of a tile of rows per thread.
 
-    held: see `choose_active`. sum_bytes: the results of a pass per row. matrix_bytes: the kernel values of a working
+    sum_bytes: the results of a pass per row. matrix_bytes: the kernel values of a working
     set. tile_bytes: a tile of rows. walk_bytes: the tasks of a process. weight_bytes: the weights sent to a task.
     """
     n, active, row_bytes = source.n_rows, min(source.n_rows, settings.resident_rows), find_row_bytes(source)
@@ -167,13 +163,10 @@ class DecompositionSolver(Solver):
         problem, told = find_problem(options.task), {}
         left_out = [*NOT_TOLD, *(name for name in ("tube", "nu") if getattr(parameters, name) is None)]
         if parameters.tube is not None or parameters.nu is not None:
-            assert problem.tell_loss is not None
             left_out.append("class_costs")
             told = problem.tell_loss(source, options)
         self.settings = describe_parameters(parameters, *left_out) | told
-        self.classes = np.asarray(source.classes) if problem.has_classes else np.empty(0)
-        if problem.own_classes is not None:
-            self.classes = np.array(problem.own_classes)
+        self.classes = np.asarray(problem.own_classes or (source.classes if problem.has_classes else ()))
         more = ("linear-sums",) if parameters.kernel.name == "linear" else ()
         self.compiled = (options.solver, *more, *(("platt",) if parameters.selection == "platt" else ()))
 
@@ -209,25 +202,31 @@ class DecompositionSolver(Solver):
 def _choose_parameters(
     source: RowSource, options: TrainOptions, own: DecompositionOptions, budget: Budget
 ) -> Decomposition:
-    inner, has_tube = own.inner or options.solver, not find_problem(options.task).has_classes
-    active = choose_active(source, options, own, budget, _count_held_bytes(has_tube))
-    working_rows = int(np.clip(active["resident_rows"] // WORKING_SHARE, *WORKING_ROWS[inner]))
-    problem, about = find_problem(options.task), _read_tube(source, options)
+    inner, problem = own.inner or options.solver, find_problem(options.task)
     has_classes = problem.has_classes and problem.own_classes is None
+    entry_bytes = INNER_BYTES[inner] if own.selection == "chunking" else 0  # a working set may hold all active rows
+    if own.selection == "platt":
+        options = replace(options, resident_rows=source.n_rows)  # Platt's loops need all rows in memory
+    held = _count_held_bytes(not problem.has_classes)
+    active = choose_active(source, options, own.cache_bytes, budget, held, entry_bytes)
+    working_rows = int(np.clip(active["resident_rows"] // WORKING_SHARE, *WORKING_ROWS[inner]))
+    if not problem.has_classes:  # nu-SVR starts with a tube of 0
+        tube = problem.tell_loss(source, options).get("tube", 0.0)
+        active |= {"tube": tube, "numbers": read_numbers(source)}
     if own.selection == "platt" and (problem.has_nu or not has_classes):
-        raise InputError("selection platt: Platt's loops are for two classes and C; choose another selection")
+        raise InputError("selection platt: Platt's loops train only two classes with C; choose another selection")
     if problem.has_nu and problem.own_classes is None and inner != "smo":
         raise InputError(
-            f"inner {inner}: it keeps one sum of multipliers, and the task {problem.name} has two; use smo"
+            f"inner {inner}: this solver keeps one sum of multipliers, but the task {problem.name} has two; use smo"
         )
     if own.max_pairs is not None and (inner != "smo" or own.selection == "platt"):
-        raise InputError("max_pairs: it counts the pair steps of smo on working sets, and there are none; leave it out")
+        raise InputError("max_pairs: this training makes no pair steps of smo on working sets; omit max_pairs")
     if options.kernel == precomputed.NAME and own.selection == "platt":
-        raise InputError("selection platt: Platt's loops compute kernel values; choose another for known values")
+        raise InputError("selection platt: Platt's loops cannot use a precomputed kernel; choose another selection")
     kernel = make_kernel(source, options)
     if problem.own_classes is not None and kernel.name == "poly" and kernel.degree == 1 and kernel.coef0 < 0:
-        told = "a constant in all kernel values changes no model of one class, and one below 0 leaves no lower bound"
-        raise InputError(f"coef0 is {kernel.coef0:g}: {told}; leave coef0 out")
+        told = "a constant in all kernel values does not change a one-class model, and below 0 it leaves no lower bound"
+        raise InputError(f"coef0 is {kernel.coef0:g}: {told}; omit coef0")
     return Decomposition(
         nu=read_share(options) if problem.has_nu else None,
         two_sums=problem.has_nu and has_classes,
@@ -236,19 +235,9 @@ def _choose_parameters(
         inner=inner,
         selection=own.selection,
         working_rows=own.working_rows or working_rows,
-        max_pairs=own.max_pairs,
+        max_pairs=own.max_pairs or NO_LIMIT,
         **active,
-        **about,
     )
-
-
-def _read_tube(source: RowSource, options: TrainOptions) -> dict[str, Any]:
-    """Return the tube and the targets of a regression, or nothing for classes. nu-SVR starts with a tube of 0."""
-    if options.task == NU_REGRESS.name:
-        return {"tube": 0.0, "numbers": read_numbers(source)}
-    make = find_problem(options.task).make_loss
-    loss = None if make is None else make(source, options)
-    return {"tube": loss.epsilon, "numbers": loss.numbers} if isinstance(loss, EpsilonInsensitive) else {}
 
 
 def run_kernels(group: str, rows: Rows) -> None:
@@ -273,13 +262,13 @@ def run_kernels(group: str, rows: Rows) -> None:
                 kernel = Kernel(name)
                 kernels.add_kernel_sums(kernel, X, columns, ones, f)
                 K = kernels.compute_kernel(kernel, columns)
-                solve_by_pairs(WorkingSet(K, y, np.zeros(2), np.zeros(2), ones), 1e-3)
+                run_pairs(WorkingSet(K, y, np.zeros(2), np.zeros(2), ones), 1e-3, NO_LIMIT)
         for entries in (np.eye(2, dtype=np.float32), np.eye(2)):
             kernels.add_chosen_columns(entries, np.arange(2), ones, f)
         find_best_bias(y, ones, f)
         kernels.add_moments([], rows, np.ones((1, 2)))
 
 
-def _count_held_bytes(is_regression: bool) -> tuple[int, int]:
+def _count_held_bytes(is_regression: bool) -> Held:
     """Return the bytes that the driver holds per row, and per active row in addition to its features."""
     return 8 * (ROW_VECTORS + (BOTH_SIDES_VECTORS if is_regression else 0)), 8 * ACTIVE_VECTORS

@@ -65,27 +65,10 @@ from streamsvm.numeric.rounding import UNIT, sum_exactly
 from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
 from streamsvm.passes import Requests, Scan, Step, Take
 from streamsvm.solvers.decomposition import all_active
+from streamsvm.solvers.decomposition import state as decomposition
 from streamsvm.solvers.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, fill, improve
 from streamsvm.solvers.decomposition.hinges import Hinges, SummedRows, Totals, Tube, compute_total, find_part
-from streamsvm.solvers.decomposition.inner_solvers import NO_LIMIT
-from streamsvm.solvers.decomposition.state import (
-    STUCK_STEPS,
-    Change,
-    Decomposition,
-    ProvedState,
-    RowSums,
-    State,
-    add_sums,
-    find_end,
-    join_tiles,
-    make_change,
-    needs_float64,
-    read_hinges,
-    read_y,
-    require_kernel_range,
-    require_ranges,
-    update_state,
-)
+from streamsvm.solvers.decomposition.state import STUCK_STEPS, Change, Decomposition, ProvedState, RowSums, State
 from streamsvm.solvers.decomposition.working_set import Conditions, Mask, draw_active_rows
 from streamsvm.system import deadline
 
@@ -177,7 +160,7 @@ class Draw:
         self.is_lacking = settings.nu is not None and state.passes == 0
         if state.passes:
             hinges = state.hinges
-            self.is_lacking = isinstance(hinges, SummedRows) and not hinges.is_full
+            self.is_lacking = isinstance(hinges, SummedRows) and bool(hinges.list_lacking())
             self.conditions = find_best_conditions(state)
             self.near = NearRows(self.conditions)
             self.tol = VIOLATION_SHARE * self.conditions.violation
@@ -199,7 +182,7 @@ class Draw:
 
         Candidates that have not been active in this step come first, then likely new violators (see `NearRows`).
         """
-        if self.is_lacking or self.turns == MOST_TURNS:
+        if self.is_lacking or self.turns == MOST_TURNS or deadline.is_over():
             return np.empty(0, np.int64)
         stays, waiting = turn.moves != 0.0, self.candidates & ~self.was_active
         near, n_waiting = self._list_near(turn, ~waiting), int(np.count_nonzero(waiting))
@@ -258,11 +241,6 @@ def find_best_conditions(state: State) -> Conditions:
     return about if all(np.any(side) for side in sides) else found
 
 
-def start_turn(draw: Draw, active: ActiveSet) -> Turn:
-    """Return the first turn of a step."""
-    return Turn(active, active.y * active.alpha, active.f.copy(), draw.choose_damping(0))
-
-
 def exchange_rows(settings: Decomposition, state: State, draw: Draw, turn: Turn, fresh: ActiveSet) -> Turn:
     """Return the next turn: the rows that have moved in this step, and the fresh rows in place of the others."""
     kept, active = np.flatnonzero(turn.moves), turn.active
@@ -286,11 +264,11 @@ def exchange_rows(settings: Decomposition, state: State, draw: Draw, turn: Turn,
 
 def make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows) -> ActiveSet:
     """Return the active set of the chosen rows, in float32, or in float64 if float32 is too coarse."""
-    y, costs, tube = read_hinges(settings, taken.n_rows, read_y(taken), taken.sample_weight)
-    require_ranges({"the costs": costs})
+    y, costs, tube = decomposition.read_hinges(settings, taken.n_rows, decomposition.read_y(taken), taken.sample_weight)
+    decomposition.require_ranges({"the costs": costs})
     longest = max(state.longest, float(np.max(kernels.compute_squares(taken.X, np.float64), initial=0.0)))
-    require_kernel_range(settings.kernel, longest)
-    precise = needs_float64(settings, state, len(state.alpha), longest)
+    decomposition.require_kernel_range(settings.kernel, longest)
+    precise = decomposition.needs_float64(settings, state, len(state.alpha), longest)
     X = kernels.to_float64(taken.X) if precise else taken.X
     is_bounded = len(chosen) == len(state.alpha) and all_active.bounds_by_terms(settings.kernel, X)
     alpha, f, errors = state.alpha[chosen], state.f[chosen], state.errors[chosen]
@@ -329,42 +307,32 @@ def solve(settings: Decomposition, state: State) -> Requests:
             state = _solve_all(settings, state, active)
             del active  # free the memory before the next rows are taken
         else:
-            turn = start_turn(draw, active)
+            turn = Turn(active, active.y * active.alpha, active.f.copy(), draw.choose_damping(0))
             del active
             _improve(settings, state, turn)
-            while _may_move(settings, state, turn) and len(rows := draw.next(turn)):
+            while state.pairs + turn.pairs < settings.max_pairs and len(rows := draw.next(turn)):
                 fresh = make_active(settings, state, rows, (yield Take(rows)))
                 turn = exchange_rows(settings, state, draw, turn, fresh)
                 del fresh
                 _improve(settings, state, turn)
             change, first = _find_change(settings, state, turn), state.passes == 0
-            tiles = yield Scan(list, add_sums, add, (first, settings.pass_threads, *change))
-            state = replace(_add_up(settings, state, turn, join_tiles(tiles)), pairs=state.pairs + turn.pairs)
+            tiles = yield Scan(list, decomposition.add_sums, add, (first, settings.pass_threads, *change))
+            state = _add_up(settings, state, turn, decomposition.join_tiles(tiles))
             del change, tiles, turn
         yield Step(state, state.progress, _find_status(settings, state), {"pairs": state.pairs})
 
 
-def _may_move(settings: Decomposition, state: State, turn: Turn) -> bool:
-    """Return whether the limits of time and of SMO's pair steps allow another turn in this step."""
-    return not deadline.is_over() and (settings.max_pairs is None or state.pairs + turn.pairs < settings.max_pairs)
-
-
 def _find_status(settings: Decomposition, state: State) -> str | None:
     """Return the status with which the run ends after this step, or None if it continues."""
-    is_over = settings.max_pairs is not None and state.pairs >= settings.max_pairs
-    return _find_end(settings, state) or ("pair_limit" if is_over else None)
-
-
-def _find_end(settings: Decomposition, state: State) -> str | None:
-    """Return the status of a run that can make no more progress, or None."""
-    if isinstance(state.hinges, SummedRows) and not state.hinges.is_full:  # not a feasible point yet
-        return "stalled" if state.stuck >= STUCK_STEPS else None
-    if isinstance(state.hinges, SummedRows) and 0.0 <= state.objective <= state.rounding_bound:
-        return "stalled"  # w is 0 to rounding: the origin is among the rows, or the classes meet
-    end = find_end(settings, state)
-    if end is None and len(state.alpha) <= settings.resident_rows:
-        return "stalled" if state.stuck >= STUCK_STEPS else None  # with all rows active, more steps repeat the last
-    return end
+    end, hinges = decomposition.find_end(settings, state), state.hinges
+    is_stuck = state.stuck >= STUCK_STEPS
+    if isinstance(hinges, SummedRows) and hinges.list_lacking():  # not a feasible point yet
+        end = "stalled" if is_stuck else None
+    elif isinstance(hinges, SummedRows) and 0.0 <= state.objective <= state.rounding_bound:
+        end = "stalled"  # w is 0 to rounding: the origin is among the rows, or the classes meet
+    elif is_stuck and len(state.alpha) <= settings.resident_rows:
+        end = end or "stalled"  # with all rows active, more steps repeat the last
+    return end or ("pair_limit" if state.pairs >= settings.max_pairs else None)
 
 
 def _make_rounds(
@@ -381,7 +349,7 @@ def _make_rounds(
         size = min(max(size, ESCALATION_ROWS), len(active.rows))
     if rule == "platt" and kernels.type_of(active.X) != np.float32:  # Platt's loops are compiled for float32 rows only
         rule = "second-order"
-    most = NO_LIMIT if settings.max_pairs is None else max(0, settings.max_pairs - pairs)
+    most = max(0, settings.max_pairs - pairs)
     return Rounds(settings.kernel, inner, rule, size, settings.threads, rng, damping, gap, most_pairs=most)
 
 
@@ -406,7 +374,7 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
         errors, noisy = all_active.solve_all(active, rounds, cache, share=share, gap=settings.tol, largest=largest)
         after = replace(after, pairs=state.pairs + rounds.pairs)
     moved = replace(after, y=active.y, alpha=active.alpha, f=active.f, errors=errors)
-    return update_state(settings, after, moved, noisy, ascends)
+    return decomposition.update_state(settings, after, moved, noisy, ascends)
 
 
 def _add_facts(settings: Decomposition, state: State, y: F64, costs: F64, tube: Tube | None, longest: float) -> State:
@@ -431,16 +399,17 @@ def _find_change(settings: Decomposition, state: State, turn: Turn) -> Change:
     """Return the change of f that the pass applies to all rows after the last turn of a step."""
     active = turn.active
     others = np.delete(state.y * state.alpha, active.rows)
-    active.restore_balance(others[others != 0.0])
+    active.hinges.restore_sums(others[others != 0.0])
     changed = np.flatnonzero(turn.moves)
-    return make_change(settings.kernel, kernels.to_float64(take_rows(active.X, changed)), turn.moves[changed])
+    rows = kernels.to_float64(take_rows(active.X, changed))
+    return decomposition.make_change(settings.kernel, rows, turn.moves[changed])
 
 
 def _add_up(settings: Decomposition, state: State, turn: Turn, sums: RowSums) -> State:
     """Return the state after a pass."""
-    active = turn.active
+    active, state = turn.active, replace(state, pairs=state.pairs + turn.pairs)
     if state.passes == 0:
-        about = read_hinges(settings, len(sums.f), sums.y, sums.sample_weight)
+        about = decomposition.read_hinges(settings, len(sums.f), sums.y, sums.sample_weight)
         state = _add_facts(settings, state, *about, sums.longest)
     alpha, y = state.alpha.copy(), state.y.copy()
     alpha[active.rows], y[active.rows] = active.alpha, active.y
@@ -449,4 +418,4 @@ def _add_up(settings: Decomposition, state: State, turn: Turn, sums: RowSums) ->
     moved = replace(state, y=y, alpha=alpha, f=f, errors=errors)
     left = replace(moved, y=moved.hinges.choose_sides()).hinges.find_conditions().violation
     noisy = bool(np.max(np.abs(turn.expected - f[active.rows])) > all_active.NOISE_SHARE * left)
-    return update_state(settings, state, moved, noisy)
+    return decomposition.update_state(settings, state, moved, noisy)

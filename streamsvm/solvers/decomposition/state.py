@@ -15,10 +15,9 @@ is folded likewise. Each row may have K sums, which change by K coefficients of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -32,6 +31,7 @@ from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rows import F64, I32, Matrix, Rows, slice_rows, take_rows
 from streamsvm.passes import ROUNDINGS, Progress, find_status
 from streamsvm.solvers.decomposition.hinges import AnyRows, SummedRows, Tube, make_hinges, split_total
+from streamsvm.solvers.decomposition.inner_solvers import NO_LIMIT
 from streamsvm.system.errors import CertificateError, InputError
 
 FLOAT64_ROWS = 4096  # rows that are held in float64 at once
@@ -77,8 +77,7 @@ def sum_change(change: Change, X: Matrix, threads: int) -> tuple[F64, F64]:
     return f, kernels.bound_linear_sums(X, w_error) if W.size else errors
 
 
-@dataclass(frozen=True)
-class RowSums:
+class RowSums(NamedTuple):
     """The results of a pass for the rows of a tile, or for all rows. start: the number of the first row.
 
     f, errors: the changes of f, and bounds of their errors. The first pass also finds y, the label codes or the targets
@@ -95,14 +94,12 @@ class RowSums:
 
 def join_tiles(tiles: list[RowSums]) -> RowSums:
     """Return the sums of all rows, in row order."""
-    tiles = sorted(tiles, key=lambda tile: tile.start)
 
-    def join(name: str) -> Any:
-        parts = [getattr(tile, name) for tile in tiles]
+    def join(parts: Any) -> Any:
         return None if parts[0] is None else np.concatenate(parts)
 
-    longest = max(tile.longest for tile in tiles)
-    return RowSums(0, join("f"), join("errors"), join("y"), join("sample_weight"), longest)
+    _, *columns, longest = zip(*sorted(tiles, key=lambda tile: tile.start), strict=True)
+    return RowSums._make((0, *map(join, columns), max(longest)))
 
 
 def read_y(rows: Rows) -> I32 | F64 | None:
@@ -176,7 +173,7 @@ class Decomposition(ActiveRowSettings):
     """Settings of a training of one problem.
 
     inner: a name in inner_solvers.INNER_SOLVERS; selection: one of working_set.RULES. max_pairs: the most pair steps
-    of SMO, or None for no limit.
+    of SMO.
     tube: epsilon of a regression, whose two class costs are C, or None for a classification. numbers: the target of
     each label code in a regression. nu: the nu of one class (whose class costs are 1), nu-SVC or nu-SVR (whose tube is
     0 here, see hinges.py), or None.
@@ -189,7 +186,7 @@ class Decomposition(ActiveRowSettings):
     numbers: F64 = field(default_factory=lambda: np.empty(0), compare=False)
     nu: float | None = None
     two_sums: bool = False
-    max_pairs: int | None = None
+    max_pairs: int = NO_LIMIT
 
     def is_small(self, n_rows: int) -> bool:
         """Whether all rows make one working set, which pair steps solve in float64, down to its rounding."""
@@ -234,18 +231,16 @@ class ProvedState:
         rounding = max(self.rounding_bound, self.tried_bound)
         return Progress(self.objective, bound, self.passes, rounding, taken_off=self.dual_error)
 
+    def prove(self, settings: Any) -> Proof:
+        """Return the proof of P and D at the multipliers of the state; InputError beyond the range of float64."""
+        raise NotImplementedError
+
 
 S = TypeVar("S", bound=ProvedState)
 
 
 def move(
-    settings: ActiveRowSettings,
-    state: S,
-    moved: S,
-    prove: Callable[[S], Proof],
-    noisy: bool,
-    keeps_dual: bool = True,
-    ascends: bool = True,
+    settings: ActiveRowSettings, state: S, moved: S, noisy: bool, keeps_dual: bool = True, ascends: bool = True
 ) -> tuple[S, Proof]:
     """Return the state at the new multipliers, or at the old ones if the new ones prove no more, and its proof.
 
@@ -253,21 +248,23 @@ def move(
     keeps_dual: whether D is compared with the greatest D of earlier steps. ascends: whether the next step continues
     from the new multipliers, so that a larger P is acceptable for a higher D. Otherwise it is for half the gap only.
     """
-    proof, tried_bound = prove(moved), 0.0
+    proof, tried_bound = moved.prove(settings), 0.0
     bound = max(state.lower_bound, proof.dual - proof.dual_error) if settings.is_definite else math.nan
     dual_falls = not ascends or proof.dual - proof.rounding_bound < state.dual - state.rounding_bound
     closes_gap = proof.objective - proof.dual + proof.rounding_bound < state.least_gap / 2
     rises = proof.objective + proof.rounding_bound >= state.objective + state.rounding_bound
     if dual_falls and rises and not closes_gap:
         moved, noisy, undone = state, True, proof
-        proof, tried_bound = prove(state), undone.rounding_bound
+        proof, tried_bound = state.prove(settings), undone.rounding_bound
     tried_bound = max(tried_bound, proof.lost, state.tried_bound if state.stuck else 0.0)
     gap = proof.objective - proof.dual
     is_rounded = gap <= ROUNDINGS * max(proof.rounding_bound, tried_bound)
-    moves = _has_progressed(state.dual if keeps_dual else math.inf, state.least_gap, proof, gap, is_rounded)
+    of_rounding = LEAST_DUAL_RISE_OF_ROUNDING * proof.rounding_bound if is_rounded else 0.0
+    rise = max(LEAST_DUAL_RISE * abs(state.dual), LEAST_DUAL_RISE_OF_GAP * gap, of_rounding)
+    moves = (keeps_dual and proof.dual > state.dual + rise) or state.least_gap - gap > LEAST_GAP_FALL * abs(gap)
     if bound > proof.objective + proof.objective_error:
         told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"
-        raise CertificateError(f"{told}: this is a fault of streamsvm; please report it")
+        raise CertificateError(f"{told}: this is a bug in streamsvm; please report it")
     after = replace(
         moved,
         magnitude=proof.magnitude,
@@ -283,16 +280,6 @@ def move(
         is_precise=state.is_precise or noisy or not moves,
     )
     return after, proof
-
-
-def _has_progressed(dual: float, least_gap: float, proof: Proof, gap: float, is_rounded: bool) -> bool:
-    """Whether D has risen above `dual` or the gap has fallen. is_rounded: whether the gap may be only rounding."""
-    rise = max(
-        LEAST_DUAL_RISE * abs(dual),
-        LEAST_DUAL_RISE_OF_GAP * gap,
-        LEAST_DUAL_RISE_OF_ROUNDING * proof.rounding_bound if is_rounded else 0.0,
-    )
-    return proof.dual > dual + rise or least_gap - gap > LEAST_GAP_FALL * abs(gap)
 
 
 def find_end(settings: ActiveRowSettings, state: ProvedState) -> str | None:
@@ -346,6 +333,13 @@ class State(ProvedState):
             totals = split_total(self.total, self.tube is not None or bool(np.any(self.y < 0)))
         return make_hinges(self.y, self.costs, self.alpha, self.f, self.tube, totals)
 
+    def prove(self, settings: Decomposition) -> Proof:
+        """Return the proof of P and D; InputError for numbers beyond the range of float64."""
+        sizes = {"the costs": self.costs, "the multipliers": self.alpha, "the sums f": self.f}
+        require_ranges(sizes | {"their errors": self.errors, "the targets": self.targets})
+        largest = settings.kernel.bound_values(self.longest)
+        return self.hinges.prove(self.errors, largest, settings.tol, settings.is_definite)
+
 
 def start_state(n_rows: int, is_definite: bool = True) -> State:
     """Return the state before any row is read: all multipliers are 0."""
@@ -357,15 +351,8 @@ def update_state(settings: Decomposition, state: State, moved: State, noisy: boo
     """Return `moved`, or `state` if `moved` proves no more; see `move`."""
     # with fixed sums P and D change places, so that with an indefinite kernel an earlier D may be too high
     keeps_dual = settings.is_definite or not isinstance(moved.hinges, SummedRows)
-    after, proof = move(settings, state, moved, partial(_prove, settings), noisy, keeps_dual, ascends)
+    after, proof = move(settings, state, moved, noisy, keeps_dual, ascends)
     return replace(after, y=after.hinges.choose_sides(), bias=proof.bias, stretch=proof.stretch)
-
-
-def _prove(settings: Decomposition, state: State) -> Proof:
-    sizes = {"the costs": state.costs, "the multipliers": state.alpha, "the sums f": state.f}
-    require_ranges(sizes | {"their errors": state.errors, "the targets": state.targets})
-    largest = settings.kernel.bound_values(state.longest)
-    return state.hinges.prove(state.errors, largest, settings.tol, settings.is_definite)
 
 
 def require_ranges(sizes: Mapping[str, F64]) -> None:

@@ -35,7 +35,7 @@ import numpy.typing as npt
 from numba.extending import intrinsic
 
 from streamsvm.numeric.rounding import sum_exactly
-from streamsvm.numeric.rows import F64, I64
+from streamsvm.numeric.rows import F32, F64, I64
 
 RULES = ("second-order", "largest", "smallest", "random", "chunking", "platt")
 LEAST_WEIGHT = float(np.finfo(np.float64).tiny) ** 0.5  # of a row in a draw, so that division by the weight is safe
@@ -46,10 +46,10 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Conditions:
-    """The optimality conditions of n rows: e_i (n,), which rows can move, and the extremes of e_i + b.
+    """The optimality conditions of n rows: e_i (n,), which rows can move, and the largest violation by a pair.
 
     up, down, free: (n,), whether a row can move up, can move down, or is free; is_used: (n,), whether C_i > 0.
-    most: the greatest c_i - f_i of the rows that can move up; least: the least of those that can move down.
+    violation: LIBSVM's m(a) - M(a), or 0 if that is negative or no pair of rows can move.
     """
 
     errors: F64
@@ -57,21 +57,14 @@ class Conditions:
     down: Mask
     free: Mask
     is_used: Mask
-    most: float
-    least: float
+    violation: float
     bias: float
-
-    @property
-    def violation(self) -> float:
-        """LIBSVM's m(a) - M(a), or 0 if that is negative or no pair of rows can move."""
-        return max(0.0, self.most - self.least) if np.isfinite(self.most - self.least) else 0.0
 
     @property
     def leeway(self) -> F64:
         """How much e_i may change until the row violates its condition, (n,): negative if it does, -|e_i| if free."""
         above, below = np.where(self.up, self.errors, -np.inf), np.where(self.down, -self.errors, -np.inf)
-        leeway: F64 = -np.maximum(above, below)
-        return leeway
+        return np.asarray(-np.maximum(above, below))
 
     def find_violators(self, tol: float) -> tuple[Mask, Mask]:
         """Return two masks of the rows that violate by more than tol: rows that can move up, and down."""
@@ -82,7 +75,7 @@ class Conditions:
         return replace(self, errors=self.errors + (self.bias - bias), bias=bias)
 
     def of_rows(self, rows: I64) -> Conditions:
-        """Return the conditions of these rows alone, with the extremes of all rows."""
+        """Return the conditions of these rows alone, with the violation of all rows."""
         arrays = ("errors", "up", "down", "free", "is_used")
         return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
 
@@ -97,17 +90,18 @@ def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None 
     least = float(np.min(errors, where=down, initial=np.inf))
     bias = (most + least) / 2 if np.isfinite(most + least) else (least if np.isfinite(least) else most)
     bias = bias if np.isfinite(bias) else 0.0
-    return Conditions(errors - bias, up, down, above_zero & below_cost, is_used, most, least, bias)
+    violation = max(0.0, most - least) if np.isfinite(most - least) else 0.0
+    return Conditions(errors - bias, up, down, above_zero & below_cost, is_used, violation, bias)
 
 
 def join_conditions(first: Conditions, second: Conditions, is_first: Mask) -> Conditions:
     """Combine the conditions of two sums, each with rows of its own. is_first: (n,), which rows the first sum has.
 
-    `most` and `least` are plus and minus half of the greater violation, and the bias is 0.
+    The violation is the greater one, and the bias is 0.
     """
-    half, errors = max(first.violation, second.violation) / 2, np.where(is_first, first.errors, second.errors)
+    errors = np.where(is_first, first.errors, second.errors)
     up, down, is_used = first.up | second.up, first.down | second.down, first.is_used | second.is_used
-    return Conditions(errors, up, down, first.free, is_used, half, -half, 0.0)
+    return Conditions(errors, up, down, first.free, is_used, max(first.violation, second.violation), 0.0)
 
 
 def choose_working_set(
@@ -153,11 +147,8 @@ def find_largest(values: F64, k: int) -> I64:
     k = min(max(k, 0), len(values))
     if k == 0:
         return np.empty(0, np.int64)
-    if k < len(values):
-        limit = np.partition(values, len(values) - k)[len(values) - k]
-        candidates = np.flatnonzero(values >= limit)
-    else:
-        candidates = np.arange(len(values))
+    limit = np.partition(values, len(values) - k)[len(values) - k]
+    candidates = np.flatnonzero(values >= limit)
     return candidates[np.argsort(-values[candidates], kind="stable")[:k]]
 
 
@@ -224,8 +215,7 @@ def draw_rows(rows: I64, weights: F64, size: int, rng: np.random.Generator) -> I
     Efraimidis & Spirakis (2006), Weighted random sampling with a reservoir.
     """
     lives = rng.standard_exponential(len(rows)) / np.maximum(weights[rows], LEAST_WEIGHT)
-    drawn: I64 = rows[find_largest(-lives, size)]
-    return drawn
+    return np.asarray(rows[find_largest(-lives, size)])
 
 
 def _choose_one(kind: Mask, rule: str, e: F64, rng: np.random.Generator) -> int:
@@ -248,7 +238,6 @@ def larger(_context: Any, a: Any, _b: Any) -> Any:
     return a(a, a), generate
 
 
-F32 = npt.NDArray[np.float32]
 MOST_CORRECTIONS = 3
 
 
@@ -275,8 +264,7 @@ class WorkingSet:
     @property
     def errors(self) -> F64:
         """The errors e_i at a0, (q,)."""
-        errors: F64 = (self.y if self.corners is None else self.corners) - self.f
-        return errors
+        return np.asarray((self.y if self.corners is None else self.corners) - self.f)
 
     def bounds(self) -> tuple[F64, F64]:
         """Return the least and the greatest allowed values of y_i a_i, (q,) each."""

@@ -118,7 +118,7 @@ def _choose_parameters(source: RowSource, options: FeatureOptions, kernel_option
     if options.map not in MAPS:
         raise InputError(f"approximation {options.map!r}: choose from {', '.join(MAPS)}")
     if source.features is not None:
-        raise InputError(f"{source.name}: holds features already; make others of the rows that they were made of")
+        raise InputError(f"{source.name}: these rows are already features; map the original rows instead")
     settings = Settings(options.map, source.name, source.n_rows, source.n_features)
     if options.map == "polynomial":
         return settings
@@ -127,7 +127,7 @@ def _choose_parameters(source: RowSource, options: FeatureOptions, kernel_option
     if kernel_options.kernel == "sigmoid":
         raise InputError("the kernel sigmoid has no features: it is not positive semidefinite")
     if kernel_options.kernel == precomputed.NAME:
-        raise InputError("the kernel precomputed has no features: its values with other rows are not known")
+        raise InputError("the kernel precomputed has no features: its values for other rows are unknown")
     return replace(settings, rank=options.rank, seed=options.seed, kernel=make_kernel(source, kernel_options))
 
 

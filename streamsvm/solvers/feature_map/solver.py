@@ -89,10 +89,6 @@ class Settings:
         return min(self.n_rows, self.rank * (EIGEN_SHARE if self.name == "eigen" else 1))
 
 
-def _no_rows() -> I64:
-    return np.empty(0, np.int64)
-
-
 @dataclass
 class State:
     """The state of a run, which checkpoints save unchanged.
@@ -107,8 +103,8 @@ class State:
     passes: int = 0
     largest: float = 0.0
     left: float = 0.0
-    pivots: I64 = field(default_factory=_no_rows)
-    candidates: I64 = field(default_factory=_no_rows)
+    pivots: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    candidates: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     gram: F64 = field(default_factory=lambda: np.empty((0, 0)))
 
     shapes: ClassVar = {"pivots": ("p",), "candidates": ("c",), "gram": ("m", "m")}
@@ -119,9 +115,9 @@ class State:
         try:
             _restore_random(self.random)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(f"random is no state of random numbers ({error})") from error
+            raise ValueError(f"random is not the state of a random number generator ({error})") from error
         if len(self.gram) not in (0, len(self.pivots)) or self.passes < 0:
-            raise ValueError("passes, pivots and gram do not go together")
+            raise ValueError("passes, pivots and gram do not match")
 
 
 def start_state(settings: Settings) -> State:
@@ -165,20 +161,27 @@ def _find_pivots(settings: Settings, state: State) -> Generator[Request, Any, St
     kernel, rank = settings.kernel, settings.n_pivots
     block = max(1, -(-rank // BLOCKS))
     if not state.passes:
-        state = yield from _begin(settings, state, CANDIDATES * block)
+        largest = yield Scan(partial(np.full, 1, -np.inf), add_largest_diagonal, np.maximum, (kernel,))
+        rng = _restore_random(state.random)
+        drawn = np.sort(rng.permutation(settings.n_rows)[: CANDIDATES * block])
+        state = State(_save_random(rng), passes=1, largest=float(largest[0]), candidates=drawn)
         yield _step(state)
     feature_map = (yield from _take_map(kernel, state.pivots)) if len(state.pivots) else None
     while len(state.candidates):
         taken, pivots = (yield Take(state.candidates)).X, state.pivots
         least, number = feature_maps.LEAST_PIVOT * state.largest, min(block, rank - len(pivots))
-        chosen = _choose(kernel, taken, feature_map, number, least)
+        residual = feature_maps.compute_block(kernel, taken, taken)
+        if feature_map is not None:
+            features = feature_map.apply(taken)
+            residual -= features @ features.T
+        chosen = feature_maps.choose_pivots(residual, number, least)
         pivots = np.concatenate((pivots, state.candidates[chosen]))
         if len(chosen):
             feature_map = yield from _take_map(kernel, pivots)
         if feature_map is None:
             raise InputError(f"{settings.data}: the kernel is zero on all rows that were drawn")
         if len(pivots) >= rank or (len(chosen) < block and len(pivots) > len(chosen)):
-            return replace(state, pivots=pivots, candidates=_no_rows())
+            return replace(state, pivots=pivots, candidates=state.candidates[:0])
         shared = (kernel, feature_map.rows, feature_map.matrix)
         residuals = np.concatenate((yield Scan(list, add_residuals, operator.add, shared)))
         state = _draw_candidates(replace(state, pivots=pivots), residuals, CANDIDATES * block)
@@ -186,35 +189,16 @@ def _find_pivots(settings: Settings, state: State) -> Generator[Request, Any, St
     return state
 
 
-def _begin(settings: Settings, state: State, number: int) -> Generator[Request, Any, State]:
-    """Compute the largest k(x, x), and draw the candidates of the first block."""
-    rng = _restore_random(state.random)
-    scan = Scan(partial(np.full, 1, -np.inf), add_largest_diagonal, np.maximum, (settings.kernel,))
-    largest = float((yield scan)[0])
-    candidates = np.sort(rng.permutation(settings.n_rows)[: min(settings.n_rows, number)])
-    return replace(state, passes=1, largest=largest, candidates=candidates, random=_save_random(rng))
-
-
 def _take_map(kernel: Kernel, pivots: I64) -> Generator[Request, Any, KernelMap]:
     return feature_maps.make_cholesky_map(kernel, (yield Take(pivots)).X)
-
-
-def _choose(kernel: Kernel, taken: Matrix, feature_map: KernelMap | None, number: int, least: float) -> I64:
-    """Return the indices of the new pivots among the candidates `taken`."""
-    residual = feature_maps.compute_block(kernel, taken, taken)
-    if feature_map is not None:
-        features = feature_map.apply(taken)
-        residual -= features @ features.T
-    return feature_maps.choose_pivots(residual, number, least)
 
 
 def _draw_candidates(state: State, residuals: F64, number: int) -> State:
     """Draw the next candidates in proportion to the residuals; draw none if all residuals are zero."""
     rng, residuals = _restore_random(state.random), np.maximum(residuals, 0.0)
-    whole, left = np.sum(residuals), int(np.count_nonzero(residuals))
-    candidates = _no_rows()
-    if left:
-        wanted = min(number, len(residuals), left)
+    whole, wanted = np.sum(residuals), min(number, int(np.count_nonzero(residuals)))
+    candidates = state.candidates[:0]
+    if wanted:
         candidates = np.sort(rng.choice(len(residuals), wanted, replace=False, p=residuals / whole))
     return replace(state, passes=state.passes + 1, left=float(whole), candidates=candidates, random=_save_random(rng))
 

@@ -41,15 +41,10 @@ class OneClassSolver(Solver):
             raise InputError("the sample weights of all rows are zero: there is nothing to learn from")
         rows = _count_rows(source, options, budget)
         self.source, self.seed = source, options.seed
-        self.parameters = LinearOneClass(
-            total=read_nu(options) * cost,
-            cost=cost,
-            resident_rows=rows,
-            most=-(-GROUP_SHARE * rows // len(plan_groups(source))),
-            tol=float(options.tol),
-        )
-        about = {"acceleration": "one-class", **describe_parameters(self.parameters)}
-        self.settings = {**about, **ONE_CLASS.tell_loss(source, options)}
+        most = -(-GROUP_SHARE * rows // len(plan_groups(source)))
+        self.parameters = LinearOneClass(read_nu(options) * cost, cost, rows, most, float(options.tol))
+        told = ONE_CLASS.tell_loss(source, options)
+        self.settings = {"acceleration": "one-class", **describe_parameters(self.parameters), **told}
         self.sample = FirstSample(rows, is_held=False)
 
     def start(self) -> State:

@@ -39,6 +39,7 @@ proved gap of a and rho is  sum_i a_i max(0, v.x_i - rho) + sum_i (C_i - a_i) ma
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -46,7 +47,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from streamsvm.certificates.kernel import find_offset
 from streamsvm.kernels.kernel import combine_rows, compute_squares
@@ -91,9 +92,8 @@ def find_nearest(X: Matrix | F64, costs: F64, total: float, g: F64 | None = None
     Rows and costs are first scaled to magnitudes of about 1.
     """
     rows: Any = csr_array((X.data, X.indices, X.indptr), shape=X.shape) if isinstance(X, CsrRows) else X
-    rows = rows.astype(np.float64)
-    offset = np.zeros(rows.shape[1]) if g is None else g
-    squares = rows.multiply(rows).sum(axis=1) if hasattr(rows, "multiply") else np.einsum("ij,ij->i", rows, rows)
+    rows, offset = rows.astype(np.float64), np.zeros(rows.shape[1]) if g is None else g
+    squares = rows.multiply(rows).sum(axis=1) if issparse(rows) else np.einsum("ij,ij->i", rows, rows)
     size = float(np.sqrt(np.max(squares))) or 1.0
     share, rho = _solve(rows / size, costs / total, offset / (total * size))
     a = _fill(share * total, costs, total)
@@ -164,7 +164,7 @@ def _multiply(X: Any) -> F64:
     products = np.empty((X.shape[0], X.shape[0]))
     for at in range(0, X.shape[0], TILE_ROWS):
         part: Any = X[at : at + TILE_ROWS] @ X.T
-        products[at : at + TILE_ROWS] = part.toarray() if hasattr(part, "toarray") else part
+        products[at : at + TILE_ROWS] = part.toarray() if issparse(part) else part
     return products
 
 
@@ -176,9 +176,7 @@ def _factor(X: Any, products: F64 | None, diagonal: F64) -> Solve:
         whole = cho_factor(matrix, lower=True, overwrite_a=True)
         return lambda h: np.asarray(cho_solve(whole, h))
     d, q = X.shape[1], 1.0 / diagonal
-    scaled = X.T.multiply(q).tocsr() if hasattr(X, "multiply") else X.T * q
-    inner = scaled @ X
-    inner = inner.toarray() if hasattr(inner, "toarray") else inner
+    inner = (X.T.multiply(q).tocsr() @ X).toarray() if issparse(X) else (X.T * q) @ X
     inner[np.diag_indices(d)] += 1.0
     factor = cho_factor(inner)
 
@@ -216,8 +214,7 @@ class Centre:
         return unit if 0.0 < unit < np.inf else 1.0
 
 
-@dataclass(frozen=True)
-class Near:
+class Near(NamedTuple):
     """Near rows in memory, with their costs C_i > 0, scores f_i and distances r_i (`reach`), (m,)."""
 
     X: Matrix
@@ -225,26 +222,29 @@ class Near:
     f: F64
     reach: F64
 
+    def pick(self, places: I64) -> Near:
+        """Return copies of the rows at these places."""
+        return Near(take_rows(self.X, places), self.costs[places], self.f[places], self.reach[places])
+
+
+MAXIMA, MINIMA = ("largest", "low", "most"), ("radius", "high", "least")  # the totals that are not sums
+
 
 @dataclass
 class LowestTotals:
     """The sums of a pass.
 
-    lowest (d,), mass: sum of C_i x_i, and of C_i, over far rows with f_i < rho; level (d,), level_mass: the same over
-    far rows with f_i = rho; highest (d,): sum of C_i x_i over the other far rows; sizes (d,): sum of C_i |x_ij| over
-    all rows; largest (d,): max |x_ij|; counts (k+1,): the sum of C_i in each bin of scores; cost: sum of all C_i;
-    radius: a lower bound on r_i of far rows; low, high: the highest score of a far row below rho, and the lowest score
-    of the other far rows; least, most: the extreme scores; near: the kept rows.
+    far (3, d), masses (3,): sum of C_i x_i, and of C_i, over the far rows with f_i < rho, with f_i = rho, and over the
+    others; sizes (d,): sum of C_i |x_ij| over all rows; largest (d,): max |x_ij|; counts (k+1,): the sum of C_i in each
+    bin of scores; cost: sum of all C_i; radius: a lower bound on r_i of far rows; low, high: the highest score of a far
+    row below rho, and the lowest score of the other far rows; least, most: the extreme scores; near: the kept rows.
     """
 
-    lowest: F64
-    level: F64
-    highest: F64
+    far: F64
+    masses: F64
     sizes: F64
     largest: F64
     counts: F64
-    mass: float = 0.0
-    level_mass: float = 0.0
     cost: float = 0.0
     n_rows: int = 0
     radius: float = np.inf
@@ -257,7 +257,7 @@ class LowestTotals:
 
 def start_lowest(d: int, n_edges: int) -> LowestTotals:
     """Return the sums over no rows."""
-    return LowestTotals(np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(n_edges + 1))
+    return LowestTotals(np.zeros((3, d)), np.zeros(3), np.zeros(d), np.zeros(d), np.zeros(n_edges + 1))
 
 
 def read_costs(rows: Rows) -> F64:
@@ -274,66 +274,48 @@ def add_lowest(totals: LowestTotals, rows: Rows, centre: Centre) -> None:
     totals.cost += float(np.sum(costs))
     totals.n_rows += rows.n_rows
     totals.counts += np.bincount(np.searchsorted(centre.edges, f), costs, len(totals.counts))
-    is_near = reach < totals.radius
-    counted = costs > 0.0
+    is_near, counted, every = reach < totals.radius, costs > 0.0, Near(rows.X, costs, f, reach)
     totals.least = min(totals.least, float(np.min(f[counted], initial=np.inf)))
     totals.most = max(totals.most, float(np.max(f[counted], initial=-np.inf)))
-    _add_far(totals, Near(rows.X, costs, f, reach), np.flatnonzero(counted & ~is_near), centre.rho)
+    _add_far(totals, every, np.flatnonzero(counted & ~is_near), centre.rho)
     chosen = np.flatnonzero(counted & is_near)
     if len(chosen):
-        totals.near.append(_pick(Near(rows.X, costs, f, reach), chosen))
-    if sum(len(part.f) for part in totals.near) > 2 * centre.most:
-        _keep_nearest(totals, centre)
-
-
-def _keep_nearest(totals: LowestTotals, centre: Centre) -> None:
-    """Keep the centre.most rows with the smallest r_i, and add the others as far rows."""
-    whole = join_near(totals.near)
-    order = np.argsort(whole.reach, kind="stable")
-    dropped = np.sort(order[centre.most :])
-    totals.radius = min(totals.radius, float(whole.reach[order[centre.most]]))
-    _add_far(totals, whole, dropped, centre.rho)
-    totals.near = [_pick(whole, np.sort(order[: centre.most]))]
+        totals.near.append(every.pick(chosen))
+    if sum(len(part.f) for part in totals.near) > 2 * centre.most:  # keep the nearest; the others become far rows
+        whole = join_near(totals.near)
+        order = np.argsort(whole.reach, kind="stable")
+        totals.radius = min(totals.radius, float(whole.reach[order[centre.most]]))
+        _add_far(totals, whole, np.sort(order[centre.most :]), centre.rho)
+        totals.near = [whole.pick(np.sort(order[: centre.most]))]
 
 
 def _add_far(totals: LowestTotals, rows: Near, far: I64, rho: float) -> None:
     """Add the far rows at these places in `rows`."""
     if not len(far):
         return
-    totals.radius = min(totals.radius, float(np.min(rows.reach[far])))
     f = rows.f[far]
-    is_below, is_level, is_above = f < rho, f == rho, f > rho
-    totals.low = max(totals.low, float(np.max(f[is_below], initial=-np.inf)))
-    totals.high = min(totals.high, float(np.min(f[~is_below], initial=np.inf)))
-    sums = (totals.lowest, far[is_below]), (totals.level, far[is_level]), (totals.highest, far[is_above])
-    for total, chosen in sums:
-        add_rows(total[None], rows.X, chosen, np.zeros(len(chosen), np.int64), rows.costs[chosen])
-    totals.mass += float(np.sum(rows.costs[far[is_below]]))
-    totals.level_mass += float(np.sum(rows.costs[far[is_level]]))
+    totals.radius = min(totals.radius, float(np.min(rows.reach[far])))
+    totals.low = max(totals.low, float(np.max(f[f < rho], initial=-np.inf)))
+    totals.high = min(totals.high, float(np.min(f[~(f < rho)], initial=np.inf)))
+    for k, chosen in enumerate((far[f < rho], far[f == rho], far[f > rho])):
+        add_rows(totals.far[k : k + 1], rows.X, chosen, np.zeros(len(chosen), np.int64), rows.costs[chosen])
+        totals.masses[k] += float(np.sum(rows.costs[chosen]))
 
 
 def add_up_lowest(left: LowestTotals, right: LowestTotals) -> LowestTotals:
-    """Return the sums over both groups of rows."""
-    sums = {each.name: getattr(left, each.name) + getattr(right, each.name) for each in fields(LowestTotals)}
-    extremes = {
-        "largest": np.maximum(left.largest, right.largest),
-        "radius": min(left.radius, right.radius),
-        "low": max(left.low, right.low),
-        "high": min(left.high, right.high),
-        "least": min(left.least, right.least),
-        "most": max(left.most, right.most),
+    """Return the totals over both groups of rows."""
+    joins = dict.fromkeys(MAXIMA, np.maximum) | dict.fromkeys(MINIMA, np.minimum)
+    totals = {
+        each.name: joins.get(each.name, operator.add)(getattr(left, each.name), getattr(right, each.name))
+        for each in fields(LowestTotals)
     }
-    return LowestTotals(**{**sums, **extremes})
+    return LowestTotals(**totals)
 
 
 def join_near(parts: list[Near]) -> Near:
     """Return the rows of one or more parts, concatenated."""
-    vectors = [np.concatenate([getattr(part, name) for part in parts]) for name in ("costs", "f", "reach")]
-    return Near(stack_rows([part.X for part in parts]), *vectors)
-
-
-def _pick(rows: Near, places: I64) -> Near:
-    return Near(take_rows(rows.X, places), rows.costs[places], rows.f[places], rows.reach[places])
+    X, *vectors = zip(*parts, strict=True)
+    return Near(stack_rows(list(X)), *map(np.concatenate, vectors))
 
 
 @dataclass(frozen=True)
@@ -385,12 +367,7 @@ class State:
         return Progress(self.objective, self.lower_bound, self.passes, rounding, taken_off=self.bound_rounding)
 
 
-class Margin(NamedTuple):
-    """M at w and the best rho, a bound on its rounding error, and that rho."""
-
-    value: float
-    error: float
-    rho: float
+Margin = tuple[float, float, float]  # M at w and the best rho, a bound on its rounding error, and that rho
 
 
 def solve(settings: LinearOneClass, d: int, state: State) -> Requests:
@@ -426,22 +403,23 @@ def _learn(settings: LinearOneClass, state: State, totals: LowestTotals, unit: f
     """Return the state after a pass: its bound, a better point of V, and the next centre."""
     before, near = state, join_near(totals.near)
     state = replace(state, passes=state.passes + 1)
-    rest, limits = settings.total - totals.mass, (totals.low, totals.high)
+    rest, limits = settings.total - float(totals.masses[0]), (totals.low, totals.high)
     state = _raise_bound(state, state.w, _measure(settings, totals, near, state.w, state.w, limits))
     points, lacking = [*state.points, _find_vertex(near, totals, rest)], 0.0
     has_room = 0.0 < rest <= float(np.sum(near.costs))
     if has_room:
-        found = find_nearest(near.X, near.costs, rest, totals.lowest)
+        found = find_nearest(near.X, near.costs, rest, totals.far[0])
         points, lacking = [*points, found.v], abs(float(np.sum(found.a)) - rest)
     state = _take_points(state, np.array(points), totals, lacking + bound_rounding(totals.n_rows + 4, settings.cost))
     if not has_room:
         return _end_step(_look_for_offset(state, totals, near, settings.total), before)
     margin = _measure(settings, totals, near, state.best, state.w, (-np.inf, np.inf))
-    moved = np.hypot(np.linalg.norm(state.best - state.w), abs(margin.rho - state.rho) / unit)
+    rho = margin[2]
+    moved = np.hypot(np.linalg.norm(state.best - state.w), abs(rho - state.rho) / unit)
     if moved < (1.0 - 1e-9) * totals.radius:
         state = _raise_bound(state, state.best, margin)
     edges = np.linspace(totals.least, totals.most, BINS)
-    return _end_step(replace(state, w=state.best, rho=margin.rho, best_rho=margin.rho, edges=edges), before)
+    return _end_step(replace(state, w=state.best, rho=rho, best_rho=rho, edges=edges), before)
 
 
 def _measure(
@@ -452,12 +430,12 @@ def _measure(
     If rounding puts a far row on the wrong side, the error is at most the rounding error of its score at v, or at the
     centre w of the pass.
     """
-    f, rest = compute_scores(near.X, v[None])[:, 0], settings.total - totals.mass
+    f, rest = compute_scores(near.X, v[None])[:, 0], settings.total - float(totals.masses[0])
     rho = float(np.clip(_find_offset(near.costs, f, rest), *limits))
     loss = float(near.costs @ np.maximum(0.0, rho - f))
-    value = rest * rho + float(totals.lowest @ v) - loss
+    value = rest * rho + float(totals.far[0] @ v) - loss
     size = 2.0 * abs(rho) * settings.cost + float((np.abs(v) + np.abs(w)) @ totals.sizes)
-    return Margin(value, 4.0 * bound_rounding(totals.n_rows + len(v) + 16, size), rho)
+    return value, 4.0 * bound_rounding(totals.n_rows + len(v) + 16, size), rho
 
 
 def _find_offset(costs: F64, f: F64, rest: float) -> float:
@@ -469,10 +447,11 @@ def _find_offset(costs: F64, f: F64, rest: float) -> float:
 
 def _raise_bound(state: State, w: F64, margin: Margin) -> State:
     """Return the state with the lower bound that M proves, if it is higher than the present one."""
-    square, sure = float(w @ w), margin.value - margin.error
+    (value, error, _), square = margin, float(w @ w)
+    sure = value - error
     if not (sure > 0.0 and square > 0.0):
         return state
-    bound = margin.value / square * margin.value / 2
+    bound = value / square * value / 2
     square *= 1.0 + 2.0 * bound_rounding(len(w) + 4, 1.0)
     proved = (1.0 - 8 * UNIT) * (sure / square * sure / 2)
     if proved <= state.lower_bound:
@@ -490,12 +469,13 @@ def _find_vertex(near: Near, totals: LowestTotals, rest: float) -> F64:
     before = np.cumsum(near.costs[order]) - near.costs[order]
     a = np.empty(len(order))
     a[order] = np.clip(rest - before, 0.0, near.costs[order])
-    below = 1.0 + rest / totals.mass if rest < 0.0 else 1.0
+    mass, level_mass, _ = totals.masses.tolist()
+    below = 1.0 + rest / mass if rest < 0.0 else 1.0
     beyond = rest - float(np.sum(near.costs))
-    level = _share(beyond, totals.level_mass)
-    others = totals.cost - totals.mass - totals.level_mass - float(np.sum(near.costs))
-    above = _share(beyond - totals.level_mass, others)
-    return below * totals.lowest + combine_rows(near.X, a) + level * totals.level + above * totals.highest
+    others = totals.cost - mass - level_mass - float(np.sum(near.costs))
+    level, above = _share(beyond, level_mass), _share(beyond - level_mass, others)
+    lowest, on_level, highest = totals.far
+    return np.asarray(below * lowest + combine_rows(near.X, a) + level * on_level + above * highest)
 
 
 def _share(wanted: float, cost: float) -> float:

@@ -15,6 +15,7 @@ from streamsvm.engines.serial import SerialEngine
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.numeric.rows import I64
 from streamsvm.passes import Scan, Step, Take
+from streamsvm.solvers.decomposition.active_set import ActiveSet
 from streamsvm.solvers.decomposition.solver import (
     MOST_TURNS,
     Draw,
@@ -23,7 +24,6 @@ from streamsvm.solvers.decomposition.solver import (
     find_best_conditions,
     make_active,
     solve,
-    start_turn,
 )
 from streamsvm.solvers.decomposition.state import Decomposition, State, start_state
 from tests.kernel_problems import compute_matrix, drive
@@ -132,6 +132,10 @@ def test_rows_that_moved_stay_and_sums_are_those_of_all_that_moved(kind: str) ->
     np.testing.assert_allclose(after.active.f, after.f + after.damping * change, atol=1e-5)
     np.testing.assert_allclose(after.expected, after.f + change, atol=1e-5)
     assert 1.0 < after.damping < turn.damping
+
+
+def start_turn(draw: Draw, active: ActiveSet) -> Turn:
+    return Turn(active, active.y * active.alpha, active.f.copy(), draw.choose_damping(0))
 
 
 def move(turn: Turn, places: I64) -> None:

@@ -18,12 +18,12 @@ from streamsvm.models.model import KernelModel
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 from streamsvm.solvers.decomposition.hinges import SummedRows, cut_step
-from streamsvm.solvers.decomposition.inner_solvers import solve_by_pairs
 from streamsvm.solvers.decomposition.solver import _find_status
 from streamsvm.solvers.decomposition.state import STUCK_STEPS, Decomposition, start_state
 from streamsvm.solvers.decomposition.working_set import WorkingSet
 from streamsvm.system.errors import InputError
 from tests.nu_problems import NuProblem
+from tests.solvers.decomposition.working_sets import solve_by_pairs
 
 OPTIONS = TrainOptions(task="nu-classify", solver="smo", kernel="rbf", gamma=0.2, nu=0.4, threads=1)
 SCALES = (1e-8, 1e-3, 1.0, 1e3, 1e8)
@@ -366,7 +366,7 @@ def test_the_tube_of_residuals_is_a_pair_of_quantiles() -> None:
     assert find_tube(costs, residuals, 2.0) == (pytest.approx((1 + 5) / 4 - (1 + 3) / 4), pytest.approx(2.5))
     assert find_tube(costs, residuals, 5.0) == (0.0, 0.0)  # with nu = 1 the tube is closed, at the median
     rows = SummedRows(np.ones(3), np.ones(3), np.zeros(3), np.zeros(3), None, (1.0, 0.0))
-    assert not rows.is_full
+    assert rows.list_lacking()
 
 
 def test_the_proof_of_a_tube_by_hand() -> None:

@@ -246,7 +246,7 @@ def test_the_lowest_scores_rise_first_and_no_further_than_their_costs() -> None:
     for total, expected in ((4.0, [0.0, 2.0, 0.5, 0.0]), (1.5, np.zeros(4)), (5.0, [0.5, 2.0, 1.0, 0.0])):
         rows = SummedRows(np.ones(4), costs, alpha, f, None, (total, 0.0))
         np.testing.assert_array_equal(rows.find_rises(), expected)
-        assert rows.is_full == (total == 1.5)
+        assert bool(rows.list_lacking()) == (total != 1.5)
     np.testing.assert_array_equal(rows.choose_lowest(2), [1, 2])
 
 

@@ -7,48 +7,46 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.solvers.decomposition.inner_solvers import Order, solve_by_pairs
 from streamsvm.solvers.decomposition.working_set import WorkingSet
 from tests.solvers.decomposition.working_sets import (
     Drawn,
     assert_solved,
     make_problem,
     measure,
+    solve_by_pairs,
     solve_with_library,
     working_sets,
 )
 
-ORDERS: tuple[Order, ...] = ("second-order", "first-order")
-
 
 @settings(deadline=None, max_examples=150)
-@given(working_sets(), st.sampled_from(ORDERS))
-def test_answer_is_feasible_no_worse_and_within_tol(drawn: Drawn, order: Order) -> None:
-    assert_solved(drawn.problem, solve_by_pairs(drawn.problem, 1e-3, order=order), 1e-3)
+@given(working_sets())
+def test_answer_is_feasible_no_worse_and_within_tol(drawn: Drawn) -> None:
+    assert_solved(drawn.problem, solve_by_pairs(drawn.problem, 1e-3), 1e-3)
 
 
 @settings(deadline=None, max_examples=100)
-@given(working_sets(spread=False).filter(lambda drawn: drawn.definite), st.sampled_from(ORDERS))
-def test_objective_is_that_of_another_solver(drawn: Drawn, order: Order) -> None:
-    value = drawn.problem.objective(solve_by_pairs(drawn.problem, 1e-6, order=order))
+@given(working_sets(spread=False).filter(lambda drawn: drawn.definite))
+def test_objective_is_that_of_another_solver(drawn: Drawn) -> None:
+    value = drawn.problem.objective(solve_by_pairs(drawn.problem, 1e-6))
     best = solve_with_library(drawn.problem)
     assert value == pytest.approx(best, rel=1e-6, abs=1e-7 * drawn.problem.costs.sum())
 
 
 @settings(deadline=None, max_examples=60)
-@given(working_sets(), st.integers(0, 20), st.sampled_from(ORDERS))
-def test_objective_falls_with_every_step(drawn: Drawn, steps: int, order: Order) -> None:
+@given(working_sets(), st.integers(0, 20))
+def test_objective_falls_with_every_step(drawn: Drawn, steps: int) -> None:
     problem = drawn.problem
-    fewer, more = (solve_by_pairs(problem, 1e-9, max_steps=n, order=order) for n in (steps, steps + 1))
+    fewer, more = (solve_by_pairs(problem, 1e-9, max_steps=n) for n in (steps, steps + 1))
     assert_solved(problem, more, np.inf)
     before, after = problem.objective(fewer), problem.objective(more)
     assert after <= before + 1e-12 * (abs(before) + problem.costs.max() * np.abs(problem.y - problem.f).max())
 
 
 @settings(deadline=None, max_examples=40)
-@given(working_sets(), st.sampled_from(ORDERS))
-def test_equal_input_gives_equal_bits(drawn: Drawn, order: Order) -> None:
-    one, other = (solve_by_pairs(drawn.problem, 1e-4, order=order) for _ in range(2))
+@given(working_sets())
+def test_equal_input_gives_equal_bits(drawn: Drawn) -> None:
+    one, other = (solve_by_pairs(drawn.problem, 1e-4) for _ in range(2))
     assert one.tobytes() == other.tobytes()
 
 
@@ -76,13 +74,6 @@ def test_two_rows_against_the_closed_form(
     if k < 1:
         assert value == pytest.approx(best, abs=1e-8)
     assert best - 1e-8 <= value <= 1e-12
-
-
-def test_second_order_needs_fewer_steps_than_first_order() -> None:
-    problem = make_problem(0, 200, 1000.0)
-    allowed = 2000  # first-order needs several times as many
-    second, first = (solve_by_pairs(problem, 1e-3, max_steps=allowed, order=order) for order in ORDERS)
-    assert problem.objective(second) < problem.objective(first)
 
 
 def test_errors_do_not_drift_in_many_steps() -> None:

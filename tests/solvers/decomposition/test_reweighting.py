@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 
 from streamsvm.solvers.decomposition import inner_solvers
-from streamsvm.solvers.decomposition.inner_solvers import solve_by_irwls, solve_by_pairs
+from streamsvm.solvers.decomposition.inner_solvers import solve_by_irwls
 from streamsvm.solvers.decomposition.working_set import WorkingSet
 from tests.solvers.decomposition.working_sets import (
     Drawn,
     assert_solved,
     make_problem,
+    solve_by_pairs,
     solve_with_library,
     working_sets,
 )

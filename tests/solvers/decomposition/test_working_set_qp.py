@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.solvers.decomposition import inner_solvers
-from streamsvm.solvers.decomposition.inner_solvers import solve_by_irwls, solve_by_pairs, solve_by_qp
+from streamsvm.solvers.decomposition.inner_solvers import solve_by_irwls, solve_by_qp
 from streamsvm.solvers.decomposition.working_set import WorkingSet
 from streamsvm.system.errors import InputError
 from tests.solvers.decomposition.working_sets import (
@@ -22,6 +22,7 @@ from tests.solvers.decomposition.working_sets import (
     make_problem,
     measure,
     rounding_of_errors,
+    solve_by_pairs,
     working_sets,
 )
 

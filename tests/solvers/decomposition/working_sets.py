@@ -9,6 +9,7 @@ import numpy.typing as npt
 import piqp
 from hypothesis import strategies as st
 
+from streamsvm.solvers.decomposition.inner_solvers import run_pairs
 from streamsvm.solvers.decomposition.working_set import WorkingSet
 
 F64 = npt.NDArray[np.float64]
@@ -22,6 +23,10 @@ class Drawn:
 
     problem: WorkingSet
     definite: bool
+
+
+def solve_by_pairs(problem: WorkingSet, tol: float, max_steps: int = 10_000_000) -> F64:
+    return run_pairs(problem, tol, max_steps)[0]
 
 
 def make_kernel(X: F64, name: str) -> F64:

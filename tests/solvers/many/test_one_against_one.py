@@ -153,7 +153,7 @@ def test_a_saved_model_scores_as_before(dataset: Dataset, tmp_path: Path) -> Non
     [
         ("n_support", np.array([1, 1, 1]), "n_support is int64"),
         ("n_support", np.array([10**6, 1, 1, 1]), "n_support sums to"),
-        ("n_support", np.array([-1, 1, 1, 1]), "holds no numbers of rows"),
+        ("n_support", np.array([-1, 1, 1, 1]), "does not contain the numbers of rows"),
         ("dual_coef", np.zeros((4, 1)), "dual_coef is"),
     ],
 )

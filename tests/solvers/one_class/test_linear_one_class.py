@@ -176,9 +176,9 @@ def test_far_rows_are_summed_up_and_near_rows_kept() -> None:
     assert 40 <= np.sum(is_near) == len(near.f) <= 80
     assert np.min(reach[~is_near & (weight > 0)]) == pytest.approx(whole.radius)
     low, high = ~is_near & (f < 0.3), ~is_near & (f >= 0.3)
-    np.testing.assert_allclose(whole.lowest, weight[low] @ X[low], rtol=1e-12)
-    np.testing.assert_allclose(whole.highest, weight[high] @ X[high], rtol=1e-12)
-    assert whole.mass == pytest.approx(np.sum(weight[low]))
+    np.testing.assert_allclose(whole.far[0], weight[low] @ X[low], rtol=1e-12)
+    np.testing.assert_allclose(whole.far[2], weight[high] @ X[high], rtol=1e-12)
+    assert whole.masses[0] == pytest.approx(np.sum(weight[low]))
     assert whole.low == pytest.approx(np.max(f[low & (weight > 0)]))
     assert whole.high == pytest.approx(np.min(f[high & (weight > 0)]))
     np.testing.assert_allclose(whole.counts, np.histogram(f, [-9, *centre.edges, 9], weights=weight)[0])
