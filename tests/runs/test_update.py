@@ -481,7 +481,8 @@ def test_a_killed_update_goes_on(is_left: bool, tmp_path: Path, monkeypatch: pyt
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(update, "write_result", fail)
+        for name in ("train", "update"):  # whichever way it goes
+            patch.setattr(f"streamsvm.runs.{name}.write_result", fail)
         with pytest.raises(RuntimeError, match="killed"):
             train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", keep_ball=True)
     assert (tmp_path / "1" / NAME).exists()  # before the model, with which a run is complete
