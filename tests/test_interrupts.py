@@ -103,7 +103,7 @@ STUCK = """
 import sys
 from numba import njit
 from streamsvm.cli.main import main
-from streamsvm.runs.folder import RunFolder
+from streamsvm.runs import train
 
 @njit(nogil=True)
 def spin(n):
@@ -112,7 +112,7 @@ def spin(n):
     return n
 
 spin(0)
-RunFolder.finish = lambda *_: print("stuck", flush=True) or spin(2)
+train.write_result = lambda *_: print("stuck", flush=True) or spin(2)
 if __name__ == "__main__":
     sys.exit(main())
 """

@@ -15,7 +15,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.rows.source import RowSource, split_rows
-from streamsvm.data.sources.text import unjoined_pool
+from streamsvm.data.sources.text import unjoined_pool, work_ahead
 from streamsvm.data.store.shared_files import ScratchWriter, read_scratch
 from streamsvm.engines.engine import Costs, Partial, TaskSeconds
 from streamsvm.engines.row_states import TileState, TileStates, add_overhead, join_tiles
-from streamsvm.numeric.rows import F64, I64, Rows, make_writable, stack_rows, take_rows
+from streamsvm.numeric.rows import F64, I64, Rows, join_rows, make_writable
 from streamsvm.passes import Scan, Subset
 from streamsvm.system import deadline
 from streamsvm.system.machine import peak_bytes
@@ -106,14 +105,6 @@ def spool(
             costs.written_bytes += writer.written_bytes
 
 
-def read_spooled(scratch: Scratch | None, chunks: range) -> tuple[Iterator[Rows], int] | None:
-    """Return the tiles in the file of a group, and the size of the file; None if there is no file."""
-    if scratch is None:
-        return None
-    path = scratch.find_file(chunks)
-    return (read_scratch(path), path.stat().st_size) if path.exists() else None
-
-
 def choose_again(tiles: Iterator[Rows], subset: Subset) -> Iterator[Rows]:
     """Yield the rows of the subset, tile by tile; tiles without such rows are skipped."""
     for rows in tiles:
@@ -124,10 +115,8 @@ def choose_again(tiles: Iterator[Rows], subset: Subset) -> Iterator[Rows]:
 
 def pick_rows(rows: Rows, chosen: I64) -> Rows:
     """Return a copy of the rows at these positions of a tile."""
-    assert rows.y is not None
-    weight = None if rows.sample_weight is None else rows.sample_weight[chosen]
-    X = take_rows(rows.X, chosen)
-    return Rows(-1, X, np.ascontiguousarray(rows.y[chosen]), weight, numbers=rows.start + chosen)
+    picked = rows.pick(chosen)
+    return Rows(-1, picked.X, picked.y, picked.sample_weight, numbers=rows.start + chosen)
 
 
 def run_group(
@@ -182,22 +171,14 @@ def _slice(by_row: Sequence[np.ndarray], rows: Rows, first: int) -> list[np.ndar
 
 
 def _find_tiles(
-    source: RowSource,
-    chunks: range,
-    scan: Scan,
-    pins: ChunkCache,
-    scratch: Scratch | None,
-    costs: Costs,
+    source: RowSource, chunks: range, scan: Scan, pins: ChunkCache, scratch: Scratch | None, costs: Costs
 ) -> Iterator[Rows]:
     """Yield the tiles of a group for a pass, and add the bytes read and written to `costs`."""
     held = _find_held(source, chunks, scan.held)
-    if scan.among is not None:
-        assert not scan.by_row
-        found = read_spooled(scratch, chunks)
-        if found is not None:
-            costs.read_bytes = found[1]
-            yield from found[0]
-            return
+    if scan.among is not None and scratch is not None and (spooled := scratch.find_file(chunks)).exists():
+        costs.read_bytes = spooled.stat().st_size
+        yield from read_scratch(spooled)
+        return
     costs.read_bytes = bytes_to_read(source, [index for index in chunks if index not in held], pins)
     tiles = _read_tiles(source, chunks, pins, held)
     if scan.among is not None:
@@ -218,10 +199,10 @@ def row_range(source: RowSource, chunks: Sequence[int]) -> range:
     return range(int(source.chunk_starts[chunks[0]]), int(source.chunk_starts[chunks[-1] + 1]))
 
 
-def slice_by_row(source: RowSource, chunks: range, by_row: Sequence[np.ndarray], first: int = 0) -> tuple[Any, ...]:
-    """Return the entries of per-row vectors for the rows of some chunks. first: the row of the vectors' first entry."""
+def slice_by_row(source: RowSource, chunks: range, by_row: Sequence[np.ndarray]) -> tuple[Any, ...]:
+    """Return the entries of per-row vectors for the rows of some chunks."""
     rows = row_range(source, chunks)
-    return tuple(vector[rows.start - first : rows.stop - first] for vector in by_row)
+    return tuple(vector[rows.start : rows.stop] for vector in by_row)
 
 
 def tree_levels(n: int) -> Iterator[Sequence[tuple[int, int]]]:
@@ -253,15 +234,12 @@ def _read_tiles(source: RowSource, chunks: range, pins: ChunkCache, held: dict[i
             loaded = _load(source, index, pins, held)
             yield from source.tiles(index) if loaded is None else split_rows(loaded)
         return
+    load = deadline.kept(lambda index: _load(source, index, pins, held))
     with unjoined_pool(1, "read") as reader:
-        load = deadline.kept(_load)
-        following = reader.submit(load, source, chunks[0], pins, held)
-        for index in chunks:
-            rows = following.result()
+        for _, rows in work_ahead(iter(chunks), load, reader, 2):
             assert rows is not None
-            if index + 1 in chunks:
-                following = reader.submit(load, source, index + 1, pins, held)
             yield from split_rows(rows)
+            del rows  # before the next chunk but one is read
 
 
 def _load(source: RowSource, index: int, pins: ChunkCache, held: dict[int, Rows]) -> Rows | None:
@@ -276,10 +254,10 @@ def load_chunk(source: RowSource, index: int, pins: ChunkCache) -> Rows | None:
         if kept is not None:
             return kept
         room = source.on_disk and pins.allows(index) and pins.held_bytes + size <= pins.limit_bytes
-        pins.held_bytes += size if room else 0
+        unused = size if room else 0
+        pins.held_bytes += unused
     if source.streams and not room:
         return None
-    unused = size if room else 0
     try:
         rows = source.read(index)
         with pins.lock:
@@ -308,21 +286,20 @@ def run_walk(
     """Carry out one walk, while a thread reads the next group. The walk ends early once `is_stopped` returns True."""
     partial = Partial(carry)
     costs = partial.costs
-    with ThreadPoolExecutor(1) as reader:
-        following = [reader.submit(_read_chunks, source, chunks, pins) for chunks in order[:1]]
-        for k in range(len(order)):
-            began = time.perf_counter()
-            rows, read_bytes = following.pop().result()
+    with unjoined_pool(1, "read") as reader:
+        began = time.perf_counter()
+        for _, (rows, read_bytes) in work_ahead(iter(order), lambda some: _read_chunks(source, some, pins), reader, 2):
             came = time.perf_counter()
             if is_stopped():
                 break
-            following = [reader.submit(_read_chunks, source, chunks, pins) for chunks in order[k + 1 : k + 2]]
             costs.read_bytes += read_bytes
             for partial.totals in step(partial.totals, rows):  # noqa: B020  each step starts from the last carry
                 if is_stopped():
                     break
             del rows
-            costs.seconds += TaskSeconds(read=came - began, compute=time.perf_counter() - came)
+            ended = time.perf_counter()
+            costs.seconds += TaskSeconds(read=came - began, compute=ended - came)
+            began = ended
     costs.peaks[os.getpid()] = peak_bytes()
     return partial
 
@@ -336,8 +313,5 @@ def _read_chunks(source: RowSource, chunks: Sequence[int], pins: ChunkCache) -> 
     for index in chunks:
         rows = load_chunk(source, index, pins)
         parts.append(source.read(index) if rows is None else rows)
-    if len(parts) == 1:
-        return parts[0], read_bytes
-    vectors = {name: np.concatenate([part.vectors[name] for part in parts]) for name in parts[0].vectors}
     start = parts[0].start if list(chunks) == list(range(chunks[0], chunks[0] + len(chunks))) else -1
-    return Rows(start, stack_rows([part.X for part in parts]), **vectors), read_bytes
+    return join_rows(parts, start), read_bytes

@@ -124,7 +124,9 @@ def _answer_alike(engine: Engine, alike: list[Any]) -> list[Any]:
     match alike[0]:
         case Scan():
             found = _scan(engine, alike) if len(alike) > 1 else [engine.scan(replace(alike[0], rest=None))]
-            return [_add_rest(scan, totals) for scan, totals in zip(alike, found, strict=True)]
+            rests = [scan.rest for scan in alike]  # the known totals of the other rows
+            each = zip(alike, found, rests, strict=True)
+            return [total if rest is None else scan.combine(total, rest) for scan, total, rest in each]
         case Walk():
             return _walk(engine, alike) if len(alike) > 1 else [engine.walk(alike[0])]
     return _take(engine, alike)
@@ -139,11 +141,6 @@ def _take(engine: Engine, takes: Sequence[Take]) -> list[Rows]:
     taken = engine.take(Take(every))
     parts = {key: taken.pick(np.searchsorted(every, rows)) for key, rows in wanted.items()}
     return [parts[take.rows.tobytes()] for take in takes]
-
-
-def _add_rest(scan: Scan, totals: Any) -> Any:
-    """Combine the totals of a pass over a subset with the known totals of the other rows."""
-    return totals if scan.rest is None else scan.combine(totals, scan.rest)
 
 
 def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:

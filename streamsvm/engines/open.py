@@ -97,7 +97,7 @@ def plan_memory(
         holds = f"{process} already holds {format_bytes(base_bytes)}: interpreter, libraries and your own data"
         enough = format_bytes(needed + varying_bytes, up=True)
         raise MemoryBudgetError(
-            f"{format_bytes(needed)} of memory are needed ({holds}; {', '.join(listed)}) but the budget is "
+            f"{format_bytes(needed)} of memory is needed ({holds}; {', '.join(listed)}), but the budget is "
             f"{format_bytes(budget_bytes)}: raise --memory to at least {enough} (memory={enough!r} in Python){ways}",
             needed + varying_bytes,
         )
@@ -225,13 +225,7 @@ def _require_all(plans: Sequence[Callable[[], MemoryPlan]]) -> list[MemoryPlan]:
 
 @contextmanager
 def open_workers(
-    *,
-    load: Load,
-    need_bytes: int,
-    budget_bytes: int | None,
-    workers: int | None,
-    scheduler: str | None,
-    remedy: str,
+    *, load: Load, need_bytes: int, budget_bytes: int | None, workers: int | None, scheduler: str | None, remedy: str
 ) -> Iterator[Client]:
     """Start single-threaded workers, or connect to a scheduler, and yield a client once the workers are ready.
 

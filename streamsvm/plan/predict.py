@@ -23,13 +23,15 @@ from __future__ import annotations
 import math
 import operator
 import time
+import timeit
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from distributed import Client
 from scipy.sparse import csr_array
 
 from streamsvm.data.rows.source import RowSource
@@ -59,9 +61,6 @@ from streamsvm.solvers.set_up import choose_solver, read_own_options, set_up, se
 from streamsvm.solvers.solver import Solver
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.machine import default_budget_bytes, default_threads, format_bytes
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 T = TypeVar("T")
 
@@ -112,17 +111,6 @@ class SampleRun(SerialEngine):
         self.kinds: dict[Any, tuple[Scan, int]] = {}
         self.seconds: defaultdict[Any, list[float]] = defaultdict(list)
         self.solver_seconds, self.answered = 0.0, time.process_time()
-
-    @property
-    def scan_seconds(self) -> float:
-        """The time of all passes."""
-        return sum(sum(self.seconds[kind]) for kind in self.kinds)
-
-    @property
-    def walk_seconds(self) -> float:
-        """The time of the sequential passes of the last epoch."""
-        walks = self.seconds["walk"]
-        return sum(walks[len(walks) - len(walks) // max(1, self.passes) :])
 
     @property
     def between(self) -> float:
@@ -240,7 +228,7 @@ def try_sample(
 ) -> SampleRun:
     """Train on the sample for at most SAMPLE_SECONDS. Raises InputError if this is impossible, as with one class."""
     if sample.y is not None and len(np.unique(sample.y)) < 2:
-        raise InputError(f"{sample.n_rows:,} sampled rows are of one class")
+        raise InputError(f"all {sample.n_rows:,} sampled rows belong to one class")
     C = options.C * source.n_rows / sample.n_rows
     alike = replace(options, C=C, max_passes=most_passes, max_seconds=SAMPLE_SECONDS)
     run = SampleRun(sample)
@@ -254,13 +242,7 @@ def try_sample(
 
 
 def _time_best(do: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
-    return min(_time(do, clock) for _ in range(3))
-
-
-def _time(do: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
-    began = clock()
-    do()
-    return clock() - began
+    return min(timeit.repeat(do, timer=clock, repeat=3, number=1))
 
 
 def _read_only(totals: list[Any], rows: Rows) -> None:
@@ -365,12 +347,15 @@ class Probe:
     def _measure_walks(self, tried: SampleRun, side_by_side: int) -> Speed:
         """Return the speed of `side_by_side` walks through all rows: the slower of reading and learning."""
         read = self.measure_reading()
-        learned = tried.walk_seconds / tried.n_rows / min(side_by_side, self.n_tasks)
+        walks = tried.seconds["walk"]
+        last_epoch = walks[len(walks) - len(walks) // max(1, tried.passes) :]
+        learned = sum(last_epoch) / tried.n_rows / min(side_by_side, self.n_tasks)
         return Speed(max(read.first, learned), max(read.later, learned), read.n_chunks)
 
     def measure_passes(self, tried: SampleRun) -> Speed:
         """Measure the speed of a pass of the fits: the sum over all kinds of passes, weighted by their frequency."""
-        row_seconds = tried.scan_seconds / (tried.n_rows * sum(count for _, count in tried.scans))
+        scan_seconds = sum(sum(tried.seconds[kind]) for kind in tried.kinds)
+        row_seconds = scan_seconds / (tried.n_rows * sum(count for _, count in tried.scans))
         kinds, n_fits = [(scan, count / tried.passes) for scan, count in tried.scans], len(self.fits)
         return self._measure(kinds, n_fits * row_seconds, n_fits)
 
@@ -392,7 +377,7 @@ class Probe:
         ]
         often = np.array([count for _, count in kinds])
         passes = [partial(answer_all, engine, n_fits * [scan]) for scan in scans]
-        cold, again = _time(passes[0]), np.array([_time_best(each) for each in passes])
+        cold, again = timeit.timeit(passes[0], number=1), np.array([_time_best(each) for each in passes])
         first = often @ np.array([cold, *again[1:]])
         return Speed(float(first) / part.n_rows, float(often @ again) / part.n_rows, part.n_chunks)
 

@@ -255,17 +255,16 @@ class Plan:
         later, kept = format_bytes(self.first_bytes - self.kept_bytes), format_bytes(self.kept_bytes)
         times = f"{show_seconds(self.first_seconds)} first, {show_seconds(self.later_seconds)} later"
         between = self.between_seconds
-        thought = "" if between is None else f", and {show_seconds(between)} between two"
-        seconds = [self.sum_seconds(count) for count in counts]
-        if seconds[1] is not None and seconds[0] is not None and seconds[2] is not None:
-            read = format_bytes(self.sum_bytes(counts[1]) or 0)
-            least, about, most = map(show_seconds, (seconds[0], seconds[1], seconds[2]))
-            total = f"about {about} ({least} to {most}), {read} read"
-        else:
-            total = "not known" if seconds[0] is None else f"more than {show_seconds(seconds[0])}"
-        taken = f", and {format_bytes(self.taken.each_bytes)} of single rows for each" if self.taken.each_bytes else ""
+        thought = "" if between is None else f", and {show_seconds(between)} between passes"
+        least, about, most = (None if each is None else show_seconds(each) for each in map(self.sum_seconds, counts))
+        total = "not known" if least is None else f"more than {least}"
+        if None not in (least, about, most):
+            total = f"about {about} ({least} to {most}), {format_bytes(self.sum_bytes(counts[1]) or 0)} read"
+        taken = ""
+        if self.taken.each_bytes:
+            taken += f", and {format_bytes(self.taken.each_bytes)} of single rows in each pass"
         if self.taken.once_bytes:
-            taken += f"; before the first, {format_bytes(self.taken.once_bytes)} of single rows"
+            taken += f"; {format_bytes(self.taken.once_bytes)} of single rows before the first pass"
         lines = {
             "data": f"{source.name}: {say_count(source.n_rows, 'row')} of {say_count(source.n_features, 'feature')}",
             "a pass": f"reads {format_bytes(self.first_bytes)} first, {later} later ({kept} stay in memory){taken}",
@@ -288,19 +287,19 @@ class Plan:
         """Describe the cost of the workers, and how many of them minimise the time of a pass."""
         figures, about = self._describe_cluster(), self.count_passes()[1]
         each = say_count(cluster.threads, "thread")
-        parts = [f"{cluster.workers} of {each}"]
+        parts = [f"{cluster.workers} with {each} each"]
         if figures["worker_minutes"] is not None:
             parts.append(f"{figures['worker_minutes']:.2g} worker minutes")
         if figures["requests"]:
             parts.append(f"{say_count(figures['requests'], 'request')} to the store")
         minutes = ", ".join(f"{show_seconds(60 * each)} with {n:,}" for n, each in self.list_minutes(about).items())
-        fastest = f"a pass is shortest with {say_count(figures['fastest_workers'], 'worker')}"
+        fastest = f"a pass is fastest with {say_count(figures['fastest_workers'], 'worker')}"
         return f"{', '.join(parts)}; {fastest}{f' (in all {minutes})' if minutes else ''}"
 
 
 def _show_range(least: int | None, about: int | None, most: int | None) -> str:
     if about is None:
-        return "not known" if least is None else f"{least} at least"
+        return "not known" if least is None else f"at least {least}"
     return f"{about}" if least == most else f"about {about}, {least} to {most}"
 
 

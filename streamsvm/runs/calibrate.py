@@ -17,10 +17,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from distributed import Client
 
 from streamsvm.data.rows import views
 from streamsvm.data.rows.source import RowSource
@@ -31,12 +31,12 @@ from streamsvm.models.evaluate import Reliability
 from streamsvm.models.model import Model
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.labels import unpack_sets
-from streamsvm.numeric.rows import F64, Rows, take_rows
+from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import TrainOptions, require_classes
 from streamsvm.passes import Scan
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.folder import FOLDS as FOLDER
-from streamsvm.runs.folder import LOCK, MODEL_FILE, RESULT_FILE, RunFolder, compare_settings, pack_result
+from streamsvm.runs.folder import LOCK, RunFolder, compare_settings, write_result
 from streamsvm.runs.folds import Folds, draw_folds, join_tiles, list_scores
 from streamsvm.runs.gamma_scale import needs_scale, stand_in_for_gamma
 from streamsvm.runs.results import Event, Result
@@ -45,13 +45,9 @@ from streamsvm.solvers.set_up import choose_solver, hold_out, settle_task
 from streamsvm.solvers.solver import ONE_TRAINING, Solver, Wrapper
 from streamsvm.system import deadline
 from streamsvm.system.errors import InputError
-from streamsvm.system.files import to_local_path, write_atomically
+from streamsvm.system.files import to_local_path
 from streamsvm.system.interrupts import caught
 from streamsvm.system.locks import Lock
-
-if TYPE_CHECKING:
-    from distributed import Client
-
 
 FOLDS = 5
 ENOUGH = 10.0  # times tol: the gap at which a fold ends; Brier scores and log losses change by less than 0.1%
@@ -62,11 +58,8 @@ LABEL_BYTES = 3 * (8 + 1)  # for label sets: a score and a label, each held thre
 ROW_BYTES = 2 * (8 + 4) + 12 * 8  # per row: its weight and class code, and the vectors of the fit
 
 
-class Calibrated(NamedTuple):
-    """The stored form of a function from scores to probabilities, and its reliability on held-out rows."""
-
-    stored: dict[str, Any]
-    measured: dict[str, Any]
+# The stored form of a function from scores to probabilities, and its reliability on held-out rows
+Calibrated = tuple[dict[str, Any], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -92,13 +85,10 @@ class HeldOutScores:
         for k in np.unique(self.fold):
             mine = self.fold == k
             stored = way.fit(self.scores[~mine], self.truth[~mine], self.weight[~mine])
-            add(way.apply(stored, self._take_scores(mine), has_sets), self.truth[mine])
+            scores = self.scores[mine, 0] if self.scores.shape[1] == 1 else self.scores[mine]  # as a model returns them
+            add(way.apply(stored, scores, has_sets), self.truth[mine])
         stored = way.fit(self.scores, self.truth, self.weight)
-        return Calibrated({way.key: stored}, {"method": name, **measured.as_json()})
-
-    def _take_scores(self, mine: npt.NDArray[np.bool_]) -> F64:
-        """Return the scores of some rows in the shape that a model returns."""
-        return self.scores[mine, 0] if self.scores.shape[1] == 1 else self.scores[mine]
+        return {way.key: stored}, {"method": name, **measured.as_json()}
 
 
 @dataclass(frozen=True)
@@ -157,8 +147,8 @@ class FoldFits:
             if out is not None:
                 settings = describe(self.source, options, fit)
                 folder = RunFolder(out / FOLDER / f"fold{k}", settings, resume=True, lock=lock, n_beside=FOLDS + 1)
-            enough = ENOUGH * options.tol
-            runs.append(Training(self.source, options, fit, *opened, folder, _stay_silent, enough=enough))
+            given = fit, *opened, folder, _stay_silent
+            runs.append(Training(self.source, options, *given, enough=ENOUGH * options.tol))
             runs[-1].begin()
         return runs
 
@@ -185,8 +175,8 @@ def put_calibration(trained: Result, found: Calibrated, passes: int) -> Result:
     """Return the result with the calibration stored in its model, and with this number of passes."""
     known = {way.key for way in CALIBRATIONS.values()}
     info = {name: value for name, value in trained.model.info.items() if name not in known}
-    model = replace(trained.model, info={**info, **found.stored})
-    return replace(trained, model=model, passes=passes, calibration=found.measured)
+    stored, measured = found
+    return replace(trained, model=replace(trained.model, info=info | stored), passes=passes, calibration=measured)
 
 
 def _find_step(source: RowSource, n_scores: int) -> int:
@@ -202,17 +192,12 @@ def _stay_silent(event: Event) -> None:
 def _add_scores(models: list[Model], source: RowSource, step: int, tiles: list[Any], rows: Rows, fold: Folds) -> None:
     """Append a tile: the scores (m, K) of every step-th row by the model of its fold, truth, weights and folds."""
     chosen = np.flatnonzero((rows.start + np.arange(rows.n_rows)) % step == 0)
-    scores = np.empty((len(chosen), math.prod(models[0].score_shape)))
-    for _, mine, found in list_scores(models, len(models), source, take_rows(rows.X, chosen), fold[chosen]):
+    picked, fold, scores = rows.pick(chosen), fold[chosen], np.empty((len(chosen), math.prod(models[0].score_shape)))
+    for _, mine, found in list_scores(models, len(models), source, picked.X, fold):
         scores[mine] = found.reshape(len(mine), -1)
-    weight = np.ones(len(chosen)) if rows.sample_weight is None else rows.sample_weight[chosen].copy()
-    truth: Truth
-    if rows.label_sets is not None:
-        truth = unpack_sets(rows.label_sets[chosen], scores.shape[1])
-    else:
-        assert rows.y is not None
-        truth = rows.y[chosen].copy()
-    tiles.append((rows.start, (scores, truth, weight, fold[chosen].copy())))
+    weight = np.ones(len(chosen)) if picked.sample_weight is None else picked.sample_weight
+    truth = picked.y if picked.label_sets is None else unpack_sets(picked.label_sets, scores.shape[1])
+    tiles.append((rows.start, (scores, truth, weight, fold)))
 
 
 def make_folds(source: RowSource, options: TrainOptions, way: str) -> FoldFits:
@@ -289,7 +274,7 @@ def calibrate(
         runs = folds.open(fits, options, opened, folder, held)
         try:
             with deadline.held(lambda: all(run.is_late() for run in runs)):
-                drive(opened[0], [run.resume() for run in runs])
+                drive(opened[0], [run.requests() for run in runs])
         finally:
             save_all(runs)
         with deadline.limit(options.max_seconds):
@@ -299,24 +284,24 @@ def calibrate(
         whole = trained.add_cost(time.monotonic() - began, *cost)
         result = put_calibration(whole, found, trained.passes + passes)
         if folder is not None:
-            write_atomically(folder / MODEL_FILE, result.model.to_bytes())
-            write_atomically(folder / RESULT_FILE, pack_result(result.as_json()))
+            write_result(folder, result.model.to_bytes(), result.as_json())
     return result
 
 
 def require_folds(options: TrainOptions, way: str) -> None:
     """Raise InputError unless these options train a classifier with a solver that supports folds."""
     problem = find_problem(options.task)
-    predicts_class = problem.has_classes and problem.predicts_labels and problem.needs_labels
-    if not predicts_class:
-        raise InputError(f"probabilities are for classes, and the task is {options.task}: leave them out")
+    if not (problem.has_classes and problem.predicts_labels and problem.needs_labels):
+        raise InputError(f"probabilities need classes, and the task {options.task} has none: omit them")
     if problem.has_label_sets and not CALIBRATIONS[way].by_score:
-        raise InputError(f"probabilities by {way} are for one label a row; take sigmoid or isotonic for sets of labels")
+        raise InputError(
+            f"probabilities by {way} need one label per row; choose sigmoid or isotonic for sets of labels"
+        )
     method = choose_solver(options)
     if "scratch" in options.options:
         raise InputError(f"probabilities: {ONE_TRAINING}")
     if not method.takes_numbered_rows:
-        raise InputError(f"probabilities: the solver {method.name} cannot be trained on folds of rows; leave them out")
+        raise InputError(f"probabilities: the solver {method.name} cannot be trained on folds of rows; omit them")
 
 
 def _began_alone(

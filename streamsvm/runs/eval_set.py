@@ -31,28 +31,28 @@ class EvalSet:
 
     def __post_init__(self) -> None:
         if self.patience is not None and self.patience < 1:
-            raise InputError(f"patience {self.patience}: at least 1 step is expected")
+            raise InputError(f"patience is {self.patience}; it must be at least 1 step")
 
     def check(self, source: RowSource, problem: Problem) -> None:
         """Raise InputError unless the held-out rows have labels and the features of the training rows."""
         if None not in (source.encoding, self.source.encoding) and source.encoding != self.source.encoding:
             raise InputError(
-                f"{self.source.name}: its table is not encoded like that of the training; ingest it with --like "
-                "and the dataset of the training (like=... in Python)"
+                f"{self.source.name}: its columns are not encoded like those of the training rows; ingest it with "
+                "--like and the training dataset (like=... in Python)"
             )
         if source.features is None and self.source.n_features != source.n_features:
             raise InputError(
-                f"{self.source.name}: its rows have {self.source.n_features} features; the rows of the training have "
+                f"{self.source.name}: its rows have {self.source.n_features} features, and the training rows have "
                 f"{source.n_features}"
             )
         if problem.needs_labels and self.source.classes is None and not self.source.has_targets:
-            raise InputError(f"{self.source.name}: has no labels, by which the model could be measured")
+            raise InputError(f"{self.source.name}: has no labels, which are needed to measure the model")
 
     def measure(self, model: Model) -> float:
         """Return the measure of a model on the rows. Raises InputError if the model cannot score them."""
         found = join_scored(score(model, self.source, need_labels=model.problem.needs_labels))
         if found.truth is None:  # training on one class needs no labels, but the measure does
-            raise InputError(f"{self.source.name}: has no labels, by which the model could be measured")
+            raise InputError(f"{self.source.name}: has no labels, which are needed to measure the model")
         return model.problem.measure_scores(found.scores, found.truth, found.qid)
 
     def count_bytes(self, problem: Problem, classes: Labels | None) -> int:

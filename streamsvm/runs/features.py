@@ -19,9 +19,10 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from distributed import Client
 
 from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import RowSource, plan_groups
@@ -49,11 +50,7 @@ from streamsvm.solvers.set_up import choose_solver, compile_all, set_up, settle_
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import refuse_inputs, to_local_path
-from streamsvm.system.interrupts import caught
 from streamsvm.system.machine import default_threads, peak_bytes
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 
 @dataclass
@@ -94,23 +91,21 @@ def write_mapped(
     shutil.rmtree(scratch.folder)
     left, whole = np.cumsum(np.reshape([(0.0, 0.0), *written.traces], (-1, 2)), axis=0)[-1].tolist()
     described, arrays = Features(found, source.scaling, source.feature_names).pack()
-    error = left / whole if whole > 0 else None
-    meta = {**_describe_labels(source), "features": described, "trace_error": error, **about}
-    writer.finish(meta, None, {FEATURES + name: values for name, values in arrays.items()}, written.ranges)
-
-
-def _describe_labels(source: RowSource) -> dict[str, Any]:
-    counts = source.class_counts
-    encoding = None if source.encoding is None else source.encoding.as_json()
+    encoding = source.encoding and source.encoding.as_json()
     columns = {ENCODING: encoding, LABEL_COLUMN: source.label_column, QID_COLUMN: source.qid_column}
-    return {
+    classes, counts = (None if each is None else each.tolist() for each in (source.classes, source.class_counts))
+    meta = {
         **{name: value for name, value in columns.items() if value is not None},
-        "classes": None if source.classes is None else np.asarray(source.classes).tolist(),
-        "class_counts": None if counts is None else np.asarray(counts).tolist(),
+        "classes": classes,
+        "class_counts": counts,
         "feature_names": None,
         "shuffle": None,
         "source": f"features of {source.name}",
+        "features": described,
+        "trace_error": left / whole if whole > 0 else None,
+        **about,
     }
+    writer.finish(meta, None, {FEATURES + name: values for name, values in arrays.items()}, written.ranges)
 
 
 def _open_range(arrays: Mapping[str, PlacedArray], scratch: SharedFolder, stops: I64, start: int) -> RangeWriter:
@@ -222,7 +217,7 @@ def make_features(
     source = source.read_groups() if isinstance(source, Dataset) else source
     kept = FeatureCheckpoint(name_checkpoint(path))
     with (  # the engine is closed before the folder is removed: its tasks write there
-        caught(),
+        interrupts.caught(),
         one_blas_thread(),
         new_folder(path, options.overwrite) as folder,
         _finding(source, options, settings, kept, resume, client, report) as (engine, found, spent),
@@ -236,7 +231,7 @@ def make_features(
 
 def find_feature_map(source: RowSource, options: FeatureOptions, settings: TrainOptions) -> FeatureMap:
     """Return the feature map, without writing features. The arguments and errors are those of `make_features`."""
-    with caught(), one_blas_thread(), _finding(source, options, settings) as (_, found, _):
+    with interrupts.caught(), one_blas_thread(), _finding(source, options, settings) as (_, found, _):
         return found
 
 
@@ -257,7 +252,7 @@ def _finding(
     first pass, too. The caller limits BLAS to one thread.
     """
     fit, began = FeatureMapSolver(source, options, stand_in_for_gamma(settings)), time.monotonic()
-    with deadline.limit(settings.max_seconds), open_for_map(source, fit, settings, client) as (engine, plan):
+    with deadline.limit(settings.max_seconds), _open_for_map(fit, settings, client) as (engine, plan):
         engine.costs.report = report
         measures_gamma = options.map != "polynomial" and needs_scale(settings)
         if measures_gamma:
@@ -282,14 +277,14 @@ def _finding(
         yield engine, found, PriorCost(state.passes + int(measures_gamma), *cost)
 
 
-def open_for_map(
-    source: RowSource, fit: FeatureMapSolver, settings: TrainOptions, client: Client | None
+def _open_for_map(
+    fit: FeatureMapSolver, settings: TrainOptions, client: Client | None
 ) -> AbstractContextManager[Opened]:
     """Compile the kernels of the map, and open an engine with room for it.
 
     At most one thread per group of chunks is started, since further threads would be idle.
     """
-    load = partial(compile_all, fit.compiled, source.is_sparse)
+    source, load = fit.source, partial(compile_all, fit.compiled, fit.source.is_sparse)
     load()
     if is_local(settings, client):
         settings = replace(settings, threads=min(settings.threads or default_threads(), len(plan_groups(source))))
@@ -314,11 +309,11 @@ def make_linear(features: FeatureOptions, options: TrainOptions, source: RowSour
     method = choose_solver(replace(options, kernel="linear"))
     if method.kernels != ("linear",):
         raise InputError(
-            f"solver {method.name}: it evaluates kernels itself; features (--map) are for solvers of linear models"
+            f"solver {method.name}: evaluates kernels itself; features (--map) need a solver for linear models"
         )
     if features.map != "polynomial" and features.rank > source.n_rows:
         n_rows = say_count(source.n_rows, "row")
-        raise InputError(f"rank is {features.rank}; {source.name} has {n_rows}, and the rank is at most that number")
+        raise InputError(f"rank is {features.rank}; {source.name} has {n_rows}, and the rank is at most this number")
     return replace(options, kernel="linear", gamma="scale")
 
 
@@ -370,12 +365,12 @@ def open_rows(
     folder: RunFolder | GridFolder | None = None
     if out is not None:
         folder = GridFolder(out, None, resume, overwrite) if for_grid else RunFolder(out, {}, resume, overwrite)
-    with caught(), one_blas_thread(), closing(folder) if folder else nullcontext():
+    with interrupts.caught(), one_blas_thread(), closing(folder) if folder else nullcontext():
         stand_in = FeatureMapSolver(source, features, stand_in_for_gamma(options))
         mapped = Mapped(source, Features(stand_in.stand_in(), source.scaling, source.feature_names))
         fit = set_up(mapped, linear, keep_dual)
         if is_local(linear, client):  # on a cluster, this check would start the workers twice
-            with open_for_map(source, stand_in, options, None):
+            with _open_for_map(stand_in, options, None):
                 pass
             with open_for(mapped, linear, [[fit]], None):
                 pass

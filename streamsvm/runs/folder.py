@@ -32,14 +32,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from streamsvm.data.remote.files import RemoteFolder
 from streamsvm.numeric.compilation import Arithmetic, list_kinds
 from streamsvm.runs.records import flatten, refuse_changes, restore
 from streamsvm.system.errors import InputError, say_count
-from streamsvm.system.files import is_partial, remove_partials, sync_folder, to_local_path, write_atomically, writing
+from streamsvm.system.files import (
+    is_partial,
+    is_remote,
+    remove_partials,
+    sync_folder,
+    to_local_path,
+    write_atomically,
+    writing,
+)
 from streamsvm.system.locks import Lock
 from streamsvm.system.npz import unpack_arrays, write_arrays
 
@@ -69,14 +76,6 @@ SET_BY = {  # the options that determine settings with other names
 WRITTEN_IF_ASKED = {"keep_dual", "axes", "forward", "start_from", "updates"}
 # A run that ended before its first checkpoint leaves only these files. An estimator keeps features.zarr there.
 MAY_BE_THERE = {SETTINGS_FILE, HISTORY_FILE, "report.html", "features.zarr", MAP_FILE, FOLDS, LOCK}
-
-
-def check_place(folder: Path) -> None:
-    """Raise InputError if the path is a file or a dataset."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: is a file, not a folder")
-    if (folder / "zarr.json").exists():
-        raise InputError(f"{folder}: is a dataset; choose another folder for the run")
 
 
 def compare_settings(folder: Path, settings: dict[str, Any], gamma_is_known: bool = True) -> None:
@@ -117,7 +116,7 @@ def check_empty(folder: Path, besides: Collection[str] = ()) -> None:
     if left := sorted(names & {MODEL_FILE, RESULT_FILE}):
         raise InputError(
             f"{folder}: a run has ended there ({left[0]}), and its checkpoint.npz is missing; choose another --out, or "
-            "replace the run by --overwrite"
+            "replace the run with --overwrite"
         )
     foreign = sorted(names - MAY_BE_THERE - set(besides))
     if SETTINGS_FILE in names and not holds_settings(folder):
@@ -125,7 +124,7 @@ def check_empty(folder: Path, besides: Collection[str] = ()) -> None:
     if foreign:
         raise InputError(
             f"{folder}: is not empty and holds no run ({foreign[0]}); choose another --out, or write a run into that "
-            "folder by --overwrite"
+            "folder with --overwrite"
         )
 
 
@@ -143,16 +142,8 @@ TASKS = {"read", "verify", "compute"}  # the parts of task_seconds in a checkpoi
 NO_LINES = ""  # the digest of an empty history
 REPORTS, PROOFS = ("tuning.json", "tuning.html", "report.html"), ("dual.npz", "ball.npz")
 # in the order of removal: a model is never left next to the checkpoint or the settings of another run
-RUN_FILES = (
-    *REPORTS,
-    RESULT_FILE,
-    *PROOFS,
-    MODEL_FILE,
-    CHECKPOINT_FILE,
-    HISTORY_FILE,
-    MAP_FILE,
-    SETTINGS_FILE,
-)
+RUN_FILES = (*REPORTS, RESULT_FILE, *PROOFS, MODEL_FILE, CHECKPOINT_FILE, HISTORY_FILE, MAP_FILE, SETTINGS_FILE)
+OnWritten = Callable[[Sequence[str]], None]  # called with the names of files written together, in order of importance
 
 
 @dataclass(frozen=True)
@@ -169,27 +160,40 @@ class Saved(Generic[S]):
     task_seconds: dict[str, float]
 
 
+@dataclass(eq=False)
 class LockedFolder(ABC):
     """A folder to which one process at a time writes. `acquire` locks it until `close`; nothing is written before.
 
-    root: the folder to lock; the files are in `path`. settings: None if they are not known yet. lock: the lock of a
-    caller that has already locked the folder. is_settled: whether the gamma of the kernel is final.
+    place: the folder to lock. The files are in `path`, its subfolder `part`.
+
+    Parameters
+    ----------
+    settings : dict or None
+        The settings, as JSON; None if they are not known yet. A run can only be resumed with the same settings.
+    resume : bool
+        Whether to resume from the checkpoint in the folder. Otherwise an existing run is refused or replaced.
+    overwrite : bool, default False
+        Whether to replace an existing run. Its files are removed; files with other names stay.
+    lock : Lock, optional
+        The lock of a caller that already writes to this folder, and has checked its contents.
+    is_settled : bool, default True
+        Whether the settings are final. Otherwise the gamma of the kernel is not measured yet; `settle` sets it.
     """
 
-    kind, checkpoints = "a run", CHECKPOINT_FILE
+    kind: ClassVar[str] = "a run"
+    checkpoints: ClassVar[str] = CHECKPOINT_FILE
+    part: ClassVar[str] = ""
 
-    def __init__(
-        self,
-        root: Path,
-        path: Path,
-        settings: dict[str, Any] | None,
-        resume: bool,
-        overwrite: bool,
-        lock: Lock | None,
-        is_settled: bool = True,
-    ) -> None:
-        self.root, self.path, self.settings, self.resume, self.overwrite = root, path, settings, resume, overwrite
-        self.lock, self._owns_lock, self._is_new, self._is_settled = lock, lock is None, False, is_settled
+    place: str | Path
+    settings: dict[str, Any] | None
+    resume: bool
+    overwrite: bool = False
+    lock: Lock | None = None
+    is_settled: bool = True
+
+    def __post_init__(self) -> None:
+        self.root = to_local_path(self.place)
+        self.path, self._owns_lock, self._is_new = self.root / self.part, self.lock is None, False
         self._check()
 
     def acquire(self) -> None:
@@ -217,18 +221,21 @@ class LockedFolder(ABC):
 
     def _check(self) -> None:
         """Raise InputError if the folder holds anything that must not be overwritten."""
-        check_place(self.root)
+        if self.root.exists() and not self.root.is_dir():
+            raise InputError(f"{self.root}: is a file, not a folder")
+        if (self.root / "zarr.json").exists():
+            raise InputError(f"{self.root}: is a dataset; choose another folder for the run")
         if self.overwrite:
             return
         if not self._has_begun():
             self._check_new()
         elif not self.resume:
             raise InputError(
-                f"{self.root}: holds {self.kind} already; resume it by --resume, replace it by --overwrite, or choose "
-                "another --out"
+                f"{self.root}: already holds {self.kind}; resume it with --resume, replace it with --overwrite, or "
+                "choose another --out"
             )
         elif self.settings is not None:
-            compare_settings(self.path, self.settings, self._is_settled)
+            compare_settings(self.path, self.settings, self.is_settled)
 
     def _has_begun(self) -> bool:
         return any(self.path.glob(self.checkpoints))
@@ -242,48 +249,29 @@ class LockedFolder(ABC):
         """Remove leftovers, and the files of a run to be overwritten."""
 
 
+@dataclass(eq=False)
 class RunFolder(LockedFolder):
     """The folder of one run, new or resumed.
 
     Parameters
     ----------
-    path : str or Path
-        The folder.
-    settings : dict
-        The settings, as JSON. A run can only be resumed with the same settings.
-    resume : bool
-        Whether to resume from the checkpoint in the folder. Otherwise an existing run is refused or replaced.
-    overwrite : bool, default False
-        Whether to replace an existing run. Its files are removed; files with other names stay.
-    lock : Lock, optional
-        The lock of a caller that already writes to this folder, and has checked its contents.
     n_beside : int, default 1
         Number of runs side by side, which share the time allowed for checkpoints.
-    is_settled : bool, default True
-        Whether the settings are final. Otherwise the gamma of the kernel is not measured yet; `settle` sets it.
     on_written : callable, optional
-        Called with the names of files that were written together, in order of importance.
+        See OnWritten.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        settings: dict[str, Any],
-        resume: bool,
-        overwrite: bool = False,
-        lock: Lock | None = None,
-        n_beside: int = 1,
-        is_settled: bool = True,
-        on_written: Callable[[Sequence[str]], None] = lambda _: None,
-    ) -> None:
-        self._on_written = on_written
-        self._last_save, self._save_cost, self._share = time.monotonic(), 0.0, MOST_CHECKPOINT_SHARE / n_beside
+    n_beside: int = 1
+    on_written: OnWritten = lambda _: None
+
+    def __post_init__(self) -> None:
+        self._last_save, self._save_cost = time.monotonic(), 0.0
         self._digests, self.arithmetic = [NO_LINES], list[Arithmetic]()
-        super().__init__(Path(path), Path(path), settings, resume, overwrite, lock, is_settled)
+        super().__post_init__()
 
     def settle(self, settings: dict[str, Any]) -> None:
         """Set the final settings. Raises InputError if the run to be resumed had others."""
-        self.settings, self._is_settled = settings, True
+        self.settings, self.is_settled = settings, True
         self._check()
 
     def begin(self, start: S, n_rows: int | None = None, arithmetic: Sequence[Arithmetic] = ()) -> Saved[S] | None:
@@ -298,8 +286,7 @@ class RunFolder(LockedFolder):
         known = read_settings(self.path).get("arithmetic", []) if path.exists() else []
         is_known = isinstance(known, list) and all(isinstance(one, dict) for one in known)
         self.arithmetic = list_kinds([*(known if is_known else ()), *arithmetic])
-        content = json.dumps({**(self.settings or {}), "arithmetic": self.arithmetic}, indent=1) + "\n"
-        write_atomically(self.path / SETTINGS_FILE, content.encode())
+        write_json(self.path / SETTINGS_FILE, {**(self.settings or {}), "arithmetic": self.arithmetic})
         if not path.exists():
             shutil.rmtree(self.path / FOLDS, ignore_errors=True)  # left by another run
             write_atomically(self.path / HISTORY_FILE, b"")
@@ -310,7 +297,7 @@ class RunFolder(LockedFolder):
                 raise KeyError(unknown)
             extra, state = _read_about(arrays.pop("run")), restore(start, arrays, n_rows)
         except KeyError as error:
-            raise InputError(f"{path}: no checkpoint, or one of another version of streamsvm") from error
+            raise InputError(f"{path}: not a checkpoint of this version of streamsvm") from error
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: damaged, or not of this run ({error})") from error
         lines = self._read_history(extra["steps"], extra.get("history"))
@@ -332,7 +319,7 @@ class RunFolder(LockedFolder):
         steps: int,
         status: str,
         seconds: float,
-        task_seconds: Mapping[str, float] = MappingProxyType({}),
+        task_seconds: Mapping[str, float] | None = None,
         now: bool = False,
     ) -> None:
         """Write a checkpoint of the state after `steps` steps, if `now` is set or if one is due.
@@ -340,22 +327,17 @@ class RunFolder(LockedFolder):
         The history lines that it counts reach the disk first.
         """
         waited = time.monotonic() - self._last_save
-        if not now and waited < max(CHECKPOINT_SECONDS, self._save_cost / self._share):
+        if not now and waited < max(CHECKPOINT_SECONDS, self._save_cost * self.n_beside / MOST_CHECKPOINT_SHARE):
             return
         began = time.monotonic()
         with (self.path / HISTORY_FILE).open("rb") as file:
             os.fsync(file.fileno())
         about = {"status": status, "seconds": seconds, "steps": steps, "history": self._digests[steps]}
-        about["task_seconds"] = dict(task_seconds)
+        about["task_seconds"] = task_seconds or {}
         write_arrays(self.path / CHECKPOINT_FILE, {**flatten(state), "run": json.dumps(about)})
-        self._on_written((SETTINGS_FILE, HISTORY_FILE, CHECKPOINT_FILE))
+        self.on_written((SETTINGS_FILE, HISTORY_FILE, CHECKPOINT_FILE))
         self._last_save = time.monotonic()
         self._save_cost = self._last_save - began
-
-    def finish(self, model: bytes, result: dict[str, Any]) -> None:
-        """Write the model and the result of a run that has ended."""
-        write_atomically(self.path / MODEL_FILE, model)
-        write_atomically(self.path / RESULT_FILE, pack_result(result))
 
     def _check_new(self) -> None:
         if self._owns_lock:
@@ -376,18 +358,13 @@ class RunFolder(LockedFolder):
         path = self.path / HISTORY_FILE
         try:
             lines = path.read_bytes().splitlines(keepends=True)[:n_steps]
-        except OSError as error:
-            raise InputError(f"{path}: missing or damaged ({error})") from error
-        if len(lines) < n_steps:
-            raise InputError(
-                f"{path}: {say_count(len(lines), 'line')}, the checkpoint has {say_count(n_steps, 'step')}"
-            )
-        for line in lines:
-            self._digests.append(_digest(self._digests[-1], line))
-        try:
+            if len(lines) < n_steps:
+                raise ValueError(f"{say_count(len(lines), 'line')}, the checkpoint has {say_count(n_steps, 'step')}")
+            for line in lines:
+                self._digests.append(_digest(self._digests[-1], line))
             if digest not in (None, self._digests[-1]) or not all(isinstance(json.loads(line), dict) for line in lines):
                 raise ValueError("it is not the history of the checkpoint")
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise InputError(f"{path}: missing or damaged ({error})") from error
         return lines
 
@@ -408,28 +385,30 @@ def _read_about(text: Any) -> dict[str, Any]:
     tasks = about.get("task_seconds", {})
     counts = [seconds, *(tasks.values() if isinstance(tasks, dict) and set(tasks) <= TASKS else [None])]
     if not all(isinstance(count, int | float) and 0 <= count < 1e300 for count in counts):
-        raise ValueError(f"run: seconds are {str(seconds)[:40]}, of its tasks {str(tasks)[:40]}")
+        raise ValueError(f"run: seconds are {str(seconds)[:40]}, and seconds of tasks {str(tasks)[:40]}")
     return about
 
 
-def pack_result(result: dict[str, Any]) -> bytes:
-    """Return a result as the bytes of its file."""
-    return (json.dumps(result, indent=1) + "\n").encode()
+def write_result(folder: Path, model: bytes, result: dict[str, Any]) -> None:
+    """Write the model and the result of a run that has ended, which complete it."""
+    write_atomically(folder / MODEL_FILE, model)
+    write_json(folder / RESULT_FILE, result)
 
 
+def write_json(path: Path, value: Any) -> None:
+    """Write settings or a result to a file."""
+    write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
+
+
+@dataclass(eq=False)
 class GridFolder(LockedFolder):
     """The folder of one grid, new or resumed.
 
     settings: the settings of the grid; None while the feature map on which they depend is being computed.
     """
 
-    kind, checkpoints = "a run of a grid", "*/checkpoint.npz"
-
-    def __init__(
-        self, out: str | Path, settings: dict[str, Any] | None, resume: bool, overwrite: bool, lock: Lock | None = None
-    ) -> None:
-        self._has_settings, root = False, to_local_path(out)
-        super().__init__(root, root / GRID, settings, resume, overwrite, lock)
+    kind, checkpoints, part = "a run of a grid", "*/checkpoint.npz", GRID
+    _has_settings = False
 
     def open_fit(self, name: str, settings: dict[str, Any], n_beside: int) -> RunFolder:
         """Open the folder of one of `n_beside` fits side by side, after writing the settings of the grid.
@@ -437,7 +416,7 @@ class GridFolder(LockedFolder):
         Raises InputError if the folder holds a fit with other settings.
         """
         if not self._has_settings:
-            write_atomically(self.path / SETTINGS_FILE, (json.dumps(self.settings, indent=1) + "\n").encode())
+            write_json(self.path / SETTINGS_FILE, self.settings)
             self._has_settings = True
         return RunFolder(self.path / name, settings, resume=True, lock=self.lock, n_beside=n_beside)
 
@@ -450,8 +429,8 @@ class GridFolder(LockedFolder):
     def _check_new(self) -> None:
         if (self.root / CHECKPOINT_FILE).exists():
             raise InputError(
-                f"{self.root}: holds a run already, which is not of `tune`; choose another --out, or replace it by "
-                "--overwrite"
+                f"{self.root}: already holds a run that `tune` did not write; choose another --out, or replace the run "
+                "with --overwrite"
             )
         check_empty(self.root, besides={GRID})
 
@@ -511,12 +490,22 @@ class RemoteRun:
 
 
 @contextmanager
-def open_remote_run(url: str, overwrite: bool) -> Iterator[RemoteRun]:
-    """Yield a run in a store. All its files are uploaded if the block succeeds. Errors name the URL."""
+def open_place(
+    out: str | Path | None, overwrite: bool, on_written: OnWritten
+) -> Iterator[tuple[Path | None, OnWritten]]:
+    """Yield the local folder of a run, if it has one, and the function to call when files are written there.
+
+    For a run in a store, the folder is temporary. All its files are uploaded if the block succeeds. Errors name the
+    URL.
+    """
+    if out is None or not is_remote(out):
+        yield None if out is None else Path(out), on_written
+        return
+    url = str(out).rstrip("/")
     with TemporaryDirectory(prefix="streamsvm-run") as folder:
         try:
-            run = RemoteRun(url.rstrip("/"), Path(folder), overwrite)
-            yield run
+            run = RemoteRun(url, Path(folder), overwrite)
+            yield run.folder, run.put
             run.put(RUN_FILES[::-1])  # the model after the checkpoint, as on a disk
         except InputError as error:
-            raise type(error)(str(error).replace(folder, url.rstrip("/"))) from error
+            raise type(error)(str(error).replace(folder, url)) from error

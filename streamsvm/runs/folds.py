@@ -51,10 +51,10 @@ def draw_folds(source: RowSource, options: TrainOptions, folds: int, forward: bo
     groups = source.column("groups")
     if groups is None:
         if forward:
-            raise InputError(f"{source.name}: folds in order need groups, which give the order, and it has none")
+            raise InputError(f"{source.name}: folds in order need groups, which define the order, and there are none")
         return problem.draw_folds(source, folds, np.random.default_rng(options.seed))
     if problem.reads_queries and source.column("qid") is not None:
-        raise InputError(f"{source.name}: a ranking holds out whole queries; leave the groups out")
+        raise InputError(f"{source.name}: a ranking holds out whole queries instead of groups; omit the groups")
     fold = _cut_in_order(source.name, groups, folds) if forward else _share_out(source.name, groups, folds, options)
     if problem.has_classes and not problem.has_label_sets:  # a label may have no rows
         _require_every_class(source, fold, folds, forward)
@@ -83,7 +83,7 @@ def _share_out(name: str, groups: I64, folds: int, options: TrainOptions) -> Fol
 def _cut_in_order(name: str, groups: I64, folds: int) -> Folds:
     """Cut the ordered groups into folds + 1 parts with about equal numbers of rows."""
     if groups.min() < LEAST_GROUP:
-        raise InputError(f"{name}: its groups are texts, which have no order; folds in order need numbers or times")
+        raise InputError(f"{name}: its groups are strings, which have no order; folds in order need numbers or times")
     sizes, place = _count_groups(name, groups, folds + 1)
     middles = np.cumsum(sizes) - sizes / 2
     part = (middles * (folds + 1) / len(groups)).astype(np.int64)
@@ -97,7 +97,7 @@ def _count_groups(name: str, groups: I64, parts: int) -> tuple[I64, npt.NDArray[
     _, place, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     if len(sizes) < parts:
         raise InputError(
-            f"{name}: {say_count(len(sizes), 'group')} cannot be split into {parts} parts: take fewer --folds"
+            f"{name}: {say_count(len(sizes), 'group')} cannot be split into {parts} parts: choose fewer --folds"
         )
     return sizes.astype(np.int64), place
 
@@ -112,7 +112,7 @@ def _require_every_class(source: RowSource, fold: Folds, folds: int, forward: bo
             label = classes[missing[0]]
             raise InputError(
                 f"{source.name}: fold {k + 1} would be trained without a row of the class {label}, since too few "
-                "groups have it; choose another number of folds, or folds without groups"
+                "groups contain it; choose another number of folds, or folds without groups"
             )
 
 
@@ -123,8 +123,7 @@ def score_held_out(
     if problem.measure_tile is not None:
         add = partial(_measure_tile, models, folds, source)
         sums, sizes = engine.scan(Scan(partial(np.zeros, (2, len(models))), add, np.add, by_row=(fold,)))
-        measures: F64 = np.divide(sums, sizes, out=np.zeros(len(models)), where=sizes > 0)
-        return measures
+        return np.asarray(np.divide(sums, sizes, out=np.zeros(len(models)), where=sizes > 0))
     tiles = engine.scan(Scan(list, partial(_add_scores, models, folds, source), operator.add, by_row=(fold,)))
     (scores,) = join_tiles(tiles)
     labels, qid = source.column("y"), source.column("qid") if problem.reads_queries else None
@@ -149,11 +148,8 @@ def list_scores(
             continue
         rows = take_rows(X, mine)
         for at in range(k, len(models), folds):
-            yield (
-                at,
-                mine,
-                models[at].scorer(source.n_features, source.scaling, source.is_sparse, source.features)(rows),
-            )
+            score = models[at].scorer(source.n_features, source.scaling, source.is_sparse, source.features)
+            yield at, mine, score(rows)
 
 
 def join_tiles(tiles: Iterable[tuple[int, tuple[np.ndarray, ...]]]) -> list[np.ndarray]:

@@ -171,7 +171,7 @@ class FeatureCheckpoint:
             raise
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise InputError(
-                f"{self.path}: damaged, or not of this version of streamsvm ({error!r}); remove it to begin anew"
+                f"{self.path}: damaged, or not of this version of streamsvm ({error!r}); remove it to start again"
             ) from error
 
     def save(self, state: Any) -> None:

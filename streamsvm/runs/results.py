@@ -71,7 +71,9 @@ def describe_status(status: str, report: Report, options: TrainOptions, is_resum
         case "pass_limit" if report.finished:
             return "the requested number of passes has been made; this solver proves no gap"
         case "pass_limit":
-            before = "; it counts the passes before --resume, too, and a larger --max-passes goes on" * is_resumed
+            before = (
+                "; it includes the passes before --resume, and a larger --max-passes continues the run" * is_resumed
+            )
             return f"the limit of {passes} was reached{proved}{before}"
         case "pair_limit":
             return f"the limit of {say_count(int(options.options['max_pairs']), 'pair step')} was reached{proved}"
@@ -108,15 +110,15 @@ def _describe_stalled(problems: Sequence[dict[str, Any]], options: TrainOptions)
     stalled = [one for one in problems if one["status"] == "stalled"]
     worst = max(stalled, key=lambda one: one["relative_gap"] or 0.0)
     gap, zero = worst["relative_gap"], NO_FUNCTION.get(options.task, "") if worst["lower_bound"] == 0.0 else ""
-    least = "" if gap is None else f" at a gap of {gap:.1e} of its own (tol {options.tol:g})"
+    least = "" if gap is None else f", whose gap is {gap:.1e} (tol {options.tol:g})"
     return f"{len(stalled)} of {len(problems)} problems stalled, such as {worst.get('label', 'one')}{least}{zero}"
 
 
 NO_FUNCTION = {  # by task, for tasks with nu in place of C
-    "one-class": "; the optimum is 0 if the origin lies among the rows, where no function of this kernel is above 0 on "
-    "them alone: then another kernel helps, such as rbf",
-    "nu-classify": "; the optimum is 0 if the classes meet with this nu, where no function of this kernel tells them "
-    "apart: then a larger nu helps, or another kernel, such as rbf",
+    "one-class": "; the optimum is 0 if the origin lies among the rows, so no function of this kernel is "
+    "positive on them alone; another kernel helps, such as rbf",
+    "nu-classify": "; the optimum is 0 if the classes overlap with this nu, so no function of this kernel separates "
+    "them; a larger nu helps, or another kernel, such as rbf",
 }
 
 
@@ -277,8 +279,7 @@ class Result(Shown):
 
     def to_frame(self) -> Any:
         """Return the history as a pandas DataFrame, one row per step. Raises ImportError without pandas."""
-        pandas = import_module("pandas")
-        return pandas.DataFrame(self.history)
+        return import_module("pandas").DataFrame(self.history)
 
     def as_json(self) -> dict[str, Any]:
         """Return the result without its model and history, as `train --json` prints it."""

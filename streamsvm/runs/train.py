@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from distributed import Client
 
 from streamsvm import __version__
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.shared_files import make_scratch_folder
-from streamsvm.engines.engine import Engine, TaskSeconds
+from streamsvm.engines.engine import Costs, Engine, TaskSeconds
 from streamsvm.engines.merge import answer_all
 from streamsvm.engines.open import MemoryPlan, Opened, open_engine
 from streamsvm.models.model import KernelModel, Model
@@ -31,7 +32,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Question, Requests, Step, Take, only_takes
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.eval_set import EvalSet
-from streamsvm.runs.folder import RunFolder, open_remote_run
+from streamsvm.runs.folder import OnWritten, RunFolder, open_place, write_result
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gamma, stand_in_for_gamma
 from streamsvm.runs.results import (
     DONE,
@@ -51,14 +52,11 @@ from streamsvm.solvers.start_from import StartedFrom
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import InputError, TimeLimitError
 from streamsvm.system.files import hide_secrets, is_remote
-from streamsvm.system.interrupts import caught
 from streamsvm.system.locks import Lock
 from streamsvm.system.machine import file_page_bytes, peak_bytes, resident_bytes
 from streamsvm.verify.dual_file import write_dual_points
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from streamsvm.runs.calibrate import FoldFits
 
 
@@ -89,11 +87,6 @@ class Clock:
     def as_json(self) -> dict[str, float]:
         """Return the seconds by name, for a line of the history."""
         return {name: round(seconds, 4) for name, seconds in vars(self).items()}
-
-    def resume_from(self, line: Mapping[str, Any]) -> None:
-        """Add the seconds in the last line of a history, if it has them."""
-        self.pass_seconds += line.get("pass_seconds", 0.0)
-        self.solver_seconds += line.get("solver_seconds", 0.0)
 
 
 Questions = Generator[Question, Any, None]
@@ -158,11 +151,9 @@ class Training:
     def __post_init__(self) -> None:
         spent, engine = self.spent, self.engine
         self.passes_before = spent.passes + int(needs_scale(self.options))
+        self.seconds_before, self.costs_before, self.steps_before = spent.seconds, Costs(spent.read_bytes), 0
         self.history: list[dict[str, Any]] = []
         self.state, self.status = self.fit.start(), ""
-        self.seconds_before, self.read_before, self.written_before = spent.seconds, spent.read_bytes, 0
-        self.tasks_before, self.steps_before = TaskSeconds(), 0
-        self.projected_bytes = max(self.plan.projected_bytes, spent.projected_bytes)
         self.began, self.clock = time.monotonic(), Clock()
         self.take_rows: Callable[[I64], Rows] = lambda rows: engine.take(Take(rows))
 
@@ -183,7 +174,7 @@ class Training:
         group = [self, *others]
         try:
             with deadline.held(lambda: all(one.is_late() for one in group)):
-                drive(self.engine, [one.resume() for one in group])
+                drive(self.engine, [one.requests() for one in group])
                 save_all(group)
                 result = self.make_result() if folds is None else folds.complete(self, others)
         except (KeyboardInterrupt, ConnectionError) as error:
@@ -209,11 +200,10 @@ class Training:
         if saved is not None:
             self.state, self.history = saved.state, saved.history
             self.status, self.seconds_before = saved.status, self.seconds_before + saved.seconds
-            self.tasks_before, self.steps_before = TaskSeconds(**saved.task_seconds), len(self.history)
-            last = self.history[-1] if self.history else {}
-            self.read_before += last.get("read_bytes", 0)
-            self.written_before = last.get("scratch_bytes", 0)
-            self.clock.resume_from(last)
+            self.steps_before, last = len(self.history), self.history[-1] if self.history else {}
+            earlier = last.get("read_bytes", 0), last.get("scratch_bytes", 0)
+            self.costs_before.add(Costs(*earlier, seconds=TaskSeconds(**saved.task_seconds)))
+            self.clock = Clock(last.get("pass_seconds", 0.0), last.get("solver_seconds", 0.0))
 
     def _list_arithmetic(self) -> list[Arithmetic]:
         """Return the kinds of arithmetic of the run, including its part before it was resumed."""
@@ -224,19 +214,16 @@ class Training:
         finished = bool(self.history) and self.fit.report(self.state).finished
         return finished or (self.status != "" and STATUSES[self.status].is_final)
 
-    def resume(self) -> Questions:
-        """Yield the requests of the run until it ends."""
-        if not self.is_done():
-            self.status = ""
-            yield from self.requests()
-
     def save(self, now: bool = True) -> None:
         """Write a checkpoint of the last step, if there is a folder. now: even if no checkpoint is due."""
         if self.run:
-            self.run.save(self.state, len(self.history), self.status, self._seconds(), self._task_seconds(), now)
+            task_seconds = self._sum_costs().seconds.as_json()
+            self.run.save(self.state, len(self.history), self.status, self._seconds(), task_seconds, now)
 
     def requests(self) -> Questions:
         """Yield the solver's requests until it is done or a limit is reached. The caller sends the answers."""
+        if self.is_done():
+            return
         if self.history:  # limits apply after the first step, which gives the objective
             self.status = self._limit(self.history[-1])
         if self.status:
@@ -247,6 +234,7 @@ class Training:
         """Add a step to the history; return whether the run ends with it."""
         progress = replace(step.progress, passes=self.passes_before + step.progress.passes)
         require_proved(progress)
+        costs = self._sum_costs()
         line = {
             "step": len(self.history) + 1,
             "passes": progress.passes,
@@ -256,8 +244,8 @@ class Training:
             "rounding_bound": progress.rounding_bound,
             "seconds": round(self._seconds(), 4),
             **self.clock.as_json(),
-            "read_bytes": self.read_before + self.engine.costs.read_bytes,
-            "scratch_bytes": self.written_before + self.engine.costs.written_bytes,
+            "read_bytes": costs.read_bytes,
+            "scratch_bytes": costs.written_bytes,
             "memory_bytes": resident_bytes(),
             **step.figures,
         }
@@ -298,12 +286,13 @@ class Training:
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.began
 
-    def _task_seconds(self) -> dict[str, float]:
-        return (self.tasks_before + self.engine.costs.seconds).as_json()
+    def _sum_costs(self) -> Costs:
+        """Return the costs of the run, including its part before it was resumed."""
+        return Costs().add(self.costs_before).add(self.engine.costs)
 
     def make_result(self) -> Result:
         """Return the result of the run so far. Support vectors are read from the source."""
-        report, model = self.fit.report(self.state), self._make_last_model()
+        report, model, costs = self.fit.report(self.state), self._make_last_model(), self._sum_costs()
         problems = name_problems(report.problems, self.source.classes, self.fit.settings.get("multi_class") == "ovo")
         report = replace(report, passes=self.passes_before + report.passes, problems=tuple(problems))
         return Result(
@@ -318,11 +307,11 @@ class Training:
             passes=report.passes,
             steps=len(self.history),
             seconds=self._seconds(),
-            read_bytes=self.read_before + self.engine.costs.read_bytes,
-            scratch_bytes=self.written_before + self.engine.costs.written_bytes,
-            task_seconds=self._task_seconds(),
-            peak_memory_bytes=max(peak_bytes(), *self.engine.costs.peaks.values(), 0),
-            projected_memory_bytes=self.projected_bytes,
+            read_bytes=costs.read_bytes,
+            scratch_bytes=costs.written_bytes,
+            task_seconds=costs.seconds.as_json(),
+            peak_memory_bytes=max(peak_bytes(), *costs.peaks.values(), 0),
+            projected_memory_bytes=max(self.plan.projected_bytes, self.spent.projected_bytes),
             file_page_bytes=file_page_bytes(),
             finished=report.finished or self.status in DONE,
             n_rows=self.source.n_rows,
@@ -392,7 +381,8 @@ def save_all(group: Sequence[Training]) -> None:
         one.save()
 
 
-LOGGER = logging.getLogger("streamsvm")
+NEEDS_FOLDER = "{} to the folder of the run: name this folder with out (--out)"
+EXCLUSIVE = "start_from (--start-from) and keep_dual (--keep-dual) cannot be combined"
 KeepBeside = Callable[[Path, Result], Result]
 
 
@@ -410,7 +400,7 @@ def train(
     start_from: Model | None = None,
     keep_beside: KeepBeside | None = None,
     beside: FoldFits | None = None,
-    on_written: Callable[[Sequence[str]], None] = lambda _: None,
+    on_written: OnWritten = lambda _: None,
     eval_set: EvalSet | None = None,
 ) -> Result:
     """Train a model on all rows of a source.
@@ -447,7 +437,7 @@ def train(
     beside : FoldFits, optional
         Side fits that share the reads and calibrate the probabilities of the model.
     on_written : callable, optional
-        Called with the names of the files written to `out`, whenever a checkpoint is complete.
+        Called with the names of the files written to a local `out`, whenever a checkpoint is complete.
     eval_set : EvalSet, optional
         Held-out rows on which the model is measured after each step. With a patience, training stops with the status
         "early_stop" once the measure has not risen for that many steps. The result has the model of the last step.
@@ -469,39 +459,23 @@ def train(
     KeyboardInterrupt
         After Ctrl-C, if there is no folder or no finished step.
     """
-    if out is not None and is_remote(out):
-        if keep_beside is not None or beside is not None:
-            place = hide_secrets(out)
-            raise InputError(f"{place}: probabilities and a kept ball (--keep-ball) need a run in a local folder")
-        with open_remote_run(str(out), overwrite) as remote:
-            given: dict[str, Any] = {"keep_dual": keep_dual, "spent": spent, "start_from": start_from}
-            given |= {"on_written": remote.put, "eval_set": eval_set}
-            return train(source, options, remote.folder, resume, client, listener, overwrite, lock, **given)
-    if keep_dual and out is None:
-        raise InputError(
-            "keep_dual (--keep-dual) writes the dual point to the folder of the run: name one by out (--out)"
-        )
-    if keep_dual and start_from is not None:
-        raise InputError("start_from (--start-from) and keep_dual (--keep-dual) exclude each other")
-    options = settle_task(source, options)
-    with caught(), one_blas_thread():
-        fits = set_up_group(source, stand_in_for_gamma(options), keep_dual, start_from, beside)
-        if eval_set is not None:
-            eval_set.check(source, find_problem(options.task))
-            fits[0] = Wrapper(fits[0], driver_bytes=eval_set.count_bytes(find_problem(options.task), source.classes))
-        run, scratch, is_settled = None, fits[0].scratch, not needs_scale(options)
-        if out is not None:
-            run = RunFolder(out, describe(source, options, fits[0]), resume, overwrite, lock, 1, is_settled, on_written)
-        owner, chains = "" if out is None else str(Path(out).resolve()), [[fit] for fit in fits]
+    _refuse(out, keep_dual, start_from, keep_beside is not None or beside is not None)
+    options, is_settled = settle_task(source, options), not needs_scale(options)
+    with open_place(out, overwrite, on_written) as (place, report), interrupts.caught(), one_blas_thread():
+        fits = set_up_group(source, stand_in_for_gamma(options), keep_dual, start_from, beside, eval_set)
+        run, scratch, owner = None, fits[0].scratch, "" if place is None else str(place.resolve())
+        if place is not None:
+            settings = describe(source, options, fits[0])
+            run = RunFolder(place, settings, resume, overwrite, lock, is_settled=is_settled, on_written=report)
         with nullcontext() if run is None else closing(run):
             spooled = nullcontext() if scratch is None else make_scratch_folder(scratch, owner)
-            with spooled as folder, open_for(source, options, chains, client) as opened:
+            with spooled as folder, open_for(source, options, [[fit] for fit in fits], client) as opened:
                 opened[0].scratch = None if folder is None else str(folder)
-                if needs_scale(options):
+                if not is_settled:
                     if run:
                         run.acquire()  # before the read
                     settled = resolve_gamma(opened[0], options)
-                    fits = set_up_group(source, settled, keep_dual, start_from, beside)
+                    fits = set_up_group(source, settled, keep_dual, start_from, beside, eval_set)
                     if run:
                         run.settle(describe(source, options, fits[0]))
                 training = Training(source, options, fits[0], *opened, run, listener, spent, eval_set=eval_set)
@@ -511,12 +485,24 @@ def train(
             return _finish(training, result, keep_beside, keep_dual)
 
 
+def _refuse(out: str | Path | None, keep_dual: bool, start_from: Model | None, writes_locally: bool) -> None:
+    """Raise InputError for arguments that exclude one another."""
+    if writes_locally and out is not None and is_remote(out):
+        place = hide_secrets(out)
+        raise InputError(f"{place}: probabilities and a kept ball (--keep-ball) need a run in a local folder")
+    if keep_dual and out is None:
+        raise InputError(NEEDS_FOLDER.format("keep_dual (--keep-dual) writes the dual point"))
+    if keep_dual and start_from is not None:
+        raise InputError(EXCLUSIVE)
+
+
 def set_up_group(
     source: RowSource,
     options: TrainOptions,
     keep_dual: bool = False,
     start_from: Model | None = None,
     beside: FoldFits | None = None,
+    eval_set: EvalSet | None = None,
 ) -> list[Solver]:
     """Return the fit of a training and its side fits. All of them share the memory."""
     n_fits = 1 if beside is None else 1 + beside.n_fits
@@ -524,6 +510,10 @@ def set_up_group(
     fit = set_up(source, shared, keep_dual, n_fits)
     if start_from is not None:
         fit = StartedFrom(fit, start_from, source)
+    if eval_set is not None:
+        problem = find_problem(options.task)
+        eval_set.check(source, problem)
+        fit = Wrapper(fit, driver_bytes=eval_set.count_bytes(problem, source.classes))
     return [fit, *(() if beside is None else beside.set_up(options, n_fits))]
 
 
@@ -537,7 +527,7 @@ def _finish(training: Training, result: Result, keep_beside: KeepBeside | None, 
     packed = result.model.to_bytes()  # once, since the other files hold its SHA-256
     if keep_dual:
         write_dual_points(run.path, read_dual_points(training.state), result.model, training.source)
-    run.finish(packed, result.as_json())
+    write_result(run.path, packed, result.as_json())
     return result
 
 

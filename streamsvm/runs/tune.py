@@ -16,9 +16,10 @@ from functools import partial
 from importlib import import_module
 from itertools import groupby, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from distributed import Client
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.rows.views import HeldOut
@@ -42,10 +43,6 @@ from streamsvm.system.display import Shown
 from streamsvm.system.errors import InputError, TimeLimitError
 from streamsvm.system.interrupts import caught
 from streamsvm.system.locks import Lock
-
-if TYPE_CHECKING:
-    from distributed import Client
-
 
 Job = tuple[TrainOptions, Solver]
 OpenFolder = Callable[[int, int, dict[str, Any]], RunFolder | None]
@@ -83,7 +80,7 @@ def train_together(
         As in `train` without a folder: nothing is saved.
     """
     if not many:
-        raise InputError("no settings are given to train with")
+        raise InputError("no settings to train with are given")
     many = [settle_task(source, replace(each, memory_bytes=many[0].memory_bytes)) for each in many]
     jobs = _set_up_each(source, many, [stand_in_for_gamma(each) for each in many])
     with caught(), one_blas_thread(), open_for(source, many[0], list_fits(jobs), client) as opened:
@@ -249,13 +246,12 @@ class Tuning(Shown):
 
         Raises ImportError without pandas.
         """
-        pandas = import_module("pandas")
         rows = []
         for trial in self.trials:
             by_fold = {f"fold {k}": score for k, score in enumerate(trial.scores)}
-            told = {"mean": trial.mean, **by_fold, "converged": trial.converged, "passes": trial.passes}
-            rows.append({**trial.params, **told})
-        return pandas.DataFrame(rows)
+            ended = {"converged": trial.converged, "passes": trial.passes}
+            rows.append({**trial.params, "mean": trial.mean, **by_fold, **ended})
+        return import_module("pandas").DataFrame(rows)
 
     def as_json(self) -> dict[str, Any]:
         """Return the tuning without its model, as `tune --json` prints it."""
@@ -383,11 +379,8 @@ def _carry_out(
     given: dict[str, Any] = {"client": client, "listener": lambda event: progress((n_fits, n_fits, event))}
     if folder is not None:
         given |= {"out": folder.root, "resume": True, "lock": folder.lock}
-    if probabilities is None:
-        result = train(source, grid[best], **given)
-    else:
-        result = train_with_probabilities(source, grid[best], probabilities, **given)
-    return Tuning(trials, trials[best], result, passes, read_bytes, seconds)
+    train_best = train if probabilities is None else partial(train_with_probabilities, way=probabilities)
+    return Tuning(trials, trials[best], train_best(source, grid[best], **given), passes, read_bytes, seconds)
 
 
 def _describe_trial(axes: Axes, options: TrainOptions, scores: F64, results: list[Result]) -> Trial:
@@ -419,15 +412,15 @@ def _refuse(options: TrainOptions, costs: Sequence[float], gammas: Sequence[floa
         if name not in AXES:
             raise InputError(f"tune: {name!r} cannot be tried; C, gamma, {', '.join(AXES)} can")
         if not getattr(find_problem(options.task), AXES[name], True):
-            raise InputError(f"{name} has no effect with the task {options.task}: leave it out")
+            raise InputError(f"{name} has no effect with the task {options.task}: omit it")
     for loss in axes.get("loss", [options.loss]):
         method = choose_solver(replace(options, loss=loss))
         if not method.takes_numbered_rows:
             raise InputError(
-                f"solver {method.name}: it cannot be tuned, since folds need numbered rows, which it does not have"
+                f"solver {method.name}: cannot be tuned, since folds need numbered rows, which it does not support"
             )
     if gammas and not has_gamma(options.kernel):
-        raise InputError(f"gamma: the kernel {options.kernel} has none; leave it out")
+        raise InputError(f"gamma: the kernel {options.kernel} has no gamma; omit it")
 
 
 def _make_grid(

@@ -12,21 +12,23 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from distributed import Client
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.edits import Changes, find_changes
 from streamsvm.models.model import load
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.options import TrainOptions
-from streamsvm.runs.folder import RunFolder, read_settings
+from streamsvm.runs.folder import RunFolder, read_settings, write_result
 from streamsvm.runs.results import NO_COST, Listener, PriorCost, Result
-from streamsvm.runs.train import Questions, Training, describe, drive, open_for, train
+from streamsvm.runs.train import EXCLUSIVE, NEEDS_FOLDER, Questions, Training, describe, drive, open_for, train
 from streamsvm.solvers.one_read.kept_ball import Ball
 from streamsvm.solvers.one_read.setup import make_solver
+from streamsvm.solvers.one_read.state import OneRead
 from streamsvm.solvers.start_from import (
     Update,
     check_fit,
@@ -42,21 +44,13 @@ from streamsvm.system.interrupts import caught
 from streamsvm.system.machine import default_budget_bytes, peak_bytes, resident_bytes
 from streamsvm.system.npz import unpack_arrays, write_arrays
 
-if TYPE_CHECKING:
-    from distributed import Client
-
 LOGGER = logging.getLogger("streamsvm")
 NAME = "ball.npz"
 ALL_ROWS = "All rows are read: {}."
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """A ball that fits the rows and costs of a training, its SHA-256, and the changes to its rows since it was kept."""
-
-    ball: Ball
-    sha256: str
-    changes: Changes
+# A ball that fits the rows and costs of a training, its SHA-256, the changes to its rows since then, and its settings
+Kept = tuple[Ball, str, Changes, OneRead]
 
 
 def train_from(
@@ -94,14 +88,18 @@ def train_from(
         If the model does not fit the rows, or the ball next to it is damaged or belongs to other rows.
     """
     if keep_ball and out is None:
-        raise InputError("keep_ball (--keep-ball) writes the ball to the folder of the run: name one by out (--out)")
+        raise InputError(NEEDS_FOLDER.format("keep_ball (--keep-ball) writes the ball"))
     if start_from is not None and named.get("keep_dual"):
-        raise InputError("start_from (--start-from) and keep_dual (--keep-dual) exclude each other")
+        raise InputError(EXCLUSIVE)
     model, spent = None, NO_COST
     if start_from is not None:
         model = load(start_from)
-        given = (out, resume, overwrite, keep_ball, listener, client)
-        result, spent = _try_update(source, options, Path(start_from), *given)
+        given = Path(start_from), out, resume, overwrite, keep_ball, listener, client
+        try:
+            result, spent = _update(source, options, *given)
+        except MemoryBudgetError as error:
+            result = None
+            LOGGER.warning(ALL_ROWS.format(f"the ball and the new rows need more memory ({error})"))
         if result is not None:
             return result
     named = {"listener": listener, "client": client, "spent": spent, "overwrite": overwrite, **named}
@@ -109,23 +107,6 @@ def train_from(
         choose_ball_settings(source, options)  # raises for problems without a ball
         named["keep_beside"] = partial(_keep_ball, source, options, client)
     return train(source, options, out, resume, start_from=model, **named)
-
-
-def _try_update(
-    source: RowSource, options: TrainOptions, start_from: Path, out: str | Path | None, resume: bool, *given: Any
-) -> tuple[Result | None, PriorCost]:
-    """Return the result if a ball next to the model and the changed rows prove it; otherwise the cost of the attempt.
-
-    The ball is in memory only during this call, which leaves room for a training on all rows.
-    """
-    try:
-        kept = _read_ball(start_from, source, options)
-        is_update = not resume or _was_update(out)  # a killed update is repeated, since it reads little
-        if kept is not None and is_update:
-            return _update(source, options, kept, out, resume, *given)
-    except MemoryBudgetError as error:
-        LOGGER.warning(ALL_ROWS.format(f"the ball and the new rows need more memory ({error})"))
-    return None, NO_COST
 
 
 def _keep_ball(source: RowSource, options: TrainOptions, client: Client | None, out: Path, result: Result) -> Result:
@@ -149,7 +130,7 @@ def _write_ball(out: Path, ball: Ball, packed: dict[str, Any]) -> None:
     if len(ball.near.numbers):
         write_arrays(out / NAME, packed)
     else:
-        LOGGER.warning("no ball is kept: too many rows are equally near to the margin to be resident")
+        LOGGER.warning("no ball is kept: too many rows are equally near the margin to be resident")
 
 
 def _was_update(out: str | Path | None) -> bool:
@@ -171,10 +152,10 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise InputError(f"{path}: damaged, or no ball ({error}); remove it to read all rows") from error
+        raise InputError(f"{path}: damaged, or not a ball ({error}); remove it to read all rows") from error
 
 
-def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> _Kept | None:
+def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> Kept | None:
     """Return the ball next to a model; None if there is none or, with a warning, if it cannot be used."""
     path = (model if model.is_dir() else model.parent) / NAME
     if not path.exists():
@@ -190,25 +171,25 @@ def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> _Kept |
     changes = find_changes(source, about["fingerprint"])
     if changes is None:
         raise InputError(
-            f"{path}: was kept for other rows than those of {source.name}, now or before it was edited; remove it to "
+            f"{path}: was kept for rows other than those of {source.name}, now or before its edits; remove it to "
             "read all rows"
         )
     if source.classes is not None and len(source.classes) > 2:
-        LOGGER.warning(ALL_ROWS.format("the rows have a new class, and the kept ball is of two"))
+        LOGGER.warning(ALL_ROWS.format("the rows have a new class, and the kept ball is for two classes"))
         return None
     with _naming(path):
         check_fit(ball, source, changes.n_before)
     settings = choose_ball_settings(source, options)
     if about["class_costs"] != list(settings.class_costs) or about["bias_feature"] != settings.bias_feature:
-        LOGGER.warning(ALL_ROWS.format("the kept ball is for other costs (C, class weights, the bias)"))
+        LOGGER.warning(ALL_ROWS.format("the kept ball was made for other costs (C, class weights, the bias)"))
         return None
-    return _Kept(ball, about["sha256"], changes)
+    return ball, about["sha256"], changes, settings
 
 
 def _update(
     source: RowSource,
     options: TrainOptions,
-    kept: _Kept,
+    start_from: Path,
     out: str | Path | None,
     resume: bool,
     overwrite: bool,
@@ -216,13 +197,18 @@ def _update(
     listener: Listener,
     client: Client | None,
 ) -> tuple[Result | None, PriorCost]:
-    """Return the result if the changed rows and the ball prove it; otherwise the cost of the attempt."""
-    began, found, changes = time.monotonic(), list[Ball](), kept.changes
-    if why := _refuse_ball(kept):
+    """Return the result if a ball next to the model and the changed rows prove it; otherwise the cost of the attempt.
+
+    The ball is in memory only during this call, which leaves room for a training on all rows.
+    """
+    began, found, kept = time.monotonic(), list[Ball](), _read_ball(start_from, source, options)
+    if kept is None or (resume and not _was_update(out)):  # a killed update is repeated, since it reads little
+        return None, NO_COST
+    ball, sha256, changes, settings = kept
+    if why := _refuse_ball(ball, changes):
         LOGGER.warning(ALL_ROWS.format(why))
         return None, NO_COST
-    settings = choose_ball_settings(source, options)
-    fit = Update(changes, settings, kept.ball, kept.sha256, found)
+    fit = Update(changes, settings, ball, sha256, found)
     folder = None if out is None else RunFolder(out, describe(source, options, fit), resume, overwrite)
     with (
         caught(),
@@ -245,9 +231,9 @@ def _update(
     return result, NO_COST
 
 
-def _refuse_ball(kept: _Kept) -> str:
+def _refuse_ball(ball: Ball, changes: Changes) -> str:
     """Return why a ball cannot be used after the changes to its rows, or "" if it may be usable."""
-    changes, near = kept.changes, kept.ball.near
+    near = ball.near
     if not changes.n_new + changes.n_gone:
         return "no rows were appended or deleted since the ball was kept"
     is_left = not changes.n_gone or (near.radius > 0.0 and changes.renumber(near.numbers)[0].any())
@@ -266,5 +252,5 @@ def _write_update(
         folder.record(line)
     training.save()
     if packed is not None:  # before the model, which completes the run
-        _write_ball(Path(folder.path), ball, packed)
-    folder.finish(result.model.to_bytes(), result.as_json())
+        _write_ball(folder.path, ball, packed)
+    write_result(folder.path, result.model.to_bytes(), result.as_json())

@@ -74,7 +74,7 @@ def test_too_little_memory_is_refused_with_the_projection(run: Run, data: Path, 
     out = tmp_path / "run"
     ran = run("train", data, "--out", out, "--memory", "1KB")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert "of memory are needed (this process already holds " in ran.err
+    assert "of memory is needed (this process already holds " in ran.err
     assert "budget is 1.0 kB: raise --memory to at least" in ran.err
     assert not out.exists()
     assert run("train", data, "--out", out).code == 0
@@ -98,7 +98,7 @@ def test_places_where_no_run_can_be(run: Run, text: Path, data: Path, trained: P
     assert "is a file, not a folder" in run("train", data, "--out", text).err
     assert "cannot be written: Not a directory" in run("train", data, "--out", text / "run").err
     assert "is a dataset" in run("train", data, "--out", data).err
-    assert "holds a run already; resume it by --resume" in run("train", data, "--out", trained).err
+    assert "already holds a run; resume it with --resume" in run("train", data, "--out", trained).err
     other = run("train", data, "--out", trained, "--resume", "--C", "2")
     assert other.code == 2
     assert "cannot be resumed with other settings: class_costs was [1.0, 1.0], now [2.0, 2.0]" in other.err

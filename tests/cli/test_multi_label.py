@@ -115,7 +115,7 @@ def test_the_plan(text: Path, tmp_path: Path, run: Run) -> None:  # noqa: F811
         (("train", "--solver", "smo"), "solvers for linear models"),
         (("train", "--task", "rank"), "rows have sets of labels; the task rank is for one label a row"),
         (("train", "--task", "regress"), "rows have sets of labels"),
-        (("train", "--probabilities", "temperature"), "probabilities by temperature are for one label a row"),
+        (("train", "--probabilities", "temperature"), "probabilities by temperature need one label per row"),
         (("train", "--multi-class", "crammer_singer"), "rows have sets of labels"),
     ],
 )

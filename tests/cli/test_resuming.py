@@ -51,7 +51,7 @@ def test_a_limit_counts_the_passes_before(run: Run, data: Path, tmp_path: Path) 
     assert "--resume" not in first["status_reason"]
     again = run("train", data, "--out", out, *hard, "--max-passes", "2", "--resume", "--json").result
     assert (again["status"], again["passes"]) == ("pass_limit", first["passes"])
-    assert "a larger --max-passes goes on" in again["status_reason"]
+    assert "a larger --max-passes continues the run" in again["status_reason"]
     assert again["task_seconds"] == first["task_seconds"]
     more = run("train", data, "--out", out, *hard, "--max-passes", "3", "--resume", "--json").result
     assert more["passes"] > first["passes"]

@@ -150,7 +150,7 @@ def test_standard_output_is_full(data: Path) -> None:
 
 def test_workers_take_more(data: Path, tmp_path: Path) -> None:
     ran = execute("train", data, "--out", tmp_path / "run", "--workers", "2", limit=30)
-    message = "streamsvm train: 2 workers: 96 open files are needed and the limit is 30; raise it (ulimit -n 96)"
+    message = "streamsvm train: 2 workers: 96 open files are needed, and the limit is 30; raise it (ulimit -n 96)"
     assert (ran.returncode, len(complaints(ran.stderr))) == (2, 1)
     assert ran.stderr.startswith(message)
     assert list(tmp_path.iterdir()) == []

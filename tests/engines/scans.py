@@ -86,7 +86,8 @@ def describe_chunks(source: RowSource, chunks: Sequence[int]) -> bytes:
 
 def pinned_chunks(fingerprint: str) -> list[int]:
     """Chunks of a dataset that this worker process keeps, in order."""
-    return sorted(index for key, pins in _kept.items() if key[2] == fingerprint for index in pins.chunks)
+    kept = [caches[fingerprint] for caches, _ in _kept.values() if fingerprint in caches]
+    return sorted(index for pins in kept for index in pins.chunks)
 
 
 def help_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

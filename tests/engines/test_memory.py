@@ -57,7 +57,7 @@ def test_a_refusal_names_budget_and_need(base: int, threads: int, stream: int) -
         plan_memory(1000, base, threads, stream, 0, 0, 0)
     message = str(refusal.value)
     needed = base + threads * stream + SLACK_BYTES
-    assert message.startswith(f"{format_bytes(needed)} of memory are needed")
+    assert message.startswith(f"{format_bytes(needed)} of memory is needed")
     assert f"the budget is {format_bytes(1000)}" in message
     assert "--threads" not in message  # without any rows in memory the rest is too much
     enough = parse_bytes(re.findall(r"to at least (\S+)", message)[0])
@@ -70,7 +70,7 @@ def test_a_refusal_names_the_process_and_what_it_holds(process: str) -> None:
     with pytest.raises(MemoryBudgetError) as refusal:
         plan_memory(600_000_000, 1_900_000_000, 1, 10_000_000, 0, 0, 0, process=process)
     holds = f"{process} already holds 1.9 GB: interpreter, libraries and your own data; streaming on 1 thread "
-    assert f"2.0 GB of memory are needed ({holds}" in str(refusal.value)
+    assert f"2.0 GB of memory is needed ({holds}" in str(refusal.value)
     ((option, parameter),) = re.findall(
         r"raise --memory to at least (\S+) \(memory='(\S+)' in Python\)", str(refusal.value)
     )

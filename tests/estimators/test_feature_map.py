@@ -79,7 +79,7 @@ def test_probabilities_and_a_folder(tmp_path: Path) -> None:
         ({"rank": 501}, "rank is 501; "),
         ({"kernel": "cubic"}, "kernel 'cubic': choose from"),
         ({"gamma": -1.0}, "gamma is -1.0"),
-        ({"solver": "smo"}, "solver smo: it evaluates kernels itself"),
+        ({"solver": "smo"}, "solver smo: evaluates kernels itself"),
     ],
 )
 def test_what_cannot_be_done_is_refused(settings: dict[str, Any], message: str) -> None:

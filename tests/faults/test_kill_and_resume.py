@@ -20,7 +20,6 @@ from streamsvm.data.store.dataset import Dataset
 from streamsvm.ingestion.readers import ingest
 from streamsvm.models.model import load
 from streamsvm.options import TrainOptions
-from streamsvm.runs.folder import RunFolder
 from streamsvm.runs.results import Event, Result
 from streamsvm.runs.train import train
 from tests.conftest import ROOT, choose_examples, make_problem, run_python
@@ -187,7 +186,7 @@ def test_killed_between_checkpoint_and_model(
     """The last checkpoint has everything: no pass is needed to write the model."""
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "finish", die)
+        patch.setattr("streamsvm.runs.train.write_result", die)
         with pytest.raises(ProcessDied):
             train(dataset, OPTIONS, out=out)
     assert not (out / "model.npz").exists()

@@ -159,7 +159,7 @@ def test_from_the_command_line(run: Run, dataset: Dataset, tmp_path: Path, monke
     assert (ran.code, ran.err) == (1, "streamsvm tune: interrupted; go on with the same command and --resume\n")
     assert [path.name for path in out.iterdir()] == ["grid"]
     refused = run(*command, out)
-    assert (refused.code, "holds a run of a grid already; resume it by --resume" in refused.err) == (2, True)
+    assert (refused.code, "already holds a run of a grid; resume it with --resume" in refused.err) == (2, True)
     refused = run("train", dataset.path, "--out", out)
     assert (refused.code, "holds no run (grid)" in refused.err) == (2, True)
     resumed = run(*command, out, "--resume")
@@ -185,4 +185,4 @@ def test_what_is_no_grid(run: Run, dataset: Dataset, tmp_path: Path) -> None:
     assert [path.name for path in out.rglob("*")] == ["grid", "mine.txt"]
     assert run("train", dataset.path, "--out", tmp_path / "trained").code == 0
     ran = run(*command[:-1], tmp_path / "trained", "--resume")
-    assert (ran.code, "holds a run already, which is not of `tune`" in ran.err) == (2, True)
+    assert (ran.code, "already holds a run that `tune` did not write" in ran.err) == (2, True)

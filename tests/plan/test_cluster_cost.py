@@ -70,6 +70,6 @@ def test_the_workers_that_are_there_are_counted(dataset: Dataset, client: Client
 def test_the_plan_shows_what_workers_cost(dataset: Dataset, run: Run) -> None:  # noqa: F811
     ended = run("train", dataset.path, "--plan", "--workers", "1")
     lines = dict(line.split(maxsplit=1) for line in ended.out.splitlines() if line.split())
-    assert lines["workers"].startswith("1 of 1 thread, ")
-    assert "worker minutes; a pass is shortest with " in lines["workers"]
+    assert lines["workers"].startswith("1 with 1 thread each, ")
+    assert "worker minutes; a pass is fastest with " in lines["workers"]
     assert lines["memory"].endswith("for each worker")

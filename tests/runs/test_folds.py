@@ -59,7 +59,7 @@ def test_without_groups_each_fold_is_kept_out_of_its_fit() -> None:
     [
         (np.arange(N) % 3, 4, False, "3 groups cannot be split into 4 parts"),
         (np.arange(N) % 3, 3, True, "3 groups cannot be split into 4 parts"),
-        (np.array([f"u{i % 9}" for i in range(N)]), 3, True, "its groups are texts, which have no order"),
+        (np.array([f"u{i % 9}" for i in range(N)]), 3, True, "its groups are strings, which have no order"),
         (np.where(np.arange(N) < 5, np.arange(N), 9), 3, True, "its groups are too large"),
         (Y, 2, False, "fold 1 would be trained without a row of the class"),
         (np.argsort(np.argsort(Y, kind="stable")), 3, True, "fold 1 would be trained without a row of the class 1"),

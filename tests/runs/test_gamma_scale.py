@@ -160,7 +160,7 @@ def test_the_folder_is_checked_before_rows_are_read(source: Dataset, read: list[
     (tmp_path / "busy").mkdir()
     with Lock(tmp_path / "busy", tmp_path / "busy" / ".lock"):
         for options, place, resume, message in (
-            (KERNEL, out, False, "holds a run already"),
+            (KERNEL, out, False, "already holds a run"),
             (replace(KERNEL, tol=1e-5), out, True, "other settings: tol was 0.001, now 1e-05"),
             (replace(KERNEL, kernel="poly"), out, True, "other settings: kernel was"),
             (KERNEL, tmp_path / "file" / "run", False, "cannot be written"),

@@ -200,7 +200,7 @@ def test_from_the_command_line(dataset: Dataset, tmp_path: Path, capsys: pytest.
     assert "nothing to show" not in page
     assert main(["evaluate", str(run), dataset.path]) == 0
     assert main([*command, str(run)]) == 2
-    assert "holds a run of a grid already" in capsys.readouterr().err
+    assert "already holds a run of a grid" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_from_the_command_line(dataset: Dataset, tmp_path: Path, capsys: pytest.
         (["--C", "1", "--solver", "budgeted-sgd"], "cannot be tuned"),
         (["--C", "1", "--solver", "cutting-plane", "--kernel", "rbf"], "cutting-plane is for the linear one"),
         (["--C", "1", "--folds", "200"], "too few for 200 folds, each of which needs one"),
-        (["--C", "1", "--memory", "50MB"], "of memory are needed"),
+        (["--C", "1", "--memory", "50MB"], "of memory is needed"),
     ],
 )
 def test_refused(

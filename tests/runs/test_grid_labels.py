@@ -140,7 +140,7 @@ def test_from_the_command_line(tmp_path: Path, run: Run) -> None:
     likely = ("tune", tmp_path / "rows.zarr", *given[:-3], "--out", tmp_path / "other", "--probabilities")
     ran = run(*likely, "temperature")
     assert (ran.code, ran.err.count("Traceback")) == (2, 0)
-    assert "for one label a row" in ran.err
+    assert "need one label per row" in ran.err
     assert run(*likely, "sigmoid").code == 0
     told = run("evaluate", tmp_path / "other", tmp_path / "rows.zarr", "--json").result
     assert told["brier_score"] < 0.1

@@ -258,7 +258,7 @@ def test_a_grid_is_resumed_with_its_map(lost: int, run: Run, tmp_path: Path, mon
 
 
 BAD = {
-    "a kernel method": (["--map", "nystrom", "--solver", "smo"], "solver smo: it evaluates kernels itself"),
+    "a kernel method": (["--map", "nystrom", "--solver", "smo"], "solver smo: evaluates kernels itself"),
     "a large rank": (["--map", "eigen", "--rank", N + 1], f"rank is {N + 1}; "),
     "no map": (["--rank", 5], "--rank has no effect with a training without --map: leave it out"),
     "a rank of products": (["--map", "polynomial", "--rank", 5], "--rank has no effect with --map polynomial"),
@@ -267,7 +267,7 @@ BAD = {
     "no gamma": (["--map", "nystrom", "--gamma", -1], "gamma is -1.0; it must be positive"),
     "sigmoid": (["--map", "nystrom", "--kernel", "sigmoid"], "the kernel sigmoid has no features"),
     "cost": (["--map", "nystrom", "--C", -1], "C is -1.0; it must be positive"),
-    "memory": (["--map", "nystrom", "--memory", "20MB"], "of memory are needed"),
+    "memory": (["--map", "nystrom", "--memory", "20MB"], "of memory is needed"),
     "option": (["--map", "nystrom", "--option", "foo=1"], "option 'foo' is unknown"),
 }
 

@@ -57,7 +57,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(server: ObjectServer, d
     assert whole.steps > 6
     train(data, TrainOptions(**PLAIN, max_passes=4), URL)
     assert json.loads(server.objects["bucket/run/result.json"])["status"] == "pass_limit"
-    with pytest.raises(InputError, match=f"^{URL}: holds a run already; resume it by --resume"):
+    with pytest.raises(InputError, match=f"^{URL}: already holds a run; resume it with --resume"):
         train(data, TrainOptions(**PLAIN), URL)
     resumed = train(data, TrainOptions(**PLAIN), URL, resume=True)
     assert resumed.model.to_bytes() == whole.model.to_bytes() == server.objects["bucket/run/model.npz"]

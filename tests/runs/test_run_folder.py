@@ -116,7 +116,7 @@ def test_places_that_are_no_folder_for_a_run(what: str, reason: str, dataset: Da
 
 def test_a_run_that_is_there_is_not_overwritten(run: Path, dataset: Dataset) -> None:
     before = contents(run)
-    with pytest.raises(InputError, match=r"run: holds a run already; resume it by --resume, replace it by --overwrite"):
+    with pytest.raises(InputError, match=r"run: already holds a run; resume it with --resume, replace it"):
         train(dataset, OPTIONS, out=run)
     assert contents(run) == before
 

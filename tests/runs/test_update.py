@@ -24,7 +24,6 @@ from streamsvm.ingestion.readers import ingest
 from streamsvm.models.model import LinearModel, load
 from streamsvm.options import TrainOptions
 from streamsvm.runs import update
-from streamsvm.runs.folder import RunFolder
 from streamsvm.runs.results import Result
 from streamsvm.runs.train import open_for, train
 from streamsvm.runs.update import NAME, train_from
@@ -148,7 +147,7 @@ def test_other_costs_and_no_new_rows_are_told(tmp_path: Path, caplog: pytest.Log
         assert "no rows were appended or deleted since the ball was kept" in caplog.text
         dataset, options = append(), replace(OPTIONS, C=0.02)
         result = train_from(dataset, options, start_from=tmp_path / "0")
-        assert "the kept ball is for other costs" in caplog.text
+        assert "the kept ball was made for other costs" in caplog.text
     require_certificate(rows, result, 0.02, train(dataset, replace(options, tol=1e-7)))
 
 
@@ -179,7 +178,7 @@ def test_an_update_without_memory_reads_all_rows(
 
     def refuse(source: Any, *given: Any) -> Any:
         if isinstance(source, ChunkRange):
-            raise MemoryBudgetError("5 GB of memory are needed")
+            raise MemoryBudgetError("5 GB of memory is needed")
         return open_for(source, *given)
 
     monkeypatch.setattr(update, "open_for", refuse)
@@ -292,7 +291,7 @@ def test_a_ball_that_is_larger_than_memory_is_not_loaded(
     updated: tuple[Dataset, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     dataset, run = updated
-    with caplog.at_level(logging.WARNING, logger="streamsvm"), pytest.raises(MemoryBudgetError, match="are needed"):
+    with caplog.at_level(logging.WARNING, logger="streamsvm"), pytest.raises(MemoryBudgetError, match="is needed"):
         train_from(dataset, replace(OPTIONS, memory_bytes=1 << 20), start_from=run)
     assert "ball.npz is larger than the remaining memory" in caplog.text
 
@@ -377,7 +376,7 @@ def test_a_damaged_ball_is_refused(name: str, updated: tuple[Dataset, Path]) -> 
     content = (run / NAME).read_bytes()
     try:
         edit(run / NAME, FORGED.get(name) or UNSOUND[name], sign=name in UNSOUND)
-        with pytest.raises(InputError, match=r"ball\.npz: damaged, or no ball"):
+        with pytest.raises(InputError, match=r"ball\.npz: damaged, or not a ball"):
             train_from(dataset, OPTIONS, start_from=run)
     finally:
         (run / NAME).write_bytes(content)
@@ -387,7 +386,7 @@ def test_a_damaged_ball_is_refused(name: str, updated: tuple[Dataset, Path]) -> 
 def test_a_ball_of_other_rows_is_refused(updated: tuple[Dataset, Path], tmp_path: Path) -> None:
     other, append, _ = write(tmp_path / "d.zarr", seed=1)
     for dataset in (other, append()):
-        with pytest.raises(InputError, match=r"ball\.npz: was kept for other rows"):
+        with pytest.raises(InputError, match=r"ball\.npz: was kept for rows other"):
             train_from(dataset, OPTIONS, start_from=updated[1])
 
 
@@ -482,7 +481,8 @@ def test_a_killed_update_goes_on(is_left: bool, tmp_path: Path, monkeypatch: pyt
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "finish", fail)
+        for name in ("train", "update"):  # whichever way it goes
+            patch.setattr(f"streamsvm.runs.{name}.write_result", fail)
         with pytest.raises(RuntimeError, match="killed"):
             train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", keep_ball=True)
     assert (tmp_path / "1" / NAME).exists()  # before the model, with which a run is complete

@@ -158,7 +158,7 @@ def test_a_checkpoint_from_before_the_corrections_is_resumed(by_rows: Kept, tmp_
     old = {name: value for name, value in arrays.items() if name.split("/")[-1] not in added}
     assert len(old) == len(arrays) - (5 if keep_dual else 2)
     (out / "checkpoint.npz").write_bytes(pack_arrays({n: v for n, v in old.items() if not n.endswith("magnitudes")}))
-    with pytest.raises(InputError, match="another version of streamsvm"):
+    with pytest.raises(InputError, match="not a checkpoint of this version of streamsvm"):
         train(by_rows.data, by_rows.options, out, resume=True, keep_dual=keep_dual)
     (out / "checkpoint.npz").write_bytes(pack_arrays(old))
     train(by_rows.data, by_rows.options, out, resume=True, keep_dual=keep_dual)

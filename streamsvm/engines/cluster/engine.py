@@ -28,11 +28,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -61,7 +60,7 @@ from streamsvm.engines.cluster.task import (
 from streamsvm.engines.cluster.tree import FAN_IN, MOST_STOLEN, Subtree, find_gaps, find_last_subtree, join_subtrees
 from streamsvm.engines.cluster.watch import MOST_TRIES, ClusterWatch, ask_within
 from streamsvm.engines.engine import Costs, Partial
-from streamsvm.engines.group import combine_partials, plan_scratch
+from streamsvm.engines.group import combine_partials, plan_scratch, slice_by_row
 from streamsvm.numeric.compilation import MIXED, Arithmetic, describe_arithmetic, list_kinds, name_differences
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, Rows
 from streamsvm.passes import Scan, Take, Walk
@@ -103,11 +102,7 @@ def halve(ranges: Sequence[range], n_groups: int) -> list[Sequence[range]]:
 
 
 def _list_ranges(owner: np.ndarray, slots: Sequence[Slot]) -> dict[Slot, list[range]]:
-    shares: dict[Slot, list[range]] = {slot: [] for slot in slots}
-    limits = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(owner)]
-    for start, stop in pairwise(limits):
-        shares[slots[owner[start]]].append(range(start, stop))
-    return shares
+    return {slot: list(_find_ranges(np.flatnonzero(owner == number))) for number, slot in enumerate(slots)}
 
 
 SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_SHARE = 0.2, 1.0, 0.125  # seconds between two searches for idle workers
@@ -135,7 +130,7 @@ class PassOnWorkers:
         self._handed: list[Subtree] = []  # the subtrees that tasks have handed over
         self._stolen = Counter[str]()  # by worker: how often it took groups from other workers
         self._tries = Counter[range]()  # by single group: how often it was lost with four workers
-        self._sends = self._joins = 0  # how often source and pass were sent, and how often subtrees were joined
+        self._sends = 0  # how often source and pass were sent
         self._reported_rows = 0
         self._mute = set[str]()  # workers that did not answer a request
 
@@ -173,10 +168,10 @@ class PassOnWorkers:
         """
         graph: dict[str, Any] = {}
         where: dict[str, list[str]] = {}
-        for k, (address, owner, ranges) in enumerate(shares):
-            for half in halve(ranges, len(self.groups)) if k < spare else [ranges]:
-                kept = self._kept.get(owner, ())
-                part = TaskGroups.cut(self.source, self.groups, self.by_row, half, owner, kept)
+        for number, (address, owner, ranges) in enumerate(shares):
+            for half in halve(ranges, len(self.groups)) if number < spare else [ranges]:
+                by_row = {k: slice_by_row(self.source, self.groups[k], self.by_row) for one in half for k in one}
+                part = TaskGroups(tuple(half), by_row, owner, self._kept.get(owner, ()))
                 key = f"streamsvm-part-{self.work.name}-{len(self._ranges)}"
                 graph[key], where[key] = (add_groups, *self._sent, part), [address]
                 self._ranges[key], self._owners[key] = part.ranges, owner
@@ -200,21 +195,20 @@ class PassOnWorkers:
                 self._submit([(thief, "", [one]) for thief, one in self._steal(pending)])
 
     def _list_pending(self) -> dict[str, Future]:
-        """Return the pending tasks. A task that was lost too often is cut in two. Raises the error of a failed task."""
+        """Return the pending tasks. A task that was lost too often is cut in two. Raises the error of a failed task.
+
+        The source and the pass are sent again if a task that holds one of them was lost, up to MOST_TRIES times.
+        """
         for key in [key for key, future in self._futures.items() if future.status == "error"]:
-            self._send_again()
+            held = [one for one in self._sent if isinstance(one, Future)]
+            if any(one.status == "error" and self.watch.was_lost(one) for one in held) and self._sends < MOST_TRIES:
+                self._send()
             again = _cut(self._ranges[key], self._tries) if self.watch.was_lost(self._futures[key]) else []
             if not again:
                 self.watch.result(self._futures[key])
             self._futures.pop(key).release()
             self._submit(map(_free, again))
         return {key: future for key, future in self._futures.items() if future.status == "pending"}
-
-    def _send_again(self) -> None:
-        """Send the source and the pass again if a task that holds one of them was lost, up to MOST_TRIES times."""
-        held = [one for one in self._sent if isinstance(one, Future)]
-        if any(one.status == "error" and self.watch.was_lost(one) for one in held) and self._sends < MOST_TRIES:
-            self._send()
 
     def _report(self, workers: Mapping[str, Any] | None) -> None:
         """Report the rows added since the last report, according to the heartbeats of the workers."""
@@ -291,25 +285,20 @@ class PassOnWorkers:
         """
         if not self._futures:
             return self._handed
-        found: list[Subtree]
         if len(self._futures) == 1:  # the future is kept, since its subtrees may be joined with others later
             (only,) = self._futures.values()
-            found = self.watch.result(only)
-        else:
-            found = next(self.watch.results([self._submit_join]))
-        return self._join_here(found) if self._handed else found
+            return self._join_here(self.watch.result(only))
+        return self._join_here(next(self.watch.results([self._submit_join])))
 
     def _submit_join(self) -> Future:
         """Submit tasks that join the subtrees of all tasks; return the last one, whose result covers all tasks."""
-        self._joins += 1
         bare = replace(self.work, scan=self.work.scan.bare(), scratch=None)
         keys = sorted(self._futures, key=lambda key: self._ranges[key][0].start)
         parts: list[Any] = [self._futures[key] for key in keys]
         graph: dict[str, Any] = {}
         while len(parts) > 1:
             together = [parts[at : at + self.engine.fan_in] for at in range(0, len(parts), self.engine.fan_in)]
-            name = f"streamsvm-join-{self.work.name}-{self._joins}"
-            parts = [f"{name}-{len(graph) + k}" for k in range(len(together))]
+            parts = [f"streamsvm-join-{self.work.name}-{uuid4().hex}" for _ in together]
             graph |= {k: (join_tasks, bare, len(self.groups), some) for k, some in zip(parts, together, strict=True)}
         joined: Future = self.watch.client.get(graph, parts[0], sync=False)
         return joined
@@ -334,11 +323,11 @@ def _cut(ranges: Sequence[range], tries: Counter[range]) -> list[range]:
     return [one] if tries[one] < MOST_TRIES else []
 
 
-def _find_ranges(groups: Set[int]) -> tuple[range, ...]:
+def _find_ranges(groups: Iterable[int]) -> tuple[range, ...]:
     """Return these numbers as the fewest ranges, in order."""
-    ordered = np.array(sorted(groups))
+    ordered = np.array(sorted(groups), np.int64)
     parts = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
-    return tuple(range(int(part[0]), int(part[-1]) + 1) for part in parts)
+    return tuple(range(int(part[0]), int(part[-1]) + 1) for part in parts if len(part))
 
 
 T = TypeVar("T")
@@ -357,9 +346,7 @@ def cut_take(source: RowSource, groups: Sequence[range], rows: I64, threads: int
     n_parts = min(PARTS_A_THREAD * threads, n_touched, len(rows) // ROWS_A_PART)
     if n_parts < 2 or np.any(np.diff(rows) < 0):
         return [rows]
-    place = np.cumsum(
-        np.diff(group_of_row, prepend=group_of_row[0]) > 0
-    )  # rank of the row's group among the groups needed
+    place = np.cumsum(np.diff(group_of_row, prepend=group_of_row[0]) > 0)  # rank of the row's group among those needed
     return np.split(rows, np.flatnonzero(np.diff(place * n_parts // n_touched)) + 1)
 
 

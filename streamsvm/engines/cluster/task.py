@@ -12,30 +12,20 @@ once its result is no longer needed: after an error elsewhere, after Ctrl-C, or 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event, Lock
 from typing import Any
 
-import numpy as np
 from distributed import Worker, get_worker
 from distributed.protocol.pickle import dumps
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.cluster.tree import STOLEN_SUBTREES, Subtree, add_subtree, find_last_subtree, join_subtrees
 from streamsvm.engines.engine import Partial
-from streamsvm.engines.group import (
-    ChunkCache,
-    Scratch,
-    WalkStep,
-    combine_partials,
-    row_range,
-    run_group,
-    run_walk,
-    slice_by_row,
-)
+from streamsvm.engines.group import ChunkCache, Scratch, WalkStep, combine_partials, row_range, run_group, run_walk
 from streamsvm.engines.row_states import TileStates
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import I64, Rows
@@ -49,9 +39,8 @@ Groups = Sequence[range]
 SMALL_BYTES = 64 << 10
 DONE_ROWS = "streamsvm-done-rows"  # in the heartbeats of a worker: the rows that it has added in the current pass
 
-# keyed by the name of the engine, the address of the worker and, for chunks, the fingerprint of the rows
-_kept: dict[tuple[str, str, str], ChunkCache] = {}
-_kept_states: dict[tuple[str, str], TileStates] = {}
+# by the name of the engine and the address of the worker: the chunks, by the fingerprint of their rows, and row states
+_kept: dict[tuple[str, str], tuple[dict[str, ChunkCache], TileStates]] = {}
 _closed: deque[str] = deque(maxlen=1000)  # tasks of these engines may still run, or even start
 _lock = Lock()  # held for look-ups and when an engine closes, so that no task keeps data for a closed engine
 
@@ -98,18 +87,15 @@ def find_kept(source: RowSource, budget: WorkerBudget, worker: Worker) -> tuple[
     with _lock:
         if budget.engine in _closed:
             return ChunkCache(0), TileStates(0)
-        place = budget.engine, worker.address
-        states = _kept_states.setdefault(place, TileStates(budget.state_bytes))
-        return _kept.setdefault((*place, source.fingerprint), ChunkCache(room)), states
+        caches, states = _kept.setdefault((budget.engine, worker.address), ({}, TileStates(budget.state_bytes)))
+        return caches.setdefault(source.fingerprint, ChunkCache(room)), states
 
 
 def release_worker(engine: str, dask_worker: Worker) -> None:
     """Free the memory that a closed engine uses in a worker. Later tasks of the engine keep nothing."""
     with _lock:
         _closed.append(engine)
-        for key in [key for key in _kept if key[:2] == (engine, dask_worker.address)]:
-            del _kept[key]
-        _kept_states.pop((engine, dask_worker.address), None)
+        _kept.pop((engine, dask_worker.address), None)
 
 
 @dataclass(frozen=True)
@@ -137,23 +123,15 @@ class Pass:
 class TaskGroups:
     """The groups that a task adds.
 
-    ranges: the groups, in order. by_row: for each range, the entries of `Scan.by_row` for its rows. owner: the address
+    ranges: the groups, in order. by_row: for each group, the entries of `Scan.by_row` for its rows. owner: the address
     of the worker to which the groups are assigned. kept: all groups assigned to the owner, which keeps their chunks;
     any other worker that runs the task keeps none.
     """
 
     ranges: tuple[range, ...]
-    by_row: tuple[tuple[Any, ...], ...]
+    by_row: Mapping[int, tuple[Any, ...]]
     owner: str = ""
     kept: tuple[range, ...] = ()
-
-    @classmethod
-    def cut(
-        cls, source: RowSource, groups: Groups, by_row: Sequence[np.ndarray], ranges: Sequence[range], *owner: Any
-    ) -> TaskGroups:
-        """Return the task for some ranges, with its part of the per-row arrays."""
-        parts = (slice_by_row(source, list_chunks(groups, one), by_row) for one in ranges)
-        return cls(tuple(ranges), tuple(parts), *owner)
 
     def __dask_tokenize__(self) -> list[tuple[int, int]]:
         """Return the limits of the ranges, which identify the task within its pass."""
@@ -229,15 +207,14 @@ def add_groups(data: tuple[RowSource, Groups], work: Pass, part: TaskGroups) -> 
     combine, is_stopped = partial(combine_partials, scan=work.scan), watch_task()
     pins, states = _find_room(source, groups, work, part, worker)
     task = RunningTask(key, work.name, worker.address, deque(k for one in part.ranges for k in one))
-    worker.loop.add_callback(
-        worker.metrics.setdefault, DONE_ROWS, report_done_rows
-    )  # in the thread of the event loop, which iterates over the metrics
+    # in the thread of the event loop, which iterates over the metrics
+    worker.loop.add_callback(worker.metrics.setdefault, DONE_ROWS, report_done_rows)
     with _lock:
         _running.add(task)
     found: list[Subtree] = []
     try:
         while (k := task.take()) is not None:
-            mine = replace(work.scan, by_row=_cut_by_row(source, groups, part, k))
+            mine = replace(work.scan, by_row=part.by_row[k])
             total = run_group(source, groups[k], mine, pins, is_stopped, work.scratch, states)
             if is_stopped():
                 raise AbandonedError(key)
@@ -270,19 +247,8 @@ def _find_room(
     if part.owner != worker.address:
         return ChunkCache(0, pins.chunks), TileStates(0)
     pins.retain({index for one in part.kept for k in one for index in groups[k]})
-    states.retain([row_range(source, list_chunks(groups, one)) for one in part.kept])
+    states.retain([row_range(source, (groups[one[0]][0], groups[one[-1]][-1])) for one in part.kept])
     return pins, states
-
-
-def _cut_by_row(source: RowSource, groups: Groups, part: TaskGroups, k: int) -> tuple[Any, ...]:
-    """Return the entries of the per-row vectors that belong to a group."""
-    number, one = next((number, one) for number, one in enumerate(part.ranges) if k in one)
-    return slice_by_row(source, groups[k], part.by_row[number], int(source.chunk_starts[groups[one[0]][0]]))
-
-
-def list_chunks(groups: Groups, some: range) -> range:
-    """Return the chunks of consecutive groups."""
-    return range(groups[some[0]][0], groups[some[-1]][-1] + 1)
 
 
 def give_away(name: str, n_groups: int, dask_worker: Worker) -> range | None:

@@ -47,7 +47,7 @@ SILENT_SECONDS = 30.0  # until a silent process is logged; a busy process answer
 GIVEN_UP_SECONDS = 120.0  # until one of our workers is replaced; on a busy machine its imports take 30 s
 LOST_SECONDS = 60.0  # until a silent scheduler is given up
 MOST_TRIES = 3  # attempts at a task that is lost with four workers each time; then the run ends
-ENDING = "resume a run in a folder by --resume, from its last complete step"
+ENDING = "resume a run in a folder with --resume, from its last complete step"
 
 
 def ask_within(client: Client, question: Callable[[], Any], seconds: float) -> Any:
@@ -70,6 +70,7 @@ class ClusterWatch:
     def __init__(self, client: Client, what: str, known: set[str] | None = None, address: str | None = None) -> None:
         self.client, self.what, self.known = client, what, set() if known is None else known
         self.address: str = client.scheduler.address if address is None else address
+        self._scheduler = f"scheduler {self.address}"
         self._answered = self._looked = self._peopled = time.monotonic()
         self._heard: dict[str, tuple[float, float]] = {}  # by worker: its last heartbeat, and when it was seen here
         self._logged: set[str] = set()
@@ -81,7 +82,7 @@ class ClusterWatch:
     def scheduler(self) -> Any:
         """The scheduler's RPC handle. Raises ConnectionError if the client has disconnected."""
         if self.client.scheduler is None:
-            raise ConnectionError(f"{self._scheduler()}: the connection is lost; {ENDING}")
+            raise ConnectionError(f"{self._scheduler}: the connection is lost; {ENDING}")
         return self.client.scheduler
 
     def describe_workers(self) -> dict[str, Any]:
@@ -128,25 +129,21 @@ class ClusterWatch:
     def result(self, future: Future) -> Any:
         """Await the result of a task without a time limit. Raises ConnectionError if the scheduler is lost."""
         self._await([future])
+        if future.status == "error" and self.was_lost(future):
+            how_many = say_count(future.exception().allowed_failures + 1, "worker")
+            lost = f"a task was lost with {how_many}, one after another; check whether they have enough memory"
+            raise ConnectionError(f"{self.what}: {lost}; {ENDING}")
         if future.status == "error":
-            self._raise_error(future)
+            future.result()  # raises the error of the task
         found = self._try(lambda: future.result(timeout=LOST_SECONDS), (CancelledError, CommClosedError))
         if found is None:
-            raise ConnectionError(f"{self._scheduler()}: no answer for {LOST_SECONDS:.0f} s; {ENDING}")
+            raise ConnectionError(f"{self._scheduler}: no answer for {LOST_SECONDS:.0f} s; {ENDING}")
         return found[0]
 
     def was_lost(self, future: Future) -> bool:
         """Return whether a task has failed because all its workers were lost, one after another."""
         found = self._try(lambda: future.exception(timeout=LOST_SECONDS), (CancelledError,))
         return found is not None and isinstance(found[0], KilledWorker)
-
-    def _raise_error(self, future: Future) -> None:
-        """Raise the error of a failed task, or ConnectionError if it was lost with its workers."""
-        if self.was_lost(future):
-            how_many = say_count(future.exception().allowed_failures + 1, "worker")
-            lost = f"a task was lost with {how_many}, one after another; check whether they have enough memory"
-            raise ConnectionError(f"{self.what}: {lost}; {ENDING}")
-        future.result()
 
     def wait(self, futures: Sequence[Future], seconds: float) -> bool:
         """Wait for tasks; return whether all were done or had failed within some seconds."""
@@ -216,7 +213,11 @@ class ClusterWatch:
         found = self.ask(self.scheduler.identity, n_workers=-1)
         now = self._looked = time.monotonic()
         if found is None:
-            self._check_scheduler(now - self._answered)
+            silent_seconds = now - self._answered
+            if silent_seconds >= LOST_SECONDS:
+                raise ConnectionError(f"{self._scheduler}: no answer for {silent_seconds:.0f} s; {ENDING}")
+            if silent_seconds >= SILENT_SECONDS:
+                self._log("scheduler", f"the {self._scheduler}, which has been silent for {silent_seconds:.0f} s")
             return None
         self._answered = now
         wishes = list_wishes()
@@ -248,20 +249,14 @@ class ClusterWatch:
             self.scheduler  # noqa: B018  raises ConnectionError if the client has just lost it
             raise
         except lost as error:
-            raise ConnectionError(f"{self._scheduler()}: the connection is lost; {ENDING}") from error
-
-    def _check_scheduler(self, silent_seconds: float) -> None:
-        if silent_seconds >= LOST_SECONDS:
-            raise ConnectionError(f"{self._scheduler()}: no answer for {silent_seconds:.0f} s; {ENDING}")
-        if silent_seconds >= SILENT_SECONDS:
-            self._log("scheduler", f"the {self._scheduler()}, which has been silent for {silent_seconds:.0f} s")
+            raise ConnectionError(f"{self._scheduler}: the connection is lost; {ENDING}") from error
 
     def _check_workers(self, workers: Mapping[str, Any], now: float) -> None:
         """Log that there are no workers. Raises ConnectionError if our own workers were not replaced in time."""
         if workers:
             self._peopled = now
             return
-        self._log("workers", f"workers: {self._scheduler()} has none{describe_wishes()}")
+        self._log("workers", f"workers: {self._scheduler} has none{describe_wishes()}")
         if isinstance(self.client.cluster, LocalWorkers) and now - self._peopled >= GIVEN_UP_SECONDS:
             raise ConnectionError(f"{self.what}: all workers are lost; {ENDING}")
 
@@ -270,6 +265,3 @@ class ClusterWatch:
         if key not in self._logged:
             self._logged.add(key)
             LOGGER.warning("%s waits for %s", self.what, what)
-
-    def _scheduler(self) -> str:
-        return f"scheduler {self.address}"

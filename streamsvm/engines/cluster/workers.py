@@ -114,8 +114,7 @@ def prepare_workers(client: Client, load: Load, source: RowSource | None = None)
             if tries:
                 LOGGER.warning("%s; waiting for others", lost)
                 _await_workers(watch)
-            ready = _prepare_all(watch, load, source)
-            if ready:
+            if ready := _prepare(watch, load, source):
                 return ready
     raise ConnectionError(f"{lost}, {MOST_TRIES} times in a row; check whether they have enough memory")
 
@@ -146,15 +145,20 @@ def _require_package(watch: ClusterWatch) -> None:
             raise InputError(f"worker {address}: cannot import streamsvm ({answer}): install it there") from answer
 
 
-def _prepare_all(watch: ClusterWatch, load: Load, source: RowSource | None) -> list[ReadyWorker]:
-    """Prepare the current workers. Returns an empty list if all are lost meanwhile."""
+def _prepare(watch: ClusterWatch, load: Load, source: RowSource | None) -> list[ReadyWorker]:
+    """Prepare the current workers, and return those that are not lost meanwhile. Raises the error of a live worker."""
     hosts = {address: about["host"] for address, about in watch.describe_workers().items()}
     first_of_host = {host: address for address, host in hosts.items()}.values()
-    others = [address for address in hosts if address not in first_of_host]
     ready: list[ReadyWorker] = []
-    for workers in (list(first_of_host), others):
-        if workers:
-            ready += _prepare(watch, load, source, workers)
+    for workers in filter(None, (list(first_of_host), [each for each in hosts if each not in first_of_host])):
+        answers = watch.run(prepare_worker, load=load, source=source, name=watch.name, workers=workers)
+        known = watch.describe_workers()  # may list a worker whose connection is closing, but none that is unreachable
+        for address, answer in answers.items():
+            is_lost = isinstance(answer, CommClosedError) or (isinstance(answer, OSError) and address not in known)
+            if isinstance(answer, ReadyWorker):
+                ready.append(answer)
+            elif not is_lost:
+                raise answer
     return ready
 
 
@@ -166,21 +170,10 @@ def _await_workers(watch: ClusterWatch, most_seconds: float = math.inf) -> None:
     began = time.monotonic()
     while not watch.describe_workers():
         if deadline.is_over() or time.monotonic() - began >= most_seconds:
-            waited = "max_seconds has passed" if deadline.is_over() else f"none came for {most_seconds:.0f} s"
+            waited = "max_seconds has passed" if deadline.is_over() else f"none joined within {most_seconds:.0f} s"
             raise InputError(f"{describe_lack(watch.address)} ({waited})")
         with waiting():
             time.sleep(PAUSE_SECONDS)
-
-
-def _prepare(watch: ClusterWatch, load: Load, source: RowSource | None, workers: list[str]) -> list[ReadyWorker]:
-    """Prepare these workers. Workers that are lost meanwhile are left out. Raises the error of a live worker."""
-    answers = watch.run(prepare_worker, load=load, source=source, name=watch.name, workers=workers)
-    known = watch.describe_workers()  # may list a worker whose connection is closing, but none that is unreachable
-    for address, answer in answers.items():
-        is_lost = isinstance(answer, CommClosedError) or (isinstance(answer, OSError) and address not in known)
-        if isinstance(answer, BaseException) and not is_lost:
-            raise answer
-    return [answer for answer in answers.values() if isinstance(answer, ReadyWorker)]
 
 
 def _set_configuration() -> AbstractContextManager[Any]:
@@ -241,8 +234,8 @@ def _check_descriptors(n_workers: int) -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < needed:
         raise InputError(
-            f"{say_count(n_workers, 'worker')}: {needed} open files are needed and the limit is {limit}; raise it "
-            f"(ulimit -n {needed}), or use fewer workers, or threads"
+            f"{say_count(n_workers, 'worker')}: {needed} open files are needed, and the limit is {limit}; raise it "
+            f"(ulimit -n {needed}), use fewer workers, or use threads"
         )
 
 
@@ -284,9 +277,9 @@ def _check_scheduler(address: str) -> None:
     except (OSError, ValueError, TypeError) as error:  # TypeError: a tls:// address without TLS in Dask's configuration
         raise InputError(f"scheduler {address}: {error}") from error
     except Exception as error:  # Dask fails in many ways on the bytes of another program
-        raise InputError(f"scheduler {address}: another program than Dask's answers there") from error
+        raise InputError(f"scheduler {address}: a program other than Dask answers there") from error
     if role != "Scheduler":
-        raise InputError(f"scheduler {address}: a {role.lower()} answers there")
+        raise InputError(f"scheduler {address}: a {role.lower()} answers there, not a scheduler")
 
 
 async def _ask_role(address: str) -> str:

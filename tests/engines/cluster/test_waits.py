@@ -78,7 +78,7 @@ def test_what_a_block_asks_of_workers_is_named(
         said = ", ".join(f"{name}={value}" for name, value in notes.items())
         with dask.annotate(**notes), log_to_stderr(), pytest.raises(InputError) as refused:
             train(dataset, TrainOptions(), client=other_client)
-        lack = f"no workers are connected to it for dask.annotate({said}); start some first (none came for 0 s)"
+        lack = f"no workers are connected to it for dask.annotate({said}); start some first (none joined within 0 s)"
         assert str(refused.value) == f"scheduler {address}: {lack}"
         waits = f"waits for workers: scheduler {address} has none for dask.annotate({said})\n"
         warned = capsys.readouterr().err
@@ -193,7 +193,7 @@ def test_before_the_first_step_the_limit_ends_a_wait_with_an_error(
     await_truth(lambda: not other_client.scheduler_info()["workers"])
     with pytest.raises(InputError) as refused:
         train(dataset, TrainOptions(max_seconds=0.1), client=other_client)
-    assert is_quoted(str(refused.value).replace("max_seconds has passed", "none came for 60 s"), "clusters.md")
+    assert is_quoted(str(refused.value).replace("max_seconds has passed", "none joined within 60 s"), "clusters.md")
 
 
 def test_a_pass_that_workers_carry_out_is_waited_for(other_client: Client, dataset: Dataset, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_what_is_closed_meanwhile_does_not_come_back(
         worker: Any = SlowWorker(lock, pool, budget.engine)
         assert all(find_kept(sources["dense"], budget, worker))
         worker.closing[0].result(60)
-    assert not [key for key in (*task._kept, *task._kept_states) if key[0] == budget.engine]
+    assert not [engine for engine, _ in task._kept if engine == budget.engine]
 
 
 class Vanishing(dict[int, Any]):
