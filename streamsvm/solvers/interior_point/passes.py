@@ -38,6 +38,7 @@ from streamsvm.solvers.interior_point.steps import COSTS, Course, F, Point, Y, c
 
 Flags = npt.NDArray[np.bool_]
 U64 = npt.NDArray[np.uint64]
+Joins = dict[str, Callable[[Any, Any], Any]]  # by the names of fields
 WEIGHTS, PREDICTOR, CENTERING, POSITIVE, NEGATIVE, CHOSEN = range(6)  # rows of AssembledSums.sums
 N_SUMS = 6
 N_MAGNITUDES = 2
@@ -65,7 +66,7 @@ def sum_complementarity(point: Point, costs: F64) -> float:
 class Totals:
     """Totals over rows. Those of two groups of rows are added field by field, except the fields in `joined`."""
 
-    joined: ClassVar[dict[str, Callable[[Any, Any], Any]]] = {}
+    joined: ClassVar[Joins] = {}
 
     @unwarned
     def __add__(self, other: Self) -> Self:
@@ -78,7 +79,7 @@ def _count_additions(left: int, right: int) -> int:
 
 
 def _join_magnitudes(left: F64, right: F64) -> F64:
-    return np.stack((left[0] + right[0], np.maximum(left[1], right[1])))
+    return np.array((left[0] + right[0], np.maximum(left[1], right[1])))
 
 
 @dataclass
@@ -109,7 +110,7 @@ class AssembledSums(Totals):
     positive_cost: float = 0.0
     largest_cost: float = 0.0
     counted_rows: int = 0
-    joined: ClassVar = {
+    joined: ClassVar[Joins] = {
         **dict.fromkeys(("depth", "additions"), _count_additions),
         **{"magnitudes": _join_magnitudes, "shortest": min, "largest_cost": max},
     }
@@ -225,7 +226,7 @@ class PredictedSums(Totals):
     second_order: F64
     one: float = 0.0
     shortest: float = float("inf")
-    joined: ClassVar = {"shortest": min}
+    joined: ClassVar[Joins] = {"shortest": min}
 
 
 def start_predicted(n_features: int) -> PredictedSums:
@@ -382,7 +383,7 @@ class Measures(Totals):
     residual: float = 0.0
     is_finite: bool = True
     additions: int = 0
-    joined: ClassVar = {"most": max, "residual": max, "is_finite": operator.and_, "additions": _count_additions}
+    joined: ClassVar[Joins] = {"most": max, "residual": max, "is_finite": operator.and_, "additions": _count_additions}
 
 
 @unwarned
