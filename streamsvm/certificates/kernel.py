@@ -249,7 +249,12 @@ def find_best_bias(y: F64, costs: F64, f: F64, corners: F64 | None = None, slope
     lowest = slope - float(np.sum(costs, where=y > 0))
     bins, first, last, before = _find_near(corners, costs, low, width, lowest, 2 * size)
     near = np.flatnonzero((bins >= first) & (bins <= last))
-    order = near[np.argsort(corners[near], kind="stable")]
+    return choose_corner(corners[near], costs[near], before, size)
+
+
+def choose_corner(corners: F64, costs: F64, before: float, size: float) -> float:
+    """Return the middle of all minimisers. before: the slope before the corners; size: the error of sums of costs."""
+    order = np.argsort(corners, kind="stable")
     slopes = before + np.cumsum(costs[order])  # the slope after each corner
     first = min(int(np.searchsorted(slopes, -size)), len(order) - 1)
     last = min(int(np.searchsorted(slopes, size, side="right")), len(order) - 1)

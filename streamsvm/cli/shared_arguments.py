@@ -9,7 +9,7 @@ from streamsvm.cli.settings import read_count
 from streamsvm.data.sources.formats import FORMATS, MISSING
 from streamsvm.problems.registry import MULTI_CLASS, PENALTIES, PROBABILITIES, PROBLEMS, name_losses
 from streamsvm.solvers.options import MAPS, describe_options
-from streamsvm.solvers.registry import AUTO, SOLVERS, SolverRecord, can_solve, find_solver, name_solvers
+from streamsvm.solvers.registry import AUTO, SOLVERS, SolverRecord, find_first, name_solvers
 
 WIDTH = 100
 TASKS = tuple(PROBLEMS)
@@ -276,6 +276,5 @@ def describe_solvers() -> str:
 
 def _find_tasks(method: SolverRecord) -> tuple[str, ...]:
     """Return the tasks for which the solver's name refers to this record; several records may share a name."""
-    pairs = [(task, *one) for task, entry in PROBLEMS.items() for one in entry.losses.items()]
-    able = [t for t, loss, own in pairs if can_solve(method, own) and find_solver(method.name, t, loss) is method]
-    return tuple(dict.fromkeys(able))
+    able = {task: entry.losses.values() for task, entry in PROBLEMS.items()}
+    return tuple(task for task, losses in able.items() if any(find_first(method.name, own) is method for own in losses))

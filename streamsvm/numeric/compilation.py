@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import scipy.linalg  # noqa: F401  loads SciPy's own BLAS, which would not be limited if it were loaded later
+from llvmlite.binding import get_host_cpu_name
 from numba import config, njit
 from numba.core import event
 from threadpoolctl import OpenBLASController, ThreadpoolController
@@ -61,8 +62,8 @@ def find_cache_folder() -> str:
             folder = tempfile.mkdtemp(prefix=TEMPORARY)
         except OSError as error:
             raise InputError(
-                "no folder for compiled kernels can be written to; name one by the variable NUMBA_CACHE_DIR, "
-                f"or a folder for temporary files by TMPDIR ({error})"
+                "no folder for compiled kernels is writable; set the variable NUMBA_CACHE_DIR to a writable folder, "
+                f"or TMPDIR to one for temporary files ({error})"
             ) from error
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder  # Child processes read the variable.
@@ -111,31 +112,25 @@ class _Refusal(event.Listener):  # type: ignore[misc]
 
 
 @lru_cache
-def load_or_compile(names: tuple[str, ...], run: Callable[[str], None]) -> None:
-    """Call run(name), which calls kernels, for each name, once per process; avoid compiling in this process.
+def load_or_compile(names: tuple[str, ...], run: Callable[[str], None], in_child: bool = True) -> None:
+    """Call run(name), which calls kernels, for each name, once per process; compile those that are not in the cache.
 
-    A single child process compiles the missing kernels of all names. run: a module-level function, which the child can
-    import.
+    in_child: whether a child process compiles them, a single one for all names. `run` is then a module-level function,
+    which the child can import.
     """
     missing = [name for name in names if not _is_in_cache(name, run)]
     if not missing:
         return
-    LOGGER.info("compiling kernels for %s, once, for some ten seconds ...", ", ".join(missing))
-    code = CHILD.format(module=run.__module__, function=run.__name__)
-    command = [sys.executable, "-c", code, json.dumps(sys.path), json.dumps(missing)]
-    quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    with suppress(OSError), waiting():
-        subprocess.run(command, check=False, **quiet)
+    told = "about ten" if in_child else "a few"
+    LOGGER.info("compiling kernels for %s, once; this takes %s seconds ...", ", ".join(missing), told)
+    if in_child:
+        code = CHILD.format(module=run.__module__, function=run.__name__)
+        command = [sys.executable, "-c", code, json.dumps(sys.path), json.dumps(missing)]
+        quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        with suppress(OSError), waiting():
+            subprocess.run(command, check=False, **quiet)
     with lock_cache():  # If the child has failed, the kernels are compiled here.
         for name in missing:
-            run(name)
-
-
-def load_or_compile_here(name: str, run: Callable[[str], None]) -> None:
-    """Call run(name), which calls kernels; if they are not cached, log a message and compile them in this process."""
-    if not _is_in_cache(name, run):
-        LOGGER.info("compiling kernels for %s, once, for some seconds ...", name)
-        with lock_cache():
             run(name)
 
 
@@ -164,25 +159,22 @@ def lock_cache() -> Iterator[None]:
 
 
 MIXED = (
-    "the processes of this run do not add alike (%s): the certificate holds, but the last bits of the model may differ "
-    "from those of other runs"
+    "the processes of this run round sums differently (%s): the certificate holds, but the last bits of the model may "
+    "differ from those of other runs"
 )
 LIBRARIES = ("numpy", "scipy", "numba")
 Arithmetic = dict[str, str]
 
 
 @lru_cache(maxsize=1)
-def _describe() -> tuple[tuple[str, str], ...]:
-    from llvmlite.binding import get_host_cpu_name
-    from numba import config
-
+def _describe() -> Arithmetic:
     blas = {
         f"{library['internal_api']} {library['version']} {library.get('architecture', '')}".strip()
         for library in ThreadpoolController().info()
         if library["user_api"] == "blas" and "scipy.libs" not in library["filepath"]  # SciPy's is loaded on demand
     }
     told = {"processor": config.CPU_NAME or get_host_cpu_name(), "blas": ", ".join(sorted(blas))}
-    return tuple((told | {name: version(name) for name in LIBRARIES}).items())
+    return told | {name: version(name) for name in LIBRARIES}
 
 
 def describe_arithmetic() -> Arithmetic:

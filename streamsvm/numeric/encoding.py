@@ -162,7 +162,7 @@ class Encoding:
 
 def read_encoding(about: Any) -> Encoding:
     """Return an encoding from its recorded form; ValueError if it is invalid."""
-    _need(isinstance(about, dict) and set(about) == set(Encoding.__dataclass_fields__), "its parts")
+    _need(isinstance(about, dict) and set(about) == set(Encoding.__dataclass_fields__), "parts")
     found = about["columns"]
     _need(isinstance(found, list) and len(found) > 0, "columns")
     columns = tuple(map(_read_column, found))
@@ -191,7 +191,7 @@ def _read_column(about: Any) -> Column:
 
 def _need(condition: bool, what: str) -> None:
     if not condition:
-        raise ValueError(f"encoding: {what} are not those of an encoding")
+        raise ValueError(f"encoding: invalid {what}")
 
 
 FIRST, SECOND = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)

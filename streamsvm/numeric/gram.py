@@ -35,15 +35,6 @@ class Waiting:
         self.most, self.filled = most, 0
         self.rows = np.empty((0, n_features), dtype)
 
-    def fill(self, X: F32 | F64, row: I64, root: F64) -> int:
-        """Append rows of X, each times its root, until the buffer is full; return the number of appended rows."""
-        if len(self.rows) == 0 and len(row):
-            self.rows = np.empty((self.most, X.shape[1]), self.rows.dtype)
-        n = min(len(row), self.most - self.filled)
-        scale_rows(X, row[:n], root[:n], self.rows[self.filled : self.filled + n])
-        self.filled += n
-        return n
-
 
 class GramSum:
     """The upper triangle of the sum of weight_i x_i x_i'.
@@ -98,9 +89,13 @@ class GramSum:
         return self._total
 
     def _wait(self, waiting: Waiting, X: F32 | F64, row: I64, root: F64) -> None:
-        at = 0
-        while at < len(row):
-            at += waiting.fill(X, row[at:], root[at:])
+        """Add rows of X, each times its root, to a buffer; add the buffer to the total whenever it is full."""
+        while len(row):
+            if not len(waiting.rows):
+                waiting.rows = np.empty((waiting.most, self._n_features), waiting.rows.dtype)
+            start, n = waiting.filled, min(len(row), waiting.most - waiting.filled)
+            scale_rows(X, row[:n], root[:n], waiting.rows[start : start + n])
+            waiting.filled, row, root = start + n, row[n:], root[n:]
             if waiting.filled == waiting.most:
                 self._flush(waiting)
 

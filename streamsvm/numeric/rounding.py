@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, split
+from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, find_items, read_item, split
 
 UNIT = 2.0**-53
 SPLITTER = 2.0**27 + 1.0
@@ -88,15 +88,9 @@ def add_row_magnitudes(sums: F64, largest: F64, X: Matrix, weight: F64) -> None:
 @njit(cache=True, nogil=True)
 def _add_magnitudes(values: F32, indices: I32, indptr: I64, weight: F64, sums: F64, largest: F64) -> None:
     for i in range(weight.size):
-        cost = weight[i]
-        if values.ndim == 1:
-            for e in range(indptr[i], indptr[i + 1]):
-                at, size = np.uint32(indices[e]), np.float64(abs(values[e]))
-                sums[at] += cost * size
-                largest[at] = max(largest[at], size)
-        else:
-            x = values[i]
-            for j in range(x.size):
-                size = np.float64(abs(x[j]))
-                sums[j] += cost * size
-                largest[j] = max(largest[j], size)
+        first, end = find_items(values, indptr, i)
+        for e in range(first, end):
+            j, x = read_item(values, indices, i, e)
+            at, size = np.uint32(j), np.float64(abs(x))
+            sums[at] += weight[i] * size
+            largest[at] = max(largest[at], size)

@@ -21,7 +21,7 @@ from scipy.linalg import cholesky, solve_triangular
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED, add_rows
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Rows, split
+from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Rows, find_items, read_item, split
 
 RIDGE = 1e-6  # This multiple of the mean of M's diagonal is added to the diagonal, which makes M positive definite.
 UNIT32 = 2.0**-24
@@ -105,11 +105,8 @@ def measure_scaled_rows(norm: RowNorm, rows: Rows, bias_feature: float, sizes: F
     measured, lengths, rounding = _measure(norm, rows, bias_feature)
     width = norm.A.shape[1]
     lost = width**2 * SMALLEST32
-    measured += rounding * sizes
-    measured += lost * lengths
-    measured += lost
-    measured *= 1.0 + 4 * UNIT * (width + 8)
-    return measured
+    larger = 1.0 + 4 * UNIT * (width + 8)
+    return (measured + rounding * sizes + lost * lengths + lost) * larger
 
 
 def _measure(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F64, float]:
@@ -141,19 +138,13 @@ def _add_sizes(
     constant = abs(bias_feature)
     for i in range(lengths.size):
         squares, of_a, of_b = constant * constant, a[-1] * constant, b[-1] * constant
-        if values.ndim == 1:
-            for e in range(indptr[i], indptr[i + 1]):
-                size = abs(np.float64(values[e]))
-                squares += size * size
-                of_a += a[indices[e]] * size
-                of_b += b[indices[e]] * size
-        else:
-            x = values[i]
-            for j in range(x.size):
-                size = abs(np.float64(x[j]))
-                squares += size * size
-                of_a += a[j] * size
-                of_b += b[j] * size
+        start, end = find_items(values, indptr, i)
+        for e in range(start, end):
+            j, x = read_item(values, indices, i, e)
+            size = abs(np.float64(x))
+            squares += size * size
+            of_a += a[j] * size
+            of_b += b[j] * size
         lengths[i], first[i], second[i] = np.sqrt(squares), of_a, of_b
 
 
@@ -186,17 +177,12 @@ def bound_rows(squares: F64, rows: Rows, bias_feature: float) -> tuple[F64, F64]
 def _bound_rows(values: F32, indices: I32, indptr: I64, s: F64, bias_feature: float, bounds: F64, lengths: F64) -> None:
     for i in range(bounds.size):
         total, squares = s[-1] * bias_feature * bias_feature + 1e-300, bias_feature * bias_feature
-        if values.ndim == 1:
-            for e in range(indptr[i], indptr[i + 1]):
-                square = np.float64(values[e]) * np.float64(values[e])
-                total += s[indices[e]] * square
-                squares += square
-        else:
-            x = values[i]
-            for j in range(x.size):
-                square = np.float64(x[j]) * np.float64(x[j])
-                total += s[j] * square
-                squares += square
+        first, end = find_items(values, indptr, i)
+        for e in range(first, end):
+            j, x = read_item(values, indices, i, e)
+            square = np.float64(x) * np.float64(x)
+            total += s[j] * square
+            squares += square
         bounds[i], lengths[i] = np.sqrt(total), np.sqrt(squares)
 
 

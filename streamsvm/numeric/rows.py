@@ -19,7 +19,7 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 from scipy.sparse import csr_array
 
 from streamsvm.system.errors import InputError
@@ -169,6 +169,22 @@ def split(X: Matrix) -> Split:
         data, indices = np.require(X.data, requirements="W"), np.require(X.indices, requirements="W")
         return Split(data, indices, np.require(X.indptr, requirements="W"))
     return Split(np.require(X, requirements="W"), NO_INDICES, NO_INDPTR)
+
+
+@register_jitable
+def find_items(values: Values, indptr: I64, i: int) -> tuple[int, int]:
+    """Return the first item of row i and the end of its items, for `read_item`."""
+    if values.ndim == 2:
+        return 0, values.shape[1]
+    return indptr[i], indptr[i + 1]
+
+
+@register_jitable
+def read_item(values: Values, indices: I32, i: int, e: int) -> tuple[int, float]:
+    """Return the feature and the value of item e of row i."""
+    if values.ndim == 2:
+        return e, values[i, e]
+    return indices[e], values[e]
 
 
 @njit(cache=True, nogil=True)

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from streamsvm.numeric.compilation import load_or_compile_here
+from streamsvm.numeric.compilation import load_or_compile
 from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Matrix, keep_features, to_dense
 from streamsvm.system.errors import InputError, say_count
 
@@ -54,11 +53,14 @@ def widen_bits(bits: Stored) -> F32:
     return wide
 
 
-@lru_cache
 def load_widening(dtype: str) -> None:
     """Load or compile the code that widens a dtype, before a pass needs it; only float16 has compiled code."""
     if dtype == "float16":
-        load_or_compile_here("float16", lambda _: widen(np.zeros(1, np.float16), np.zeros(1, np.float32)))
+        load_or_compile((dtype,), _widen_one, in_child=False)
+
+
+def _widen_one(dtype: str) -> None:
+    widen(np.zeros(1, dtype), np.zeros(1, np.float32))
 
 
 @njit(cache=True, nogil=True)
@@ -92,7 +94,7 @@ def refuse_overflow(score: Callable[[Matrix], F64]) -> Callable[[Matrix], F64]:
     return score_finite
 
 
-SCALED = "some rows, scaled as those that the model was trained on,"
+SCALED = "some rows, scaled like those that the model was trained on,"
 KINDS = ("none", "minmax", "maxabs", "standard")
 
 

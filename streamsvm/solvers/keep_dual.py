@@ -37,7 +37,7 @@ from streamsvm.solvers.cutting_plane import block_ascent
 from streamsvm.solvers.cutting_plane.cuts import CutState
 from streamsvm.solvers.cutting_plane.line_search import BothStates, PointTotals, SegmentTotals, list_cuts, read_cuts
 from streamsvm.solvers.cutting_plane.master import bound_dual
-from streamsvm.solvers.interior_point.passes import gather, join_gathered
+from streamsvm.solvers.interior_point.passes import add_number, join_gathered, scan_states
 from streamsvm.solvers.interior_point.state import read_point
 from streamsvm.solvers.interior_point.steps import T
 from streamsvm.solvers.one_read import state as one_read_state
@@ -100,10 +100,8 @@ def read_dual_point(state: State) -> DualPoint:
     )
 
 
-def list_origins(request: Any, answer: Any) -> Iterator[Origin]:
+def list_origins(request: Scan, answer: Any) -> Iterator[Origin]:
     """Yield the origins of all cuts that the answer of a pass contains; nothing if it makes no cuts."""
-    if not isinstance(request, Scan):
-        return
     if isinstance(answer, SegmentTotals):
         ends, _, cut_steps, _ = request.shared
         cuts = list_cuts(answer)
@@ -153,18 +151,17 @@ def find_certificate(state: Any) -> Certificate:
 Note = tuple[str, F64]
 
 
-def note_pass(request: Any, answer: Any) -> Iterator[Note]:
+def note_pass(request: Scan, answer: Any) -> Iterator[Note]:
     """Yield the ends of the segment that a pass has scored, or the cuts that it has summed; else nothing."""
-    if isinstance(request, Scan) and request.add is add_scores:
+    if request.add is add_scores:
         yield "ends", request.shared[0]
-    elif isinstance(request, Scan) and request.add is add_sums:
+    elif request.add is add_sums:
         yield "cuts", answer
 
 
-def note_summed_cuts(request: Any, answer: Any) -> Iterator[Origin]:
+def note_summed_cuts(request: Scan, answer: Any) -> Iterator[Origin]:
     """Yield the origins of the cuts that a pass has summed by query or by histograms; else nothing."""
-    sums = answer.sums if isinstance(answer, QuerySums) else answer
-    add = getattr(request, "add", None)
+    sums, add = answer.sums if isinstance(answer, QuerySums) else answer, request.add
     if isinstance(sums, CutSums):
         for w, cut, offset in zip(sums.W, sums.cuts, sums.offsets.tolist(), strict=True):
             yield Origin(cut, offset, w, w, 1.0)
@@ -185,11 +182,11 @@ def list_ranking_origins(notes: Sequence[Note], state: RankState) -> Iterator[Or
         yield Origin(cut, float(offset), start, end, float(step))
 
 
-NOTES: dict[str, Callable[[Any, Any], Iterable[Any]]] = {
+NOTES: dict[str, Callable[[Scan, Any], Iterable[Any]]] = {
     "cuts": list_origins,
     "pairs": note_pass,
     "pairs at points": note_summed_cuts,
-    "shares": lambda request, _: getattr(request, "states", ()),  # the row states, which stay where rows are read
+    "shares": lambda request, _: request.states,  # the row states, which stay where rows are read
 }
 
 
@@ -258,8 +255,8 @@ class KeepDual(Wrapper):
     def __init__(self, inner: Solver) -> None:
         if inner.dual is None:
             raise InputError(
-                f"{inner.name}: no dual point is kept for this task and loss (the model of smo or irwls is one "
-                "itself): leave --keep-dual out"
+                f"{inner.name}: no dual point is kept for this task and loss (the model of smo or irwls is "
+                "itself a dual point): remove --keep-dual"
             )
         super().__init__(inner)
         self.watch = inner.dual
@@ -305,7 +302,7 @@ class KeepDual(Wrapper):
             return replace(state, inner=[inner])
         if isinstance(inner, block_ascent.State):
             return replace(state, inner=[inner], share=inner.proved, bound=bound)
-        found = read_point(inner, join_gathered((yield gather(notes[-1], T))))
+        found = read_point(inner, join_gathered((yield scan_states(notes[-1], list, add_number, T))))
         state = replace(state, inner=[inner], share=found.share, bound=bound)
         return replace(state, most=found.most, rows=found.rows, corrections=found.corrections)
 
@@ -324,10 +321,10 @@ def read_dual_points(state: Any) -> list[DualPoint]:
     return [read_dual_point(problem) for problem in problems]
 
 
-def _list_pairs(request: Any, answer: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield every request with its answer, with `All` split into its parts."""
+def _list_pairs(request: Any, answer: Any) -> Iterator[tuple[Scan, Any]]:
+    """Yield every pass with its totals, with `All` split into its parts."""
     if isinstance(request, All):
         for one, part in zip(request.requests, answer, strict=True):
             yield from _list_pairs(one, part)
-    else:
+    elif isinstance(request, Scan):
         yield request, answer

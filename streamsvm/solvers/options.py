@@ -71,14 +71,14 @@ def positive(*, default: float | None = None, help: str, read_with: Words = ALWA
     return _make_field(default, Option(read, "NUMBER", help), read_with)
 
 
-def bias_feature(help: str = "value of the constant feature whose weight is the bias; 0 is no bias") -> Any:  # noqa: A002
+def bias_feature(help: str = "value of the constant feature whose weight is the bias; 0 means no bias") -> Any:  # noqa: A002
     """Return the field for the value of the constant feature."""
     return positive(default=1.0, or_zero=True, help=help)
 
 
 def kernel_cache(*kernels: str) -> Any:
     """Return the field for the memory that caches columns of these kernels."""
-    told = "memory for kernel columns; a quarter of what is spare if not given"
+    told = "memory for kernel columns; a quarter of the spare memory by default"
     return count(0, help=told, read_with={"kernel": kernels})
 
 
@@ -107,7 +107,7 @@ def read_options(kind: type[Options], given: Mapping[str, str], solver: str) -> 
     known = name_options(kind)
     unknown = sorted(set(given) - set(known))
     if unknown:
-        raise InputError(f"option {unknown[0]!r} is unknown to {solver}; there are {', '.join(known)}")
+        raise InputError(f"option {unknown[0]!r} is unknown to {solver}; its options are {', '.join(known)}")
     return kind(**{name: known[name].read(name, text) for name, text in given.items()})
 
 
@@ -122,8 +122,7 @@ def refuse_unread(kind: type[Any], given: Mapping[str, str], kernel: str, settin
         for other, able in words.items():
             if values[other] not in able:
                 raise InputError(
-                    f"{name} has no effect with {other}={values[other]}: leave it out, or choose {other}="
-                    f"{'|'.join(able)}"
+                    f"{name} has no effect with {other}={values[other]}: remove it, or choose {other}={'|'.join(able)}"
                 )
 
 
@@ -145,18 +144,18 @@ def _read_number(text: str) -> float:
 class BudgetedOptions:
     """The options of budgeted SGD; the help text of each field explains it."""
 
-    budget: int = count(1, default=500, help="support vectors of a model at most")
-    merge: int | None = count(2, help="support vectors that become one where the budget is exceeded; 2 if not given")
+    budget: int = count(1, default=500, help="the most support vectors of a model")
+    merge: int | None = count(2, help="support vectors to merge into one when the budget is exceeded; 2 by default")
     maintenance: Literal["merge", "gradient-merge", "projection", "removal"] = choice(
-        "merge", "gradient-merge", "projection", "removal", help="how the budget is kept"
+        "merge", "gradient-merge", "projection", "removal", help="how the budget is enforced"
     )
-    epochs: int = count(1, default=1, help="times that every row is learned")
-    pack: int = count(1, default=64, help="rows that are met at once; changes nothing but the time")
+    epochs: int = count(1, default=1, help="how many times every row is learned")
+    pack: int = count(1, default=64, help="rows whose kernel values are computed at once; affects only the time")
     replicas: int = count(
-        1, default=1, help="models that learn shares of the rows side by side; their mean is the result"
+        1, default=1, help="models that learn parts of the rows side by side; the result is their mean"
     )
     bias: str | None = choice(
-        "none", "free", default=None, help="whether the model has a bias; one of a regression has if not given"
+        "none", "free", default=None, help="whether the model has a bias; by default only a regression has one"
     )
 
 
@@ -165,10 +164,10 @@ class ClassDecompositionOptions:
     """The options of decomposition for Crammer-Singer with a kernel; the help text of each field explains it."""
 
     intercept_scaling: float = bias_feature(
-        "value s of the constant feature whose weights are the biases, so that the kernel is k(x, z) + s^2; 0 is no "
-        "bias"
+        "value s of the constant feature whose weights are the biases, so that the kernel is k(x, z) + s^2; 0 means "
+        "no bias"
     )
-    working_rows: int | None = count(2, help="rows of a working set; a share of the active rows if not given")
+    working_rows: int | None = count(2, help="rows of a working set; a share of the active rows by default")
     cache_bytes: int | None = kernel_cache("rbf", "poly", "precomputed")
 
 
@@ -180,11 +179,11 @@ class CrammerSingerOptions:
         "auto",
         "block-ascent",
         "line-search",
-        help="by dual coordinate ascent on one block of the rows after another, or by a line search, which holds no "
-        "rows and no shares of them; auto takes the first, unless the memory is too small or max_cuts is given",
+        help="dual coordinate ascent on one block of the rows after another, or a line search, which holds neither "
+        "rows nor their shares; auto chooses the ascent unless the memory is too small or max_cuts is given",
     )
     intercept_scaling: float = bias_feature()
-    max_cuts: int | None = count(4, help="cuts that are kept at once")
+    max_cuts: int | None = count(4, help="the most cuts that are kept at once")
 
 
 @dataclass(frozen=True)
@@ -198,19 +197,19 @@ class CuttingPlaneOptions:
         "guided",
         "line-search",
         "none",
-        help="by the exact solution for the rows near the margin (one-read), by dual coordinate ascent on one block "
-        "of the rows after another (block-ascent), by a line search, or by Algorithm 1 of Joachims 2006 as it is "
-        "(none); auto takes the first that suits the number of features and the memory, or a line search if epsilon or "
-        "max_cuts is given; one-read gives way to block-ascent if there are too many features or too few resident "
-        "rows, and says so; guided is the earlier name of auto",
+        help="the exact solution for the rows near the margin (one-read), dual coordinate ascent on one block of the "
+        "rows after another (block-ascent), a line search, or Algorithm 1 of Joachims 2006 without changes (none); "
+        "auto chooses the first that suits the number of features and the memory, or a line search if epsilon or "
+        "max_cuts is given; if there are too many features or too few resident rows, block-ascent replaces one-read, "
+        "and a note says so; guided is the earlier name of auto",
     )
-    epsilon: float | None = positive(help="the paper's stop: by how much the worst cut may be violated, per row")
+    epsilon: float | None = positive(help="the paper's stopping rule: the largest allowed violation of a cut, per row")
     intercept_scaling: float = bias_feature()
-    max_cuts: int | None = count(4, help="cuts that are kept at once")
+    max_cuts: int | None = count(4, help="the most cuts that are kept at once")
     scratch: str | None = folder(
         help="folder to which the first read of one-read writes the rows that may change sides, so that later reads "
-        "are of these rows alone; for two classes; nothing is written where one read is expected to be enough, or "
-        "where most rows may change sides"
+        "cover only these rows; for two classes; nothing is written if one read is expected to be enough, or if most "
+        "rows may change sides"
     )
 
 
@@ -230,7 +229,7 @@ class NewtonOptions:
 class AnyLossOptions(NewtonOptions):
     """The options of cutting planes for any convex loss; the help text of each field explains it."""
 
-    max_cuts: int | None = count(4, help="cuts that are kept at once")
+    max_cuts: int | None = count(4, help="the most cuts that are kept at once")
 
 
 SMALL_ROWS = 1024  # Up to this many rows form a single working set of SMO, which is solved in float64.
@@ -245,7 +244,7 @@ class DecompositionOptions:
     selection: str = choice(
         *WITH_ACTIVE_ROWS,
         "platt",
-        help="how a working set is chosen; chunking is Perez-Cruz's, platt are the loops of Platt 1998",
+        help="how a working set is chosen; chunking is the method of Perez-Cruz, platt the loops of Platt 1998",
     )
     inner: str | None = choice(
         "smo",
@@ -254,9 +253,9 @@ class DecompositionOptions:
         default=None,
         help="what solves a working set: pairs, reweighted least squares, or a QP library (default: the solver's own)",
     )
-    working_rows: int | None = count(2, help="rows of a working set; a share of the active rows if not given")
+    working_rows: int | None = count(2, help="rows of a working set; a share of the active rows by default")
     max_pairs: int | None = count(
-        1, help="pair steps of SMO after which training ends; no limit if not given (LIBSVM: the limit of iterations)"
+        1, help="pair steps of SMO after which training ends; no limit by default (LIBSVM: the limit of iterations)"
     )
     cache_bytes: int | None = kernel_cache("rbf", "poly", "sigmoid", "precomputed")
 
@@ -308,13 +307,13 @@ class InteriorPointOptions:
         "adaptive",
         "fixed",
         "none",
-        help="how many rows make the normal equations: q of the paper, by class or over both, fixed, or all",
+        help="how many rows form the normal equations: q of the paper, by class or over both, a fixed number, or all",
     )
     rule: str = choice(
-        "omega", "distance", help="by what the rows are chosen: their omega_i, or their distance", read_with=REDUCED
+        "omega", "distance", help="how the rows are chosen: by omega_i, or by their distance", read_with=REDUCED
     )
     most_rows: int | None = count(
-        1, help="rows that make the equations at most, q_U of the paper; all if not given", read_with=REDUCED
+        1, help="the most rows that form the equations, q_U of the paper; all by default", read_with=REDUCED
     )
     theta: float = positive(
         default=100.0, help="a row is in Q if 1 / omega_i is at least theta sqrt(mu), (3.20)", read_with=ADAPTIVE
@@ -327,12 +326,12 @@ class LabelNewtonOptions(NewtonOptions):
     """The options of Newton's method for many labels; the help text of each field explains it."""
 
     curvature_rows: int = count(
-        default=0, least=0, help="rows from which a pass finds the curvature of a label; 0: 64 for each weight"
+        default=0, least=0, help="rows from which a pass computes the curvature of a label; 0: 64 for each weight"
     )
     sample_rows: int = count(
         default=0,
         least=0,
-        help="rows in memory at the start; 0: 160 for each weight, or 256 MB where a label has more than 1,500 weights",
+        help="rows in memory at the start; 0: 160 for each weight, or 256 MB if a label has more than 1,500 weights",
     )
 
 
@@ -340,6 +339,8 @@ class LabelNewtonOptions(NewtonOptions):
 class RankingOptions:
     """The options of ranking; the help text of each field explains it."""
 
-    acceleration: str = choice("line-search", "none", help="by a line search, or Algorithm 2 of Joachims 2006 as it is")
-    epsilon: float | None = positive(help="the paper's stop: by how much the worst cut may be violated, per pair")
-    max_cuts: int | None = count(9, help="cuts that are kept at once")
+    acceleration: str = choice(
+        "line-search", "none", help="a line search, or Algorithm 2 of Joachims 2006 without changes"
+    )
+    epsilon: float | None = positive(help="the paper's stopping rule: the largest allowed violation of a cut, per pair")
+    max_cuts: int | None = count(9, help="the most cuts that are kept at once")

@@ -244,6 +244,11 @@ def can_solve(record: SolverRecord, losses: tuple[str, ...]) -> bool:
     return bool(set(record.losses) & set(losses))
 
 
+def find_first(name: str, losses: tuple[str, ...]) -> SolverRecord | None:
+    """Return the record to which a name refers for a loss of these kinds; None if there is none."""
+    return next((record for record in SOLVERS if record.name == name and can_solve(record, losses)), None)
+
+
 def find_solver(
     name: str, task: str, loss: str | None = None, penalty: str = "l2", kernel: str | None = None
 ) -> SolverRecord:
@@ -265,11 +270,11 @@ def find_solver(
     asked = f"{loss or next(iter(losses))} of --task {task}" + f" with --penalty {penalty}" * (penalty != "l2")
     able = dict.fromkeys(record.name for record in SOLVERS if can_solve(record, kinds))
     others = [other for other, own in losses.items() if any(can_solve(record, own) for record in named)]
-    instead = f", or --loss {' or '.join(others)}, which it is for" if others else ""
-    raise InputError(f"solver {name}: it is not for the loss {asked}; use --solver {' or '.join(able)}{instead}")
+    instead = f", or --loss {' or '.join(others)}, which it supports" if others else ""
+    raise InputError(f"solver {name} does not support the loss {asked}; use --solver {' or '.join(able)}{instead}")
 
 
 def can_keep_dual(name: str, task: str, loss: str | None, penalty: str) -> bool:
     """Return whether the solver with this name can keep its dual point for this problem."""
-    kinds = find_kinds(task, loss, penalty)
-    return any(record.keeps_dual and record.name == name and can_solve(record, kinds) for record in SOLVERS)
+    record = find_first(name, find_kinds(task, loss, penalty))
+    return record is not None and record.keeps_dual

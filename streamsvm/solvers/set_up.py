@@ -120,7 +120,7 @@ def choose_multi_class(record: SolverRecord, options: TrainOptions) -> str:
         others = list(dict.fromkeys(other.name for other in SOLVERS if options.multi_class in other.multi_class))
         told = f"; choose the solver {' or '.join(others)} for it" if others else ""
         has = " and ".join(record.multi_class)
-        raise InputError(f"multi_class {options.multi_class!r}: {record.name} has {has}{told}")
+        raise InputError(f"multi_class {options.multi_class!r}: {record.name} supports {has}{told}")
     return options.multi_class or record.multi_class[0]
 
 
@@ -184,7 +184,7 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
         ("nu", problem.has_nu, "share of rows outside"),
     ):
         if getattr(options, name) is not None and not is_read:
-            raise InputError(f"{name}: the task {options.task} has no {what}; leave it out")
+            raise InputError(f"{name}: the task {options.task} has no {what}; remove it")
 
     def make(source: RowSource, options: TrainOptions) -> Solver:
         compile_all(record.compiled_for_set_up, source.is_sparse)
@@ -214,22 +214,25 @@ def settle_task(source: RowSource, options: TrainOptions) -> TrainOptions:
 def _require_labels_of(problem: Problem, source: RowSource, record: SolverRecord) -> None:
     """Raise InputError unless rows and problem agree on whether a row has one label or a set of labels."""
     if problem.has_label_sets and not source.has_label_sets:
-        raise InputError(f"{source.name}: its rows have no sets of labels, which the task {problem.name} is for")
+        raise InputError(f"{source.name}: its rows do not have sets of labels, which the task {problem.name} requires")
     if source.has_label_sets and problem.needs_labels and not problem.has_label_sets:
-        raise InputError(f"{source.name}: its rows have sets of labels; the task {problem.name} is for one label a row")
+        raise InputError(
+            f"{source.name}: its rows have sets of labels; the task {problem.name} requires one label per row"
+        )
     if problem.has_label_sets and record.kernels != ("linear",):
-        raise InputError(f"solver {record.name}: rows with sets of labels are trained by solvers for linear models")
+        raise InputError(f"solver {record.name}: rows with sets of labels require a solver for linear models")
 
 
 def _explain_kernels(record: SolverRecord, options: TrainOptions) -> str:
     """Return the message for an unsupported kernel: the kernels that the solver takes, or another solver for it."""
     if record.kernels != ("linear",):
         return f"kernel {options.kernel!r}: choose from {', '.join(record.kernels)}"
-    told = f"kernel {options.kernel}: {record.name} is for the linear one; map the rows with `streamsvm features`"
+    told = f"kernel {options.kernel}: {record.name} supports only the linear kernel; "
+    told += "map the rows with `streamsvm features`"
     kinds = find_kinds(options.task, options.loss, options.penalty)
     for other in SOLVERS:
         if can_solve(other, kinds) and len(other.kernels) > 1:
-            named = "" if options.kernel in other.kernels else f", which takes {', '.join(other.kernels)}"
+            named = "" if options.kernel in other.kernels else f", which supports {', '.join(other.kernels)}"
             return f"{told}, or use the solver {other.name}{named}"
     return told
 
@@ -239,7 +242,7 @@ def _refuse_unfit(record: SolverRecord, options: TrainOptions) -> None:
     if options.kernel not in record.kernels:
         raise InputError(_explain_kernels(record, options))
     if options.resident_rows is not None and "resident_rows" not in record.reads:
-        raise InputError(f"resident rows are not for {record.name}, which holds none; leave them out")
+        raise InputError(f"resident_rows has no effect with {record.name}, which holds no rows; remove it")
 
 
 def hold_out(view: HeldOut, options: TrainOptions, n_fits: int = 1) -> Solver:

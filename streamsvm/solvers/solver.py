@@ -23,7 +23,7 @@ from streamsvm.options import TrainOptions, count_resident
 from streamsvm.passes import MemoryNeed, Progress, Requests
 from streamsvm.system.machine import default_budget_bytes
 
-ONE_TRAINING = "scratch holds the rows of one training of two classes; leave it out"
+ONE_TRAINING = "scratch can hold the rows of only one training of two classes; remove it"
 LEAST_ROWS = 1000  # Fewer resident rows are of no use, unless they are all rows.
 TakeRows = Callable[[I64], Rows]
 

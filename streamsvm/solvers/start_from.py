@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,15 @@ from streamsvm.system.errors import InputError, MemoryBudgetError
 FORMAT = 2  # Balls of format 1 have no count of additions.
 NEAR = ("numbers", "margins", "reach", "priority")
 SUMS = ("sums", "largest")
+# The numbers of a ball in the metadata, each with its place in the ball.
+PLACES = {"n_rows": "n_rows", "cost": "sums.offsets", "size": "sums.sizes", "radius": "near.radius"}
+PLACES |= {"total_cost": "magnitudes.cost", "rows_summed": "magnitudes.n_rows", "additions": "magnitudes.additions"}
 ABOUT: dict[str, tuple[type, ...]] = {"fingerprint": (str,), "class_costs": (list,)}
 ABOUT |= dict.fromkeys(("n_rows", "rows_summed", "additions", "n_features"), (int,))
 ABOUT |= dict.fromkeys(("bias_feature", "cost", "size", "radius", "total_cost"), (int, float))
 ONLY_LINEAR = (
-    "a ball is kept of linear models of two classes with the hinge loss, with up to {} features, trained by cutting "
-    "planes"
+    "a ball can be kept only for a linear model of two classes with the hinge loss and up to {} features, trained by "
+    "cutting planes"
 )
 MOST_FEATURES = 400
 
@@ -49,7 +53,9 @@ def choose_ball_settings(source: RowSource, options: TrainOptions) -> OneRead:
     budget = Budget.of(options, choose_solver(options).process_bytes)
     settings = choose_parameters(source, options, read_own_options(options), budget)
     if not settings.resident_rows:
-        raise MemoryBudgetError("the memory has no room for the rows of a ball; allow more, or leave it out")
+        raise MemoryBudgetError(
+            "the rows of a ball do not fit into the memory; allow more memory, or train without a ball"
+        )
     return settings
 
 
@@ -59,7 +65,7 @@ def join_weights(model: Model, source: RowSource, bias_feature: float) -> F64:
     Raises InputError if the model is of another kind, or has other classes or features.
     """
     if not isinstance(model, LinearModel) or model.coef.ndim != 1 or model.features is not None or source.features:
-        raise InputError("a training starts from linear models of two classes, without a feature map")
+        raise InputError("a training can start only from a linear model of two classes without a feature map")
     if source.classes is None or model.classes.tolist() != source.classes.tolist():
         raise InputError(f"the model to start from has other classes than {source.name}")
     w, b = model.weights(source.n_features, source.scaling, source.is_sparse)
@@ -72,13 +78,13 @@ def list_weights(model: Model, source: RowSource, bias_feature: float) -> list[F
     Raises InputError if the model is not linear, or has a class or a feature that the source does not have.
     """
     if not isinstance(model, LinearModel) or model.features is not None or source.features:
-        raise InputError("a training starts from linear models, without a feature map")
+        raise InputError("a training can start only from a linear model without a feature map")
     if model.coef.ndim == 1 and len(model.classes) > 2:
         raise InputError("the model to start from ranks rows: it has one vector of weights for all classes")
     assert source.classes is not None
     classes, known = source.classes.tolist(), model.classes.tolist()
     if not known or not set(known) <= set(classes) or model.problem.has_label_sets != source.has_label_sets:
-        raise InputError(f"the model to start from has other classes than {source.name}, or labels of another kind")
+        raise InputError(f"the model to start from has other classes than {source.name}, or another kind of labels")
     w, b = model.weights(source.n_features, source.scaling, source.is_sparse)
     constant = np.asarray(b, np.float64) / bias_feature if bias_feature else np.zeros(w.shape[:-1])
     W = np.concatenate((w, constant[..., None]), axis=-1)
@@ -99,8 +105,8 @@ class StartedFrom(Wrapper):
         super().__init__(inner)
         if not inner.n_starts:
             raise InputError(
-                "start_from is for linear models with the hinge loss, trained by cutting planes, and of more than two "
-                "classes for those that are trained against the rest side by side; leave it out"
+                "start_from is for linear models with the hinge loss, trained by cutting planes; with more than two "
+                "classes, each against the rest, side by side. Train without start_from, or change these settings"
             )
         bias_feature = float(inner.settings["bias_feature"])
         self.weights: list[F64 | None] = (
@@ -165,20 +171,9 @@ def pack_ball(ball: Ball, settings: OneRead, fingerprint: str) -> dict[str, Any]
         "A": ball.A,
         "gradient": ball.sums.vectors,
     }
-    about = {
-        "format": FORMAT,
-        "fingerprint": fingerprint,
-        "class_costs": list(settings.class_costs),
-        "bias_feature": settings.bias_feature,
-        "n_rows": ball.n_rows,
-        "cost": ball.sums.offsets,
-        "size": ball.sums.sizes,
-        "radius": ball.near.radius,
-        "total_cost": ball.magnitudes.cost,
-        "rows_summed": ball.magnitudes.n_rows,
-        "additions": ball.magnitudes.additions,
-        "n_features": len(ball.centre) - 1,
-    }
+    about = {"format": FORMAT, "fingerprint": fingerprint, "class_costs": list(settings.class_costs)}
+    about |= {"bias_feature": settings.bias_feature, "n_features": len(ball.centre) - 1}
+    about |= {name: attrgetter(place)(ball) for name, place in PLACES.items()}
     return {"about": json.dumps({**about, "sha256": _digest(about, arrays)}), **arrays}
 
 
@@ -220,13 +215,13 @@ def check_fit(ball: Ball, source: RowSource, n_rows: int) -> None:
     rows, numbers = ball.near.rows, ball.near.numbers
     width, has_weights = source.n_features + 1, source.take(np.zeros(1, np.int64)).sample_weight is not None
     if len(ball.centre) != width or isinstance(rows.X, CsrRows) != source.is_sparse:
-        raise ValueError(f"its rows are not the rows of {source.name}: other features")
+        raise ValueError(f"its rows are not the rows of {source.name}: they have other features")
     if (rows.sample_weight is not None) != has_weights:
-        raise ValueError(f"its rows are not the rows of {source.name}: weights in one of the two only")
+        raise ValueError(f"its rows are not the rows of {source.name}: only one of the two has weights")
     if ball.n_rows != n_rows:
-        raise ValueError(f"{source.name} had {n_rows:,} rows then, and not {ball.n_rows:,}")
+        raise ValueError(f"{source.name} had {n_rows:,} rows then, not {ball.n_rows:,}")
     if np.any((numbers < 0) | (numbers >= ball.n_rows)) or len(np.unique(numbers)) < len(numbers):
-        raise ValueError("numbers of rows that lie outside of its rows, or occur twice")
+        raise ValueError("some numbers of its rows are out of range, or occur twice")
 
 
 def _check(ball: Ball) -> None:
@@ -254,7 +249,7 @@ def _check(ball: Ball) -> None:
     right = right and 1 <= n <= ball.n_rows <= sizes.n_rows < 2**62
     right = right and not (np.any(near.reach < 0) or np.any(near.priority < 0))
     if not right or np.any((codes != 0) & (codes != 1)) or (weight is not None and np.any(weight < 0)):
-        raise ValueError("numbers, labels or weights that no ball has")
+        raise ValueError("it holds numbers, labels or weights that are impossible in a ball")
 
 
 def _check_items(X: CsrRows, n_features: int) -> None:
@@ -262,7 +257,7 @@ def _check_items(X: CsrRows, n_features: int) -> None:
         raise ValueError(f"sparse rows with {X.n_features} features, and a centre with {n_features}")
     limits = X.indptr[0] == 0 and X.indptr[-1] == len(X.data) == len(X.indices) and np.all(np.diff(X.indptr) >= 0)
     if not limits or np.any((X.indices < 0) | (X.indices >= X.n_features)):
-        raise ValueError("items of sparse rows that lie outside of the rows")
+        raise ValueError("some items of its sparse rows are out of range")
 
 
 def _digest(about: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:

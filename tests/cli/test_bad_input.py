@@ -27,7 +27,7 @@ BAD_TRAINING = {
     "solver": (["{data}", "--solver", "magic"], "invalid choice: 'magic'"),
     "kernel of another solver": (
         ["{data}", "--solver", "cutting-plane", "--kernel", "rbf"],
-        "kernel rbf: cutting-plane is for the linear one",
+        "kernel rbf: cutting-plane supports only the linear kernel",
     ),
     "resident rows unused": (["{data}", "--resident-rows", "9%", "--option", "acceleration=none"], "resident rows are"),
     "resident rows": (["{data}", "--solver", "smo", "--resident-rows", "many"], "resident rows 'many'"),

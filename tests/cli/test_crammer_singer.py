@@ -51,8 +51,8 @@ def test_the_task_is_another_name_of_it(run: Run, rows: Path, tmp_path: Path) ->
     [
         (["--task", "rank"], "not allowed with argument --multi-class"),
         (["--loss", "hinge"], "the losses of the task crammer-singer are crammer_singer"),
-        (["--kernel", "sigmoid"], "or use the solver smo, which takes linear, rbf, poly, precomputed"),
-        (["--kernel", "rbf", "--solver", "cutting-plane"], "is for the linear one"),
+        (["--kernel", "sigmoid"], "or use the solver smo, which supports linear, rbf, poly, precomputed"),
+        (["--kernel", "rbf", "--solver", "cutting-plane"], "supports only the linear kernel"),
         (["--solver", "irwls"], "use --solver cutting-plane or smo"),
         (["--kernel", "rbf", "--option", "selection=platt"], "option 'selection' is unknown"),
         (["--keep-dual"], "no dual point is kept for this task"),

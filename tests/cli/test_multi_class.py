@@ -46,7 +46,7 @@ def test_probabilities_and_a_grid_of_pairs(run: Run, tmp_path: Path) -> None:
 def test_unsuitable_ways_are_refused(run: Run, tmp_path: Path) -> None:
     ingest(ROWS.X, tmp_path / "rows.zarr", ROWS.names[ROWS.y])
     refused = run("train", tmp_path / "rows.zarr", "--out", tmp_path / "run", "--multi-class", "ovo")
-    assert (refused.code, "cutting-plane has ovr" in refused.err) == (2, True)
+    assert (refused.code, "cutting-plane supports ovr" in refused.err) == (2, True)
     refused = run("train", tmp_path / "rows.zarr", "--out", tmp_path / "run", *SMO, "--kernel", "precomputed")
     assert (refused.code, "X.shape[0] should be equal to X.shape[1]" in refused.err) == (2, True)
     assert not (tmp_path / "run").exists()

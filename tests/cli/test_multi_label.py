@@ -113,7 +113,7 @@ def test_the_plan(text: Path, tmp_path: Path, run: Run) -> None:  # noqa: F811
     ("command", "message"),
     [
         (("train", "--solver", "smo"), "solvers for linear models"),
-        (("train", "--task", "rank"), "rows have sets of labels; the task rank is for one label a row"),
+        (("train", "--task", "rank"), "rows have sets of labels; the task rank requires one label per row"),
         (("train", "--task", "regress"), "rows have sets of labels"),
         (("train", "--probabilities", "temperature"), "probabilities by temperature need one label per row"),
         (("train", "--multi-class", "crammer_singer"), "rows have sets of labels"),
@@ -144,7 +144,7 @@ def test_labels_of_another_kind_are_refused(text: Path, tmp_path: Path, run: Run
         ran = run("evaluate", tmp_path / model, tmp_path / rows)
         assert (ran.code, "but the training rows had" in ran.err) == (2, True)
     ran = run("train", tmp_path / "one.zarr", "--task", "multi-label", "--out", tmp_path / "run")
-    assert (ran.code, "no sets of labels" in ran.err) == (2, True)
+    assert (ran.code, "do not have sets of labels" in ran.err) == (2, True)
     csv = tmp_path / "a.csv"
     csv.write_text("label,x\n1,2\n0,1\n")
     ran = run("ingest", csv, tmp_path / "x.zarr", "--multi-label")

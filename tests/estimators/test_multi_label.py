@@ -167,7 +167,7 @@ def test_a_checkpoint_knows_its_labels(tmp_path: Path) -> None:
         (LinearSVC(), PROBLEM.Y * 2, "y: row 1 .* holds 0 and 1, and not 2"),
         (LinearSVC(), PROBLEM.Y[:-1], "inconsistent numbers of samples"),
         (LinearSVC(probability="temperature"), PROBLEM.Y, "probabilities by temperature need one label per row"),
-        (LinearSVC(multi_class="crammer_singer"), PROBLEM.Y, "the task crammer-singer is for one label a row"),
+        (LinearSVC(multi_class="crammer_singer"), PROBLEM.Y, "the task crammer-singer requires one label per row"),
         (LinearSVC(class_weight={2: 1.0}), PROBLEM.Y, "class_weight names 2; the classes are 0 and 1"),
         (SVC(), PROBLEM.Y, r"y should be a 1d array"),
     ],

@@ -218,9 +218,9 @@ def source_of(labels: Any, qid: Any = None, weight: Any = None) -> ArrayDataset:
         (
             source_of([1, 2]),
             {"solver": "smo"},
-            "solver smo: it is not for the loss hinge of --task rank; use --solver cutting-plane$",
+            "solver smo does not support the loss hinge of --task rank; use --solver cutting-plane$",
         ),
-        (source_of([1, 2]), {"kernel": "rbf"}, "kernel rbf: cutting-plane is for the linear one"),
+        (source_of([1, 2]), {"kernel": "rbf"}, "kernel rbf: cutting-plane supports only the linear kernel"),
         (source_of([1, 2]), {"class_weight": "balanced"}, "class_weight"),
         (source_of([1, 2]), {"resident_rows": 5}, "resident rows"),
         (source_of([1, 2]), {"options": {"reduction": "none"}}, "option 'reduction' is unknown"),

@@ -304,7 +304,7 @@ def test_fails_as_training_does(run: Run, data: Path, tmp_path: Path) -> None:
     for options, message in (
         ("--memory 50MB", "raise --memory to at least"),
         ("--C -1", "C is -1.0"),
-        ("--solver interior-point --kernel rbf", "interior-point is for the linear one"),
+        ("--solver interior-point --kernel rbf", "interior-point supports only the linear kernel"),
         ("--option nonsense=1", "nonsense"),
     ):
         planned = run("train", data, "--plan", *options.split())

@@ -69,7 +69,7 @@ def test_a_run_that_goes_on_elsewhere_is_told(
     for _ in range(2):
         resumed = train(data, longer, tmp_path / "run", resume=True)
         assert resumed.arithmetic == [*here, OTHER]
-        assert f"do not add alike (blas: {here[0]['blas']} or {OTHER['blas']})" in told[-1]
+        assert f"round sums differently (blas: {here[0]['blas']} or {OTHER['blas']})" in told[-1]
     told.clear()
     assert train(data, OPTIONS, tmp_path / "run", overwrite=True).arithmetic == [OTHER]
     assert told == []
@@ -82,7 +82,7 @@ def test_a_worker_that_adds_otherwise_is_told(
     there = describe_arithmetic()
     compute_elsewhere(monkeypatch)
     assert train(data, OPTIONS, client=client).arithmetic == [OTHER, there]
-    assert [message for message in told if "do not add alike" in message]
+    assert [message for message in told if "round sums differently" in message]
 
 
 def test_a_worker_that_joins_and_adds_otherwise_is_told(
@@ -95,7 +95,7 @@ def test_a_worker_that_joins_and_adds_otherwise_is_told(
     for _ in range(2):
         engine.scan(trace_scan())
         assert engine.arithmetic == [OTHER, there]
-        assert [message for message in told if "do not add alike" in message] == told[:1] != []
+        assert [message for message in told if "round sums differently" in message] == told[:1] != []
 
 
 def test_the_kind_of_blas_is_told() -> None:

@@ -212,7 +212,7 @@ def test_from_the_command_line(dataset: Dataset, tmp_path: Path, capsys: pytest.
         (["--C", "1", "--folds", "1"], "from 2 to 254"),
         (["--C", "1", "--gamma", "0.1"], "--gamma has no effect with --kernel linear"),
         (["--C", "1", "--solver", "budgeted-sgd"], "cannot be tuned"),
-        (["--C", "1", "--solver", "cutting-plane", "--kernel", "rbf"], "cutting-plane is for the linear one"),
+        (["--C", "1", "--solver", "cutting-plane", "--kernel", "rbf"], "cutting-plane supports only the linear kernel"),
         (["--C", "1", "--folds", "200"], "too few for 200 folds, each of which needs one"),
         (["--C", "1", "--memory", "50MB"], "of memory is needed"),
     ],

@@ -419,7 +419,7 @@ def test_models_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         train(ingest(X[:, 1:], tmp_path / "f.zarr", y), OPTIONS, start_from=model)
     with pytest.raises(InputError, match="start_from is for linear models with the hinge loss"):
         train(dataset, TrainOptions(loss="squared_hinge"), start_from=model)
-    with pytest.raises(InputError, match="a ball is kept of linear models of two classes"):
+    with pytest.raises(InputError, match="a ball can be kept only for a linear model of two classes"):
         train_from(dataset, TrainOptions(loss="squared_hinge"), tmp_path / "run", keep_ball=True)
     with pytest.raises(InputError, match="writes the ball to the folder of the run"):
         train_from(dataset, OPTIONS, keep_ball=True)

@@ -104,7 +104,7 @@ def test_what_cannot_be_started_from_is_refused(tmp_path: Path) -> None:
     for options in (one_problem, replace(OPTIONS, loss="squared_hinge", options={})):
         with pytest.raises(InputError, match="start_from is for linear models with the hinge loss"):
             train_from(dataset, options, start_from=tmp_path / "0")
-    with pytest.raises(InputError, match="a ball is kept of linear models of two classes"):
+    with pytest.raises(InputError, match="a ball can be kept only for a linear model of two classes"):
         train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", keep_ball=True)
 
 

@@ -77,8 +77,11 @@ def test_resumed_after_any_step(dataset: Dataset, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kernel": "rbf"}, "kernel rbf: interior-point is for the linear one; map the rows.*, or use the solver smo"),
-        ({"resident_rows": 10}, "resident rows are not for interior-point"),
+        (
+            {"kernel": "rbf"},
+            "kernel rbf: interior-point supports only the linear kernel; map the rows.*, or use the solver smo",
+        ),
+        ({"resident_rows": 10}, "resident_rows has no effect with interior-point"),
         ({"options": {"epsilon": "1"}}, "'epsilon' is unknown to interior-point"),
         ({"options": {"reduction": "some"}}, "choose from adaptive-balanced, adaptive, fixed, none"),
         ({"options": {"rule": "best"}}, "rule 'best': choose from omega, distance"),

@@ -34,14 +34,14 @@ def test_a_named_method_is_not_replaced() -> None:
 
 def test_where_no_method_takes_the_kernel_one_for_the_loss_is_chosen_and_refuses_it() -> None:
     assert choose_solver(TrainOptions(loss="logistic", kernel="rbf")).name == "newton"
-    with pytest.raises(InputError, match="it is not for the loss hinge of --task roc-area; use --solver"):
+    with pytest.raises(InputError, match="does not support the loss hinge of --task roc-area; use --solver"):
         choose_solver(TrainOptions(solver="irwls", task="roc-area"))
 
 
 def test_a_solver_that_is_not_for_a_loss_says_in_a_sentence_what_helps() -> None:
     """Either way out is one: the solver that is named, and the loss that is named."""
-    told = "solver smo: it is not for the loss logistic of --task classify; use --solver newton, or --loss hinge"
-    with pytest.raises(InputError, match=f"{told}, which it is for$"):
+    told = "solver smo does not support the loss logistic of --task classify; use --solver newton, or --loss hinge"
+    with pytest.raises(InputError, match=f"{told}, which it supports$"):
         choose_solver(TrainOptions(solver="smo", loss="logistic"))
     assert choose_solver(TrainOptions(solver="newton", loss="logistic")).name == "newton"
     assert choose_solver(TrainOptions(solver="smo", loss="hinge")).name == "smo"

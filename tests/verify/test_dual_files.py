@@ -164,7 +164,7 @@ def test_a_run_that_is_asked_for_it(by_cuts: Kept, run: Run, tmp_path: Path) -> 
     for solver in ("smo", "budgeted-sgd"):
         refused = run("train", data, "--out", tmp_path / solver, "--keep-dual", "--solver", solver)
         assert refused.code == 2
-        assert "leave --keep-dual out" in refused.err
+        assert "remove --keep-dual" in refused.err
     with pytest.raises(InputError, match="folder of the run"):
         train(open_dataset(data), TrainOptions(), keep_dual=True)
 

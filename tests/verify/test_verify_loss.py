@@ -77,7 +77,7 @@ def test_a_bound_without_a_dual_point_says_whether_there_can_be_one(
         train(source, options, tmp_path / "run", keep_dual=True)
         assert (tmp_path / "run" / "dual.npz").exists()
     else:
-        with pytest.raises(InputError, match="leave --keep-dual out"):
+        with pytest.raises(InputError, match="remove --keep-dual"):
             train(source, options, tmp_path / "run", keep_dual=True)
 
 

@@ -20,7 +20,6 @@ text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from streamsvm.data.tables.checks import FLOAT32_OVERFLOW
-from streamsvm.numeric.compilation import load_or_compile_here
+from streamsvm.numeric.compilation import load_or_compile
 from streamsvm.numeric.rows import F64, I32, I64
 
 Text = npt.NDArray[np.uint8]
@@ -434,11 +433,10 @@ PARSERS = ("svmlight", "csv", "hash")
 ROWS = "rows"  # the functions that count and permute rows in an ingest
 
 
-@lru_cache
 def compile_parser(name: str) -> None:
     """Load the compiled functions of a format, if it has any; they are compiled first if they are not in the cache."""
     if name in (*PARSERS, ROWS):
-        load_or_compile_here(name, run_parser)
+        load_or_compile((name,), run_parser, in_child=False)
 
 
 def compile_parsers(names: Iterable[str]) -> None:

@@ -151,9 +151,10 @@ def _check(settings: BudgetedSGD) -> None:
     kernel, _ = settings.kernel, settings.rules
     is_mercer = kernel.name in ("linear", "rbf") or (kernel.name == "poly" and kernel.coef0 >= 0)
     if settings.maintenance == "projection" and not is_mercer:
-        raise InputError(f"projection is for Mercer kernels, which {kernel.name} is not here; use removal")
+        raise InputError(f"projection requires a Mercer kernel, and {kernel.name} is not one here; use removal")
     if count_state_bytes(settings) >= LARGEST_RECORD:
-        raise InputError(f"{settings.budget} support vectors of {settings.n_features} features: 2 GB at most")
+        told = f"{settings.budget} support vectors of {settings.n_features} features"
+        raise InputError(f"{told} exceed 2 GB, the limit of a model; choose a smaller budget")
 
 
 def make_stream(chunk: RowSource, options: TrainOptions, expected_rows: int | None) -> BudgetedSolver:

@@ -72,29 +72,15 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 from numba.extending import register_jitable
-from scipy.sparse import csr_array
 
 from streamsvm.kernels.kernel import Kernel, add_kernel_sums, compute_squares
 from streamsvm.kernels.names import KERNELS
 from streamsvm.kernels.values import apply_kernel
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, Split, split
+from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, Split, drop_zeros, find_items, read_item, split
 from streamsvm.passes import Progress, Requests, Step, Take, Walk
 from streamsvm.solvers.budgeted_sgd import maintenance as budgeted
-from streamsvm.solvers.budgeted_sgd.maintenance import (
-    BIAS,
-    SCALE,
-    STEPS,
-    VECTORS,
-    VIOLATIONS,
-    BudgetRules,
-    BudgetState,
-    Pack,
-    choose_table,
-    form_column,
-    keep_budget,
-    multiply_vectors,
-)
+from streamsvm.solvers.budgeted_sgd.maintenance import BudgetRules, BudgetState, Pack, choose_table
 from streamsvm.system.errors import InputError
 
 VECTORS_OF_A_BLOCK = 512  # support vectors that are multiplied by all rows of a pack while they are in the cache
@@ -108,16 +94,20 @@ def collect_pack(values: F32, indices: I32, indptr: I64, chosen: I64, position: 
     """
     size = 0
     for i in chosen:
-        size += _count_items(values, indptr, i)
+        first, end = find_items(values, indptr, i)
+        size += end - first
     items, features = np.empty(size, np.float32), np.empty(size, np.int64)
     starts, squares = np.zeros(chosen.size + 1, np.int64), np.empty(chosen.size, np.float32)
     for k in range(chosen.size):
-        starts[k + 1] = _collect_items(values, indices, indptr, chosen[k], starts[k], items, features)
-        square = 0.0
-        for e in range(starts[k], starts[k + 1]):
-            position[features[e]] = 0
-            square += np.float64(items[e]) * items[e]
-        squares[k] = square
+        at, square = starts[k], 0.0
+        first, end = find_items(values, indptr, chosen[k])
+        for e in range(first, end):
+            j, x = read_item(values, indices, chosen[k], e)
+            if x != 0.0:
+                items[at], features[at], position[j] = x, j, 0
+                square += np.float64(x) * x
+                at += 1
+        starts[k + 1], squares[k] = at, square
     used = np.nonzero(position >= 0)[0]
     for e in range(used.size):  # array indexing and slices take much longer to compile
         position[used[e]] = e
@@ -131,37 +121,15 @@ def collect_pack(values: F32, indices: I32, indptr: I64, chosen: I64, position: 
 
 
 @register_jitable
-def _count_items(values: F32, indptr: I64, i: int) -> int:
-    if values.ndim == 2:
-        return int(values.shape[1])
-    return int(indptr[i + 1] - indptr[i])
-
-
-@register_jitable
-def _collect_items(values: F32, indices: I32, indptr: I64, i: int, at: int, items: F32, features: I64) -> int:
-    """Write the nonzero items of row i from position `at` on; return the position after them."""
-    if values.ndim == 2:
-        for j in range(values.shape[1]):
-            if values[i, j] != 0.0:
-                items[at], features[at] = values[i, j], j
-                at += 1
-    else:
-        for e in range(indptr[i], indptr[i + 1]):
-            if values[e] != 0.0:
-                items[at], features[at] = values[e], indices[e]
-                at += 1
-    return at
-
-
-@register_jitable
 def meet_pack(state: BudgetState, rules: BudgetRules, pack: Pack, K: F32) -> None:
     """Set K[i, j] to k(x_i, z_j) for the rows of the pack and all support vectors."""
-    n = state.counts[VECTORS]
+    n = state.counts[budgeted.VECTORS]
     for at in range(0, n, VECTORS_OF_A_BLOCK):
         stop = min(at + VECTORS_OF_A_BLOCK, n)
         for i in range(pack.squares.size):
             first, last = pack.starts[i], pack.starts[i + 1]
-            multiply_vectors(state.vectors, pack.features[first:last], pack.values[first:last], at, K[i, at:stop])
+            features, values = pack.features[first:last], pack.values[first:last]
+            budgeted.multiply_vectors(state.vectors, features, values, at, K[i, at:stop])
     for i in range(pack.squares.size):
         row = K[i, :n].reshape((1, n))
         gamma, coef0 = np.float32(rules.gamma), np.float32(rules.coef0)
@@ -213,13 +181,13 @@ def _sum_products(values: F32, alpha: F64) -> float:
 @njit(cache=True, nogil=True)
 def _add_row(state: BudgetState, pack: Pack, i: int, coef: float) -> int:
     """Make row i of the pack a support vector; return its slot."""
-    slot = int(state.counts[VECTORS])
+    slot = int(state.counts[budgeted.VECTORS])
     for j in range(len(state.vectors)):
         state.vectors[j, slot] = 0.0
     for e in range(pack.starts[i], pack.starts[i + 1]):
         state.vectors[pack.features[e], slot] = pack.values[e]
     state.squares[slot], state.alpha[slot] = pack.squares[i], coef
-    state.counts[VECTORS] += 1
+    state.counts[budgeted.VECTORS] += 1
     return slot
 
 
@@ -263,23 +231,23 @@ def _find_slope(
 def _replay(state: BudgetState, rules: BudgetRules, table: F32, pack: Pack, goals: F64, cost: F64, K: F32) -> None:
     """Make one step for each row of a pack, in order. K (rows, slots): kernel values of the rows and the vectors."""
     for i in range(goals.size):
-        n, steps, scale = state.counts[VECTORS], state.counts[STEPS], state.totals[SCALE]
-        score = scale * _sum_products(K[i, :n], state.alpha[:n]) + state.totals[BIAS]
+        n, steps, scale = state.counts[budgeted.VECTORS], state.counts[budgeted.STEPS], state.totals[budgeted.SCALE]
+        score = scale * _sum_products(K[i, :n], state.alpha[:n]) + state.totals[budgeted.BIAS]
         rate, fall = _compute_rate(rules, steps)
         scale = scale * (1.0 - rules.regularisation * rate) if scale > 0.0 else rate
-        state.counts[STEPS], state.totals[SCALE] = steps + 1, scale
+        state.counts[budgeted.STEPS], state.totals[budgeted.SCALE] = steps + 1, scale
         bias_rate = rules.bias_unit * fall / math.sqrt(steps + 1.0) if rules.free_bias else 0.0
         slope = _find_slope(rules, goals[i], score, cost[i], rate, bias_rate, pack.squares[i])
         if slope == 0.0 or not cost[i] * rate > 0.0:
             continue
-        state.counts[VIOLATIONS] += 1
-        state.totals[BIAS] += slope * bias_rate
+        state.counts[budgeted.VIOLATIONS] += 1
+        state.totals[budgeted.BIAS] += slope * bias_rate
         slot = _add_row(state, pack, i, slope * (rate / scale))
-        form_column(state, rules, pack, i + 1, slot, K)
-        if state.counts[VECTORS] > rules.budget:
-            slot = keep_budget(state, rules, table, K[i + 1 :])
+        budgeted.form_column(state, rules, pack, i + 1, slot, K)
+        if state.counts[budgeted.VECTORS] > rules.budget:
+            slot = budgeted.keep_budget(state, rules, table, K[i + 1 :])
             if slot >= 0:
-                form_column(state, rules, pack, i + 1, slot, K)
+                budgeted.form_column(state, rules, pack, i + 1, slot, K)
 
 
 @njit(cache=True, nogil=True)
@@ -378,8 +346,8 @@ class BudgetedSGD:
 def _shrink(state: BudgetState, rules: BudgetRules, table: F32) -> None:
     """Reduce the model to its budget by repeated maintenance."""
     no_rows = np.empty((0, state.alpha.size), np.float32)
-    while state.counts[VECTORS] > rules.budget:
-        keep_budget(state, rules, table, no_rows)
+    while state.counts[budgeted.VECTORS] > rules.budget:
+        budgeted.keep_budget(state, rules, table, no_rows)
 
 
 def average_models(states: Sequence[BudgetState], rules: BudgetRules) -> BudgetState:
@@ -388,20 +356,20 @@ def average_models(states: Sequence[BudgetState], rules: BudgetRules) -> BudgetS
     w and b are averaged. Steps, counts and degradations are summed, so that training continues at the rate of a single
     stream. Equal input in the same order gives equal bits.
     """
-    scale = max(float(state.totals[SCALE]) for state in states)
-    sizes = [int(state.counts[VECTORS]) for state in states]
+    scale = max(float(state.totals[budgeted.SCALE]) for state in states)
+    sizes = [int(state.counts[budgeted.VECTORS]) for state in states]
     union = budgeted.make_state(states[0].vectors.shape[0], max(sum(sizes), rules.budget))
     at = 0
     for state, size in zip(states, sizes, strict=True):
         part = slice(at, at + size)
         union.vectors[:, part], union.squares[part] = state.vectors[:, :size], state.squares[:size]
-        share = state.totals[SCALE] / (len(states) * scale) if scale > 0 else 0.0
+        share = state.totals[budgeted.SCALE] / (len(states) * scale) if scale > 0 else 0.0
         union.alpha[part] = state.alpha[:size] * share
         at += size
     union.counts[:] = np.sum([state.counts for state in states], axis=0)
     union.totals[:] = np.sum([state.totals for state in states], axis=0)
-    union.totals[BIAS] /= len(states)
-    union.totals[SCALE] = scale
+    union.totals[budgeted.BIAS] /= len(states)
+    union.totals[budgeted.SCALE] = scale
     _shrink(union, rules, choose_table(rules))
     average = budgeted.make_state(union.vectors.shape[0], rules.budget)
     for name, own in average._asdict().items():
@@ -426,8 +394,8 @@ class State:
     def check(self) -> None:
         """Raise ValueError for impossible counts, since compiled code relies on them."""
         counts, slots = self.models["counts"], self.models["alpha"].shape[1]
-        if counts.min() < 0 or counts[:, VECTORS].max() >= slots or min(self.epoch, self.buffer) < 0:
-            found = f"models have {counts[:, VECTORS].tolist()} support vectors in epoch {self.epoch}"
+        if counts.min() < 0 or counts[:, budgeted.VECTORS].max() >= slots or min(self.epoch, self.buffer) < 0:
+            found = f"models have {counts[:, budgeted.VECTORS].tolist()} support vectors in epoch {self.epoch}"
             raise ValueError(f"{found}; each has {slots} slots")
 
 
@@ -442,7 +410,7 @@ class Carry(NamedTuple):
 def start_state(settings: BudgetedSGD) -> State:
     """Return the state before any row is read: models without support vectors."""
     model = budgeted.make_state(settings.n_features, settings.replica_budget)
-    model.totals[BIAS] = settings.bias_start
+    model.totals[budgeted.BIAS] = settings.bias_start
     return State(budgeted.pack_models([model] * settings.replicas))
 
 
@@ -541,7 +509,7 @@ def _update(
     after = State(budgeted.pack_models(models), state.epoch, state.buffer + SEGMENT_BUFFERS)
     if epoch_ends:
         for model in models:  # the rate of each model depends on the rows of all models
-            model.counts[STEPS] = (state.epoch + 1) * settings.n_rows
+            model.counts[budgeted.STEPS] = (state.epoch + 1) * settings.n_rows
         after = State(budgeted.pack_models(models), state.epoch + 1)
     current = read_current(settings, after)
     after.objective = estimate_objective(settings, current, sample)
@@ -554,7 +522,7 @@ def read_current(settings: BudgetedSGD, state: State) -> BudgetState:
     if len(models) == 1:
         return models[0]
     joined = average_models(models, settings.rules._replace(budget=settings.budget))
-    joined.counts[STEPS] -= (len(models) - 1) * state.epoch * settings.n_rows
+    joined.counts[budgeted.STEPS] -= (len(models) - 1) * state.epoch * settings.n_rows
     return joined
 
 
@@ -576,10 +544,7 @@ def estimate_objective(settings: BudgetedSGD, model: BudgetState, sample: Rows) 
 def read_vectors(settings: BudgetedSGD, model: BudgetState) -> tuple[Matrix, F64, float]:
     """Return the support vectors (m, d), sparse if the rows are, their coefficients (m,), and b."""
     vectors, coef, bias = budgeted.read_model(model)
-    if not settings.is_sparse:
-        return vectors, coef, bias
-    X = csr_array(vectors)
-    return CsrRows(X.data, X.indices.astype(np.int32), X.indptr.astype(np.int64), settings.n_features), coef, bias
+    return drop_zeros(vectors) if settings.is_sparse else vectors, coef, bias
 
 
 def describe_model(model: BudgetState) -> dict[str, float]:
@@ -591,10 +556,10 @@ def describe_model(model: BudgetState) -> dict[str, float]:
     """
     counts, totals = model.counts, model.totals
     return {
-        "rows": int(counts[STEPS]),
-        "n_support_vectors": int(counts[VECTORS]),
-        "violations": int(counts[VIOLATIONS]),
+        "rows": int(counts[budgeted.STEPS]),
+        "n_support_vectors": int(counts[budgeted.VECTORS]),
+        "violations": int(counts[budgeted.VIOLATIONS]),
         "maintenances": int(counts[budgeted.MAINTAINED]),
         "degradation": float(totals[budgeted.DEGRADATION] / max(int(counts[budgeted.MAINTAINED]), 1)),
-        "gradient_error": float(totals[budgeted.GRADIENT_ERROR] / max(int(counts[STEPS]), 1)),
+        "gradient_error": float(totals[budgeted.GRADIENT_ERROR] / max(int(counts[budgeted.STEPS]), 1)),
     }

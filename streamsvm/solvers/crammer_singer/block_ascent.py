@@ -35,17 +35,11 @@ from numba.extending import register_jitable
 
 from streamsvm.kernels.kernel import compute_squares
 from streamsvm.losses.classes import add_multiples, judge_row, read_costs, score_classes, solve_row, split_shares
-from streamsvm.numeric.rows import F32, F64, I32, I64, U32, Rows, split
+from streamsvm.numeric.rows import F64, I32, I64, U32, Rows, Split, find_items, read_item, split
 from streamsvm.passes import Requests, Scan
 from streamsvm.solvers.crammer_singer import line_search
 from streamsvm.solvers.cutting_plane import block_ascent
-from streamsvm.solvers.cutting_plane.block_ascent import (
-    BlockAscent,
-    DualTotals,
-    Way,
-    start_dual,
-    take_bound,
-)
+from streamsvm.solvers.cutting_plane.block_ascent import BlockAscent, DualTotals, Way, start_dual, take_bound
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, Visit, ascend
 from streamsvm.solvers.cutting_plane.cuts import grows
 
@@ -54,54 +48,36 @@ STEPS = np.arange(1, 9) / 8  # where a pass evaluates P on the line from the bes
 
 
 @register_jitable
-def _score(values: F32, indices: I32, indptr: I64, i: int, bias_feature: float, V: F64, scores: F64) -> None:
+def _score(X: Split, i: int, bias_feature: float, V: F64, scores: F64) -> None:
     """Set `scores` (K,) to the scores of row i with the weights V (d+1, K)."""
     for k in range(scores.size):
         scores[k] = bias_feature * V[-1, k]
-    if values.ndim == 1:
-        for e in range(indptr[i], indptr[i + 1]):
-            x, weights = values[e], V[indices[e]]
+    first, end = find_items(X.values, X.indptr, i)
+    for e in range(first, end):
+        j, x = read_item(X.values, X.indices, i, e)
+        weights = V[j]
+        if x != 0.0:
             for k in range(scores.size):
                 scores[k] += x * weights[k]
-    else:
-        for j in range(values.shape[1]):
-            x, weights = values[i, j], V[j]
-            if x != 0.0:
-                for k in range(scores.size):
-                    scores[k] += x * weights[k]
 
 
 @register_jitable
-def _add_changes(values: F32, indices: I32, indptr: I64, i: int, bias_feature: float, changes: F64, V: F64) -> None:
+def _add_changes(X: Split, i: int, bias_feature: float, changes: F64, V: F64) -> None:
     """Add x_i times the changes (K,) to V."""
     for k in range(changes.size):
         V[-1, k] += bias_feature * changes[k]
-    if values.ndim == 1:
-        for e in range(indptr[i], indptr[i + 1]):
-            x, weights = values[e], V[indices[e]]
+    first, end = find_items(X.values, X.indptr, i)
+    for e in range(first, end):
+        j, x = read_item(X.values, X.indices, i, e)
+        weights = V[j]
+        if x != 0.0:
             for k in range(changes.size):
                 weights[k] += x * changes[k]
-    else:
-        for j in range(values.shape[1]):
-            x, weights = values[i, j], V[j]
-            if x != 0.0:
-                for k in range(changes.size):
-                    weights[k] += x * changes[k]
 
 
 @njit(cache=True, nogil=True)
 def _visit(
-    values: F32,
-    indices: I32,
-    indptr: I64,
-    y: I32,
-    costs: F64,
-    squares: F64,
-    bias_feature: float,
-    order: I64,
-    V: F64,
-    share: F64,
-    limit: float,
+    X: Split, y: I32, costs: F64, squares: F64, bias_feature: float, order: I64, V: F64, share: F64, limit: float
 ) -> tuple[float, float, int]:
     """Visit the rows of `order`, and move the rows that stay in the ascent to its front.
 
@@ -112,7 +88,7 @@ def _visit(
     lead, changes = np.empty(V.shape[1]), np.empty(V.shape[1])
     for place in range(order.size):
         i = order[place]
-        _score(values, indices, indptr, i, bias_feature, V, lead)
+        _score(X, i, bias_feature, V, lead)
         own = lead[y[i]]
         for k in range(lead.size):
             lead[k] = 1.0 + (lead[k] - own)
@@ -127,7 +103,7 @@ def _visit(
             worst = max(worst, violation)
             for k in range(changes.size):
                 changes[k] *= costs[i]
-            _add_changes(values, indices, indptr, i, bias_feature, changes, V)
+            _add_changes(X, i, bias_feature, changes, V)
     return gap, worst, n
 
 
@@ -176,7 +152,7 @@ class ClassPart:
         """Visit the rows of `order`, sorted by their draws; see `_visit`. w: V (d+1, K)."""
         self.order, before = self.order[np.argsort(draws, kind="stable")], self.gain
         arrays = self.y, self.costs, self.squares, bias_feature, self.order, w, self.share
-        gap, worst, n_left = _visit(*split(self.rows.X), *arrays, limit)
+        gap, worst, n_left = _visit(split(self.rows.X), *arrays, limit)
         return Visit(gap, self.gain - before, worst, n_left)
 
     def find_distances(self, bias_feature: float, w: F64) -> tuple[F64, npt.NDArray[np.bool_]]:

@@ -47,8 +47,8 @@ class ClassDecompositionSolver(Solver):
         kernel = make_kernel(source, options)
         if kernel.name == "poly" and kernel.degree == 1 and kernel.coef0 < 0:
             raise InputError(
-                f"coef0 is {kernel.coef0:g}: a constant below 0 in all kernel values leaves no lower bound; the option "
-                "intercept_scaling adds one above 0, so leave coef0 out"
+                f"coef0 is {kernel.coef0:g}: with a negative constant in all kernel values there is no lower bound; "
+                "remove coef0 (the option intercept_scaling adds a positive constant)"
             )
         self.parameters = ClassDecomposition(
             class_costs=tuple(told["class_costs"]),

@@ -133,7 +133,7 @@ def combine_lines(left: LineTotals, right: LineTotals) -> LineTotals:
 
 
 @dataclass(frozen=True)
-class LineSearch:
+class LineSearch(cuts.CutSettings):
     """Settings of the solver.
 
     class_costs (K,): C_i of the classes, before sample weights; tol: the relative gap to reach; bias_feature: the value
@@ -144,10 +144,7 @@ class LineSearch:
     tol: float = 1e-3
     bias_feature: float = 1.0
     max_cuts: int | None = None
-
-    def most_cuts(self, width: int) -> int:
-        """Return the largest number of cuts kept at once."""
-        return self.max_cuts or cuts.most_cuts(width)
+    vectors: ClassVar[int] = 8 + 3 * (len(CUTS_AT) + 1)
 
 
 @dataclass

@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.certificates.double_double import add_exact_classes, start_exact
 from streamsvm.data.rows.source import RowSource
 from streamsvm.models.model import LinearModel
-from streamsvm.numeric.rows import F64, Rows
+from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.classification import CRAMMER_SINGER
@@ -18,7 +18,7 @@ from streamsvm.solvers.crammer_singer import block_ascent, line_search
 from streamsvm.solvers.crammer_singer.block_ascent import ClassAscent, make_part
 from streamsvm.solvers.crammer_singer.line_search import LineSearch, State, add_line, start_line
 from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE
-from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, cut_bytes, exact_bytes, master_bytes, start_magnitudes
+from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, exact_bytes, start_magnitudes
 from streamsvm.solvers.cutting_plane.line_search_setup import choose_most_cuts
 from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
 from streamsvm.solvers.cutting_plane.setup import BlockAscentSolver
@@ -28,24 +28,39 @@ from streamsvm.system.errors import InputError
 
 ROW_VECTORS = 10  # 8-byte numbers per row in memory: labels, costs, distances, orders
 CLASS_VECTORS = 4  # vectors of K numbers per row in memory: shares, scores
-NO_ROOM = "Crammer-Singer: the shares of all rows do not fit into the memory, so training is by a line search, "
-NO_ROOM += "which takes more reads; a larger --memory would save them."
+NO_ROOM = "Crammer-Singer: the shares of all rows do not fit into the memory, so the model is trained by a line "
+NO_ROOM += "search, which needs more reads of the data; a larger --memory would avoid them."
 
 
-class ClassLineSearch(Solver):
+class ClassModel:
+    """A solver whose states hold the best weights of all classes."""
+
+    source: RowSource
+    bias_feature: float
+
+    def make_model(self, state: Any, take: TakeRows) -> LinearModel:  # noqa: ARG002
+        """Return the model of the best weights. With two classes, the only score is twice that of the second class."""
+        W = state.best_w.reshape(len(np.asarray(self.source.classes)), -1)
+        biases = W[:, -1] * self.bias_feature
+        if len(W) == 2:
+            return make_linear_model(self.source, 2.0 * W[1, :-1], 2.0 * biases[1])
+        return make_linear_model(self.source, W[:, :-1].copy(), biases)
+
+
+class ClassLineSearch(ClassModel, Solver):
     """Cutting planes with a line search, for all classes at once."""
 
     name, compiled = "cutting-plane", ("crammer-singer",)
 
     def __init__(self, source: RowSource, parameters: LineSearch, note: str = "") -> None:
-        self.source, self.parameters, self.note = source, parameters, note
+        self.source, self.parameters, self.bias_feature, self.note = source, parameters, parameters.bias_feature, note
         self.width = len(parameters.class_costs) * (source.n_features + 1)
         about = {"acceleration": "line-search", "max_cuts": parameters.max_cuts}
         self.settings = {**_describe(parameters), **about}
 
     def start(self) -> State:
         """Return the state at W = 0, without cuts."""
-        return State(np.zeros(self.width), np.zeros(self.width), np.empty((0, self.width)))
+        return State.at_zero(self.width)
 
     def warm_start(self, before: State, factor: float) -> State:
         """Return the start with the cuts of `before`, rescaled to costs that are `factor` times as large."""
@@ -57,21 +72,17 @@ class ClassLineSearch(Solver):
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory that the cuts and the sums of a pass take."""
-        width, exact, most_cuts = self.width, exact_bytes(self.width), self.parameters.most_cuts(self.width)
+        width, exact = self.width, exact_bytes(self.width)
         points, cuts = len(line_search.AROUND) + 1, len(line_search.CUTS_AT) + 1
         return MemoryNeed(
-            driver_bytes=cut_bytes(width, most_cuts) + 8 * width * (3 * cuts + 8),
-            turn_bytes=master_bytes(most_cuts),
+            driver_bytes=self.parameters.driver_bytes(width),
+            turn_bytes=self.parameters.turn_bytes(width),
             totals_bytes=8 * (points + cuts * (width + 1)) + 2 * exact,
             shared_bytes=16 * width + exact,
         )
 
-    def make_model(self, state: Any, take: TakeRows) -> LinearModel:  # noqa: ARG002
-        """Return the model of the best weights."""
-        return _make_model(self.source, self.parameters.bias_feature, state.best_w)
 
-
-class ClassAscentSolver(BlockAscentSolver):
+class ClassAscentSolver(ClassModel, BlockAscentSolver):
     """Dual coordinate ascent on blocks, for all classes at once."""
 
     compiled = ("crammer-singer",)
@@ -102,10 +113,6 @@ class ClassAscentSolver(BlockAscentSolver):
         search = LineSearch(parameters.class_costs, parameters.tol, parameters.bias_feature, most)
         return ClassLineSearch(self.source, search)
 
-    def make_model(self, state: Any, take: TakeRows) -> LinearModel:  # noqa: ARG002
-        """Return the model of the best weights."""
-        return _make_model(self.source, self.bias_feature, state.best_w)
-
 
 def set_up(source: RowSource, options: TrainOptions, own: CrammerSingerOptions, budget: Budget) -> Solver:
     """Return the solver: block ascent if its shares and enough rows fit into memory, otherwise the line search."""
@@ -119,22 +126,15 @@ def set_up(source: RowSource, options: TrainOptions, own: CrammerSingerOptions, 
             return chosen
         note = NO_ROOM
     elif options.resident_rows is not None:
-        raise InputError("resident rows are not for acceleration=line-search or max_cuts; leave them out, or use auto")
+        raise InputError(
+            "resident_rows has no effect with line-search or max_cuts; remove it, or use acceleration=auto"
+        )
     return ClassLineSearch(source, LineSearch(costs, tol, own.intercept_scaling, own.max_cuts), note)
 
 
 def _describe(parameters: LineSearch | ClassAscent) -> dict[str, Any]:
     about = {"task": "crammer-singer", "loss": "crammer_singer", "class_costs": list(parameters.class_costs)}
     return {**about, "tol": parameters.tol, "bias_feature": parameters.bias_feature}
-
-
-def _make_model(source: RowSource, bias_feature: float, best_w: F64) -> LinearModel:
-    """Return the model. With two classes, the only score is twice that of the second class."""
-    W = best_w.reshape(len(np.asarray(source.classes)), -1)
-    biases = W[:, -1] * bias_feature
-    if len(W) == 2:
-        return make_linear_model(source, 2.0 * W[1, :-1], 2.0 * biases[1])
-    return make_linear_model(source, W[:, :-1].copy(), biases)
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001

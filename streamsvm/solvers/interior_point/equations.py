@@ -46,6 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +58,7 @@ from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, CsrRows, Rows, to_dense
 from streamsvm.passes import RowState, Scan, Take
 from streamsvm.solvers.interior_point import steps
-from streamsvm.solvers.interior_point.passes import CHOSEN, WEIGHTS, Flags, add_counted, find_smallest
+from streamsvm.solvers.interior_point.passes import CHOSEN, WEIGHTS, Flags, Smallest, add_counted, scan_states
 from streamsvm.solvers.interior_point.state import State
 from streamsvm.solvers.interior_point.steps import COSTS, Course, Point, Y, find_omega, point_of, unwarned
 
@@ -82,50 +83,45 @@ class Reduction:
     theta: float = 100.0
     beta: float = 4.0
 
+    def find_most_light(self, n_rows: int) -> float:
+        """Return the most that a light row may add to the trace of the matrix; 0 if no row may be light."""
+        return 0.0 if self.name == "none" else LIGHT_SUM / n_rows
 
-def find_most_light(reduction: Reduction, n_rows: int) -> float:
-    """Return the most that a light row may add to the trace of the matrix; 0 if no row may be light."""
-    return 0.0 if reduction.name == "none" else LIGHT_SUM / n_rows
+    @unwarned
+    def find_limits(
+        self, point: Point, y: F64, costs: F64, bias: float, mu: float, growth: float, n_features: float
+    ) -> F64:
+        """Return the largest key in Q of each class, (2,), y = -1 first; infinity if all rows of the class are in Q.
+
+        growth: the factor, at least 1, by which Q is larger than in (3.18). If the rows are a sample, a share p of all
+        rows, then q_U and n_features have to be p times their values for all rows.
+        """
+        counted = costs > 0
+        n = int(np.count_nonzero(counted))
+        most = min(n, int(np.ceil(growth * (self.most_rows or n))))
+        if self.name == "none" or most == 0:
+            return np.full(2, np.inf)
+        keys = find_keys(self.rule, point, y, bias)
+        least, wanted = np.zeros(len(y), dtype=bool), most
+        if self.name != "fixed":
+            least = _find_indispensable(self, point, costs, mu) & counted
+            rho = max(mu ** (1 / self.beta), n_features / (2 * n))
+            wanted = min(int(np.ceil(min(1.0, growth * rho) * n)), most)
+        enough = max(int(least.sum()), wanted)
+        if self.name == "adaptive":
+            return np.full(2, _find_smallest(keys[counted], enough))
+        sides = [counted & (y < 0), counted & (y > 0)]
+        sizes = [int(np.count_nonzero(side)) for side in sides]
+        halves = [min(-(-wanted // 2), size) for size in sizes]
+        numbers = [max(int(np.count_nonzero(least & side)), half) for side, half in zip(sides, halves, strict=True)]
+        for k in (0, 1):
+            numbers[k] = min(sizes[k], numbers[k] + max(0, enough - sum(numbers)))
+        return np.array([_find_smallest(keys[side], number) for side, number in zip(sides, numbers, strict=True)])
 
 
 def find_keys(rule: str, point: Point, y: F64, bias: float) -> F64:
     """Return the key of every row, (n,); Q takes the smallest keys first."""
     return find_omega(point) if rule == "omega" else y * (point.f + bias) + point.xi - 1.0
-
-
-@unwarned
-def find_limits(
-    reduction: Reduction, point: Point, y: F64, costs: F64, bias: float, mu: float, growth: float, n_features: float
-) -> F64:
-    """Return the largest key in Q of each class, (2,), y = -1 first; infinity if all rows of the class are in Q.
-
-    growth: the factor, at least 1, by which Q is larger than in (3.18). If the rows are a sample, a share p of all
-    rows, then q_U and n_features have to be p times their values for all rows.
-    """
-    counted = costs > 0
-    n = int(np.count_nonzero(counted))
-    most = min(n, int(np.ceil(growth * (reduction.most_rows or n))))
-    if reduction.name == "none" or most == 0:
-        return np.full(2, np.inf)
-    keys = find_keys(reduction.rule, point, y, bias)
-    least, wanted = np.zeros(len(y), dtype=bool), most
-    if reduction.name != "fixed":
-        least = _find_indispensable(reduction, point, costs, mu) & counted
-        rho = max(mu ** (1 / reduction.beta), n_features / (2 * n))
-        wanted = min(int(np.ceil(min(1.0, growth * rho) * n)), most)
-    sides = [counted & (y < 0), counted & (y > 0)]
-    if reduction.name == "adaptive":
-        limit = _find_smallest(keys[counted], max(int(least.sum()), wanted))
-        return np.full(2, limit)
-    sizes = [int(np.count_nonzero(side)) for side in sides]
-    numbers = [
-        max(int(np.count_nonzero(least & side)), min(-(-wanted // 2), size))
-        for side, size in zip(sides, sizes, strict=True)
-    ]
-    for k in (0, 1):
-        missing = max(int(least.sum()), wanted) - sum(numbers)
-        numbers[k] = min(sizes[k], numbers[k] + max(0, missing))
-    return np.array([_find_smallest(keys[side], number) for side, number in zip(sides, numbers, strict=True)])
 
 
 def _find_indispensable(reduction: Reduction, point: Point, costs: F64, mu: float) -> Flags:
@@ -295,5 +291,5 @@ def choose_equations(state: State, held: RowState) -> Generator[Scan | Take, Any
     given = NormalEquations(state.gram, chosen, totals[0], weights, totals[1], state.r_w, state.r_b)
     if given.jitter == 0.0 or state.counted_rows > MOST_ROWS or len(state.w) > MOST_WIDTH:
         return given
-    counted, numbers = (yield find_smallest(held, MOST_ROWS, add_counted)).by_row()
+    counted, numbers = (yield scan_states(held, partial(Smallest, MOST_ROWS), add_counted)).by_row()
     return RowEquations(given, (yield Take(counted)), numbers, state.w, state.bias)

@@ -19,15 +19,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
 from streamsvm.certificates.double_double import ExactSums, add_exact_sums
+from streamsvm.certificates.kernel import choose_corner
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.products import add_rows
 from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, split
@@ -35,9 +36,9 @@ from streamsvm.passes import RowState, Scan
 from streamsvm.solvers.interior_point import steps
 from streamsvm.solvers.interior_point.steps import COSTS, Course, F, Point, Y, compiled, find_omega, point_of, unwarned
 
-Totals = TypeVar("Totals", bound=Any)
 Flags = npt.NDArray[np.bool_]
 U64 = npt.NDArray[np.uint64]
+Joins = dict[str, Callable[[Any, Any], Any]]  # by the names of fields
 WEIGHTS, PREDICTOR, CENTERING, POSITIVE, NEGATIVE, CHOSEN = range(6)  # rows of AssembledSums.sums
 N_SUMS = 6
 N_MAGNITUDES = 2
@@ -61,14 +62,28 @@ def sum_complementarity(point: Point, costs: F64) -> float:
     return float(np.sum(costs * (point.s * point.t + point.xi * point.r)))
 
 
-def _combine(left: Totals, right: Totals, **others: Any) -> Totals:
-    """Return the totals of both groups of rows: the fields in `others` as given, the sums of all other fields."""
-    names = [each.name for each in fields(left) if each.name not in others]
-    return replace(left, **{name: getattr(left, name) + getattr(right, name) for name in names}, **others)
+@dataclass
+class Totals:
+    """Totals over rows. Those of two groups of rows are added field by field, except the fields in `joined`."""
+
+    joined: ClassVar[Joins] = {}
+
+    @unwarned
+    def __add__(self, other: Self) -> Self:
+        values = {name: (value, getattr(other, name)) for name, value in vars(self).items()}
+        return replace(self, **{name: self.joined.get(name, operator.add)(*both) for name, both in values.items()})
+
+
+def _count_additions(left: int, right: int) -> int:
+    return max(left, right) + 1
+
+
+def _join_magnitudes(left: F64, right: F64) -> F64:
+    return np.array((left[0] + right[0], np.maximum(left[1], right[1])))
 
 
 @dataclass
-class AssembledSums:
+class AssembledSums(Totals):
     """The totals of the pass `assemble`, at the new point.
 
     gram and chosen_rows are X'WX and e'e over Q. sums (6, d) has the rows WEIGHTS to CHOSEN: X'We, X'YW r_Omega of the
@@ -95,27 +110,16 @@ class AssembledSums:
     positive_cost: float = 0.0
     largest_cost: float = 0.0
     counted_rows: int = 0
+    joined: ClassVar[Joins] = {
+        **dict.fromkeys(("depth", "additions"), _count_additions),
+        **{"magnitudes": _join_magnitudes, "shortest": min, "largest_cost": max},
+    }
 
 
 def start_assembled(n_features: int, most_light: float = 0.0) -> AssembledSums:
     """Return the totals of no rows. most_light: the limit for light rows of the Gram matrix (numeric.gram)."""
     sums, magnitudes = np.zeros((N_SUMS, n_features)), np.zeros((N_MAGNITUDES, n_features))
     return AssembledSums(GramSum(n_features, most_light), sums, np.zeros(N_SUMS), magnitudes)
-
-
-@unwarned
-def combine_assembled(left: AssembledSums, right: AssembledSums) -> AssembledSums:
-    """Return the totals of both groups of rows."""
-    sums, largest = left.magnitudes[0] + right.magnitudes[0], np.maximum(left.magnitudes[1], right.magnitudes[1])
-    return _combine(
-        left,
-        right,
-        magnitudes=np.stack((sums, largest)),
-        depth=max(left.depth, right.depth) + 1,
-        additions=max(left.additions, right.additions) + 1,
-        shortest=min(left.shortest, right.shortest),
-        largest_cost=max(left.largest_cost, right.largest_cost),
-    )
 
 
 @unwarned
@@ -212,7 +216,7 @@ def _add_magnitudes(X: Matrix, costs: F64, magnitudes: F64) -> None:
 
 
 @dataclass
-class PredictedSums:
+class PredictedSums(Totals):
     """The totals of the pass `predict`.
 
     second_order (1, d): X'YW (ds dt / t - dxi dr / r) with limited products (steps.find_products); one: the same sum
@@ -222,16 +226,12 @@ class PredictedSums:
     second_order: F64
     one: float = 0.0
     shortest: float = float("inf")
+    joined: ClassVar[Joins] = {"shortest": min}
 
 
 def start_predicted(n_features: int) -> PredictedSums:
     """Return the totals of no rows."""
     return PredictedSums(np.zeros((1, n_features)))
-
-
-def combine_predicted(left: PredictedSums, right: PredictedSums) -> PredictedSums:
-    """Return the totals of both groups of rows."""
-    return _combine(left, right, shortest=min(left.shortest, right.shortest))
 
 
 @unwarned
@@ -254,14 +254,14 @@ def add_exact_multipliers(totals: ExactSums, rows: Rows, numbers: F64) -> None:
     add_exact_sums(totals, rows, numbers[COSTS] * numbers[steps.T])
 
 
-def aim(state: RowState, bias: float, change: float, length: float) -> Scan:
-    """Return the pass that sums C (s t + xi r) after a step of this length along the predictor."""
-    return Scan(partial(np.zeros, 1), add_aim, np.add, (bias, change, length), states=(state,), of_states=True)
+def scan_states(state: RowState, start: Callable[[], Any], add: Callable[..., None], *shared: Any) -> Scan:
+    """Return a pass over the row states alone."""
+    return Scan(start, add, operator.add, shared, states=(state,), of_states=True)
 
 
 @unwarned
 def add_aim(totals: F64, _: Rows, bias: float, change: float, length: float, numbers: F64) -> None:
-    """Add the complementarity of a tile after the step."""
+    """Add C (s t + xi r) of a tile after a step of this length along the predictor."""
     after = steps.move(point_of(numbers), steps.find_predicted(numbers, bias, change), length)
     totals[0] += sum_complementarity(after, numbers[COSTS])
 
@@ -293,22 +293,16 @@ class Smallest:
         self.numbers = np.concatenate((self.numbers, numbers), axis=1)[:, order]
         self.keys, self.rows = keys[order], rows[order]
 
+    def __add__(self, later: Smallest) -> Smallest:
+        """Return the rows with the smallest keys of both groups; the rows of `later` come later in the dataset."""
+        both = replace(self, is_finite=self.is_finite and later.is_finite)
+        both.add(later.keys, later.rows, later.numbers)
+        return both
+
     def by_row(self) -> tuple[I64, F64]:
         """Return the row numbers, ascending, and the row states (10, m) in this order."""
         order = np.argsort(self.rows)
         return self.rows[order], np.ascontiguousarray(self.numbers[:, order])
-
-
-def combine_smallest(left: Smallest, right: Smallest) -> Smallest:
-    """Return the rows with the smallest keys of both groups; the rows of `left` come first in the dataset."""
-    both = Smallest(left.number, left.keys, left.rows, left.numbers, left.is_finite and right.is_finite)
-    both.add(right.keys, right.rows, right.numbers)
-    return both
-
-
-def find_smallest(state: RowState, number: int, add: Callable[..., None], *shared: Any) -> Scan:
-    """Return the pass that collects the `number` rows with the smallest keys. add: computes the keys of a tile."""
-    return Scan(partial(Smallest, number), add, combine_smallest, shared, states=(state,), of_states=True)
 
 
 @unwarned
@@ -339,7 +333,7 @@ def guess(numbers: F64, coefs: F64) -> F64:
 
 
 @dataclass
-class Sample:
+class Sample(Totals):
     """A random sample of rows at the expected end of a step.
 
     complementarity: sum C (s t + xi r) of all rows there. parts: arrays (7, k) of f, s, t, xi, r, y and C.
@@ -355,7 +349,7 @@ def draw(state: RowState, n_rows: int, course: Course, coefs: F64, critical: I64
     X dw of the other rows is estimated (`guess`). A course of length 0 keeps the current point.
     """
     shared = (min(1.0, SAMPLE_ROWS / n_rows), course, coefs, critical, known)
-    return Scan(Sample, add_drawn, _combine, shared, states=(state,), of_states=True)
+    return scan_states(state, Sample, add_drawn, *shared)
 
 
 @unwarned
@@ -374,7 +368,7 @@ def add_drawn(
 
 
 @dataclass
-class Measures:
+class Measures(Totals):
     """The scalar measures of a point, summed over its row states.
 
     losses: sum C_i max(0, 1 - y (f + b)) at the requested bias. losing: the sum of C_i of the rows whose loss may be
@@ -389,32 +383,15 @@ class Measures:
     residual: float = 0.0
     is_finite: bool = True
     additions: int = 0
-
-
-def combine_measures(left: Measures, right: Measures) -> Measures:
-    """Return the measures of both groups of rows."""
-    return _combine(
-        left,
-        right,
-        most=max(left.most, right.most),
-        residual=max(left.residual, right.residual),
-        is_finite=left.is_finite and right.is_finite,
-        additions=max(left.additions, right.additions) + 1,
-    )
-
-
-def measure(state: RowState, bias: float, best_bias: float, below: float) -> Scan:
-    """Return the pass that measures a point. bias: of the point. best_bias: the bias for the losses.
-
-    below: how far below 0 a computed 1 - y (f + b) may be if rounding may have hidden a loss.
-    """
-    shared = (bias, best_bias, below)
-    return Scan(Measures, add_measures, combine_measures, shared, states=(state,), of_states=True)
+    joined: ClassVar[Joins] = {"most": max, "residual": max, "is_finite": operator.and_, "additions": _count_additions}
 
 
 @unwarned
 def add_measures(totals: Measures, _: Rows, bias: float, best_bias: float, below: float, numbers: F64) -> None:
-    """Add the measures of a tile."""
+    """Add the measures of a tile. bias: of the point. best_bias: the bias for the losses.
+
+    below: how far below 0 a computed 1 - y (f + b) may be if rounding may have hidden a loss.
+    """
     y, costs, point = numbers[Y], numbers[COSTS], point_of(numbers)
     slack = 1.0 - y * (point.f + best_bias)
     totals.losses += float(np.sum(costs * np.maximum(slack, 0.0)))
@@ -428,18 +405,13 @@ def add_measures(totals: Measures, _: Rows, bias: float, best_bias: float, below
     totals.additions += 1
 
 
-def gather(state: RowState, number: int) -> Scan:
-    """Return the pass that sends one number of every row to the driver, for callers that need all rows."""
-    return Scan(list, add_number, operator.add, (number,), states=(state,), of_states=True)
-
-
 def add_number(totals: list[tuple[int, F64]], rows: Rows, number: int, numbers: F64) -> None:
-    """Add one number of every row in a tile, with the number of the tile's first row."""
+    """Add one number of every row in a tile, with the number of the tile's first row (see `join_gathered`)."""
     totals.append((rows.start, numbers[number].copy()))
 
 
 def join_gathered(tiles: list[tuple[int, F64]]) -> F64:
-    """Return the results of `gather` as one array, in row order."""
+    """Return the numbers that `add_number` collected from all rows as one array, in row order."""
     return np.concatenate([values for _, values in sorted(tiles, key=lambda tile: tile[0])])
 
 
@@ -453,7 +425,7 @@ def find_bias(state: RowState, n_rows: int, lowest: float, size: float) -> Gener
         if n_bits == 0:
             return _number(low)
         shift = max(0, n_bits - BIN_BITS)
-        sums, counts = yield Scan(start, add_bins, np.add, (low, shift), states=(state,), of_states=True)
+        sums, counts = yield scan_states(state, start, add_bins, low, shift)
         slopes, used = before + np.cumsum(sums), np.flatnonzero(counts)
         if not len(used):
             return 0.0
@@ -463,21 +435,9 @@ def find_bias(state: RowState, n_rows: int, lowest: float, size: float) -> Gener
         low, n_bits = low + (first << shift), shift + (last - first).bit_length()
         if last > first and not few:  # The sum is flat from the end of one bin to the beginning of the other.
             return (_number(low + (1 << shift)) + _number(low + ((last - first) << shift))) / 2
-    shared = (low, min(low + (1 << n_bits) - 1, ALL_BITS))
-    found = yield Scan(list, add_corners, operator.add, shared, states=(state,), of_states=True)
+    found = yield scan_states(state, list, add_corners, low, min(low + (1 << n_bits) - 1, ALL_BITS))
     corners, costs = np.concatenate(found, axis=1)
-    return _choose_corner(corners, costs, before, size)
-
-
-def _choose_corner(corners: F64, costs: F64, before: float, size: float) -> float:
-    """Return the middle of all minimisers. before: the slope before the corners; size: the error of sums of costs."""
-    if not len(corners):
-        return 0.0
-    order = np.argsort(corners, kind="stable")
-    slopes = before + np.cumsum(costs[order])  # the slope after each corner
-    first = min(int(np.searchsorted(slopes, -size)), len(order) - 1)
-    last = min(int(np.searchsorted(slopes, size, side="right")), len(order) - 1)
-    return float(corners[order[first]] + corners[order[last]]) / 2
+    return choose_corner(corners, costs, before, size) if len(corners) else 0.0
 
 
 @unwarned

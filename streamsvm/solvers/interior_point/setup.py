@@ -12,7 +12,7 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.solvers.interior_point import passes, solver, steps
-from streamsvm.solvers.interior_point.equations import Reduction, count_bytes, find_limits
+from streamsvm.solvers.interior_point.equations import Reduction, count_bytes
 from streamsvm.solvers.interior_point.passes import N_MAGNITUDES, N_SUMS, SAMPLE_ROWS, Smallest
 from streamsvm.solvers.interior_point.solver import MOST_CRITICAL_ROWS, InteriorPoint
 from streamsvm.solvers.interior_point.state import State, start_state
@@ -35,8 +35,8 @@ class InteriorPointSolver(Solver):
     def __init__(self, source: RowSource, options: TrainOptions, own: InteriorPointOptions, _: Budget) -> None:
         if source.n_features > MOST_FEATURES:
             raise InputError(
-                f"{source.n_features} features: interior-point holds matrices of features x features and takes "
-                f"{MOST_FEATURES} at most; use the solver cutting-plane"
+                f"{source.n_features} features: interior-point holds matrices of features x features and supports "
+                f"at most {MOST_FEATURES}; use the solver cutting-plane"
             )
         reduction = Reduction(own.reduction, own.rule, own.most_rows, own.theta, own.beta)
         costs = compute_class_costs(source, options)
@@ -95,5 +95,5 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
     passes.add_free(Smallest(1), rows, numbers)
     passes.add_critical(Smallest(1), rows, course, np.zeros(3), numbers)
     point = point_of(numbers)
-    steps.find_right_side(point, numbers[Y], 0.0, steps.aim_at_zero(point))
-    find_limits(Reduction(), point, numbers[Y], numbers[COSTS], 0.0, 1.0, 1.0, 2)
+    steps.aim_at_zero(point)
+    Reduction().find_limits(point, numbers[Y], numbers[COSTS], 0.0, 1.0, 1.0, 2)

@@ -44,6 +44,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import add
 from typing import Any
 from uuid import uuid4
 
@@ -54,15 +55,7 @@ from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rows import F64, I64
 from streamsvm.passes import Requests, Scan, Step, Take, find_status
 from streamsvm.solvers.interior_point import passes, steps
-from streamsvm.solvers.interior_point.equations import (
-    Equations,
-    Reduction,
-    RightSide,
-    Solution,
-    choose_equations,
-    find_limits,
-    find_most_light,
-)
+from streamsvm.solvers.interior_point.equations import Equations, Reduction, RightSide, Solution, choose_equations
 from streamsvm.solvers.interior_point.passes import CENTERING, PREDICTOR, AssembledSums, PredictedSums, Sample, Smallest
 from streamsvm.solvers.interior_point.state import State, settle
 from streamsvm.solvers.interior_point.steps import BOUNDARY, Course, Point, unwarned
@@ -187,9 +180,9 @@ def _assemble(
     if first and reduction.name != "none" and reduction.most_rows is not None:
         share = reduction.most_rows / state.n_rows
     shared = (plan.course, plan.limits, reduction.rule, (share, settings.seed), first)
-    start = partial(passes.start_assembled, len(state.w), find_most_light(reduction, state.n_rows))
+    start = partial(passes.start_assembled, len(state.w), reduction.find_most_light(state.n_rows))
     held = (state.hold(name),)
-    return state, (yield Scan(start, passes.add_assembled, passes.combine_assembled, shared, states=held))
+    return state, (yield Scan(start, passes.add_assembled, add, shared, states=held))
 
 
 def _plan(
@@ -199,22 +192,23 @@ def _plan(
 
     The row states of the returned state include the products of this pass.
     """
-    mu, mean = state.mu, state.mean_cost
+    mu, mean = state.mu, state.total_cost / max(1, state.counted_rows)  # of the positive costs
     zero = RightSide(state.sums[PREDICTOR], float(state.ones[PREDICTOR]))
     center = RightSide(mean * state.sums[CENTERING], mean * float(state.ones[CENTERING]))
     predictor, centering = equations.predict(zero, center, mean)
     state = state.change(steps.PREDICT, vectors=np.stack((predictor[0], centering[0])))
     held, start = state.hold(name), partial(passes.start_predicted, len(state.w))
     shared = (state.bias, predictor[1], mu, mean)
-    sums: PredictedSums = yield Scan(start, passes.add_predicted, passes.combine_predicted, shared, states=(held,))
-    complementarity = yield passes.aim(held, state.bias, predictor[1], min(1.0, sums.shortest))
+    sums: PredictedSums = yield Scan(start, passes.add_predicted, add, shared, states=(held,))
+    about = state.bias, predictor[1], min(1.0, sums.shortest)
+    complementarity = yield passes.scan_states(held, partial(np.zeros, 1), passes.add_aim, *about)
     sigma_mu = _find_center(settings, state, float(complementarity[0]))
     course = Course(state.bias, predictor[1], mu, sigma_mu, mean)
     # The corrector's sums of r_Omega are linear in sigma.
     h, one = zero.h + sums.second_order[0] + sigma_mu * center.h, zero.one + sums.one + sigma_mu * center.one
     plan = _correct(state, equations, predictor, centering, RightSide(h, one), course)
-    number, add = count_critical(state.n_rows), passes.add_critical
-    critical: Smallest = yield passes.find_smallest(held, number, add, plan.course, plan.guess)
+    most = partial(Smallest, count_critical(state.n_rows))
+    critical: Smallest = yield passes.scan_states(held, most, passes.add_critical, plan.course, plan.guess)
     if not (critical.is_finite and np.isfinite(plan.guess).all()):
         return state, None
     rows, numbers = critical.by_row()
@@ -274,7 +268,7 @@ def _choose_rows(
     if reduction.most_rows is not None:
         reduction = replace(reduction, most_rows=int(np.ceil(share * reduction.most_rows)))
     mu = sample.complementarity / (2 * state.total_cost) if state.total_cost > 0 else 0.0
-    return find_limits(reduction, Point(*point), y, costs, bias, mu, state.growth, share * len(state.w))
+    return reduction.find_limits(Point(*point), y, costs, bias, mu, state.growth, share * len(state.w))
 
 
 @unwarned

@@ -54,7 +54,7 @@ from streamsvm.numeric.rounding import UNIT, add_pairs, bound_rounding
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, to_dense
 from streamsvm.passes import All, Progress, RowState, Scan, Take
 from streamsvm.solvers.interior_point import passes
-from streamsvm.solvers.interior_point.passes import N_SUMS, NEGATIVE, POSITIVE, AssembledSums, Measures
+from streamsvm.solvers.interior_point.passes import N_SUMS, NEGATIVE, POSITIVE, AssembledSums, Measures, Smallest
 from streamsvm.solvers.interior_point.steps import COSTS, Course, T, check_changes, list_changes, unwarned
 from streamsvm.system.errors import CertificateError
 
@@ -136,7 +136,7 @@ class State:
         """Raise ValueError if the changes are invalid, or if the state cannot result from them."""
         check_changes(self.change_kinds, self.change_vectors)
         if self.n_rows < 1 or (self.passes > 0 and not len(self.change_kinds)):
-            raise ValueError("n_rows, passes: a state with passes over rows has changes of their numbers")
+            raise ValueError("n_rows, passes: a state after passes over the rows needs changes of their numbers")
         if self.passes > 0 and self.total_cost <= 0 < self.objective:
             raise ValueError("total_cost: rows without costs have no losses")
 
@@ -160,11 +160,6 @@ class State:
     def mu(self) -> float:
         """The complementarity measure mu."""
         return self.complementarity / (2 * self.total_cost) if self.total_cost > 0 else 0.0
-
-    @property
-    def mean_cost(self) -> float:
-        """The mean of the positive costs."""
-        return self.total_cost / max(1, self.counted_rows)
 
     @property
     def r_w(self) -> F64:
@@ -209,7 +204,8 @@ def settle(
     held = state.hold(name)
     bias_error = float(np.finfo(float).eps * state.n_rows * state.total_cost)
     bias = yield from passes.find_bias(held, state.n_rows, -state.positive_cost, bias_error)
-    measured: Measures = yield passes.measure(held, state.bias, bias, bound_slack(state, bias))
+    about = state.bias, bias, bound_slack(state, bias)
+    measured: Measures = yield passes.scan_states(held, Measures, passes.add_measures, *about)
     found = find_primal(state, bias, measured)
     state = replace(state, complementarity=measured.complementarity, residual=measured.residual)
     if not (measured.is_finite and all(np.isfinite(part).all() for part in (state.sums, np.diag(state.gram)))):
@@ -238,7 +234,8 @@ def _prove_exactly(
     found, bound = choose_exact(W, biases, exact_losses), find_exact_lower_bound(exact_sums, most, state.magnitudes)
     state = _keep_best(state, found, bound)
     if not state.progress.is_proved(tol) and _is_at_end_of_path(state, tol):
-        free, numbers = (yield passes.find_smallest(held, MOST_FREE_ROWS, passes.add_free)).by_row()
+        smallest = partial(Smallest, MOST_FREE_ROWS)
+        free, numbers = (yield passes.scan_states(held, smallest, passes.add_free)).by_row()
         alpha, highest = numbers[COSTS] * numbers[T], most * numbers[COSTS]
         corrected = correct_sums(exact_sums, (yield Take(free)), state.w, alpha, highest)
         bound = find_exact_lower_bound(corrected.sums, most, state.magnitudes, corrected.magnitude)

@@ -82,8 +82,7 @@ Direction = Point  # the changes of a point's variables in a step of length 1
 @compiled
 def find_omega(point: Point) -> F64:
     """Return omega, (n,); a row's weight in the normal equations is C / omega."""
-    omega: F64 = point.s / point.t + point.xi / point.r
-    return omega
+    return point.s / point.t + point.xi / point.r
 
 
 def find_residuals(point: Point, y: F64, bias: float) -> tuple[F64, F64]:
@@ -112,18 +111,10 @@ def aim_at_center(point: Point, predicted: Direction, mu: float, center: float, 
     return Targets(point.s * point.t + products.sv - aim, point.xi * point.r + products.xu - aim)
 
 
-@compiled
 def find_right_side(point: Point, y: F64, bias: float, targets: Targets) -> F64:
     """Return r_Omega, (n,), for these targets."""
-    side: F64 = (
-        y * (point.f + bias)
-        + point.xi
-        - 1.0
-        - point.s
-        + targets.sv / point.t
-        - (point.xi * (1.0 - point.t - point.r) + targets.xu) / point.r
-    )
-    return side
+    r_s, r_u = find_residuals(point, y, bias)
+    return r_s + targets.sv / point.t - (point.xi * r_u + targets.xu) / point.r
 
 
 @compiled
@@ -256,9 +247,9 @@ def check_changes(kinds: I64, vectors: F64) -> None:
     """Raise ValueError unless these kinds and vectors form a valid list of changes."""
     n_vectors = N_VECTORS * int(np.count_nonzero((kinds == PREDICT) | (kinds == CORRECT)))
     if not np.isin(kinds, (BEGIN, PREDICT, CORRECT, MOVE, ARRIVE)).all() or len(vectors) != n_vectors:
-        raise ValueError("change_kinds: no changes of an interior point")
+        raise ValueError("change_kinds: these are not the changes of an interior point")
     if (len(kinds) > 0 and kinds[0] != BEGIN) or (kinds[1:] == BEGIN).any():
-        raise ValueError("change_kinds: one start is needed")
+        raise ValueError("change_kinds: exactly one start, in the first place, is expected")
 
 
 def begin(_: None, rows: Rows, class_costs: F64) -> F64:

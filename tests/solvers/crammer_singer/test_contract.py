@@ -155,7 +155,10 @@ def test_a_fitted_estimator(tmp_path: Path) -> None:
             "crammer-singer are crammer_singer",
         ),
         ({"multi_class": "crammer_singer", "solver": "interior-point"}, "use --solver cutting-plane"),
-        ({"multi_class": "crammer_singer", "acceleration": "line-search", "resident_rows": 9}, "resident rows"),
+        (
+            {"multi_class": "crammer_singer", "acceleration": "line-search", "resident_rows": 9},
+            "resident_rows has no effect",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], reason: str) -> None:

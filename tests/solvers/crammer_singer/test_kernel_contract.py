@@ -187,7 +187,7 @@ def test_named_labels_and_weights_of_rows_are_costs() -> None:
         ({"solver": "irwls"}, "use --solver cutting-plane or smo"),
         ({"solver": "interior-point"}, "use --solver cutting-plane or smo"),
         ({"selection": "platt"}, "option 'selection' is unknown"),
-        ({"kernel": "poly", "degree": 1, "coef0": -1.0}, "leave coef0 out"),
+        ({"kernel": "poly", "degree": 1, "coef0": -1.0}, "remove coef0"),
         ({"intercept_scaling": -1.0}, "a positive number or 0 is expected"),
         ({"C": 0.0}, "C is 0"),
         ({"C": np.inf}, "C is inf; it must be positive and finite"),
@@ -201,7 +201,7 @@ def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], reason: str) -> N
 
 def test_pairs_and_shares_of_rows_have_no_such_problem() -> None:
     problem = make_classes(0)
-    with pytest.raises(InputError, match="smo has ovo and ovr"):
+    with pytest.raises(InputError, match="smo supports ovo and ovr"):
         NuSVC(nu=0.2, **JOINT).fit(problem.X, problem.y)
     model = SVC(**JOINT, decision_function_shape="ovo").fit(problem.X, problem.y)
     with pytest.raises(InputError, match="no pairs of classes were trained"):

@@ -131,7 +131,10 @@ def test_gamma_of_rows_that_are_all_equal() -> None:
         ({"options": {"working_rows": "ten"}}, "option working_rows=ten: a whole number of at least 2"),
         ({"options": {"working_rows": "inf"}}, "option working_rows=inf: a whole number of at least 2"),
         ({"options": {"cache_bytes": "-1"}}, "option cache_bytes=-1: a whole number of at least 0"),
-        ({"options": {"cache": "1"}}, "option 'cache' is unknown to smo; there are selection, inner, working_rows"),
+        (
+            {"options": {"cache": "1"}},
+            "option 'cache' is unknown to smo; its options are selection, inner, working_rows",
+        ),
     ],
 )
 def test_what_cannot_be_trained(change: Mapping[str, Any], message: str) -> None:

@@ -21,7 +21,7 @@ from streamsvm.runs.records import flatten
 from streamsvm.solvers.interior_point import passes
 from streamsvm.solvers.interior_point import solver as interior_point
 from streamsvm.solvers.interior_point.equations import Reduction
-from streamsvm.solvers.interior_point.passes import Smallest, gather, is_drawn, join_gathered
+from streamsvm.solvers.interior_point.passes import Smallest, add_number, is_drawn, join_gathered, scan_states
 from streamsvm.solvers.interior_point.solver import InteriorPoint, solve
 from streamsvm.solvers.interior_point.state import State, start_state
 from streamsvm.solvers.interior_point.steps import N_NUMBERS, Course, R, S
@@ -63,7 +63,7 @@ def list_reads(asked: list[Scan | Take]) -> list[Scan]:
 def read_numbers(source: RowSource, state: State) -> F64:
     """The numbers of all rows at a state, (10, n), made from the rows and the changes that the state knows."""
     held, engine = state.hold("another run"), SerialEngine(source)
-    return np.stack([join_gathered(engine.scan(gather(held, k))) for k in range(N_NUMBERS)])
+    return np.stack([join_gathered(engine.scan(scan_states(held, list, add_number, k))) for k in range(N_NUMBERS)])
 
 
 def evaluate(problem: Problem, costs: F64, state: State) -> float:

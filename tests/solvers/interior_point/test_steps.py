@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamsvm.numeric.rows import F64, Rows
-from streamsvm.solvers.interior_point.equations import NormalEquations, Reduction, RightSide, find_keys, find_limits
+from streamsvm.solvers.interior_point.equations import NormalEquations, Reduction, RightSide, find_keys
 from streamsvm.solvers.interior_point.passes import Measures, add_measures
 from streamsvm.solvers.interior_point.steps import (
     Course,
@@ -202,7 +202,7 @@ def choose(reduction: Reduction, mu: float, growth: float = 1.0, n_features: int
     s, xi = random.uniform(1, 2, (2, 400))
     s[::20], xi[::20] = random.uniform(0.02, 0.04, (2, 20))
     point, ones = Point(np.zeros(400), s, np.ones(400), xi, np.ones(400)), np.ones(400)
-    limits = find_limits(reduction, point, y, ones, 0.1, mu, growth, n_features)
+    limits = reduction.find_limits(point, y, ones, 0.1, mu, growth, n_features)
     keys = find_keys(reduction.rule, point, y, 0.1)
     return keys <= np.where(y > 0, limits[1], limits[0]), keys, y
 

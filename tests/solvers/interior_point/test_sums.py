@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamsvm.numeric.rows import F64, Rows, to_dense
-from streamsvm.solvers.interior_point.passes import add_assembled, combine_assembled, start_assembled
+from streamsvm.solvers.interior_point.passes import add_assembled, start_assembled
 from streamsvm.solvers.interior_point.state import find_lower_bound
 from streamsvm.solvers.interior_point.steps import Course, arrive, begin, correct, move_row, predict
 from tests.kernel_problems import to_csr
@@ -34,7 +34,7 @@ def test_sums_at_a_point() -> None:
     for part, rows in zip((0, 0, 1), (slice(0, 10), slice(10, 33), slice(33, N)), strict=True):
         tile, own = Rows(rows.start, X[rows], CODES[rows]), numbers[:, rows].copy()
         add_assembled(parts[part], tile, course, limits, "omega", (1.0, 0), True, own)
-    found = combine_assembled(*parts)
+    found = parts[0] + parts[1]
     omega = S / T + XI / R
     W, Q = COSTS / omega, omega <= np.where(Y > 0, 2.5, 1.5)
     assert 0 < Q.sum() < N

@@ -209,8 +209,11 @@ def test_pairs_take_turns_with_the_working_memory_of_a_task() -> None:
 
 def test_other_ways_are_refused(dataset: Dataset) -> None:
     for options, message in (
-        (replace(KERNEL, multi_class="ova"), "multi_class 'ova': smo has ovo and ovr"),
-        (TrainOptions(multi_class="ovo"), "multi_class 'ovo': cutting-plane has ovr.*; choose the solver smo or irwls"),
+        (replace(KERNEL, multi_class="ova"), "multi_class 'ova': smo supports ovo and ovr"),
+        (
+            TrainOptions(multi_class="ovo"),
+            "multi_class 'ovo': cutting-plane supports ovr.*; choose the solver smo or irwls",
+        ),
     ):
         with pytest.raises(InputError, match=message):
             train(dataset, options)

@@ -205,7 +205,10 @@ def test_a_class_may_occur_once(name: str, tmp_path: Path) -> None:
 
 def test_whatever_is_refused_for_two_classes_is_refused(dataset: Dataset) -> None:
     for options, message in (
-        (replace(LINEAR, solver="cutting-plane", kernel="rbf"), "kernel rbf: cutting-plane is for the linear one"),
+        (
+            replace(LINEAR, solver="cutting-plane", kernel="rbf"),
+            "kernel rbf: cutting-plane supports only the linear kernel",
+        ),
         (replace(LINEAR, class_weight={"e": 2.0}), "class_weight names 'e'; the classes are a, b, c and d"),
         (replace(LINEAR, class_weight="heavy"), "class_weight 'heavy'"),
         (replace(LINEAR, C=-1), "C is -1"),

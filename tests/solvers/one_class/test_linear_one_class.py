@@ -194,7 +194,7 @@ def test_unsuitable_input() -> None:
         train(plain, replace(OPTIONS, nu=0.0))
     with pytest.raises(InputError, match="C is 2: nu replaces it in the task one-class"):
         train(plain, replace(OPTIONS, C=2.0))
-    with pytest.raises(InputError, match="kernel rbf: cutting-plane is for the linear one"):
+    with pytest.raises(InputError, match="kernel rbf: cutting-plane supports only the linear kernel"):
         train(plain, replace(OPTIONS, kernel="rbf"))
 
 

@@ -225,11 +225,11 @@ def test_where_it_has_no_effect_it_is_refused(dataset: Dataset, tmp_path: Path) 
         given = {"acceleration": acceleration, "scratch": str(tmp_path)}
         with pytest.raises(InputError, match=f"scratch has no effect with .*{told}"):
             train(dataset, replace(options, options=given, resident_rows=None))
-    with pytest.raises(InputError, match="scratch holds the rows of one training"):
+    with pytest.raises(InputError, match="scratch can hold the rows of only one training"):
         tune(dataset, options, [1.0, 2.0], [], folds=2)
-    with pytest.raises(InputError, match="scratch holds the rows of one training"):
+    with pytest.raises(InputError, match="scratch can hold the rows of only one training"):
         require_folds(options, "sigmoid")
     codes = (np.arange(3000) % 3).astype(np.int32)
-    with pytest.raises(InputError, match="3 classes: scratch holds the rows of one training"):
+    with pytest.raises(InputError, match="3 classes: scratch can hold the rows of only one training"):
         train(ArrayDataset(np.random.default_rng(0).normal(size=(3000, 4)), codes, np.arange(3)), options)
     assert list(tmp_path.iterdir()) == []
