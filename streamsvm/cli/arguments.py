@@ -9,13 +9,14 @@ from pathlib import Path
 import streamsvm
 from streamsvm.cli import settings
 from streamsvm.cli import shared_arguments as shared
-from streamsvm.cli.parser import Arguments, Parser, option, positional, several, switch
+from streamsvm.cli.parser import Arguments, Parser, option, positional, switch
 from streamsvm.data.sources.formats import FORMATS
 from streamsvm.models.exports.formats import FORMATS as EXPORTS
 from streamsvm.problems.registry import name_losses
 from streamsvm.solvers.options import MAPS
 from streamsvm.system.docstrings import split_sections
 from streamsvm.system.files import to_local_path
+from streamsvm.system.machine import parse_bytes
 
 
 class Demo(Arguments):
@@ -81,14 +82,15 @@ class Ingest(shared.Table, shared.Cluster, shared.Memory, shared.Json):
 
     sources = positional(nargs="+", help=f"{', '.join(each.help for each in FORMATS.values())}; -: standard input")
     destination = positional(settings.read_place)
-    label = qid = sample_weight = groups = chunk_bytes = shard_bytes = workers = option()
+    label = qid = sample_weight = groups = option()
+    chunk_bytes = shard_bytes = option(parse_bytes)
     unlabelled = regression = multi_label = resume = new_classes = switch()
-    dense = option(None, one_of="layout", dest="layout", action="store_const", const="dense")
-    sparse = option(None, one_of="layout", dest="layout", action="store_const", const="sparse")
+    dense = switch(one_of="layout", action="store_const", const="dense", dest="layout")
+    sparse = switch(one_of="layout", action="store_const", const="sparse", dest="layout")
     codec = option(choices=("crc32c", "lz4", "zstd"), default="crc32c")
     dtype = option(choices=("float32", "float16", "bfloat16", "int8"), default="float32")
     scale = option(choices=("none", "minmax", "maxabs", "standard"), default="none")
-    shuffle = option(default="0")
+    shuffle = option(settings.read_shuffle, default="0")
     overwrite = append = switch(one_of="target")
 
 
@@ -110,7 +112,7 @@ class Delete(shared.Json):
 
     needs = "which"
     data = positional(to_local_path)
-    rows = several(one_of="which", default=None)
+    rows = option(one_of="which", action="append")
     group = option(one_of="which", nargs="+", action="extend")
 
 
@@ -169,7 +171,7 @@ class Features(shared.Kernel, shared.Engine, shared.Opening, shared.Json):
     rank = option(settings.read_count)
     gamma = option(settings.read_gamma)
     seed = option(int)
-    chunk_bytes = option()
+    chunk_bytes = option(parse_bytes)
     resume = overwrite = switch()
 
 
@@ -257,7 +259,7 @@ class Tune(shared.Settings):
         "the task has: hinge)",
     )
     epsilon = nu = option(settings.read_numbers)
-    class_weight = several(default=None)
+    class_weight = option(settings.read_class_weight, action="append")
     folds = option(settings.read_count, default=5)
     groups = option()
     forward = switch()
@@ -292,7 +294,7 @@ class Predict(shared.ModelFile, shared.Rows, shared.Json):
     top = option(settings.read_count)
     id = option(None, "--id", "--index", one_of="names")
     row_numbers = switch(one_of="names")
-    columns = several()
+    columns = option(settings.read_names, action="extend", default=[])
 
 
 class Evaluate(shared.ModelFile, shared.Rows, shared.Json):

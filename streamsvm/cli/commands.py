@@ -27,10 +27,14 @@ ROWS = re.compile(r"\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*")  # row number
 
 def run_ingest(options: argparse.Namespace) -> int:
     """Ingest files into a dataset, on this machine's threads or on workers."""
+    from streamsvm.data.tables.columns import Columns
+    from streamsvm.ingestion.ingest import IngestOptions
+
     settings.refuse_for_ingest(options)
     began = time.monotonic()
-    how: dict[str, Any] = {"file_format": options.format, "columns": settings.read_columns(options)}
-    how["options"] = settings.read_ingest_options(options)
+    how: dict[str, Any] = {"file_format": options.format}
+    how["columns"] = settings.make_record(Columns, options, require_label=not options.unlabelled)
+    how["options"] = settings.make_record(IngestOptions, options, shuffle=options.shuffle)
     with Line() as line:
         how["report"] = RowCounter(line).show
         if options.workers is None and options.scheduler is None:
@@ -40,8 +44,8 @@ def run_ingest(options: argparse.Namespace) -> int:
         else:
             from streamsvm.ingestion.on_workers import ingest_on_workers
 
-            how |= {"scheduler": options.scheduler, "resume": options.resume, **settings.read_limits(options)}
-            dataset = ingest_on_workers(options.sources, options.destination, **how)
+            how |= {name: getattr(options, name) for name in ("scheduler", "resume", "workers")}
+            dataset = ingest_on_workers(options.sources, options.destination, memory_bytes=options.memory, **how)
     facts = {**info.describe(dataset), "seconds": time.monotonic() - began}
     return show(options, facts, info.format_ingested(options.destination, facts))
 
@@ -97,9 +101,9 @@ def run_features(options: argparse.Namespace) -> int:
 
     began, kernel = time.monotonic(), options.kernel or settings.MAPPED_KERNEL
     settings.refuse_for_features(options, kernel)
-    limits, chunk_bytes = settings.read_limits(options), settings.read_bytes(options.chunk_bytes)
-    computed = settings.make_record(TrainOptions, options, kernel=kernel, seed=TrainOptions.seed, **limits)
-    made_by = settings.make_record(FeatureOptions, options, chunk_bytes=chunk_bytes)
+    known = {"kernel": kernel, "seed": TrainOptions.seed, "memory_bytes": options.memory}
+    computed = settings.make_record(TrainOptions, options, **known)
+    made_by = settings.make_record(FeatureOptions, options)
     source = open_dataset(options.data, options.label, cache=options.cache)
     report_missing_checkpoint(options)
     with Line() as line:
@@ -120,8 +124,7 @@ def run_predict(options: argparse.Namespace) -> int:
     if not is_remote(options.model) and not is_printed:
         refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
     asked = {name: getattr(options, name) for name in ("overwrite", "probabilities", "row_numbers", "top")}
-    asked |= {"index": options.id, "columns": settings.split_names(options.columns)}
-    asked |= settings.read_file_options(options)
+    asked |= {"index": options.id, "columns": tuple(options.columns), **settings.read_file_options(options)}
     n_rows = predict(model, options.data, options.out, **asked)
     if is_printed:
         return 0
@@ -144,13 +147,13 @@ def run_verify(options: argparse.Namespace) -> int:
     from streamsvm.verify.dual_file import find_dual_file
     from streamsvm.verify.verify import verify
 
-    memory = settings.read_bytes(options.memory)
     model, source = load(options.model), open_dataset(options.data, options.label)
     if options.dual and is_remote(options.model):
         raise InputError(
             f"{hide_secrets(options.model)}: --dual reads the dual point of a run on a local disk; copy the run there"
         )
-    found = verify(model, source, options.dual, memory, options.threads, find_dual_file(Path(options.model)))
+    dual_file = find_dual_file(Path(options.model))
+    found = verify(model, source, options.dual, options.memory, options.threads, dual_file)
     show(options, found.as_json(), fill_text("verification.txt", **found.as_json()))
     return 0 if found.agrees else 1
 

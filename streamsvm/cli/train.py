@@ -179,7 +179,7 @@ def _train_on(dataset: Dataset, settings: TrainOptions, options: argparse.Namesp
             given = {"listener": listener, **kept, **rows.arguments}
             result = _train_rows(rows.source, rows.options, options, given)
     if result.status == "interrupted":
-        print(f"interrupted after pass {result.passes}; go on with the same command and --resume", file=sys.stderr)
+        print(f"interrupted after pass {result.passes}; {describe_remains(options)}", file=sys.stderr)
     elif options.probabilities and _is_update(options):
         result = calibrate(rows.source, rows.options, options.probabilities, result, options.out)
     show(options, result.as_json(), sum_up(result, options.out))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -37,7 +36,7 @@ from streamsvm.runs.results import STATUSES, Listener, Result
 from streamsvm.runs.train import train
 from streamsvm.solvers.options import FeatureOptions, name_options
 from streamsvm.solvers.registry import SOLVERS
-from streamsvm.system.docstrings import Entry, join_sections, read_entries, split_sections, write_entries
+from streamsvm.system.docstrings import Documented, join_sections, split_sections, write_entries
 from streamsvm.system.errors import InputError
 from streamsvm.system.interrupts import caught
 from streamsvm.system.machine import parse_bytes
@@ -50,7 +49,7 @@ STORED_PIECE_BYTES = 8 << 20  # of rows in Zarr or HDF5, scored at a time
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
-class Parameters:
+class Parameters(Documented):
     """A base class that turns annotated class attributes with defaults, own and inherited, into parameters.
 
     Parameters are passed by keyword unless they are a `field` with `kw_only=False`. Only `__init__` comes from
@@ -62,7 +61,6 @@ class Parameters:
     """
 
     _declared: ClassVar[dict[str, tuple[Any, Any]]] = {}
-    _documented: ClassVar[dict[str, dict[str, Entry]]] = {}
     _made_init: ClassVar[Any] = object.__init__
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -80,21 +78,11 @@ class Parameters:
         cls.__init__ = cls._made_init = made.__init__  # type: ignore[method-assign]
         for name in own:
             setattr(cls, name, getattr(made, name))
-        cls._complete_docstring(made.__dataclass_fields__)
-
-    @classmethod
-    def _complete_docstring(cls, parameters: Iterable[str]) -> None:
-        """Add the bases' entries for the parameters, and for all fitted attributes, to the docstring."""
-        sections = split_sections(cls.__doc__)
-        cls._documented = {title: read_entries(sections.get(title, "")) for title in ("Parameters", "Attributes")}
-        for title in cls._documented if cls.__doc__ else ():  # python -OO has no docstrings
-            found = dict[str, Entry]()
-            for base in cls.__mro__:
-                for name, entry in vars(base).get("_documented", {}).get(title, {}).items():
-                    if title == "Attributes" or name in parameters:
-                        found.setdefault(name, entry)
-            sections[title] = write_entries(found)
-        cls.__doc__ = cls.__doc__ and join_sections(sections)
+        if cls.__doc__:  # python -OO has no docstrings
+            known = {name: entry for name, entry in cls._list_entries("Parameters").items() if name in values}
+            added = {"Parameters": known, "Attributes": cls._list_entries("Attributes")}
+            written = {title: write_entries(entries) for title, entries in added.items()}
+            cls.__doc__ = join_sections(split_sections(cls.__doc__) | written)
 
 
 class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 ORDER = ("Parameters", "Attributes", "References", "Examples")
 SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
@@ -17,6 +17,26 @@ class Entry(NamedTuple):
 
     kind: str
     text: str
+
+
+class Documented:
+    """A class whose subclasses inherit the entries of its docstring."""
+
+    _documented: ClassVar[dict[str, dict[str, Entry]]] = {}
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        sections = split_sections(cls.__doc__)
+        cls._documented = {title: read_entries(sections.get(title, "")) for title in ("Parameters", "Attributes")}
+
+    @classmethod
+    def _list_entries(cls, title: str) -> dict[str, Entry]:
+        """Return the entries of a section: those of the class, then those that only its bases have."""
+        found = dict[str, Entry]()
+        for base in cls.__mro__:
+            for name, entry in vars(base).get("_documented", {}).get(title, {}).items():
+                found.setdefault(name, entry)
+        return found
 
 
 def split_sections(docstring: str | None) -> dict[str, str]:

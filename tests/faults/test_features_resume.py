@@ -121,7 +121,7 @@ def test_from_the_command_line(run: Run, source: Dataset, tmp_path: Path, monkey
     with monkeypatch.context() as patch:
         patch.setattr("streamsvm.cli.progress.RowCounter.add", lambda _, n_rows: stop(n_rows))
         ran = run(*command)
-    message = f"go on with the same command and --resume (the results of the passes are in {kept})"
+    message = f"continue with the same command and --resume (the results of the finished passes are in {kept})"
     assert (ran.code, ran.err) == (1, f"streamsvm features: interrupted; {message}\n")
     assert {path.name for path in tmp_path.iterdir()} == {"whole.zarr", kept.name}
     refused = run(*command, "--resume", "--seed", "1")
