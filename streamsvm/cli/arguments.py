@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class Demo(Arguments):
         keep the files here (default: a temporary folder)
     """
 
+    module = "demo"
     out = option(to_local_path)
 
 
@@ -208,6 +210,7 @@ class Train(shared.Settings):
         serve the page of `report` on http://127.0.0.1:PORT/ while the training runs; 0: any free port
     """
 
+    module = "train"
     out = option(settings.read_place)
     plan = keep_dual = keep_ball = switch()
     C = option(float, default=1.0)
@@ -250,6 +253,7 @@ class Tune(shared.Settings):
         resume from the last checkpoint of every fit, in RUN/grid; this folder may be removed when the grid is finished
     """
 
+    module = "train"
     out = option(to_local_path, required=True)
     C = option(settings.read_numbers, default=())
     gamma = option(settings.read_gammas, default=())
@@ -402,22 +406,8 @@ class WarmUp(shared.Json):
     """Compile all numerical functions ahead of their first use, for example in a container image."""
 
 
-COMMANDS: dict[str, tuple[str, type[Arguments]]] = {  # the module and the arguments of each command
-    "demo": ("demo", Demo),
-    "ingest": ("commands", Ingest),
-    "delete": ("commands", Delete),
-    "info": ("commands", Info),
-    "features": ("commands", Features),
-    "train": ("train", Train),
-    "tune": ("train", Tune),
-    "predict": ("commands", Predict),
-    "evaluate": ("commands", Evaluate),
-    "export": ("commands", Export),
-    "import": ("commands", Import),
-    "verify": ("commands", Verify),
-    "report": ("commands", Report),
-    "warm-up": ("commands", WarmUp),
-}
+KINDS = (Demo, Ingest, Delete, Info, Features, Train, Tune, Predict, Evaluate, Export, Import, Verify, Report, WarmUp)
+COMMANDS = {re.sub(r"\B(?=[A-Z])", "-", kind.__name__).lower(): kind for kind in KINDS}
 
 
 def make_parser() -> Parser:
@@ -427,7 +417,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"streamsvm {streamsvm.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (_, arguments) in COMMANDS.items():
+    for name, arguments in COMMANDS.items():
         summary, _, description = split_sections(arguments.__doc__)[""].partition("\n")
         description = textwrap.fill(" ".join(description.split()), shared.WIDTH)
         summary = f"{summary[:1].lower()}{summary[1:].removesuffix('.')}"

@@ -69,15 +69,17 @@ def parse_rows(text: str, n_rows: int) -> I64:
         try:
             lines = [line.strip() for line in Path(text).read_text().splitlines() if line.strip()]
         except (OSError, ValueError) as error:
-            raise InputError(f"--rows {text}: neither numbers like 0-99,250 nor a file of them ({error})") from None
+            raise InputError(
+                f"--rows {text}: neither row numbers such as 0-99,250 nor a file of them ({error})"
+            ) from None
     found = [np.zeros(0, np.int64)]
     for line in lines:
         if not ROWS.fullmatch(line):
-            raise InputError(f"{text}: numbers of rows are expected, such as 0-99,250, and not {line[:40]!r}")
+            raise InputError(f"{text}: row numbers such as 0-99,250 are expected, not {line[:40]!r}")
         for part in line.split(","):
             first, _, last = part.partition("-")
             if int(first) > int(last or first) or int(last or first) >= n_rows:
-                raise InputError(f"--rows {text}: {part} is no row, or no range, of {say_count(n_rows, 'row')}")
+                raise InputError(f"--rows {text}: {part} is not a row, or a range, of {say_count(n_rows, 'row')}")
             found.append(np.arange(int(first), int(last or first) + 1))
     return np.concatenate(found)
 
@@ -87,7 +89,7 @@ def run_info(options: argparse.Namespace) -> int:
     if info.is_model(options.data):
         return info.describe_model(options)
     if options.card or options.eval is not None:
-        raise InputError(f"{options.data}: --card and --eval are for models: a run's folder, or a model file")
+        raise InputError(f"{options.data}: --card and --eval are for models: give the folder of a run, or a model file")
     dataset = open_dataset(options.data, options.label)
     about = info.describe(dataset)
     if options.verify:
@@ -208,20 +210,16 @@ def run_warm_up(options: argparse.Namespace) -> int:
     from streamsvm.solvers.set_up import FEATURE_MAPS, compile_all
 
     if TEMPORARY in CACHE_FOLDER:
-        raise InputError(
-            "no folder for compiled kernels can be written to, so none would be kept; name one by the variable "
-            "NUMBA_CACHE_DIR"
-        )
+        raise InputError("no folder for compiled kernels is writable; set the variable NUMBA_CACHE_DIR to one that is")
     began = time.monotonic()
     for parser in PARSERS:
         compile_parser(parser)
     load_widening("float16")
-    of_methods = [group for method in SOLVERS for group in method.groups]
-    groups = list(dict.fromkeys((*of_methods, FEATURE_MAPS)))
-    for group in groups:
+    groups = {FEATURE_MAPS, *(group for method in SOLVERS for group in method.groups)}
+    for group in sorted(groups):
         compile_all((group,))
     compile_all_scores()
     n_groups, seconds = len(PARSERS) + len(groups) + 2, time.monotonic() - began
     facts = {"groups": n_groups, "cache": str(CACHE_FOLDER), "seconds": seconds}
-    kept = f"{say_count(n_groups, 'group')} of kernels are compiled, and kept in {CACHE_FOLDER}"
+    kept = f"{say_count(n_groups, 'group')} of kernels compiled and kept in {CACHE_FOLDER}"
     return show(options, facts, f"{kept} ({seconds:.0f} s)")

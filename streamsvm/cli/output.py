@@ -7,7 +7,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,7 @@ def find_template(name: str, show: Callable[[Any], str]) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"count": say_count, "size": format_bytes}
+    environment.globals |= {"count": say_count, "size": format_bytes, "list_few": list_few}
     return environment.get_template(name)
 
 
@@ -64,6 +64,12 @@ def fill_text(name: str, **values: Any) -> str:
 def show_text(value: object) -> str:
     """Return a value from the data as text; characters that could move the cursor or start a line are escaped."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in str(value))
+
+
+def list_few(texts: Sequence[str], most: int) -> str:
+    """Return the first texts, separated by commas, and the number of the others."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(map(str, texts[:most])) + more
 
 
 def open_streams() -> list[str]:

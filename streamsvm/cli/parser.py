@@ -46,10 +46,12 @@ class Arguments(Documented):
 
     The first line of a class's docstring is the help of the command, the paragraphs below it are the description, and
     the section "Parameters" has an entry `name : VALUE` for each argument. `needs` names a group of `one_of`; one of
-    its arguments must be given. Arguments may share a declaration: `a = b = option()`.
+    its arguments must be given. Arguments may share a declaration: `a = b = option()`. `module` is the module of this
+    package with the function that runs the command.
     """
 
     needs: ClassVar[str] = ""
+    module: ClassVar[str] = "commands"
 
     @classmethod
     def list_arguments(cls) -> Iterator[tuple[str, Argument, Entry]]:

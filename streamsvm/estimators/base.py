@@ -19,11 +19,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.rows.source import RowSource
-from streamsvm.data.rows.views import sum_label_weights
 from streamsvm.data.sources.arrays import find_pieces, is_stored, is_tensor, refuse_unsuitable, to_numpy, unwrap
 from streamsvm.data.sources.in_memory import ArrayDataset, has_columns
 from streamsvm.estimators import inputs
-from streamsvm.estimators.callbacks import CallbackSupportMixin, FitListener, StepFunction, to_callback, with_callbacks
+from streamsvm.estimators.callbacks import (
+    CallbackSupportMixin,
+    FitCallback,
+    FitListener,
+    check_callback,
+    with_callbacks,
+)
 from streamsvm.kernels.kernel import type_of
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.models.score import score, score_chunks, score_frame
@@ -138,6 +143,8 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
     max_seconds: float | None = None
     random_state: int | None = 0
 
+    _step_functions = tuple[Any, ...]()
+
     def set_callbacks(self, *callbacks: Any) -> Self:
         """Set functions and scikit-learn callbacks that are called after each step of a fit. Clones keep them.
 
@@ -159,7 +166,10 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         InputError
             If one of them is neither a function nor such a callback.
         """
-        self._skl_callbacks = [to_callback(callback) for callback in callbacks]
+        for callback in callbacks:
+            check_callback(callback)
+        self._skl_callbacks = [each for each in callbacks if isinstance(each, FitCallback)]
+        self._step_functions = tuple(each for each in callbacks if not isinstance(each, FitCallback))
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
@@ -173,12 +183,12 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         if way is not None:
             require_folds(options, way)
         with inputs.connected(self), caught(), inputs.open_source(self, X, y, sample_weight, qid) as source:
-            require_weights(sum_label_weights(source) if source.has_label_sets else sum_weights(source))
+            require_weights(sum_weights(source))
             inputs.warn_about_queries(source, options.task)
             listener = FitListener(self, self._list_given(X), y, {"sample_weight": sample_weight, "qid": qid})
             result = self._train_rows(source, options, way, listener)
         if result.status == "interrupted":
-            raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
+            raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to continue")
         listener.end(result.model)
         return result
 
@@ -262,7 +272,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         """
         check_is_fitted(self)
         if self._get_model() is not self.model_:
-            raise InputError("coef_ or intercept_ were changed after fit, and the model's certificate is not theirs")
+            raise InputError("coef_ or intercept_ were changed after fit, so the model's certificate no longer holds")
         self.model_.save(path)
 
     def _get_model(self) -> Any:
@@ -343,16 +353,13 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the client and step functions, which cannot be pickled."""
-        state = {**super().__getstate__(), "client": None}
-        if "_skl_callbacks" in state:
-            state["_skl_callbacks"] = [each for each in self._skl_callbacks if not isinstance(each, StepFunction)]
-        return state
+        return {**super().__getstate__(), "client": None, "_step_functions": ()}
 
     def __sklearn_clone__(self) -> Self:
         """Return a clone with the same client and callbacks."""
         clone: Self = super(BaseSVM, copy(self)).__sklearn_clone__()
         if hasattr(self, "_skl_callbacks"):
-            clone._skl_callbacks = self._skl_callbacks
+            clone.set_callbacks(*self._skl_callbacks, *self._step_functions)
         return clone.set_params(client=self.client)  # type: ignore[no-any-return]
 
     def __sklearn_tags__(self) -> Any:

@@ -6,16 +6,14 @@ A fit is a task of scikit-learn's callbacks (`sklearn.callback`, scikit-learn 1.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from streamsvm.runs.results import Event
 from streamsvm.system.errors import InputError
 
-__all__ = ["CallbackSupportMixin", "FitListener", "StepFunction", "to_callback", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "FitCallback", "FitListener", "check_callback", "with_callbacks"]
 
 try:
     from sklearn.callback import CallbackSupportMixin, FitCallback, with_callbacks
@@ -29,38 +27,15 @@ except ImportError:  # scikit-learn before 1.9 has no callbacks
 
 LOGGER = logging.getLogger("streamsvm")
 
-Callback = Callable[[dict[str, Any]], object]
 
-
-@dataclass(frozen=True)
-class StepFunction:
-    """A user's step function, as a callback of the estimator whose scikit-learn hooks do nothing."""
-
-    function: Callback
-
-    def setup(self, estimator: Any, context: Any) -> None:
-        """Do nothing before a fit."""
-
-    def teardown(self, estimator: Any, context: Any) -> None:
-        """Do nothing after a fit."""
-
-    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
-        """Do nothing before a step."""
-
-    def on_fit_task_end(self, estimator: Any, context: Any) -> None:
-        """Do nothing after a step, since `FitListener` calls the function."""
-
-
-def to_callback(given: Any) -> Any:
-    """Return a scikit-learn callback unchanged, or wrap a step function as one; InputError for anything else."""
+def check_callback(given: Any) -> None:
+    """Raise InputError unless this is a function of a step or a callback of scikit-learn."""
     if isinstance(given, type):
         raise InputError(f"set_callbacks: {given.__name__} is a class; an instance of it is expected")
-    if isinstance(given, FitCallback):
-        return given
-    if not callable(given):
-        message = "neither a function of a step nor a callback of scikit-learn"
-        raise InputError(f"set_callbacks: {type(given).__name__} is {message}")
-    return StepFunction(given)
+    if not (isinstance(given, FitCallback) or callable(given)):
+        raise InputError(
+            f"set_callbacks: {type(given).__name__} is neither a function of a step nor a callback of scikit-learn"
+        )
 
 
 class StepTasks:
@@ -103,8 +78,7 @@ class StepTasks:
         """Return the attributes of a copy of the estimator fitted with the model."""
         fitted = copy(self.estimator)
         fitted._set_model(make_model(), self.label_dtype)
-        attributes: dict[str, Any] = vars(fitted)
-        return attributes
+        return vars(fitted)  # type: ignore[no-any-return]
 
 
 class FitListener:
@@ -114,11 +88,10 @@ class FitListener:
     """
 
     def __init__(self, estimator: Any, X: Any, y: Any, metadata: dict[str, Any]) -> None:
-        callbacks = getattr(estimator, "_skl_callbacks", [])
         self.name, self.is_verbose = type(estimator).__name__, bool(getattr(estimator, "verbose", 0))
-        self.functions = [each.function for each in callbacks if isinstance(each, StepFunction)]
+        self.functions = estimator._step_functions
         self.tasks: StepTasks | None = None
-        if len(callbacks) > len(self.functions) or hasattr(estimator, "_parent_callback_ctx"):
+        if getattr(estimator, "_skl_callbacks", ()) or hasattr(estimator, "_parent_callback_ctx"):
             message = {name: values for name, values in metadata.items() if values is not None}
             data = {"X": X, "y": y, "metadata": message or None}
             self.tasks = StepTasks(estimator, data, getattr(y, "dtype", None))
@@ -126,8 +99,7 @@ class FitListener:
     def __call__(self, event: Event) -> bool:
         """Report a step. Return whether a scikit-learn callback requests to stop the fit."""
         line = event.line
-        gap = line["relative_gap"]
-        shown = "unknown" if gap is None else f"{gap:.2e}"
+        shown = "unknown" if line["relative_gap"] is None else f"{line['relative_gap']:.2e}"
         message = f"[{self.name}] pass {line['passes']}: objective {line['objective']:.6g}, gap {shown}"
         LOGGER.info("%s", message)
         if self.is_verbose:

@@ -37,7 +37,7 @@ from streamsvm.runs.results import Event, Listener, Result
 from streamsvm.runs.train import train
 from streamsvm.solvers.options import FeatureOptions
 from streamsvm.system.errors import InputError
-from streamsvm.system.files import to_local_path
+from streamsvm.system.files import to_local_path, writing
 
 
 class LibsvmSVC(LibsvmLike, KernelSVC):
@@ -87,7 +87,9 @@ class LibsvmSVC(LibsvmLike, KernelSVC):
         if self.solver != "interior-point":
             return super().fit(X, y, sample_weight)
         if self.probability:
-            raise InputError("probability: not with solver='interior-point', which makes features of all rows")
+            raise InputError(
+                "probability is not supported with solver='interior-point', which computes features of all rows"
+            )
         self._X_fit = None
         return self._set_result(self._train(X, y, sample_weight, None), y)
 
@@ -136,7 +138,7 @@ class LibsvmSVC(LibsvmLike, KernelSVC):
     def _read_sigmoids(self, name: str) -> F64:
         check_is_fitted(self)
         warnings.warn(
-            f"Attribute `prob{name}_` was deprecated by scikit-learn 1.9, and goes when that takes it away; "
+            f"Attribute `prob{name}_` was deprecated by scikit-learn 1.9, and will be removed when it is removed there; "
             "`model_.info['sigmoids']` has the same numbers",
             FutureWarning,
             stacklevel=3,
@@ -264,7 +266,7 @@ class SVC(LibsvmSVC):
         if path.exists():
             dataset = open_dataset(path)
             if dataset.meta.get("made_by") != json.loads(json.dumps(made_by)):
-                raise InputError(f"{path}: these are features of other rows or settings; choose another checkpoint")
+                raise InputError(f"{path}: these features belong to other rows or settings; choose another checkpoint")
             return dataset, 0, 0
         resume = self.checkpoint is not None
         made = make_features(source, path, features, options, made_by=made_by, resume=resume, client=self.client)
@@ -470,8 +472,6 @@ def unfold(model: Model) -> KernelModel:
 def _make_folder(checkpoint: str | Path) -> Path:
     """Create and return the folder of a checkpoint, where the features are kept."""
     folder = to_local_path(checkpoint)
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{checkpoint}: cannot be written: {error.strerror}") from error
     return folder

@@ -20,12 +20,10 @@ from typing import IO, Any, BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, LargeZipFile, ZipFile, ZipInfo
 
 import numpy as np
-import numpy.typing as npt
 
 from streamsvm.system.errors import InputError
 from streamsvm.system.files import open_atomically
 
-READ_BYTES = 1 << 20
 # the errors of zipfile for a damaged .npz, including AttributeError for a missing part
 _FILE_ERRORS = (OSError, EOFError, BadZipFile, LargeZipFile, zlib.error, lzma.LZMAError, struct.error)
 ZIP_ERRORS = (*_FILE_ERRORS, ValueError, LookupError, OverflowError, AttributeError, RuntimeError, MemoryError)
@@ -170,7 +168,7 @@ def _check_members(archive: ZipFile) -> None:
         if member.compress_type != ZIP_STORED or member.compress_size != member.file_size:
             raise ValueError(f"{member.filename} is compressed, which streamsvm never does")
         if not member.filename.endswith(".npy"):
-            raise ValueError(f"{member.filename} is no array")
+            raise ValueError(f"{member.filename} is not an array")
     if sum(member.file_size for member in members) > archive.start_dir:
         raise ValueError("its arrays are larger than the file")
 
@@ -179,18 +177,7 @@ def _read_member(archive: ZipFile, member: ZipInfo) -> Any:
     """Return an array. Raises ValueError if the size given in its header differs from the size of its data."""
     with archive.open(member) as file:
         header = read_npy_header(file)
-        if header.start + header.nbytes != member.file_size:
-            raise ValueError(f"{header.dtype} {header.shape} does not fit into {member.file_size:,} bytes")
-        array = np.empty(header.shape, header.dtype, order="F" if header.by_columns else "C")
-        _read_into(file, array)
-        return array
-
-
-def _read_into(file: IO[bytes], array: npt.NDArray[Any]) -> None:
-    """Read the bytes of an array, READ_BYTES at a time, in memory order."""
-    flat = array.reshape(-1, order="A").view(np.uint8) if array.nbytes else np.empty(0, np.uint8)
-    for at in range(0, flat.size, READ_BYTES):
-        part = file.read(min(READ_BYTES, flat.size - at))
-        flat[at : at + len(part)] = np.frombuffer(part, np.uint8)
-        if len(part) < min(READ_BYTES, flat.size - at):
-            raise EOFError("truncated")
+    if header.start + header.nbytes != member.file_size:
+        raise ValueError(f"{header.dtype} {header.shape} does not fit into {member.file_size:,} bytes")
+    with archive.open(member) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)

@@ -1,4 +1,4 @@
-"""--resume starts again where there is nothing to continue from, and says so: the name of the folder may be mistyped."""
+"""--resume starts again where there is no checkpoint, and says so, since the name of the folder may be mistyped."""
 
 # ruff: noqa: F811  (fixtures are imported)
 from __future__ import annotations
@@ -10,7 +10,10 @@ import pytest
 from tests.commands import Run, data, run, text  # noqa: F401
 
 COMMANDS = {
-    "train": (["train", "{data}", "--out", "{out}"], "--resume: there is no checkpoint in {out}; everything starts again"),
+    "train": (
+        ["train", "{data}", "--out", "{out}"],
+        "--resume: there is no checkpoint in {out}; everything starts again",
+    ),
     "tune": (
         ["tune", "{data}", "--C", "0.1", "--folds", "2", "--out", "{out}"],
         "--resume: there is no checkpoint in {out}; everything starts again",

@@ -286,7 +286,7 @@ def pack_twice() -> bytes:
 ARCHIVES: dict[str, tuple[Callable[[], bytes], str]] = {
     "compressed": (lambda: pack({"coef.npy": claim("(0,)")}, zipfile.ZIP_DEFLATED), "is compressed"),
     "twice": (same_twice, "two arrays have the same name"),
-    "other file": (lambda: pack({"coef.txt": b"1"}), "is no array"),
+    "other file": (lambda: pack({"coef.txt": b"1"}), "is not an array"),
     "other data in front": (lambda: b"hello" + pack({"coef.npy": claim("(0,)")}), "other data precede its arrays"),
     "no archive": (lambda: b"hello", "not a zip file"),
 }
