@@ -84,10 +84,10 @@ class Parameters(Documented):
         for name in own:
             setattr(cls, name, getattr(made, name))
         if cls.__doc__:  # python -OO has no docstrings
+            sections = split_sections(cls.__doc__)
             known = {name: entry for name, entry in cls._list_entries("Parameters").items() if name in values}
-            added = {"Parameters": known, "Attributes": cls._list_entries("Attributes")}
-            written = {title: write_entries(entries) for title, entries in added.items()}
-            cls.__doc__ = join_sections(split_sections(cls.__doc__) | written)
+            added = {"Parameters": write_entries(known), "Attributes": write_entries(cls._list_entries("Attributes"))}
+            cls.__doc__ = join_sections({"": "", **added} | sections | added)
 
 
 class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]

@@ -25,8 +25,7 @@ from streamsvm.data.store.dataset import Dataset
 from streamsvm.estimators.base import KernelParameters
 from streamsvm.estimators.libsvm_like import KernelSVC, LibsvmLike
 from streamsvm.estimators.tasks import BaseOneClass, BaseSVR
-from streamsvm.kernels.feature_maps import KernelMap
-from streamsvm.models.model import KernelModel, LinearModel, Model
+from streamsvm.models.model import KernelModel
 from streamsvm.numeric.labels import choose_by_votes
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_numbers
@@ -138,7 +137,7 @@ class LibsvmSVC(LibsvmLike, KernelSVC):
     def _read_sigmoids(self, name: str) -> F64:
         check_is_fitted(self)
         warnings.warn(
-            f"Attribute `prob{name}_` was deprecated by scikit-learn 1.9, and will be removed when it is removed there; "
+            f"Attribute `prob{name}_` was deprecated by scikit-learn 1.9, which will remove it; "
             "`model_.info['sigmoids']` has the same numbers",
             FutureWarning,
             stacklevel=3,
@@ -450,22 +449,18 @@ class OneClassSVM(BaseOneClass, LibsvmLike):  # type: ignore[misc]
     inner: str | None = None
 
 
-def unfold(model: Model) -> KernelModel:
+def unfold(model: Any) -> KernelModel:
     """Return the kernel model equal to w on features T' k(Z, x); its coefficients are T w, or T W' for K classes."""
-    assert isinstance(model, LinearModel)
-    features = model.features
-    assert features is not None
-    assert isinstance(features.map, KernelMap)
-    about = {"approximation": features.map.approximation, "rank": features.map.rank}
+    found, scaled = model.features.map, {name: getattr(model.features, name) for name in ("scaling", "feature_names")}
+    about = {"approximation": found.approximation, "rank": found.rank}
     return KernelModel(
-        kernel=features.map.kernel,
-        support_vectors=features.map.rows,
-        dual_coef=model.coef @ features.map.matrix.T,
+        kernel=found.kernel,
+        support_vectors=found.rows,
+        dual_coef=model.coef @ found.matrix.T,
         intercept=model.intercept,
         classes=model.classes,
-        scaling=features.scaling,
-        feature_names=features.feature_names,
         info=about | {name: value for name, value in model.info.items() if name != "problem"},  # of the features
+        **scaled,
     )
 
 

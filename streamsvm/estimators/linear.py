@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import expit, log_expit
+from scipy.special import log_expit
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.rows.source import RowSource
@@ -93,12 +93,11 @@ class BaseLinear(SolverParameters, KernelParameters, BaseSVM):  # type: ignore[m
         if self.penalty not in PENALTIES:
             reason = f"the penalty is one of {', '.join(PENALTIES)}"
         elif self.penalty == "l1" and not is_smooth:
-            reason = "the penalty l1 is for smooth losses; choose squared_hinge, or LogisticRegression"
+            reason = "the penalty l1 requires a smooth loss; choose squared_hinge, or LogisticRegression"
         elif self.penalty == "l1" and dual is True:
-            reason = "with the penalty l1 leave dual out, or set it False"
+            reason = "the penalty l1 requires dual=False, or no dual"
         elif dual is False and not is_smooth:
-            reason = "scikit-learn's loss is another one then; pass its name as loss, or leave dual out, which has no "
-            reason += "effect"
+            reason = "with dual=False, scikit-learn uses another loss; pass the name of that loss, or omit dual"
         if reason:
             given = ", ".join(f"{name}={value!r}" for name, value in named.items())
             raise InputError(f"Unsupported set of arguments: {given}: {reason}")
@@ -313,33 +312,33 @@ class LogisticRegression(BaseLinear, BaseSVC):
         -------
         ndarray or Dask array of shape (n, K), float64
         """
-        return self._find(X, find_probabilities, expit, _compute_probabilities)
+        check_is_fitted(self)
+        return self._map_scores(X, partial(_find_probabilities, self.model_))
 
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
-        return self._find(X, compute_log_probabilities, log_expit, _compute_log_probabilities)
-
-    def _find(self, X: Any, of_model: Any, of_labels: Any, of_classes: Any) -> Any:
-        """Return the probabilities of rows, from the model's calibration if it has one, otherwise from the loss."""
-        of_loss = of_labels if self._has_label_sets() else of_classes
-        is_by_loss = find_calibration(self.model_.info) is None
-        return self._map_scores(X, of_loss if is_by_loss else partial(of_model, self.model_))
+        check_is_fitted(self)
+        return self._map_scores(X, partial(_find_log_probabilities, self.model_))
 
     def _name_options(self) -> dict[str, Any]:
         return {**super()._name_options(), "loss": "logistic"}
 
 
-def _compute_probabilities(scores: Any) -> Any:
-    if scores.ndim == 1:
-        return np.column_stack((expit(-scores), expit(scores)))
-    return np.exp(_compute_log_probabilities(scores))
+def _find_probabilities(model: Model, scores: F64) -> F64:
+    """Return the probability of each class or label, (n, K), from the model's calibration or from its loss."""
+    if scores.ndim == 1 or model.problem.has_label_sets or find_calibration(model.info) is not None:
+        return find_probabilities(model, scores)
+    return np.asarray(np.exp(_find_log_probabilities(model, scores)))
 
 
-def _compute_log_probabilities(scores: Any) -> Any:
+def _find_log_probabilities(model: Model, scores: F64) -> F64:
+    """Return the logarithms of the probabilities, which are exact where the probabilities themselves underflow."""
+    if find_calibration(model.info) is not None:
+        return compute_log_probabilities(model, scores)
     if scores.ndim == 1:
         return np.column_stack((log_expit(-scores), log_expit(scores)))
-    logs = log_expit(scores)
-    return logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
+    logs: F64 = log_expit(scores)
+    return logs if model.problem.has_label_sets else logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
 
 
 class LinearSVR(BaseLinear, BaseSVR):

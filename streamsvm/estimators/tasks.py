@@ -117,11 +117,9 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
 
     def _name(self, scores: Any, choose_codes: Callable[[F64], Any]) -> Any:
         """Return the labels of the codes that choose_codes(scores) returns."""
-        name = partial(_name_classes, self.classes_, choose_codes)
-        if isinstance(scores, np.ndarray):
-            return name(scores)
         dropped = {"drop_axis": 1} if scores.ndim > 1 else {}
-        return scores.map_blocks(name, **dropped, **show_as("label"), dtype=self.classes_.dtype)
+        name = partial(_name_classes, self.classes_, choose_codes)
+        return map_scores("label", name, scores, dtype=self.classes_.dtype, **dropped)
 
     @available_if(_asks_for_probabilities)
     def predict_proba(self, X: Any) -> Any:
@@ -155,10 +153,9 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
 
     def _map_scores(self, X: Any, find: Any) -> Any:
         scores = self._score(X)
-        if isinstance(scores, np.ndarray):
-            return find(scores)
-        wider = {"new_axis": 1, "chunks": (scores.chunks[0], (2,))} if scores.ndim == 1 else {}
-        return scores.map_blocks(find, **wider, **show_as("odds"), dtype=np.float64)
+        is_wider = scores.ndim == 1 and not isinstance(scores, np.ndarray)
+        wider = {"new_axis": 1, "chunks": (scores.chunks[0], (2,))} if is_wider else {}
+        return map_scores("odds", find, scores, dtype=np.float64, **wider)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the weighted accuracy; for sets of labels, the share of rows whose whole set is right.
@@ -183,6 +180,14 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = self.takes_label_sets
         return tags
+
+
+def map_scores(name: str, function: Callable[[F64], Any], scores: Any, **made: Any) -> Any:
+    """Apply a function to scores, or to each block of a Dask array of scores by tasks of this name.
+
+    made: the dtype and the shape of the blocks, as arguments of `map_blocks`.
+    """
+    return function(scores) if isinstance(scores, np.ndarray) else scores.map_blocks(function, **made, **show_as(name))
 
 
 def _judge(part: Scored) -> Any:
@@ -312,10 +317,7 @@ class BaseOneClass(OutlierMixin, BaseSVM):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Any:
         """Return +1 for each row of the class and -1 for each novel one, (n,). X: as in `decision_function`."""
-        scores = self.decision_function(X)
-        if isinstance(scores, np.ndarray):
-            return choose_sides(scores)
-        return scores.map_blocks(choose_sides, **show_as("label"), dtype=np.intp)
+        return map_scores("label", choose_sides, self.decision_function(X), dtype=np.intp)
 
     def _set_model(self, model: Any, label_dtype: Any = None) -> None:
         super()._set_model(model, label_dtype)

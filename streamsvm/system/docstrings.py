@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any, ClassVar, NamedTuple
 
-ORDER = ("Parameters", "Attributes", "References", "Examples")
 SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
 
 
@@ -65,7 +64,6 @@ def write_entries(entries: Mapping[str, Entry]) -> str:
 
 
 def join_sections(sections: Mapping[str, str]) -> str:
-    """Return a docstring with these sections, in the order of ORDER. Sections without text are left out."""
-    shown = [title for title in ORDER if sections.get(title, "").strip()]
-    parts = [f"{title}\n{'-' * len(title)}\n{sections[title].strip(chr(10))}" for title in shown]
-    return "\n\n".join([sections[""].strip("\n"), *parts]) + "\n"
+    """Return a docstring with these sections. Sections without text are left out."""
+    titled = {title: f"{title}\n{'-' * len(title)}\n" if title else "" for title in sections}
+    return "\n\n".join(titled[title] + text.strip("\n") for title, text in sections.items() if text.strip()) + "\n"

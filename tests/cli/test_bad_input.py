@@ -19,7 +19,7 @@ from tests.conftest import make_problem
 
 BAD_TRAINING = {
     "missing dataset": (["missing.zarr"], "missing.zarr: no such dataset"),
-    "file, not a dataset": (["{text}", "--plan"], "rows.svm: holds rows, and is no dataset: run `streamsvm ingest"),
+    "file, not a dataset": (["{text}", "--plan"], "rows.svm: holds rows, but is not a dataset: run `streamsvm ingest"),
     "C negative": (["{data}", "--C", "-1"], "C is -1.0; it must be positive"),
     "C nan": (["{data}", "--C", "nan"], "C is nan"),
     "C no number": (["{data}", "--C", "much"], "invalid float value: 'much'"),

@@ -103,7 +103,7 @@ def test_bad_parameters(parameters: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize("estimator", [SVC, SVR, OneClassSVM])
 def test_solvers_of_linear_models_are_not_for_sums_of_kernels(estimator: Any, solver: str) -> None:
     with pytest.raises(
-        InputError, match=f"solver '{solver}': {estimator.__name__} makes sums of kernels, and takes smo"
+        InputError, match=f"solver '{solver}': {estimator.__name__} trains sums of kernels; choose from smo"
     ):
         estimator(solver=solver, kernel="linear").fit(X, np.sign(Y))
 

@@ -312,18 +312,18 @@ def show_weights(model: Model) -> Section:
     """Return charts of the weights of largest absolute value; an empty section for kernel models."""
     if not isinstance(model, LinearModel):
         return Section("Largest weights")
-    of = "the features that the map makes" if model.features is not None else "the features"
+    of = "the features that the map computes" if model.features is not None else "the features"
     scaled = "" if model.scaling is None else f", which were scaled ({model.scaling.kind})"
     notes = [f"Weights of {of}{scaled}, largest first, with their signs."]
     W, classes = np.atleast_2d(model.coef), model.classes.tolist()
-    if len(W) == 1:
-        if len(classes) == 2:
-            notes.append(f"A weight above 0 speaks for {classes[1]}, and one below 0 for {classes[0]}.")
-        return Section("Largest weights", notes, [draw_bars("Largest weights", _list_largest(model, W[0]))])
-    if len(W) > MOST_WEIGHED_CLASSES:
+    named = [("Largest weights", W[0])]
+    if len(W) > 1:
+        named = [(f"For {name}", w) for name, w in zip(classes, W, strict=True)][:MOST_WEIGHED_CLASSES]
+    elif len(classes) == 2:
+        notes.append(f"A weight above 0 favours {classes[1]}, and one below 0 favours {classes[0]}.")
+    if len(W) > len(named):
         notes.append(f"The charts show the first {MOST_WEIGHED_CLASSES} of {len(W):,} classes or labels.")
-    named = list(zip(classes, W, strict=True))[:MOST_WEIGHED_CLASSES]
-    return Section("Largest weights", notes, [draw_bars(f"For {name}", _list_largest(model, w)) for name, w in named])
+    return Section("Largest weights", notes, [draw_bars(name, _list_largest(model, w)) for name, w in named])
 
 
 def _list_largest(model: LinearModel, w: F64) -> list[tuple[str, float, str]]:
