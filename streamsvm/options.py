@@ -16,7 +16,7 @@ from streamsvm.data.rows.views import sum_label_weights
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.kernels.names import KERNELS, has_gamma
 from streamsvm.numeric.rows import F64
-from streamsvm.system.errors import InputError, say_count
+from streamsvm.system.errors import InputError, list_few, say_count
 
 LARGEST_DEGREE = 10**6  # with a higher degree, a power of a kernel value is 0, 1 or infinite
 LEAST_COST = 1e-290  # Multiplied by a rounding error, it is still a normal float64.
@@ -235,7 +235,7 @@ def _read_factors(weights: ClassWeight, classes: list[Any], expected: str) -> F6
     for label, weight in (weights or {}).items():
         codes = [code for code, known in enumerate(classes) if known == label or str(known) == str(label)]
         if not codes:
-            raise InputError(f"class_weight names {label!r}; the classes are {list_labels(classes)}")
+            raise InputError(f"class_weight names {label!r}; the classes are {list_few(classes)}")
         if not (is_finite(weight) and (weight == 0 or weight >= LEAST_COST)):
             raise InputError(
                 f"class_weight of {label} is {weight!r:.40}; it must be finite and not negative, and at least "
@@ -243,13 +243,6 @@ def _read_factors(weights: ClassWeight, classes: list[Any], expected: str) -> F6
             )
         factors[codes] = weight
     return factors
-
-
-def list_labels(classes: Any) -> str:
-    """Return labels joined for a message; of more than five, only the first three and the last."""
-    shown = [str(label) for label in classes]
-    shown = shown if len(shown) <= 5 else [*shown[:3], "..", shown[-1]]
-    return f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamsvm.cli.output import fill_text, find_template, list_few, read_run_file, show, show_text
+from streamsvm.cli.output import fill_text, find_template, read_run_file, show, show_text
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.edits import TrimmedDataset
 from streamsvm.data.store.layouts import CsrLayout
@@ -19,14 +19,11 @@ from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.labels import sum_labels
 from streamsvm.passes import Progress
 from streamsvm.system import interrupts
-from streamsvm.system.errors import InputError, IntegrityError, say_count
+from streamsvm.system.errors import InputError, IntegrityError, list_few, say_count
 from streamsvm.system.files import is_remote
 
 if TYPE_CHECKING:
     from streamsvm.runs.features import MadeFeatures
-
-
-MOST_LISTED_COLUMNS = 5
 
 
 def format_ingested(destination: str | Path, about: dict[str, Any]) -> str:
@@ -69,7 +66,7 @@ def describe_encoding(encoding: Encoding) -> str:
     parts = [say_count(len(of[kind]), kind) for kind in ("number", "date") if of[kind]]
     n_categories = sum(len(column.categories) for column in of["one_hot"])
     made = {"one_hot": say_count(n_categories, "category"), "hash": f"{encoding.n_hashed:,} hashed features"}
-    named = {kind: list_few([show_text(each.name) for each in of[kind]], MOST_LISTED_COLUMNS) for kind in made}
+    named = {kind: list_few(show_text(each.name) for each in of[kind]) for kind in made}
     parts += [f"{made[kind]} of {named[kind]}" for kind in made if named[kind]]
     if encoding.missing is not None:
         n_indicators = sum(column.indicator for column in encoding.columns)

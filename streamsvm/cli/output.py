@@ -7,12 +7,12 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamsvm.system.errors import InputError, say_count
+from streamsvm.system.errors import InputError, list_few, say_count
 from streamsvm.system.files import is_remote
 from streamsvm.system.machine import format_bytes
 
@@ -64,12 +64,6 @@ def fill_text(name: str, **values: Any) -> str:
 def show_text(value: object) -> str:
     """Return a value from the data as text; characters that could move the cursor or start a line are escaped."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in str(value))
-
-
-def list_few(texts: Sequence[str], most: int) -> str:
-    """Return the first texts, separated by commas, and the number of the others."""
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return ", ".join(map(str, texts[:most])) + more
 
 
 def open_streams() -> list[str]:

@@ -31,10 +31,10 @@ from streamsvm.ingestion.ingest import IngestOptions
 from streamsvm.ingestion.readers import ingest
 from streamsvm.models.calibration import CALIBRATIONS
 from streamsvm.numeric.rows import I64, U8, CsrRows
-from streamsvm.options import list_labels, require_weights
+from streamsvm.options import require_weights
 from streamsvm.problems.ranking import RANK
 from streamsvm.system import deadline
-from streamsvm.system.errors import InputError
+from streamsvm.system.errors import InputError, list_few
 
 PACKED_ROWS = 1 << 16  # rows of an indicator matrix that are packed at a time
 
@@ -181,7 +181,7 @@ def _find_classes(estimator: Any, labels: Any, given: Any) -> Any:
         _require_two(classes)
     if given is not None and not (known := np.isin(labels, classes)).all():
         unknown = labels[~known][0]
-        raise InputError(f"y has the label {unknown}, but the classes of the stream are {list_labels(classes)}")
+        raise InputError(f"y has the label {unknown}, but the classes of the stream are {list_few(classes)}")
     return classes
 
 

@@ -90,10 +90,9 @@ def _read_dtype(descr: Any) -> np.dtype[Any]:
     """Return a dtype of numbers, strings, or records of both. Raises ValueError for other types, such as objects."""
     _check_descr(descr)
     try:
-        dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(descr)
+        return np.dtype(np.lib.format.descr_to_dtype(descr))
     except (TypeError, ValueError, OverflowError, IndexError, MemoryError, RecursionError) as error:
         raise ValueError(f"its .npy header names a wrong type: {error}") from None
-    return dtype
 
 
 def _check_descr(descr: Any) -> None:
@@ -107,7 +106,7 @@ def _check_descr(descr: Any) -> None:
                 raise ValueError("its .npy header names a wrong type")
             _check_descr(part[1])
     elif not (isinstance(descr, str) and _SCALAR.fullmatch(descr)):
-        raise ValueError(f"its .npy header names the type {str(descr)[:60]!r}, which is neither numbers nor texts")
+        raise ValueError(f"its .npy header names the type {str(descr)[:60]!r}, which holds neither numbers nor texts")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -129,7 +128,7 @@ def _refuse_objects(arrays: Mapping[str, Any]) -> None:
     """Raise InputError for an array that needs pickle, or that `unpack_arrays` does not read."""
     for name, values in arrays.items():
         if (dtype := np.asarray(values).dtype).hasobject or dtype.kind in "cmM":
-            raise InputError(f"{name} has the type {dtype}, which files of streamsvm cannot hold")
+            raise InputError(f"{name} has the type {dtype}, which files of streamsvm cannot store")
 
 
 def unpack_arrays(path: Path | BinaryIO, place: str | None = None) -> dict[str, Any]:
@@ -153,7 +152,7 @@ def unpack_arrays(path: Path | BinaryIO, place: str | None = None) -> dict[str, 
         raise InputError(f"{place or path}: no such file") from None
     except ZIP_ERRORS as error:
         array = f"{name}: " if name else ""
-        raise InputError(f"{place or path}: damaged or not of streamsvm ({array}{error})") from error
+        raise InputError(f"{place or path}: damaged, or not written by streamsvm ({array}{error})") from error
 
 
 def _check_members(archive: ZipFile) -> None:

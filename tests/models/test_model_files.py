@@ -266,7 +266,7 @@ HEADERS = {
 @pytest.mark.parametrize("what", HEADERS)
 def test_headers_that_claim_what_is_not_there(what: str, tmp_path: Path) -> None:
     (tmp_path / "m.npz").write_bytes(pack({"coef.npy": HEADERS[what]}))
-    with pytest.raises(InputError, match=r"m\.npz: damaged or not of streamsvm \(coef: "):
+    with pytest.raises(InputError, match=r"m\.npz: damaged, or not written by streamsvm \(coef: "):
         load(tmp_path / "m.npz")
 
 
@@ -296,7 +296,7 @@ ARCHIVES: dict[str, tuple[Callable[[], bytes], str]] = {
 def test_archives_that_streamsvm_does_not_write(what: str, tmp_path: Path) -> None:
     make, reason = ARCHIVES[what]
     (tmp_path / "m.npz").write_bytes(make())
-    with pytest.raises(InputError, match=f"m.npz: damaged or not of streamsvm .*{reason}"):
+    with pytest.raises(InputError, match=f"m.npz: damaged, or not written by streamsvm .*{reason}"):
         load(tmp_path / "m.npz")
 
 
