@@ -47,7 +47,7 @@ def run_ingest(options: argparse.Namespace) -> int:
             how |= {name: getattr(options, name) for name in ("scheduler", "resume", "workers")}
             dataset = ingest_on_workers(options.sources, options.destination, memory_bytes=options.memory, **how)
     facts = {**info.describe(dataset), "seconds": time.monotonic() - began}
-    return show(options, facts, info.format_ingested(options.destination, facts))
+    return show(options, facts, info.format_description(facts, "ingested.txt"))
 
 
 def run_delete(options: argparse.Namespace) -> int:
@@ -111,7 +111,12 @@ def run_features(options: argparse.Namespace) -> int:
     with Line() as line:
         add = RowCounter(line).add
         made = make_features(source, options.destination, made_by, computed, add, resume=options.resume)
-    about = info.describe_features(made, time.monotonic() - began)
+    dataset: Any = made.dataset
+    about = {name: getattr(dataset, name) for name in ("path", "n_rows", "n_features", "n_chunks")}
+    about |= {name: dataset.meta[name] for name in ("trace_error", "passes")}
+    about |= {name: getattr(made, name) for name in ("read_bytes", "peak_memory_bytes", "projected_memory_bytes")}
+    about |= {"map": dataset.meta["features"]["map"], "map_sha256": dataset.features.sha256}
+    about |= {"bytes": dataset.nbytes, "seconds": time.monotonic() - began}
     return show(options, about, fill_text("features.txt", **about))
 
 

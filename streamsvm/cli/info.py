@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,14 +21,6 @@ from streamsvm.passes import Progress
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, IntegrityError, list_few, say_count
 from streamsvm.system.files import is_remote
-
-if TYPE_CHECKING:
-    from streamsvm.runs.features import MadeFeatures
-
-
-def format_ingested(destination: str | Path, about: dict[str, Any]) -> str:
-    """Return the facts of `describe` about a new dataset, and the seconds that its ingest took, as text."""
-    return fill_text("ingested.txt", **about, destination=destination, encoded=_describe_stored(about["encoding"]))
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
@@ -96,28 +88,10 @@ def verify(dataset: Dataset) -> dict[str, Any]:
     return {"verified_rows": n_rows, "verified": dataset.meta.get("arrays") is not None}
 
 
-def format_description(about: dict[str, Any]) -> str:
-    """Return the facts of `describe` as lines of text."""
-    return fill_text("dataset.txt", **about, encoded=_describe_stored(about["encoding"]))
-
-
-def _describe_stored(encoding: Any) -> str | None:
-    return None if encoding is None else describe_encoding(read_encoding(encoding))
-
-
-def describe_features(made: MadeFeatures, seconds: float) -> dict[str, Any]:
-    """Return the facts of a new dataset of features. trace_error: trace(K - Phi Phi') / trace K, for kernels."""
-    dataset = made.dataset
-    assert dataset.features is not None
-    return {
-        **{name: getattr(dataset, name) for name in ("path", "n_rows", "n_features", "n_chunks")},
-        **{name: dataset.meta[name] for name in ("trace_error", "passes")},
-        "map": dataset.meta["features"]["map"],
-        "bytes": dataset.nbytes,
-        "seconds": seconds,
-        **{name: getattr(made, name) for name in ("read_bytes", "peak_memory_bytes", "projected_memory_bytes")},
-        "map_sha256": dataset.features.sha256,
-    }
+def format_description(about: dict[str, Any], template: str = "dataset.txt") -> str:
+    """Return the facts of `describe`, and further ones, as lines of text."""
+    encoded = None if about["encoding"] is None else describe_encoding(read_encoding(about["encoding"]))
+    return fill_text(template, **about, encoded=encoded)
 
 
 MOST_CONFUSION_CLASSES = 16  # more classes: no confusion matrix

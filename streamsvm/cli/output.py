@@ -10,14 +10,11 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamsvm.system.errors import InputError, list_few, say_count
 from streamsvm.system.files import is_remote
 from streamsvm.system.machine import format_bytes
-
-if TYPE_CHECKING:
-    from streamsvm.runs.results import Result
 
 STREAMS = ("stdin", "stdout", "stderr")  # in the order of their file descriptors
 RUN_FILES = ("settings.json", "history.jsonl", "checkpoint.npz", "model.npz", "result.json")  # never replaced
@@ -162,10 +159,3 @@ def read_run_file(file: Path, parse: Callable[[str], Any] = json.loads) -> Any:
         return parse(file.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: missing or damaged ({error})") from error
-
-
-def sum_up(result: Result, out: str | Path) -> str:
-    """Return the summary of a training as lines of text."""
-    from streamsvm.runs.results import describe_gaps
-
-    return fill_text("training.txt", result=result, gaps=describe_gaps(result.problems).rstrip("\n"), out=out)

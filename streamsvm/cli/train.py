@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamsvm.cli.output import describe_remains, report_missing_checkpoint, show, sum_up
+from streamsvm.cli.output import describe_remains, fill_text, report_missing_checkpoint, show
 from streamsvm.cli.progress import Display, GridDisplay, Line, RowCounter
 from streamsvm.cli.settings import read_axes, read_map, read_settings
 from streamsvm.data.open import open_dataset
@@ -30,7 +30,7 @@ from streamsvm.problems.registry import find_problem
 from streamsvm.runs.calibrate import calibrate, make_folds, require_folds, train_with_probabilities
 from streamsvm.runs.eval_set import EvalSet
 from streamsvm.runs.features import open_rows
-from streamsvm.runs.results import STATUSES
+from streamsvm.runs.results import STATUSES, Result, describe_gaps
 from streamsvm.runs.train import train
 from streamsvm.runs.tune import Tuning, tune
 from streamsvm.runs.update import train_from
@@ -214,3 +214,8 @@ def _refuse_together(options: argparse.Namespace) -> None:
 def _is_update(options: argparse.Namespace) -> bool:
     """Return whether training starts from a model, or keeps a ball so that a later training can."""
     return options.start_from is not None or options.keep_ball
+
+
+def sum_up(result: Result, out: str | Path) -> str:
+    """Return the summary of a training as lines of text."""
+    return fill_text("training.txt", result=result, gaps=describe_gaps(result.problems).rstrip("\n"), out=out)

@@ -371,7 +371,7 @@ def show_tuning(tuned: Mapping[str, Any]) -> Section:
         passes = [Series(name, [each["C"] for each in line], [each["passes"] for each in line]) for name, line in shown]
         charts.append(draw_chart("Passes of the longest fit", frame, passes))
     notes = [
-        f"{say_count(len(trials), 'setting')}, {say_count(len({*costs}), 'cost')} C, in "
+        f"{say_count(len(trials), 'setting')}, {say_count(len({*costs}), 'value')} of C, in "
         f"{say_count(grid['passes'], 'read')} of the data and {grid['seconds']:.1f} s. The best setting is trained on "
         "all rows. Points are means of the folds, and bars go from the best fold to the worst."
     ]
