@@ -172,6 +172,31 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         self._step_functions = tuple(each for each in callbacks if not isinstance(each, FitCallback))
         return self
 
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train on rows with labels or, for a regression, with targets.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), pandas frame, Dask array or frame, Dataset, or path of one
+            Dask rows are written to a temporary dataset chunk by chunk, and are never held as a whole.
+        y : array-like of shape (n,), or matrix of shape (n, L), optional
+            The labels or targets; None with a dataset, which has its own (for targets, `ingest` with
+            `regression=True`). A linear classifier also takes an indicator matrix of 0 and 1, dense or sparse, with a
+            column for each of L labels; a row may have any number of them.
+        sample_weight : array-like of shape (n,), optional
+            The weights of the rows, >= 0; None with a dataset.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            A ValueError, for unsuitable data and parameters.
+        """
+        return self._fit(X, y, sample_weight)
+
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         """Train, and set the fitted attributes."""
         return self._set_result(self._train(X, y, sample_weight, qid), y)

@@ -12,8 +12,8 @@ from streamsvm import __version__
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.estimators.inputs import check_rows
-from streamsvm.estimators.libsvm_like import KernelSVC, KernelSVM
-from streamsvm.estimators.tasks import BaseSVR
+from streamsvm.estimators.libsvm_like import KernelSVM
+from streamsvm.estimators.tasks import BaseSVC, BaseSVR
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.runs.gamma_scale import resolve_gamma
 from streamsvm.solvers.budgeted_sgd.setup import BudgetedSolver, make_stream
@@ -98,7 +98,7 @@ class BudgetedSVM(KernelSVM):  # type: ignore[misc]
         return {**super()._list_own_options(), "bias": "free" if self.fit_intercept else "none"}
 
 
-class BudgetedSVC(BudgetedSVM, KernelSVC):
+class BudgetedSVC(BudgetedSVM, BaseSVC):
     """Kernel classifier with at most `budget` support vectors per class, trained on a shuffled stream of the rows.
 
         P(w, b) = 1/2 |w|^2 + C sum_i c_i max(0, 1 - y_i (w.phi(x_i) + b)),   k(x, z) = phi(x).phi(z)

@@ -23,8 +23,8 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.estimators.base import KernelParameters
-from streamsvm.estimators.libsvm_like import KernelSVC, LibsvmLike
-from streamsvm.estimators.tasks import BaseOneClass, BaseSVR
+from streamsvm.estimators.libsvm_like import LibsvmLike
+from streamsvm.estimators.tasks import BaseOneClass, BaseSVC, BaseSVR
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.labels import choose_by_votes
 from streamsvm.numeric.rows import F64
@@ -39,7 +39,7 @@ from streamsvm.system.errors import InputError
 from streamsvm.system.files import to_local_path, writing
 
 
-class LibsvmSVC(LibsvmLike, KernelSVC):
+class LibsvmSVC(LibsvmLike, BaseSVC):
     """The base class of `SVC` and `NuSVC`.
 
     Parameters

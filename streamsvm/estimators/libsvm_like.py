@@ -88,10 +88,6 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
         return show_only(coef)
 
 
-class KernelSVC(KernelSVM, BaseSVC):
-    """The base class of classifiers whose model is a sum of kernels."""
-
-
 # C=inf allows no errors. It is trained with this cost: multipliers below this cost are optimal for any
 # larger cost, so the lower bound holds for C=inf as well, and P - D bounds the remaining errors times the cost.
 INFINITE_COST = 1e10

@@ -238,19 +238,15 @@ class LinearSVC(BaseLinear, BaseSVC):
     def _get_start(self, source: RowSource, options: TrainOptions) -> Model | None:
         """Return the model of the previous fit if this fit may start from it (solvers.start_from.start_fit)."""
         model, classes = getattr(self, "model_", None), source.classes
-        if (
-            not self.warm_start
-            or self.checkpoint is not None
-            or not isinstance(model, LinearModel)
-            or model.features is not None
-            or source.features
-        ):
+        if not (self.warm_start and self.checkpoint is None and isinstance(model, LinearModel)):
             return None
-        same = classes is not None and len(model.classes) > 0 and set(model.classes.tolist()) <= set(classes.tolist())
-        if not same or model.n_trained != source.n_features or model.problem.has_label_sets != source.has_label_sets:
+        if classes is None or model.features is not None or source.features:
             return None
-        fit = set_up(source, options)
-        return None if fit.n_starts == 0 else model
+        known = set(model.classes.tolist())
+        if not known or not known <= set(classes.tolist()) or model.n_trained != source.n_features:
+            return None
+        fits = model.problem.has_label_sets == source.has_label_sets and set_up(source, options).n_starts > 0
+        return model if fits else None
 
 
 class LogisticRegression(BaseLinear, BaseSVC):
@@ -494,7 +490,9 @@ class RankSVM(BaseSVM):
     acceleration: str = "line-search"
     epsilon: float | None = None
 
-    def fit(self, X: Any, y: Any = None, qid: Any = None, sample_weight: Any = None) -> Self:
+    def fit(  # type: ignore[override]
+        self, X: Any, y: Any = None, qid: Any = None, sample_weight: Any = None
+    ) -> Self:
         """Train on ranked rows.
 
         Parameters

@@ -63,30 +63,6 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
 
     takes_label_sets = False  # whether `fit` also takes an indicator matrix
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train on labelled rows.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d), pandas frame, Dask array or frame, Dataset, or path of one
-            Dask rows are written to a temporary dataset chunk by chunk, and are never held as a whole.
-        y : array-like of shape (n,), or matrix of shape (n, L), optional
-            The labels; None with a dataset, which has its own. A linear classifier also takes an indicator matrix of 0
-            and 1, dense or sparse, with a column for each of L labels; a row may have any number of them.
-        sample_weight : array-like of shape (n,), optional
-            The weights of the rows, >= 0; None with a dataset.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            A ValueError, for unsuitable data and parameters.
-        """
-        return self._fit(X, y, sample_weight)
-
     def decision_function(self, X: Any) -> Any:
         """Return f(x) for each row; for two classes f(x) > 0 predicts classes_[1].
 
@@ -214,28 +190,6 @@ class BaseSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
     class_weight = None
     loss = "epsilon_insensitive"
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train on rows with targets.
-
-        Parameters
-        ----------
-        X : as in `LinearSVC.fit`
-        y : array-like of shape (n,), optional
-            The targets, as numbers; None with a dataset, which has its own (`ingest` with `regression=True`).
-        sample_weight : array-like of shape (n,), optional
-            The weights of the rows, >= 0; None with a dataset.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            A ValueError, for unsuitable data and parameters.
-        """
-        return self._fit(X, y, sample_weight)
-
     def predict(self, X: Any) -> Any:
         """Return the predicted target of each row, (n,) float64; a Dask array for Dask rows."""
         return self._score(X)
@@ -286,25 +240,8 @@ class BaseOneClass(OutlierMixin, BaseSVM):  # type: ignore[misc]
     nu: float = 0.5
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002
-        """Train on rows of the class; a share `nu` of them may be outliers.
-
-        Parameters
-        ----------
-        X : as in `LinearSVC.fit`
-        y : ignored
-        sample_weight : array-like of shape (n,), optional
-            The weights of the rows, of which only positive ones count; None with a dataset.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            A ValueError, for unsuitable data and parameters.
-        """
-        return self._fit(X, None, sample_weight)
+        """Train on rows of the class; a share `nu` of them may be outliers. See `LinearSVC.fit`; y is ignored."""
+        return super().fit(X, None, sample_weight)
 
     def decision_function(self, X: Any) -> Any:
         """Return w.phi(x) - rho for each row, (n,) float64; a Dask array for Dask rows. X: as in `SVC`."""

@@ -27,7 +27,6 @@ from streamsvm.numeric.rows import F64
 from streamsvm.runs.tune import Tuning
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import hide_secrets, refuse_inputs, write_atomically
-from streamsvm.system.machine import format_bytes
 
 Scores = dict[str, Any]
 
@@ -140,29 +139,9 @@ def _show_settings(run: Run) -> dict[str, str]:
 
 
 def describe_result(result: dict[str, Any]) -> dict[str, str]:
-    """Return the results of a run as texts, by name."""
-    gap, support = result["relative_gap"], result["n_support_vectors"]
-    seconds = max(result["seconds"], 1e-9)
-    facts = {
-        "status": result["status"],
-        "reason": result.get("status_reason") or "",
-        "solver": result["solver"],
-        "rows, features": f"{result['n_rows']:,} x {result['n_features']:,}",
-        "objective": f"{result['objective']:.8g}",
-        "lower bound": "none: nothing is proved" if gap is None else f"{result['lower_bound']:.8g}",
-        "relative gap": "-" if gap is None else f"{gap:.2e}",
-        "passes, steps": f"{result['passes']:,}, {result['steps']:,}",
-        "time": f"{result['seconds']:.1f} s; {result['passes'] * result['n_rows'] / seconds:,.0f} rows/s",
-        "read": f"{format_bytes(result['read_bytes'])}, {result['read_bytes'] / 1e6 / seconds:,.0f} MB/s",
-        "peak memory": format_bytes(result["peak_memory_bytes"]),
-        "projected memory": format_bytes(result["projected_memory_bytes"]),
-        "support vectors": "" if support is None else f"{support:,}",
-        "model, SHA-256": result["model_sha256"],
-    }
-    if known := result.get("calibration"):
-        text = f"{known['method']}: Brier score {known['brier_score']:.4f}, log loss {known['log_loss']:.4f}"
-        facts["probabilities of held-out rows"] = text
-    return {name: text for name, text in facts.items() if text}
+    """Return the results of a run as texts, by name; the template has a line `name: text` for each."""
+    lines = fill_text("result.txt", **result).splitlines()
+    return {name: text for name, _, text in (line.partition(": ") for line in lines)}
 
 
 MOST_CLASSES = 20  # in a confusion matrix; with more classes, the most frequent mistakes are listed
