@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from streamsvm.kernels.names import PARAMETERS
 from streamsvm.problems.registry import PROBLEMS, name_losses, settle_multi_class
 from streamsvm.solvers.options import READS, FeatureOptions, refuse_unread
-from streamsvm.solvers.registry import SOLVERS, SolverRecord, find_solver
+from streamsvm.solvers.registry import SOLVERS, SolverRecord, find_solver, name_solvers
 from streamsvm.system.errors import InputError
 from streamsvm.system.files import is_remote
 from streamsvm.system.machine import default_threads
@@ -158,9 +158,7 @@ def read_axes(options: argparse.Namespace) -> dict[str, list[Any]]:
 
 Readers = Mapping[str, Collection[str]]  # for each choice, the names of the options that are read
 
-SOLVER_READS: dict[str, set[str]] = {}  # Several solvers may share a name.
-for each in SOLVERS:
-    SOLVER_READS.setdefault(each.name, set()).update(each.reads)
+SOLVER_READS = {name: {x for each in SOLVERS if each.name == name for x in each.reads} for name in name_solvers()}
 # The arguments that a map reads during training, without the seed, which training itself reads.
 MAP_READS: dict[str, tuple[str, ...]] = {name: tuple(x for x in READS[name] if x != "seed") for name in READS}
 

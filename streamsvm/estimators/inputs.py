@@ -141,7 +141,7 @@ def choose_calibration(probability: Any) -> str | None:
     """Return the name of the calibration that `probability` selects, or None; InputError for an unknown name."""
     if isinstance(probability, str):
         if probability not in CALIBRATIONS:
-            raise InputError(f"probability is {probability!r}; True, False, or one of {', '.join(CALIBRATIONS)}")
+            raise InputError(f"probability is {probability!r}; choose True, False, {', '.join(CALIBRATIONS)}")
         return probability
     return "sigmoid" if probability else None
 

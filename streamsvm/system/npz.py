@@ -82,7 +82,7 @@ def _parse_header(text: str, start: int) -> NpyHeader:
     if not isinstance(shape, tuple) or not all(type(n) is int and 0 <= n < 2**63 for n in shape) or len(shape) > 32:
         raise ValueError(f"its .npy header claims the shape {str(shape)[:60]}")
     if not isinstance(by_columns, bool):
-        raise ValueError("its .npy header has no order of the array")
+        raise ValueError("its .npy header does not state the order of the array")
     return NpyHeader(shape, _read_dtype(found["descr"]), by_columns, start)
 
 
