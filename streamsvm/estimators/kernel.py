@@ -233,13 +233,16 @@ class SVC(LibsvmSVC):
         if self.solver != "interior-point":
             return super()._train_rows(source, options, way, listener)
         check_numbers(options)
-        began, out = time.monotonic(), self.checkpoint
+        began, out = time.monotonic(), None if self.checkpoint is None else to_local_path(self.checkpoint)
+        if out is not None:
+            with writing(out):
+                out.mkdir(parents=True, exist_ok=True)
 
         def tell(event: Event) -> object:
             make = event.make_model
             return listener(event if make is None else replace(event, make_model=lambda: unfold(make())))
 
-        with TemporaryDirectory(prefix="streamsvm") if out is None else nullcontext(_make_folder(out)) as folder:
+        with TemporaryDirectory(prefix="streamsvm") if out is None else nullcontext(out) as folder:
             dataset, projected, read = self._make_features(source, options, Path(folder) / "features.zarr")
             seconds, passes = time.monotonic() - began, dataset.meta["passes"]
             linear = replace(options, kernel="linear", options={})
@@ -462,11 +465,3 @@ def unfold(model: Any) -> KernelModel:
         info=about | {name: value for name, value in model.info.items() if name != "problem"},  # of the features
         **scaled,
     )
-
-
-def _make_folder(checkpoint: str | Path) -> Path:
-    """Create and return the folder of a checkpoint, where the features are kept."""
-    folder = to_local_path(checkpoint)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
