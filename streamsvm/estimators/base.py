@@ -65,27 +65,25 @@ class Parameters(Documented):
     to its docstring from the docstrings of its bases.
     """
 
-    _declared: ClassVar[dict[str, tuple[Any, Any]]] = {}
-    _made_init: ClassVar[Any] = object.__init__
+    _fields: ClassVar[Any] = object  # a dataclass with the parameters of the class, derived from those of its bases
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
         if not cls.__module__.startswith("streamsvm."):  # users' subclasses keep their annotations
             return
-        own = {name: (kind, vars(cls)[name]) for name, kind in get_annotations(cls).items() if name in vars(cls)}
-        cls._declared = own
-        if cls.__init__ is not cls._made_init:  # the class or a base defines its own
+        if cls.__init__ is not cls._fields.__init__:  # the class or a base defines its own
             return
-        found = {name: each for base in reversed(cls.__mro__) for name, each in vars(base).get("_declared", {}).items()}
-        kinds, values = ({name: each[at] for name, each in found.items()} for at in (0, 1))
-        body = {**values, "__annotations__": kinds, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
-        made: Any = dataclass(kw_only=True)(type(cls.__name__, (), body))
-        cls.__init__ = cls._made_init = made.__init__  # type: ignore[method-assign]
+        own = {name: kind for name, kind in get_annotations(cls).items() if name in vars(cls)}
+        bases = [base._fields for base in cls.__bases__ if issubclass(base, Parameters) and base is not Parameters]
+        body = {"__annotations__": own, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+        body |= {name: vars(cls)[name] for name in own}
+        cls._fields = dataclass(kw_only=True)(type(cls.__name__, tuple(bases), body))
+        cls.__init__ = cls._fields.__init__  # type: ignore[method-assign]
         for name in own:
-            setattr(cls, name, getattr(made, name))
+            setattr(cls, name, getattr(cls._fields, name))
         if cls.__doc__:  # python -OO has no docstrings
-            sections = split_sections(cls.__doc__)
-            known = {name: entry for name, entry in cls._list_entries("Parameters").items() if name in values}
+            sections, fields = split_sections(cls.__doc__), cls._fields.__dataclass_fields__
+            known = {name: entry for name, entry in cls._list_entries("Parameters").items() if name in fields}
             added = {"Parameters": write_entries(known), "Attributes": write_entries(cls._list_entries("Attributes"))}
             cls.__doc__ = join_sections({"": "", **added} | sections | added)
 
