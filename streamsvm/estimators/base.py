@@ -22,13 +22,7 @@ from streamsvm.data.rows.source import RowSource
 from streamsvm.data.sources.arrays import find_pieces, is_stored, is_tensor, refuse_unsuitable, to_numpy, unwrap
 from streamsvm.data.sources.in_memory import ArrayDataset, has_columns
 from streamsvm.estimators import inputs
-from streamsvm.estimators.callbacks import (
-    CallbackSupportMixin,
-    FitCallback,
-    FitListener,
-    check_callback,
-    with_callbacks,
-)
+from streamsvm.estimators.callbacks import CallbackSupportMixin, FitListener, StepFunction, to_callback, with_callbacks
 from streamsvm.kernels.kernel import type_of
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.models.score import score, score_chunks, score_frame
@@ -141,8 +135,6 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
     max_seconds: float | None = None
     random_state: int | None = 0
 
-    _step_functions = tuple[Any, ...]()
-
     def set_callbacks(self, *callbacks: Any) -> Self:
         """Set functions and scikit-learn callbacks that are called after each step of a fit. Clones keep them.
 
@@ -164,10 +156,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         InputError
             If one of them is neither a function nor such a callback.
         """
-        for callback in callbacks:
-            check_callback(callback)
-        self._skl_callbacks = [each for each in callbacks if isinstance(each, FitCallback)]
-        self._step_functions = tuple(each for each in callbacks if not isinstance(each, FitCallback))
+        self._skl_callbacks = [to_callback(callback) for callback in callbacks]
         return self
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -376,13 +365,16 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the client and step functions, which cannot be pickled."""
-        return {**super().__getstate__(), "client": None, "_step_functions": ()}
+        state = {**super().__getstate__(), "client": None}
+        if "_skl_callbacks" in state:
+            state["_skl_callbacks"] = [each for each in self._skl_callbacks if not isinstance(each, StepFunction)]
+        return state
 
     def __sklearn_clone__(self) -> Self:
         """Return a clone with the same client and callbacks."""
         clone: Self = super(BaseSVM, copy(self)).__sklearn_clone__()
         if hasattr(self, "_skl_callbacks"):
-            clone.set_callbacks(*self._skl_callbacks, *self._step_functions)
+            clone._skl_callbacks = self._skl_callbacks
         return clone.set_params(client=self.client)  # type: ignore[no-any-return]
 
     def __sklearn_tags__(self) -> Any:

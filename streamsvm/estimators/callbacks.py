@@ -6,14 +6,16 @@ A fit is a task of scikit-learn's callbacks (`sklearn.callback`, scikit-learn 1.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from streamsvm.runs.results import Event
 from streamsvm.system.errors import InputError
 
-__all__ = ["CallbackSupportMixin", "FitCallback", "FitListener", "check_callback", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "FitListener", "StepFunction", "to_callback", "with_callbacks"]
 
 try:
     from sklearn.callback import CallbackSupportMixin, FitCallback, with_callbacks
@@ -28,14 +30,38 @@ except ImportError:  # scikit-learn before 1.9 has no callbacks
 LOGGER = logging.getLogger("streamsvm")
 
 
-def check_callback(given: Any) -> None:
-    """Raise InputError unless this is a function of a step or a callback of scikit-learn."""
+@dataclass(frozen=True)
+class StepFunction:
+    """A user's step function, as a callback of the estimator whose scikit-learn hooks do nothing.
+
+    It is among scikit-learn's callbacks, since a search resets these on its estimators when it adds its own.
+    """
+
+    function: Callable[[dict[str, Any]], object]
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        """Do nothing before a fit."""
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        """Do nothing after a fit."""
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        """Do nothing before a step."""
+
+    def on_fit_task_end(self, estimator: Any, context: Any) -> None:
+        """Do nothing after a step, since `FitListener` calls the function."""
+
+
+def to_callback(given: Any) -> Any:
+    """Return a scikit-learn callback unchanged, or wrap a step function as one; InputError for anything else."""
     if isinstance(given, type):
         raise InputError(f"set_callbacks: {given.__name__} is a class; an instance of it is expected")
-    if not (isinstance(given, FitCallback) or callable(given)):
-        raise InputError(
-            f"set_callbacks: {type(given).__name__} is neither a function of a step nor a callback of scikit-learn"
-        )
+    if isinstance(given, FitCallback):
+        return given
+    if not callable(given):
+        message = "neither a function of a step nor a callback of scikit-learn"
+        raise InputError(f"set_callbacks: {type(given).__name__} is {message}")
+    return StepFunction(given)
 
 
 class FitListener:
@@ -54,7 +80,9 @@ class FitListener:
         self.data["metadata"] = {name: values for name, values in metadata.items() if values is not None} or None
         self.fit: Any = None
         self.step: Any = None
-        if getattr(estimator, "_skl_callbacks", ()) or hasattr(estimator, "_parent_callback_ctx"):
+        callbacks = getattr(estimator, "_skl_callbacks", [])
+        self.functions = [each.function for each in callbacks if isinstance(each, StepFunction)]
+        if len(callbacks) > len(self.functions) or hasattr(estimator, "_parent_callback_ctx"):
             self.fit = estimator._init_callback_context(max_subtasks=None)
             self._report(self.fit, "begin")
 
@@ -68,7 +96,7 @@ class FitListener:
         LOGGER.info("%s", message)
         if getattr(self.estimator, "verbose", 0):
             print(message)
-        for function in self.estimator._step_functions:
+        for function in self.functions:
             function(dict(line))
         return self.fit is not None and self._end_step(event)
 

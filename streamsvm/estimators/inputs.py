@@ -219,9 +219,13 @@ def read_weights(sample_weight: Any) -> Any:
 
 
 def check_columns(estimator: Any, X: Any) -> None:
-    """Check the columns of rows outside memory before any computation, as scikit-learn does for rows in memory."""
-    known = X._meta if hasattr(X, "columns") else X  # an empty pandas frame, for frames of Dask
-    validate_data(estimator, known, reset=False, skip_check_array=True)
+    """Check the columns of Dask rows before any computation, as scikit-learn does for rows in memory."""
+    names = [str(name) for name in getattr(X, "columns", ())]
+    if names and hasattr(estimator, "feature_names_in_") and names != estimator.feature_names_in_.tolist():
+        raise ValueError("The feature names should match those that were passed during fit, in the same order.")
+    if X.shape[1] != estimator.n_features_in_:
+        expected = f"{type(estimator).__name__} is expecting {estimator.n_features_in_} features as input"
+        raise ValueError(f"X has {X.shape[1]} features, but {expected}")
 
 
 def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
