@@ -124,7 +124,7 @@ def test_a_claim_that_does_not_hold_is_told(
 ) -> None:
     good = {"status": "converged", "peak_memory_bytes": 1, "projected_memory_bytes": BUDGET_BYTES, "relative_gap": 0.0}
     result = {**good, "passes": 1, "seconds": 1.0, "read_bytes": 1, **broken}
-    monkeypatch.setattr(demo, "_run_for_json", lambda folder, command: result)
+    monkeypatch.setattr(demo, "_run", lambda folder, command: result)
     monkeypatch.setattr(demo, "write_generated", lambda *_: type("Data", (), {"nbytes": 1, "n_rows": 1}))
     monkeypatch.setattr(demo, "show_real_data", lambda folder: True)
     assert run_demo(Namespace(out=tmp_path / "out")) == 1
