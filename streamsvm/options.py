@@ -16,7 +16,7 @@ from streamsvm.data.rows.views import sum_label_weights
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.kernels.names import KERNELS, has_gamma
 from streamsvm.numeric.rows import F64
-from streamsvm.system.errors import InputError, say_count
+from streamsvm.system.errors import InputError, list_few, say_count
 
 LARGEST_DEGREE = 10**6  # with a higher degree, a power of a kernel value is 0, 1 or infinite
 LEAST_COST = 1e-290  # Multiplied by a rounding error, it is still a normal float64.
@@ -125,7 +125,7 @@ def check_numbers(options: TrainOptions) -> None:
         if not (is_finite(value) and value > 0):
             raise InputError(f"{name} is {value!r:.40}; it must be positive and finite")
     if options.C < LEAST_COST:
-        raise InputError(f"C is {options.C}; at least {LEAST_COST:.0e} can be computed with")
+        raise InputError(f"C is {options.C}; the smallest supported value is {LEAST_COST:.0e}")
     for name, limit in (("max_passes", options.max_passes), ("max_seconds", options.max_seconds)):
         if limit is not None and not (isinstance(limit, Real) and limit >= 0):
             raise InputError(f"{name} is {limit!r:.40}; a number of at least 0 is expected")
@@ -143,7 +143,7 @@ def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float
     """Return C * class_weight of the two classes, before sample weights; InputError if there are not two classes."""
     costs = options.C * compute_class_factors(source, options)
     if len(costs) != 2:
-        raise InputError(f"{source.name}: {say_count(len(costs), 'class')}; two at a time are trained")
+        raise InputError(f"{source.name}: {say_count(len(costs), 'class')}; a solver trains on two at a time")
     return float(costs[0]), float(costs[1])
 
 
@@ -155,6 +155,8 @@ def require_weights(weights: F64) -> None:
 
 def sum_weights(source: RowSource) -> F64:
     """Return the sum of the sample weights of each class or label, or of all rows if there are no labels."""
+    if source.has_label_sets:
+        return np.asarray(sum_label_weights(source).sum(axis=1))
     sums = source.sum_weights()
     if sums is None:
         weight = source.column("sample_weight")
@@ -166,15 +168,15 @@ def check_costs(source: RowSource, options: TrainOptions) -> None:
     """Raise InputError if the sum of all costs C * class_weight * sample_weight is too large for the arithmetic."""
     factors, sums = np.ones(1), sum_weights(source)
     if source.has_label_sets:
-        factors, sums = compute_label_factors(source, options).max(axis=1), sum_label_weights(source).sum(axis=1)
+        factors = compute_label_factors(source, options).max(axis=1)
     elif source.classes is not None and isinstance(options.class_weight, Mapping):
         factors = compute_class_factors(source, options)
     with np.errstate(over="ignore"):
         total = float(np.sum(options.C * factors * sums))
     if not total < LARGEST_COST:
         raise InputError(
-            f"the costs of all rows, C times class_weight times sample_weight, sum to {total:.1e}; at most "
-            f"{LARGEST_COST:.0e} can be computed with: lower C or the weights"
+            f"the costs of all rows, C times class_weight times sample_weight, sum to {total:.1e}; the largest "
+            f"supported sum is {LARGEST_COST:.0e}: lower C or the weights"
         )
 
 
@@ -188,15 +190,13 @@ def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:
     classes, weights = require_classes(source).tolist(), options.class_weight
     if len(classes) < 2:
         listed = ", ".join(map(str, classes))
-        raise InputError(f"{source.name}: {len(classes)} class{'es' * (len(classes) != 1)} ({listed}); two are needed")
+        raise InputError(f"{source.name}: {say_count(len(classes), 'class')} ({listed}); at least two are needed")
     if weights == "balanced":
-        sums = source.sum_weights()
-        assert sums is not None
+        sums = sum_weights(source)
         if not sums.all():
             label = classes[int(np.argmin(sums))]
             raise InputError(f"class_weight 'balanced': the sample weights of class {label} are all zero")
-        balanced: F64 = sums.sum() / (len(classes) * sums)
-        return balanced
+        return np.asarray(sums.sum() / (len(classes) * sums))
     return _read_factors(weights, classes, "weights by label")
 
 
@@ -211,19 +211,18 @@ def compute_label_factors(source: RowSource, options: TrainOptions) -> F64:
         return np.stack((np.ones(len(classes)), compute_class_factors(source, options)), axis=1)
     if weights == "balanced":
         sums = sum_label_weights(source)
-        factors: F64 = sums.sum(axis=1, keepdims=True) / (2 * np.maximum(sums, 1.0))
-        return factors
+        return np.asarray(sums.sum(axis=1, keepdims=True) / (2 * np.maximum(sums, 1.0)))
     return np.tile(_read_factors(weights, [0, 1], "the weights of 0 and 1"), (len(classes), 1))
 
 
 def require_classes(source: RowSource) -> npt.NDArray[Any]:
     """Return the classes or ranks of a source; InputError if it has none."""
     if source.has_targets:
-        raise InputError(f"{source.name}: its labels are numbers to be predicted, and no classes: use the task regress")
+        raise InputError(f"{source.name}: its labels are numbers to predict, not classes: use the task regress")
     if source.classes is None:
         raise InputError(
-            f"{source.name}: no labels to learn from; --label COLUMN (label=... in Python) names their column: of an "
-            "AnnData file here, of other files when they are ingested"
+            f"{source.name}: there are no labels to learn from; name their column by --label COLUMN (label=... in "
+            "Python), for an AnnData file here, and for other files when they are ingested"
         )
     return source.classes
 
@@ -236,7 +235,7 @@ def _read_factors(weights: ClassWeight, classes: list[Any], expected: str) -> F6
     for label, weight in (weights or {}).items():
         codes = [code for code, known in enumerate(classes) if known == label or str(known) == str(label)]
         if not codes:
-            raise InputError(f"class_weight names {label!r}; the classes are {list_labels(classes)}")
+            raise InputError(f"class_weight names {label!r}; the classes are {list_few(classes)}")
         if not (is_finite(weight) and (weight == 0 or weight >= LEAST_COST)):
             raise InputError(
                 f"class_weight of {label} is {weight!r:.40}; it must be finite and not negative, and at least "
@@ -244,13 +243,6 @@ def _read_factors(weights: ClassWeight, classes: list[Any], expected: str) -> F6
             )
         factors[codes] = weight
     return factors
-
-
-def list_labels(classes: Any) -> str:
-    """Return labels joined for a message; of more than five, only the first three and the last."""
-    shown = [str(label) for label in classes]
-    shown = shown if len(shown) <= 5 else [*shown[:3], "..", shown[-1]]
-    return f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:

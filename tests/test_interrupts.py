@@ -74,7 +74,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bits(data: Dataset, tmp_path:
     result = read_result(written)
     n = result["passes"]
     assert (process.returncode, result["status"]) == (1, "interrupted")
-    assert told.splitlines()[-1] == f"interrupted after pass {n}; go on with the same command and --resume"
+    assert told.splitlines()[-1] == f"interrupted after pass {n}; continue with the same command and --resume"
     assert all(line.startswith(("pass ", STOPPING, "interrupted after")) for line in told.splitlines())
     names = {"settings.json", "history.jsonl", "checkpoint.npz", "model.npz", "result.json"}
     assert {path.name for path in out.iterdir()} == names

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from pathlib import Path
 
 import streamsvm
 from streamsvm.cli import settings
 from streamsvm.cli import shared_arguments as shared
-from streamsvm.cli.parser import Arguments, Parser, option, positional, several, switch
+from streamsvm.cli.parser import Arguments, Parser, option, positional, switch
 from streamsvm.data.sources.formats import FORMATS
 from streamsvm.models.exports.formats import FORMATS as EXPORTS
 from streamsvm.problems.registry import name_losses
 from streamsvm.solvers.options import MAPS
 from streamsvm.system.docstrings import split_sections
 from streamsvm.system.files import to_local_path
+from streamsvm.system.machine import parse_bytes
 
 
 class Demo(Arguments):
@@ -27,6 +29,7 @@ class Demo(Arguments):
         keep the files here (default: a temporary folder)
     """
 
+    module = "demo"
     out = option(to_local_path)
 
 
@@ -81,14 +84,15 @@ class Ingest(shared.Table, shared.Cluster, shared.Memory, shared.Json):
 
     sources = positional(nargs="+", help=f"{', '.join(each.help for each in FORMATS.values())}; -: standard input")
     destination = positional(settings.read_place)
-    label = qid = sample_weight = groups = chunk_bytes = shard_bytes = workers = option()
+    label = qid = sample_weight = groups = option()
+    chunk_bytes = shard_bytes = option(parse_bytes)
     unlabelled = regression = multi_label = resume = new_classes = switch()
-    dense = option(None, one_of="layout", dest="layout", action="store_const", const="dense")
-    sparse = option(None, one_of="layout", dest="layout", action="store_const", const="sparse")
+    dense = switch(one_of="layout", action="store_const", const="dense", dest="layout")
+    sparse = switch(one_of="layout", action="store_const", const="sparse", dest="layout")
     codec = option(choices=("crc32c", "lz4", "zstd"), default="crc32c")
     dtype = option(choices=("float32", "float16", "bfloat16", "int8"), default="float32")
     scale = option(choices=("none", "minmax", "maxabs", "standard"), default="none")
-    shuffle = option(default="0")
+    shuffle = option(settings.read_shuffle, default="0")
     overwrite = append = switch(one_of="target")
 
 
@@ -110,7 +114,7 @@ class Delete(shared.Json):
 
     needs = "which"
     data = positional(to_local_path)
-    rows = several(one_of="which", default=None)
+    rows = option(one_of="which", action="append")
     group = option(one_of="which", nargs="+", action="extend")
 
 
@@ -169,7 +173,7 @@ class Features(shared.Kernel, shared.Engine, shared.Opening, shared.Json):
     rank = option(settings.read_count)
     gamma = option(settings.read_gamma)
     seed = option(int)
-    chunk_bytes = option()
+    chunk_bytes = option(parse_bytes)
     resume = overwrite = switch()
 
 
@@ -206,6 +210,7 @@ class Train(shared.Settings):
         serve the page of `report` on http://127.0.0.1:PORT/ while the training runs; 0: any free port
     """
 
+    module = "train"
     out = option(settings.read_place)
     plan = keep_dual = keep_ball = switch()
     C = option(float, default=1.0)
@@ -248,6 +253,7 @@ class Tune(shared.Settings):
         resume from the last checkpoint of every fit, in RUN/grid; this folder may be removed when the grid is finished
     """
 
+    module = "train"
     out = option(to_local_path, required=True)
     C = option(settings.read_numbers, default=())
     gamma = option(settings.read_gammas, default=())
@@ -257,7 +263,7 @@ class Tune(shared.Settings):
         "the task has: hinge)",
     )
     epsilon = nu = option(settings.read_numbers)
-    class_weight = several(default=None)
+    class_weight = option(settings.read_class_weight, action="append")
     folds = option(settings.read_count, default=5)
     groups = option()
     forward = switch()
@@ -292,7 +298,7 @@ class Predict(shared.ModelFile, shared.Rows, shared.Json):
     top = option(settings.read_count)
     id = option(None, "--id", "--index", one_of="names")
     row_numbers = switch(one_of="names")
-    columns = several()
+    columns = option(settings.read_names, action="extend", default=[])
 
 
 class Evaluate(shared.ModelFile, shared.Rows, shared.Json):
@@ -400,22 +406,8 @@ class WarmUp(shared.Json):
     """Compile all numerical functions ahead of their first use, for example in a container image."""
 
 
-COMMANDS: dict[str, tuple[str, type[Arguments]]] = {  # the module and the arguments of each command
-    "demo": ("demo", Demo),
-    "ingest": ("commands", Ingest),
-    "delete": ("commands", Delete),
-    "info": ("commands", Info),
-    "features": ("commands", Features),
-    "train": ("train", Train),
-    "tune": ("train", Tune),
-    "predict": ("commands", Predict),
-    "evaluate": ("commands", Evaluate),
-    "export": ("commands", Export),
-    "import": ("commands", Import),
-    "verify": ("commands", Verify),
-    "report": ("commands", Report),
-    "warm-up": ("commands", WarmUp),
-}
+KINDS = (Demo, Ingest, Delete, Info, Features, Train, Tune, Predict, Evaluate, Export, Import, Verify, Report, WarmUp)
+COMMANDS = {re.sub(r"\B(?=[A-Z])", "-", kind.__name__).lower(): kind for kind in KINDS}
 
 
 def make_parser() -> Parser:
@@ -425,7 +417,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"streamsvm {streamsvm.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (_, arguments) in COMMANDS.items():
+    for name, arguments in COMMANDS.items():
         summary, _, description = split_sections(arguments.__doc__)[""].partition("\n")
         description = textwrap.fill(" ".join(description.split()), shared.WIDTH)
         summary = f"{summary[:1].lower()}{summary[1:].removesuffix('.')}"

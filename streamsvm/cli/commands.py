@@ -27,10 +27,14 @@ ROWS = re.compile(r"\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*")  # row number
 
 def run_ingest(options: argparse.Namespace) -> int:
     """Ingest files into a dataset, on this machine's threads or on workers."""
+    from streamsvm.data.tables.columns import Columns
+    from streamsvm.ingestion.ingest import IngestOptions
+
     settings.refuse_for_ingest(options)
     began = time.monotonic()
-    how: dict[str, Any] = {"file_format": options.format, "columns": settings.read_columns(options)}
-    how["options"] = settings.read_ingest_options(options)
+    how: dict[str, Any] = {"file_format": options.format}
+    how["columns"] = settings.make_record(Columns, options, require_label=not options.unlabelled)
+    how["options"] = settings.make_record(IngestOptions, options, shuffle=options.shuffle)
     with Line() as line:
         how["report"] = RowCounter(line).show
         if options.workers is None and options.scheduler is None:
@@ -40,10 +44,10 @@ def run_ingest(options: argparse.Namespace) -> int:
         else:
             from streamsvm.ingestion.on_workers import ingest_on_workers
 
-            how |= {"scheduler": options.scheduler, "resume": options.resume, **settings.read_limits(options)}
-            dataset = ingest_on_workers(options.sources, options.destination, **how)
+            how |= {name: getattr(options, name) for name in ("scheduler", "resume", "workers")}
+            dataset = ingest_on_workers(options.sources, options.destination, memory_bytes=options.memory, **how)
     facts = {**info.describe(dataset), "seconds": time.monotonic() - began}
-    return show(options, facts, info.format_ingested(options.destination, facts))
+    return show(options, facts, info.format_description(facts, "ingested.txt"))
 
 
 def run_delete(options: argparse.Namespace) -> int:
@@ -65,15 +69,17 @@ def parse_rows(text: str, n_rows: int) -> I64:
         try:
             lines = [line.strip() for line in Path(text).read_text().splitlines() if line.strip()]
         except (OSError, ValueError) as error:
-            raise InputError(f"--rows {text}: neither numbers like 0-99,250 nor a file of them ({error})") from None
+            raise InputError(
+                f"--rows {text}: neither row numbers such as 0-99,250 nor a file of them ({error})"
+            ) from None
     found = [np.zeros(0, np.int64)]
     for line in lines:
         if not ROWS.fullmatch(line):
-            raise InputError(f"{text}: numbers of rows are expected, such as 0-99,250, and not {line[:40]!r}")
+            raise InputError(f"{text}: row numbers such as 0-99,250 are expected, not {line[:40]!r}")
         for part in line.split(","):
             first, _, last = part.partition("-")
             if int(first) > int(last or first) or int(last or first) >= n_rows:
-                raise InputError(f"--rows {text}: {part} is no row, or no range, of {say_count(n_rows, 'row')}")
+                raise InputError(f"--rows {text}: {part} is not a row, or a range, of {say_count(n_rows, 'row')}")
             found.append(np.arange(int(first), int(last or first) + 1))
     return np.concatenate(found)
 
@@ -83,7 +89,7 @@ def run_info(options: argparse.Namespace) -> int:
     if info.is_model(options.data):
         return info.describe_model(options)
     if options.card or options.eval is not None:
-        raise InputError(f"{options.data}: --card and --eval are for models: a run's folder, or a model file")
+        raise InputError(f"{options.data}: --card and --eval are for models: give the folder of a run, or a model file")
     dataset = open_dataset(options.data, options.label)
     about = info.describe(dataset)
     if options.verify:
@@ -97,15 +103,20 @@ def run_features(options: argparse.Namespace) -> int:
 
     began, kernel = time.monotonic(), options.kernel or settings.MAPPED_KERNEL
     settings.refuse_for_features(options, kernel)
-    limits, chunk_bytes = settings.read_limits(options), settings.read_bytes(options.chunk_bytes)
-    computed = settings.make_record(TrainOptions, options, kernel=kernel, seed=TrainOptions.seed, **limits)
-    made_by = settings.make_record(FeatureOptions, options, chunk_bytes=chunk_bytes)
+    known = {"kernel": kernel, "seed": TrainOptions.seed, "memory_bytes": options.memory}
+    computed = settings.make_record(TrainOptions, options, **known)
+    made_by = settings.make_record(FeatureOptions, options)
     source = open_dataset(options.data, options.label, cache=options.cache)
     report_missing_checkpoint(options)
     with Line() as line:
         add = RowCounter(line).add
         made = make_features(source, options.destination, made_by, computed, add, resume=options.resume)
-    about = info.describe_features(made, time.monotonic() - began)
+    dataset: Any = made.dataset
+    about = {name: getattr(dataset, name) for name in ("path", "n_rows", "n_features", "n_chunks")}
+    about |= {name: dataset.meta[name] for name in ("trace_error", "passes")}
+    about |= {name: getattr(made, name) for name in ("read_bytes", "peak_memory_bytes", "projected_memory_bytes")}
+    about |= {"map": dataset.meta["features"]["map"], "map_sha256": dataset.features.sha256}
+    about |= {"bytes": dataset.nbytes, "seconds": time.monotonic() - began}
     return show(options, about, fill_text("features.txt", **about))
 
 
@@ -120,8 +131,7 @@ def run_predict(options: argparse.Namespace) -> int:
     if not is_remote(options.model) and not is_printed:
         refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
     asked = {name: getattr(options, name) for name in ("overwrite", "probabilities", "row_numbers", "top")}
-    asked |= {"index": options.id, "columns": settings.split_names(options.columns)}
-    asked |= settings.read_file_options(options)
+    asked |= {"index": options.id, "columns": tuple(options.columns), **settings.read_file_options(options)}
     n_rows = predict(model, options.data, options.out, **asked)
     if is_printed:
         return 0
@@ -144,13 +154,13 @@ def run_verify(options: argparse.Namespace) -> int:
     from streamsvm.verify.dual_file import find_dual_file
     from streamsvm.verify.verify import verify
 
-    memory = settings.read_bytes(options.memory)
     model, source = load(options.model), open_dataset(options.data, options.label)
     if options.dual and is_remote(options.model):
         raise InputError(
             f"{hide_secrets(options.model)}: --dual reads the dual point of a run on a local disk; copy the run there"
         )
-    found = verify(model, source, options.dual, memory, options.threads, find_dual_file(Path(options.model)))
+    dual_file = find_dual_file(Path(options.model))
+    found = verify(model, source, options.dual, options.memory, options.threads, dual_file)
     show(options, found.as_json(), fill_text("verification.txt", **found.as_json()))
     return 0 if found.agrees else 1
 
@@ -205,20 +215,16 @@ def run_warm_up(options: argparse.Namespace) -> int:
     from streamsvm.solvers.set_up import FEATURE_MAPS, compile_all
 
     if TEMPORARY in CACHE_FOLDER:
-        raise InputError(
-            "no folder for compiled kernels can be written to, so none would be kept; name one by the variable "
-            "NUMBA_CACHE_DIR"
-        )
+        raise InputError("no folder for compiled kernels is writable; set the variable NUMBA_CACHE_DIR to one that is")
     began = time.monotonic()
     for parser in PARSERS:
         compile_parser(parser)
     load_widening("float16")
-    of_methods = [group for method in SOLVERS for group in method.groups]
-    groups = list(dict.fromkeys((*of_methods, FEATURE_MAPS)))
-    for group in groups:
+    groups = {FEATURE_MAPS, *(group for method in SOLVERS for group in method.groups)}
+    for group in sorted(groups):
         compile_all((group,))
     compile_all_scores()
     n_groups, seconds = len(PARSERS) + len(groups) + 2, time.monotonic() - began
     facts = {"groups": n_groups, "cache": str(CACHE_FOLDER), "seconds": seconds}
-    kept = f"{say_count(n_groups, 'group')} of kernels are compiled, and kept in {CACHE_FOLDER}"
+    kept = f"{say_count(n_groups, 'group')} of kernels compiled and kept in {CACHE_FOLDER}"
     return show(options, facts, f"{kept} ({seconds:.0f} s)")

@@ -24,7 +24,7 @@ import streamsvm
 from streamsvm.cli.output import fill_text
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.ingestion.generated import Truth, write_generated
-from streamsvm.system.errors import InputError, say_count
+from streamsvm.system.errors import InputError
 from streamsvm.system.interrupts import waiting
 from streamsvm.system.machine import format_bytes
 
@@ -41,7 +41,9 @@ def run_demo(options: argparse.Namespace) -> int:
     out: Path | None = options.out
     with _open_folder(out) as name, ThreadPoolExecutor(1) as pool:
         folder = Path(name)
-        print(f"In {folder} ({'removed at the end; --out DIR keeps it' if out is None else 'kept'}):\n", flush=True)
+        print(
+            f"In {folder} ({'removed at the end; use --out DIR to keep it' if out is None else 'kept'}):\n", flush=True
+        )
         try:
             data = begin_writing(folder, pool)
             held = show_real_data(folder)
@@ -51,7 +53,7 @@ def run_demo(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             if out is None:
                 raise
-            print(f"\nstreamsvm demo: interrupted; {out} holds what was made so far", file=sys.stderr)
+            print(f"\nstreamsvm demo: interrupted; the files made so far are in {out}", file=sys.stderr)
             return 1
     print(fill_text("demo.txt", out=out, budget=f"{BUDGET_BYTES // 10**6}MB"))
     return 0 if held else 1
@@ -60,15 +62,12 @@ def run_demo(options: argparse.Namespace) -> int:
 def show_real_data(folder: Path) -> bool:
     """Show all steps, from text to a certified model and its accuracy, on scikit-learn's breast cancer data."""
     n_rows, n_features, n_held_out = write_breast_cancer(folder)
-    print(f"Real data: {n_rows} tumours, {n_features} measurements each, malignant or not; {n_held_out} held out.")
+    print(f"Real data: {n_rows} tumours, {n_features} measurements each, malignant or not; {n_held_out} are held out.")
     _run(folder, "ingest cancer.svm cancer.zarr --scale standard")
-    result = _run_for_json(folder, "train cancer.zarr --out cancer-run --C 0.1")
-    scores = _run_for_json(folder, "evaluate cancer-run cancer-test.svm")
+    result = _run(folder, "train cancer.zarr --out cancer-run --C 0.1")
+    scores = _run(folder, "evaluate cancer-run cancer-test.svm")
     _run(folder, "report cancer-run")
-    print(
-        f"  {result['status']}: objective {result['objective']:.4f}, proved within {result['relative_gap']:.1e} of the "
-        f"optimum, {say_count(result['passes'], 'pass')}\n  accuracy {scores['accuracy']:.1%} on the rows held out\n"
-    )
+    print(fill_text("demo_real.txt", **result, accuracy=scores["accuracy"]), end="\n\n")
     return bool(result["status"] == "converged")
 
 
@@ -87,55 +86,35 @@ def write_breast_cancer(folder: Path) -> tuple[int, int, int]:
 def begin_writing(folder: Path, pool: ThreadPoolExecutor) -> Future[Dataset]:
     """Start a thread that writes data several times the memory budget. InputError if the disk is too full."""
     truth = Truth(n_features=64)
-    n_rows = _fit_on_disk(TIMES_THE_BUDGET * BUDGET_BYTES // truth.row_bytes + 1, truth, folder)
-    return pool.submit(write_generated, folder / "generated.zarr", n_rows, truth)
+    n_rows, free_bytes = TIMES_THE_BUDGET * BUDGET_BYTES // truth.row_bytes + 1, shutil.disk_usage(folder).free
+    fitting = int(free_bytes * DISK_SHARE) // truth.row_bytes
+    if fitting < FEWEST_ROWS:
+        raise InputError(f"{folder}: only {format_bytes(free_bytes)} are free; choose a larger disk with --out")
+    if fitting < n_rows:
+        print(f"Only {format_bytes(free_bytes)} are free here, so the generated data are smaller than planned.")
+    return pool.submit(write_generated, folder / "generated.zarr", min(n_rows, fitting), truth)
 
 
 def show_larger_than_memory(folder: Path, data: Dataset) -> bool:
     """Train on the generated data within the memory budget; return whether that worked."""
     print(
-        f"Generated data: {data.n_rows:,} rows, {format_bytes(data.nbytes)}: {data.nbytes / BUDGET_BYTES:.1f} times "
-        "the memory budget (written meanwhile)."
+        f"Generated data: {data.n_rows:,} rows, {format_bytes(data.nbytes)}, {data.nbytes / BUDGET_BYTES:.1f} times "
+        "the memory budget (written in the meantime)."
     )
     command = f"train generated.zarr --out generated-run --C 1e-5 --memory {BUDGET_BYTES // 10**6}MB"
-    result = _run_for_json(folder, f"{command} --max-seconds {MOST_SECONDS}")
-    peak, projected = result["peak_memory_bytes"], result["projected_memory_bytes"]
-    budget_kept = bool(peak <= projected <= BUDGET_BYTES)
-    speed = result["read_bytes"] / 1e6 / max(result["seconds"], 1e-9)
-    print(
-        f"  {result['status']}: proved within {result['relative_gap']:.1e} of the optimum, "
-        f"{say_count(result['passes'], 'pass')} in {result['seconds']:.0f} s, {speed:,.0f} MB/s read (disk, or the "
-        "system's file cache)\n"
-        f"  memory of the whole process: peak {format_bytes(peak)}, projected {format_bytes(projected)}, budget "
-        f"{format_bytes(BUDGET_BYTES)}: {'kept' if budget_kept else 'NOT KEPT'}\n"
-    )
-    return budget_kept and result["status"] in SUCCESSFUL_STATUSES
+    result = _run(folder, f"{command} --max-seconds {MOST_SECONDS}")
+    is_kept = bool(result["peak_memory_bytes"] <= result["projected_memory_bytes"] <= BUDGET_BYTES)
+    print(fill_text("demo_large.txt", **result, budget=BUDGET_BYTES, is_kept=is_kept), end="\n\n")
+    return is_kept and result["status"] in SUCCESSFUL_STATUSES
 
 
-def _fit_on_disk(n_rows: int, truth: Truth, folder: Path) -> int:
-    """Return n_rows, or fewer rows (and print that) if disk space is short. InputError if there is almost none."""
-    free_bytes = shutil.disk_usage(folder).free
-    fitting = int(free_bytes * DISK_SHARE) // truth.row_bytes
-    if fitting < FEWEST_ROWS:
-        raise InputError(f"{folder}: only {format_bytes(free_bytes)} are free; name a roomier folder by --out")
-    if fitting < n_rows:
-        print(f"Only {format_bytes(free_bytes)} are free here: the generated data are smaller than planned.")
-    return min(n_rows, fitting)
-
-
-def _run_for_json(folder: Path, command: str) -> dict[str, Any]:
-    """Show a command, run it with --json, and return the object that it prints."""
-    lines = _run(folder, command, "--json").splitlines()
-    return json.loads(lines[-1])  # type: ignore[no-any-return]
-
-
-def _run(folder: Path, command: str, *unseen: str) -> str:
-    """Show a command, run it, and return its output. Progress appears on a terminal only. SystemExit if it fails."""
+def _run(folder: Path, command: str) -> dict[str, Any]:
+    """Show a command, run it, and return its result. Progress appears on a terminal only. SystemExit if it fails."""
     print(f"$ streamsvm {command}", flush=True)
     here = str(Path(streamsvm.__file__).parents[1])
     with waiting():
         done = subprocess.run(
-            [sys.executable, "-m", "streamsvm", *command.split(), *unseen],
+            [sys.executable, "-m", "streamsvm", *command.split(), "--json"],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])},
             stdout=subprocess.PIPE,
@@ -146,7 +125,7 @@ def _run(folder: Path, command: str, *unseen: str) -> str:
     if done.returncode not in (0, 3):
         print(done.stderr or "", end="", file=sys.stderr)
         raise SystemExit(done.returncode)
-    return done.stdout
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
 def _open_folder(out: Path | None) -> AbstractContextManager[str]:
@@ -156,7 +135,7 @@ def _open_folder(out: Path | None) -> AbstractContextManager[str]:
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
-            raise InputError(f"{out}: the folder is not empty; name a new one")
+            raise InputError(f"{out}: the folder is not empty; choose a new one")
     except OSError as error:
         raise InputError(f"{out}: the folder cannot be used: {error.strerror}") from error
     return nullcontext(str(out.resolve()))

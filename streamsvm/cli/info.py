@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,19 +19,8 @@ from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.labels import sum_labels
 from streamsvm.passes import Progress
 from streamsvm.system import interrupts
-from streamsvm.system.errors import InputError, IntegrityError, say_count
+from streamsvm.system.errors import InputError, IntegrityError, list_few, say_count
 from streamsvm.system.files import is_remote
-
-if TYPE_CHECKING:
-    from streamsvm.runs.features import MadeFeatures
-
-
-MOST_LISTED_COLUMNS = 5
-
-
-def format_ingested(destination: str | Path, about: dict[str, Any]) -> str:
-    """Return the facts of `describe` about a new dataset, and the seconds that its ingest took, as text."""
-    return fill_text("ingested.txt", **about, destination=destination, encoded=_describe_stored(about["encoding"]))
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
@@ -42,46 +31,35 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     if dataset.classes is not None and dataset.class_counts is not None:
         counts = zip(dataset.classes.tolist(), dataset.class_counts.tolist(), strict=True)
         classes = {str(label): count for label, count in counts}
+    names, stored = ("path", "n_rows", "n_features", "n_chunks", "dtype", "fingerprint"), ("codec", "shuffle", "source")
     return {
-        "path": dataset.path,
-        "n_rows": dataset.n_rows,
+        **{name: getattr(dataset, name) for name in names},
+        **{name: dataset.meta.get(name) for name in stored},
         "deleted_rows": len(dataset.deleted) if isinstance(dataset, EditedDataset) else 0,
-        "n_features": dataset.n_features,
         "sparse": dataset.is_sparse,
         "density": None if items is None else items / (dataset.n_rows * dataset.n_features),
         "classes": classes,
         "vectors": sorted(dataset.vectors),
-        "n_chunks": dataset.n_chunks,
         "largest_chunk_rows": int(np.diff(dataset.chunk_starts).max()),
         "bytes": dataset.stored_bytes,
-        "dtype": dataset.dtype,
-        "codec": dataset.meta.get("codec"),
         "shards": any("shards" in entry for entry in (dataset.meta.get("arrays") or {}).values()),
         "scaling": dataset.scaling.kind if dataset.scaling else "none",
-        "shuffle": dataset.meta.get("shuffle"),
-        "source": dataset.meta.get("source"),
         "encoding": None if dataset.encoding is None else dataset.encoding.as_json(),
         "map": None if dataset.features is None else dataset.meta["features"]["map"],
         "manifest": dataset.meta.get("arrays") is not None,
-        "fingerprint": dataset.fingerprint,
     }
 
 
 def describe_encoding(encoding: Encoding) -> str:
     """Describe how the columns of a table became features."""
-    parts = []
-    for kind, noun in (("number", "number"), ("date", "date"), ("one_hot", ""), ("hash", "")):
-        columns = [column for column in encoding.columns if column.kind == kind]
-        if columns and noun:
-            parts.append(say_count(len(columns), noun))
-        elif columns:
-            names = ", ".join(show_text(column.name) for column in columns[:MOST_LISTED_COLUMNS])
-            names += f" and {len(columns) - MOST_LISTED_COLUMNS} more" if len(columns) > MOST_LISTED_COLUMNS else ""
-            n_categories = sum(len(column.categories) for column in columns)
-            into = (
-                say_count(n_categories, "category") if kind == "one_hot" else f"{encoding.n_hashed:,} hashed features"
-            )
-            parts.append(f"{into} of {names}")
+    of = {
+        kind: [each for each in encoding.columns if each.kind == kind] for kind in ("number", "date", "one_hot", "hash")
+    }
+    parts = [say_count(len(of[kind]), kind) for kind in ("number", "date") if of[kind]]
+    n_categories = sum(len(column.categories) for column in of["one_hot"])
+    made = {"one_hot": say_count(n_categories, "category"), "hash": f"{encoding.n_hashed:,} hashed features"}
+    named = {kind: list_few(show_text(each.name) for each in of[kind]) for kind in made}
+    parts += [f"{made[kind]} of {named[kind]}" for kind in made if named[kind]]
     if encoding.missing is not None:
         n_indicators = sum(column.indicator for column in encoding.columns)
         more = f" and {say_count(n_indicators, 'indicator')}" if n_indicators else ""
@@ -110,32 +88,10 @@ def verify(dataset: Dataset) -> dict[str, Any]:
     return {"verified_rows": n_rows, "verified": dataset.meta.get("arrays") is not None}
 
 
-def format_description(about: dict[str, Any]) -> str:
-    """Return the facts of `describe` as lines of text."""
-    return fill_text("dataset.txt", **about, encoded=_describe_stored(about["encoding"]))
-
-
-def _describe_stored(encoding: Any) -> str | None:
-    return None if encoding is None else describe_encoding(read_encoding(encoding))
-
-
-def describe_features(made: MadeFeatures, seconds: float) -> dict[str, Any]:
-    """Return the facts of a new dataset of features. trace_error: trace(K - Phi Phi') / trace K, for kernels."""
-    dataset = made.dataset
-    assert dataset.features is not None
-    return {
-        "path": dataset.path,
-        "map": dataset.meta["features"]["map"],
-        "n_rows": dataset.n_rows,
-        "n_features": dataset.n_features,
-        "bytes": dataset.nbytes,
-        "n_chunks": dataset.n_chunks,
-        "trace_error": dataset.meta["trace_error"],
-        "passes": dataset.meta["passes"],
-        "seconds": seconds,
-        **{name: getattr(made, name) for name in ("read_bytes", "peak_memory_bytes", "projected_memory_bytes")},
-        "map_sha256": dataset.features.sha256,
-    }
+def format_description(about: dict[str, Any], template: str = "dataset.txt") -> str:
+    """Return the facts of `describe`, and further ones, as lines of text."""
+    encoded = None if about["encoding"] is None else describe_encoding(read_encoding(about["encoding"]))
+    return fill_text(template, **about, encoded=encoded)
 
 
 MOST_CONFUSION_CLASSES = 16  # more classes: no confusion matrix
@@ -185,9 +141,9 @@ def is_model(path: str) -> bool:
 def describe_model(options: argparse.Namespace) -> int:
     """Print the facts of a model, or its card; return the exit status 0. InputError for options of datasets."""
     if options.verify or options.label is not None:
-        raise InputError(f"{options.data}: --verify and --label are for datasets; `streamsvm verify` is for models")
+        raise InputError(f"{options.data}: --verify and --label are for datasets; use `streamsvm verify` for a model")
     if options.eval is not None and not options.card:
-        raise InputError("--eval is for --card")
+        raise InputError("--eval has no effect without --card")
     model = load(options.data)
     if options.card:
         measured = None if options.eval is None else evaluate(model, options.eval)
@@ -199,7 +155,7 @@ def describe_model(options: argparse.Namespace) -> int:
     return show(options, {"path": options.data, "n_features": model.n_features, **model.info}, "\n".join(lines))
 
 
-MOST_WEIGHTS, MOST_CARD_CLASSES = 10, 20
+MOST_WEIGHTS = 10
 SPECIAL = "\\`*_{}[]<>|#"  # characters of Markdown's syntax
 CERTIFICATE = ("status", "objective", "lower bound", "gap")  # model facts that have their own section
 
@@ -212,18 +168,19 @@ def write_card(model: Model, path: str | Path, measured: dict[str, Any] | None =
     settings, result = (each if isinstance(each, dict) else {} for each in found)
     if result.get("model_sha256") != model.sha256:  # the files belong to another model
         settings, result = {}, {}
+    P, D = model.info.get("objective"), model.info.get("lower_bound")
     card: str = find_template("card.md", escape).render(
         name=Path(path).resolve().name,
         model=model,
         facts={name: value for name, value in model._list_facts().items() if name not in CERTIFICATE},
-        data=_describe_data(model, settings),
-        certificate=_describe_certificate(model, result),
-        calibration=result.get("calibration"),
+        settings=settings,
+        result=result,
+        encoding=None if model.encoding is None else describe_encoding(model.encoding),
+        gap=None if P is None else Progress(P, D, 0).relative_gap,
         measured=measured,
         measured_on=data,
         weights=_list_weights(model),
-        n_classes=len(model.classes),
-        has_probabilities=has_probabilities,
+        has_probabilities=has_probabilities(model),
     )
     return f"{card.rstrip()}\n"
 
@@ -232,34 +189,6 @@ def escape(text: object) -> str:
     """Return a text on one line, with the syntax of Markdown and HTML escaped."""
     plain = "".join(char if char.isprintable() else " " for char in str(text))
     return "".join(f"\\{char}" if char in SPECIAL else char for char in plain)
-
-
-def _describe_data(model: Model, settings: dict[str, Any]) -> dict[str, Any]:
-    rows, classes = model.info.get("problem", {}).get("n_rows"), model.classes.tolist()
-    more = f" and {len(classes) - MOST_CARD_CLASSES} more" if len(classes) > MOST_CARD_CLASSES else ""
-    return {
-        "dataset": settings.get("data"),
-        "SHA-256 of its manifest": settings.get("fingerprint"),
-        "rows": None if rows is None else f"{rows:,}",
-        "classes": ", ".join(map(str, classes[:MOST_CARD_CLASSES])) + more if classes else None,
-        "column of the labels": model.info.get("label_column"),
-        "scaling of the features": "none" if model.scaling is None else model.scaling.kind,
-        "columns of the table": None if model.encoding is None else describe_encoding(model.encoding),
-    }
-
-
-def _describe_certificate(model: Model, result: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of the certificate: the objective, its proved lower bound, and the gap."""
-    P, D, bound = (model.info.get(name) for name in ("objective", "lower_bound", "rounding_bound"))
-    gap = None if P is None else Progress(P, D, 0).relative_gap
-    return {
-        "status": model.info.get("status"),
-        "objective P": None if P is None else f"{P:.8g}",
-        "lower bound D of the optimum": None if D is None else f"{D:.8g}",
-        "relative gap (P - D) / P": None if gap is None else f"{gap:.2e}",
-        "rounding moves P and D by at most": None if bound is None else f"{bound:.2e}",
-        "reads of all rows": result.get("passes"),
-    }
 
 
 def _list_weights(model: Model) -> list[list[str]]:

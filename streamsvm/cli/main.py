@@ -57,7 +57,7 @@ def _run(options: argparse.Namespace, closed: list[str]) -> int:
     """Run a command and return its exit status; print a message for an error."""
     try:
         output.refuse_closed(closed, options)
-        command = import_module(f"streamsvm.cli.{COMMANDS[options.command][0]}")
+        command = import_module(f"streamsvm.cli.{COMMANDS[options.command].module}")
         status: int = getattr(command, f"run_{options.command.replace('-', '_')}")(options)
         output.flush_output()
         return status

@@ -10,14 +10,11 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from streamsvm.system.errors import InputError, say_count
+from streamsvm.system.errors import InputError, list_few, say_count
 from streamsvm.system.files import is_remote
 from streamsvm.system.machine import format_bytes
-
-if TYPE_CHECKING:
-    from streamsvm.runs.results import Result
 
 STREAMS = ("stdin", "stdout", "stderr")  # in the order of their file descriptors
 RUN_FILES = ("settings.json", "history.jsonl", "checkpoint.npz", "model.npz", "result.json")  # never replaced
@@ -52,7 +49,7 @@ def find_template(name: str, show: Callable[[Any], str]) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"count": say_count, "size": format_bytes}
+    environment.globals |= {"count": say_count, "size": format_bytes, "list_few": list_few}
     return environment.get_template(name)
 
 
@@ -114,51 +111,46 @@ def silence_output() -> None:
 
 def describe_remains(options: argparse.Namespace) -> str:
     """Describe what an interrupted command leaves behind, as part of a sentence."""
+    resume = "continue with the same command and --resume"
     if options.command == "tune" or (options.command == "train" and not options.plan):
-        return "go on with the same command and --resume"
-    if kept := _find_passes(options):
-        return f"go on with the same command and --resume (the results of the passes are in {kept})"
-    return "nothing was left behind"
+        return resume
+    kept = _describe_passes(options)
+    return f"{resume} ({kept})" if kept else "nothing was left behind"
 
 
 def describe_error(error: InputError, options: argparse.Namespace) -> str:
     """Return the message of an error, with the file of finished passes for --resume if one exists."""
-    kept = _find_passes(options)
-    return f"{error}; the results of finished passes are in {kept}, for --resume" if kept else str(error)
+    kept = _describe_passes(options)
+    return f"{error}; {kept}, for --resume" if kept else str(error)
 
 
-def _find_passes(options: argparse.Namespace) -> Path | None:
-    """Return the file with the results of finished passes of `features`, or None."""
-    if options.command != "features":
-        return None
-    from streamsvm.runs.records import name_checkpoint
-
-    kept = name_checkpoint(options.destination)
-    return kept if kept.exists() else None
+def _describe_passes(options: argparse.Namespace) -> str:
+    """Return where `features` has kept the results of finished passes, as part of a sentence; "" if there are none."""
+    kept, exists = _find_checkpoint(options) if options.command == "features" else (None, False)
+    return f"the results of the finished passes are in {kept}" if exists else ""
 
 
 def report_missing_checkpoint(options: argparse.Namespace) -> None:
     """Print where a checkpoint was expected if `--resume` was given and there is none."""
-    if options.resume and (missing := _describe_missing(options)):
-        print(f"streamsvm {options.command}: --resume: {missing}; all begins anew", file=sys.stderr)
+    if options.resume:
+        place, exists = _find_checkpoint(options)
+        if not exists:
+            message = f"--resume: there is no checkpoint in {place}; everything starts again"
+            print(f"streamsvm {options.command}: {message}", file=sys.stderr)
 
 
-def _describe_missing(options: argparse.Namespace) -> str:
-    """Return a sentence about the missing checkpoint, or an empty string if there is a checkpoint."""
+def _find_checkpoint(options: argparse.Namespace) -> tuple[str | Path, bool]:
+    """Return the place of the checkpoint of a command, and whether there is one."""
     if options.command == "features":
         from streamsvm.runs.records import name_checkpoint
 
         kept = name_checkpoint(options.destination)
-        return "" if kept.exists() else f"there are no results of finished passes in {kept}"
+        return kept, kept.exists()
     if is_remote(options.out):
         from streamsvm.data.remote.files import RemoteFolder
 
-        there = RemoteFolder(options.out).list_names()
-        return "" if "checkpoint.npz" in there else f"there is no checkpoint in {options.out}"
-    out: Path = options.out
-    if any(out.glob(CHECKPOINTS[options.command])):
-        return ""
-    return f"there is no checkpoint in {out}" if out.exists() else f"there is no folder {out}"
+        return options.out, "checkpoint.npz" in RemoteFolder(options.out).list_names()
+    return options.out, any(options.out.glob(CHECKPOINTS[options.command]))
 
 
 def read_run_file(file: Path, parse: Callable[[str], Any] = json.loads) -> Any:
@@ -167,10 +159,3 @@ def read_run_file(file: Path, parse: Callable[[str], Any] = json.loads) -> Any:
         return parse(file.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: missing or damaged ({error})") from error
-
-
-def sum_up(result: Result, out: str | Path) -> str:
-    """Return the summary of a training as lines of text."""
-    from streamsvm.runs.results import describe_gaps
-
-    return fill_text("training.txt", result=result, gaps=describe_gaps(result.problems).rstrip("\n"), out=out)

@@ -4,59 +4,54 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ClassVar, NoReturn
 
-from streamsvm.system.docstrings import Entry, read_entries, split_sections
+from streamsvm.system.docstrings import Documented, Entry
 from streamsvm.system.errors import InputError
 
 
 @dataclass(frozen=True)
 class Argument:
-    """The declaration of an argument: the function that parses its text, and further arguments of `add_argument`.
+    """The declaration of an argument: its flags, and the further arguments of `add_argument`.
 
-    one_of: the name of a group; at most one of its arguments may be given.
+    flags: None for a positional argument; empty for one flag, derived from the name. one_of: the name of a group; at
+    most one of its arguments may be given.
     """
 
-    read: Callable[[str], Any] | None = None
+    flags: tuple[str, ...] | None
+    about: Mapping[str, Any]
     one_of: str = ""
-    flags: tuple[str, ...] = ()
-    is_positional: bool = False
-    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 def option(read: Callable[[str], Any] | None = None, *flags: str, one_of: str = "", **about: Any) -> Argument:
-    """Return an option with a value. flags: by default one flag, derived from the option's name."""
-    return Argument(read, one_of, flags, about=about)
+    """Return an option with a value, which `read` parses. flags: by default one flag, derived from the name."""
+    return Argument(flags, about if read is None else {"type": _make_reader(read), **about}, one_of)
 
 
-def switch(*flags: str, one_of: str = "", **about: Any) -> Argument:
+def switch(*flags: str, one_of: str = "", action: str = "store_true", **about: Any) -> Argument:
     """Return an option without a value, which is False unless it is given."""
-    return Argument(None, one_of, flags, about={"action": "store_true", **about})
-
-
-def several(*flags: str, one_of: str = "", default: Any = (), **about: Any) -> Argument:
-    """Return an option that may be given several times; its value is a list."""
-    default = default if default is None else list(default)
-    return Argument(None, one_of, flags, about={"action": "append", "default": default, **about})
+    return Argument(flags, {"action": action, **about}, one_of)
 
 
 def positional(read: Callable[[str], Any] | None = None, **about: Any) -> Argument:
     """Return a positional argument."""
-    return Argument(read, is_positional=True, about=about)
+    return Argument(None, option(read, **about).about)
 
 
-class Arguments:
+class Arguments(Documented):
     """The base class of groups of arguments. The arguments of a command are those of its class and of its bases.
 
     The first line of a class's docstring is the help of the command, the paragraphs below it are the description, and
     the section "Parameters" has an entry `name : VALUE` for each argument. `needs` names a group of `one_of`; one of
-    its arguments must be given. Arguments may share a declaration: `a = b = option()`.
+    its arguments must be given. Arguments may share a declaration: `a = b = option()`. `module` is the module of this
+    package with the function that runs the command.
     """
 
     needs: ClassVar[str] = ""
+    module: ClassVar[str] = "commands"
 
     @classmethod
     def list_arguments(cls) -> Iterator[tuple[str, Argument, Entry]]:
@@ -65,11 +60,10 @@ class Arguments:
         Positional arguments come first: the arguments of the bases, then those of the class. Options follow in the
         order of their documentation: the options of the class, then those of its bases.
         """
-        declared, entries = dict[str, Argument](), dict[str, Entry]()
+        declared, entries = dict[str, Argument](), cls._list_entries("Parameters")
         for base in reversed(cls.__mro__):
             declared |= {name: value for name, value in vars(base).items() if isinstance(value, Argument)}
-            entries = (own := read_entries(split_sections(base.__doc__).get("Parameters", ""))) | entries | own
-        first = [name for name, argument in declared.items() if argument.is_positional]
+        first = [name for name, argument in declared.items() if argument.flags is None]
         for name in dict.fromkeys([*first, *(entries or declared)]):  # python -OO removes docstrings
             yield name, declared[name], entries.get(name, Entry("", ""))
 
@@ -97,20 +91,15 @@ class Parser(argparse.ArgumentParser):
 
     def add(self, arguments: type[Arguments]) -> None:
         """Add the arguments that a class declares."""
-        groups = dict[str, Any]()
+        groups: dict[str, Any] = {"": self}
         for name, declared, entry in arguments.list_arguments():
-            about = {"help": " ".join(entry.text.split()) or None, "metavar": entry.kind or None, **declared.about}
-            if declared.read is not None:
-                about["type"] = _make_reader(declared.read)
-            if declared.one_of not in {"", *groups}:
+            about = {"help": " ".join(entry.text.split()) or None, "dest": name, **declared.about}
+            if entry.kind:
+                about["metavar"] = entry.kind
+            if declared.one_of not in groups:
                 groups[declared.one_of] = self.add_mutually_exclusive_group(required=declared.one_of == arguments.needs)
-            add = groups.get(declared.one_of, self).add_argument
-            if about.get("action") in ("store_true", "store_const") or about["metavar"] is None:
-                del about["metavar"]
-            if declared.is_positional:
-                add(name, **about)
-            else:
-                add(*(declared.flags or (f"--{name.replace('_', '-')}",)), **{"dest": name, **about})
+            flags = () if declared.flags is None else declared.flags or (f"--{name.replace('_', '-')}",)
+            groups[declared.one_of].add_argument(*flags, **about)
 
     def error(self, message: str) -> NoReturn:
         """Print the message, and end the process with the exit status 2."""
@@ -129,8 +118,8 @@ class Parser(argparse.ArgumentParser):
     def _explain(self, argument: str, command: str) -> str:
         """Return the message about an argument that the command lacks, with a suggestion if there is one."""
         if not argument.startswith("-"):
-            return f"{argument!r} belongs to no option; several values of an option have commas between them: a,b"
+            return f"{argument!r} does not belong to any option; separate the values of an option by commas: a,b"
         owners = [name for name, parser in self.commands.items() if argument in parser._option_string_actions]
         near = get_close_matches(argument, self.commands[command]._option_string_actions, 1)
-        remedy = f": it is one of {', '.join(owners)}" if owners else f": is {near[0]} meant?" if near else ""
-        return f"{argument} is no option of {command}{remedy}"
+        remedy = f"; it is an option of {', '.join(owners)}" if owners else f"; did you mean {near[0]}?" if near else ""
+        return f"{argument} is not an option of {command}{remedy}"

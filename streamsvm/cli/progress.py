@@ -8,8 +8,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self, TextIO
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, TextIO
 
 from streamsvm.system.errors import say_count
 from streamsvm.system.machine import format_bytes
@@ -22,7 +22,7 @@ LIVE_SECONDS = 0.1  # between two updates of the line on a terminal
 REMEMBERED_STEPS = 8  # the fall of the gap over these steps predicts the time left
 
 
-class Line:
+class Line(AbstractContextManager["Line"]):
     """A progress line that shows the latest text at intervals."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -30,21 +30,15 @@ class Line:
         self.live = self.stream.isatty()
         self._shown_at, self._waiting = -math.inf, ""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def show(self, text: str) -> None:
-        """Print a text if the interval has passed; otherwise keep it for `close`."""
+        """Print a text if the interval has passed; otherwise keep it for the end."""
         self._waiting = text
         now = time.monotonic()
         if now - self._shown_at >= (LIVE_SECONDS if self.live else PLAIN_SECONDS):
             self._shown_at = now
             self._print()
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Print the pending text, and end the line."""
         if self._waiting:
             self._print()

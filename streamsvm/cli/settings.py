@@ -8,7 +8,7 @@ refused.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,41 +16,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from streamsvm.kernels.names import PARAMETERS
 from streamsvm.problems.registry import PROBLEMS, name_losses, settle_multi_class
 from streamsvm.solvers.options import READS, FeatureOptions, refuse_unread
-from streamsvm.solvers.registry import SOLVERS, SolverRecord, find_solver
+from streamsvm.solvers.registry import SOLVERS, SolverRecord, find_solver, name_solvers
 from streamsvm.system.errors import InputError
 from streamsvm.system.files import is_remote
-from streamsvm.system.machine import default_threads, parse_bytes
+from streamsvm.system.machine import default_threads
 
 if TYPE_CHECKING:
-    from streamsvm.data.tables.columns import Columns
-    from streamsvm.ingestion.ingest import IngestOptions
     from streamsvm.options import TrainOptions
 
 T = TypeVar("T")
 MAPPED_KERNEL = "rbf"  # the default of feature maps
 
 
-def read_count(text: str, name: str = "the argument") -> int:
-    """Return a text as a whole number of at least 1. name: the name of the argument in messages."""
+def read_count(text: str) -> int:
+    """Return a text as a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise InputError(f"{name} is {text!r}; a whole number of at least 1 is expected")
+        raise InputError(f"{text!r}: a whole number of at least 1 is expected")
     return int(text)
-
-
-def read_numbers(text: str) -> tuple[float, ...]:
-    """Return the numbers in a text such as "0.1,1,10"."""
-    try:
-        return tuple(map(float, text.split(",")))
-    except ValueError:
-        raise InputError(f"{text!r}: write numbers, with commas between them") from None
-
-
-def read_losses(text: str) -> tuple[str, ...]:
-    """Return the names of losses in a text such as "hinge,logistic"."""
-    for name in text.split(","):
-        if name not in name_losses():
-            raise InputError(f"{name!r}: choose from {', '.join(name_losses())}")
-    return tuple(text.split(","))
 
 
 def read_gamma(text: str) -> float | str:
@@ -61,12 +43,33 @@ def read_gamma(text: str) -> float | str:
         raise InputError(f"{text!r}: write a number, scale or auto") from None
 
 
-def read_gammas(text: str) -> tuple[float | str, ...]:
-    """Return the values of gamma in a text such as "scale,0.1,1"."""
-    try:
-        return tuple(map(read_gamma, text.split(",")))
-    except InputError:
-        raise InputError(f"{text!r}: write numbers, scale or auto, with commas between them") from None
+def _make_list_reader(read: Callable[[str], T], expected: str) -> Callable[[str], tuple[T, ...]]:
+    """Return a reader of values that are separated by commas."""
+
+    def read_all(text: str) -> tuple[T, ...]:
+        try:
+            return tuple(map(read, text.split(",")))
+        except ValueError:
+            raise InputError(f"{text!r}: write {expected}, separated by commas") from None
+
+    return read_all
+
+
+read_numbers = _make_list_reader(float, "numbers")
+read_gammas = _make_list_reader(read_gamma, "numbers, scale or auto")
+
+
+def read_losses(text: str) -> tuple[str, ...]:
+    """Return the names of losses in a text such as "hinge,logistic"."""
+    for name in text.split(","):
+        if name not in name_losses():
+            raise InputError(f"{name!r}: choose from {', '.join(name_losses())}")
+    return tuple(text.split(","))
+
+
+def read_names(text: str) -> list[str]:
+    """Return the names in a text such as "a,b"."""
+    return [name for name in text.split(",") if name]
 
 
 def read_place(text: str) -> str | Path:
@@ -76,79 +79,49 @@ def read_place(text: str) -> str | Path:
 
 def read_shuffle(text: str) -> int | None:
     """Return the seed that --shuffle gives, or None for "no"."""
-    if text == "no":
-        return None
-    if not text.isdecimal():
-        raise InputError(f"--shuffle {text!r}: give a seed (a whole number) or no")
-    return int(text)
+    if text != "no" and not text.isdecimal():
+        raise InputError(f"{text!r}: give a seed (a whole number) or no")
+    return None if text == "no" else int(text)
 
 
-def read_bytes(text: str | None) -> int | None:
-    """Return the bytes of a size such as "2GB"; None if it was not given."""
-    return None if text is None else parse_bytes(text)
+def read_workers(text: str) -> int:
+    """Return the number of worker processes of --workers."""
+    return default_threads() if text == "auto" else read_count(text)
 
 
-def read_workers(options: argparse.Namespace) -> int | None:
-    """Return the number of worker processes of --workers, or None for threads in this process."""
-    if options.workers == "auto":
-        return default_threads()
-    return None if options.workers is None else read_count(options.workers, "--workers")
-
-
-def read_class_weight(text: str | None) -> dict[str, float] | str | None:
-    """Return the value of --class-weight: weights by label, "balanced", or None if it is not given."""
-    if text is None or text == "balanced":
+def read_class_weight(text: str) -> dict[str, float] | str:
+    """Return the value of --class-weight: weights by label, or "balanced"."""
+    if text == "balanced":
         return text
     try:
         return {label: float(weight) for label, weight in (part.rsplit("=", 1) for part in text.split(","))}
     except ValueError:
-        raise InputError(f"--class-weight {text!r}: write balanced, or label=weight,label=weight") from None
+        raise InputError(f"{text!r}: write balanced, or label=weight,label=weight") from None
 
 
-def read_own_options(texts: Sequence[str]) -> dict[str, str]:
-    """Return the values of --option by name, as strings that the solver itself parses and checks."""
-    for text in texts:
-        if "=" not in text:
-            raise InputError(f"--option {text!r}: write name=value")
-    return dict(text.split("=", 1) for text in texts)
-
-
-def split_names(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the names in texts such as "a,b"."""
-    return tuple(name for text in texts for name in text.split(",") if name)
+def read_pair(text: str) -> tuple[str, str]:
+    """Return the name and the value in a text such as "name=value"."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"{text!r}: write name=value")
+    return name, value
 
 
 def make_record(kind: type[T], arguments: argparse.Namespace, /, **known: Any) -> T:
     """Return a record of options from known values, the arguments named like its fields, and its defaults.
 
-    Tuples are ignored, since they hold the values of a grid.
+    Tuples are ignored, since they hold the values of a grid. Lists become tuples.
     """
     names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     given = {name: getattr(arguments, name, None) for name in names}
     given = {name: value for name, value in given.items() if value is not None and not isinstance(value, tuple)}
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     return kind(**given | known)
-
-
-def read_columns(options: argparse.Namespace) -> Columns:
-    """Return the roles of the columns of a table."""
-    from streamsvm.data.tables.columns import Columns
-
-    lists = {name: split_names(texts) for name, texts in vars(options).items() if isinstance(texts, list)}
-    lists.pop("sources")
-    return make_record(Columns, options, require_label=not options.unlabelled, **lists)
 
 
 def read_file_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments for reading a file, under the parameter names of the readers."""
     return {"file_format": options.format, **{k: getattr(options, k) for k in ("label", "header", "sep", "decimal")}}
-
-
-def read_ingest_options(options: argparse.Namespace) -> IngestOptions:
-    """Return the options with which `ingest` writes a dataset."""
-    from streamsvm.ingestion.ingest import IngestOptions
-
-    sizes = {name: read_bytes(getattr(options, name)) for name in ("chunk_bytes", "shard_bytes")}
-    return make_record(IngestOptions, options, shuffle=read_shuffle(options.shuffle), **sizes)
 
 
 def read_settings(options: argparse.Namespace) -> TrainOptions:
@@ -158,16 +131,9 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
     options.task, options.multi_class = settle_multi_class(options.task, options.multi_class)
     kernel = None if options.map else options.kernel
     method = find_solver(options.solver, options.task, options.loss, options.penalty, kernel)
-    known = {"kernel": options.kernel or (MAPPED_KERNEL if options.map else method.kernels[0])}
-    own = read_own_options(options.option)
-    refuse_for_training(options, method, known["kernel"], own)
-    class_weight, limits = read_class_weight(options.class_weight), read_limits(options)
-    return make_record(TrainOptions, options, class_weight=class_weight, options=own, **known, **limits)
-
-
-def read_limits(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the memory limit and the number of workers, under the names of TrainOptions."""
-    return {"memory_bytes": read_bytes(options.memory), "workers": read_workers(options)}
+    kernel, own = options.kernel or (MAPPED_KERNEL if options.map else method.kernels[0]), dict(options.option)
+    refuse_for_training(options, method, kernel, own)
+    return make_record(TrainOptions, options, kernel=kernel, options=own, memory_bytes=options.memory)
 
 
 def read_map(options: argparse.Namespace) -> FeatureOptions | None:
@@ -182,12 +148,9 @@ def read_axes(options: argparse.Namespace) -> dict[str, list[Any]]:
     """
     from streamsvm.runs.tune import AXES
 
-    axes: dict[str, list[Any]] = {}
-    for name in AXES:
-        values = list(getattr(options, name) or ())
-        setattr(options, name, values[0] if values else None)
-        if len(values) > 1:
-            axes[name] = list(map(read_class_weight, values)) if name == "class_weight" else values
+    given = {name: list(getattr(options, name) or ()) for name in AXES}
+    vars(options).update({name: values[0] if values else None for name, values in given.items()})
+    axes = {name: values for name, values in given.items() if len(values) > 1}
     for loss in axes.get("loss", []):
         read_settings(argparse.Namespace(**{**vars(options), "loss": loss}))
     return axes
@@ -195,9 +158,7 @@ def read_axes(options: argparse.Namespace) -> dict[str, list[Any]]:
 
 Readers = Mapping[str, Collection[str]]  # for each choice, the names of the options that are read
 
-SOLVER_READS: dict[str, set[str]] = {}  # Several solvers may share a name.
-for each in SOLVERS:
-    SOLVER_READS.setdefault(each.name, set()).update(each.reads)
+SOLVER_READS = {name: {x for each in SOLVERS if each.name == name for x in each.reads} for name in name_solvers()}
 # The arguments that a map reads during training, without the seed, which training itself reads.
 MAP_READS: dict[str, tuple[str, ...]] = {name: tuple(x for x in READS[name] if x != "seed") for name in READS}
 
@@ -205,55 +166,52 @@ MAP_READS: dict[str, tuple[str, ...]] = {name: tuple(x for x in READS[name] if x
 def refuse_for_training(options: argparse.Namespace, method: SolverRecord, kernel: str, own: Mapping[str, str]) -> None:
     """Raise InputError for an option of `train` or `tune` that has no effect. own: the values of --option."""
     if options.map is None:
-        _refuse(options, "", "a training without --map", {"a training without --map": (), "--map": ("rank",)})
+        _refuse(options, ["rank"], "without --map", "choose a --map")
     else:
-        _refuse(options, "--map", options.map, MAP_READS)
-    _refuse(options, "--kernel", kernel, PARAMETERS)
+        _refuse_unread(options, "--map", options.map, MAP_READS)
+    _refuse_unread(options, "--kernel", kernel, PARAMETERS)
     chosen = method.name if options.task == next(iter(PROBLEMS)) else f"{method.name} and --task {options.task}"
-    _refuse(options, "--solver", chosen, {**SOLVER_READS, chosen: method.reads})
+    _refuse_unread(options, "--solver", chosen, {**SOLVER_READS, chosen: method.reads})
     given = {_name(name): words for name, words in method.reads.items() if _was_given(getattr(options, name))}
     refuse_unread(method.options, own, "linear" if options.map else kernel, given)
     _refuse_for_engine(options)
     if getattr(options, "plan", False):
-        _refuse(options, "", "--plan", {"--plan": (), "a training": ("resume", "overwrite")})
+        _refuse(options, ["resume", "overwrite"], "with --plan", "train without --plan")
 
 
 def refuse_for_features(options: argparse.Namespace, kernel: str) -> None:
     """Raise InputError for an option of `features` that has no effect with the map and the kernel."""
-    _refuse(options, "--map", options.map, READS)
-    _refuse(options, "--kernel", kernel, PARAMETERS)
+    _refuse_unread(options, "--map", options.map, READS)
+    _refuse_unread(options, "--kernel", kernel, PARAMETERS)
     _refuse_for_engine(options)
 
 
 def refuse_for_ingest(options: argparse.Namespace) -> None:
     """Raise InputError for an option of `ingest` that has no effect with or without workers."""
-    here, there = "one process", "--workers and --scheduler"
     if options.workers is None and options.scheduler is None:
-        _refuse(options, "", here, {here: (), there: ("memory", "resume")})
+        _refuse(options, ["memory", "resume"], "in one process", "use --workers or --scheduler")
     else:
-        _refuse(options, "", there, {there: (), here: ("like", "append")})
+        _refuse(options, ["append", "like"], "with --workers or --scheduler", "ingest in one process")
     _refuse_for_engine(options)
 
 
 def _refuse_for_engine(options: argparse.Namespace) -> None:
     if options.scheduler is not None:
-        _refuse(options, "", "--scheduler", {"--scheduler": (), "processes on this machine": ("workers",)})
+        _refuse(options, ["workers"], "with --scheduler", "use processes on this machine")
 
 
-def _refuse(options: argparse.Namespace, flag: str, chosen: str, readers: Readers) -> None:
-    """Raise InputError for a given option that is read with other choices of a flag, but not with the chosen one.
+def _refuse_unread(options: argparse.Namespace, flag: str, chosen: str, readers: Readers) -> None:
+    """Raise InputError for a given option that is read with other choices of a flag, but not with the chosen one."""
+    for name in sorted({name for names in readers.values() for name in names} - {*readers[chosen]}):
+        able = " or ".join(choice for choice, names in readers.items() if name in names)
+        _refuse(options, [name], f"with {flag} {chosen}", f"choose {flag} {able}")
 
-    flag: empty if the choices are described in words.
-    """
-    for name in sorted({name for names in readers.values() for name in names}):
-        if name in readers[chosen] or not _was_given(getattr(options, name)):
-            continue
-        able = [choice for choice, names in readers.items() if name in names]
-        others = f"{', '.join(able[:-1])} and {able[-1]}" if len(able) > 1 else able[0]
-        raise InputError(
-            f"{_name(name)} has no effect with {f'{flag} {chosen}'.strip()}: leave it out; it is for "
-            f"{f'{flag} {others}'.strip()}"
-        )
+
+def _refuse(options: argparse.Namespace, names: Iterable[str], where: str, remedy: str) -> None:
+    """Raise InputError for a given option that has no effect."""
+    for name in names:
+        if _was_given(getattr(options, name)):
+            raise InputError(f"{_name(name)} has no effect {where}; remove it, or {remedy}")
 
 
 def _name(name: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import textwrap
 
-from streamsvm.cli.parser import Arguments, option, positional, several, switch
-from streamsvm.cli.settings import read_count
+from streamsvm.cli.parser import Arguments, option, positional, switch
+from streamsvm.cli.settings import read_class_weight, read_count, read_names, read_pair, read_workers
 from streamsvm.data.sources.formats import FORMATS, MISSING
 from streamsvm.problems.registry import MULTI_CLASS, PENALTIES, PROBABILITIES, PROBLEMS, name_losses
 from streamsvm.solvers.options import MAPS, describe_options
 from streamsvm.solvers.registry import AUTO, SOLVERS, SolverRecord, find_first, name_solvers
+from streamsvm.system.machine import parse_bytes
 
 WIDTH = 100
 TASKS = tuple(PROBLEMS)
@@ -37,7 +38,7 @@ class Memory(Arguments):
         the most memory that one process may use, such as 2GB or 512MiB (default: half of the machine's)
     """
 
-    memory = option()
+    memory = option(parse_bytes)
 
 
 class Cluster(Arguments):
@@ -51,7 +52,8 @@ class Cluster(Arguments):
         address of an existing Dask cluster
     """
 
-    workers = scheduler = option()
+    workers = option(read_workers)
+    scheduler = option()
 
 
 class Engine(Cluster, Memory):
@@ -126,7 +128,7 @@ class Table(Csv):
         a dataset; encode the table as the table of this dataset was encoded, which the rows of `train --eval` need
     """
 
-    drop = one_hot = text = date = number = several()
+    drop = one_hot = text = date = number = option(read_names, action="extend", default=[])
     index = like = option()
     missing = option(choices=MISSING)
     hash_bits = option(int, "--hash")
@@ -253,11 +255,12 @@ class Settings(Kernel, Engine, Opening, Json):
     )
     map = option(choices=MAPS)
     rank = max_passes = option(read_count)
-    class_weight = resident_rows = option()
+    class_weight = option(read_class_weight)
+    resident_rows = option()
     seed = option(int, default=0)
     probabilities = option(choices=PROBABILITIES)
     resume = overwrite = switch(one_of="folder")
-    option = several()  # hides the function of this name
+    option = option(read_pair, action="append", default=[])  # hides the function of this name
 
 
 def describe_solvers() -> str:

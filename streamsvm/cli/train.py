@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamsvm.cli.output import describe_remains, report_missing_checkpoint, show, sum_up
+from streamsvm.cli.output import describe_remains, fill_text, report_missing_checkpoint, show
 from streamsvm.cli.progress import Display, GridDisplay, Line, RowCounter
 from streamsvm.cli.settings import read_axes, read_map, read_settings
 from streamsvm.data.open import open_dataset
-from streamsvm.data.rows.source import RowSource
 from streamsvm.data.sources.formats import has_known_ending
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.edits import list_edits
@@ -31,7 +30,7 @@ from streamsvm.problems.registry import find_problem
 from streamsvm.runs.calibrate import calibrate, make_folds, require_folds, train_with_probabilities
 from streamsvm.runs.eval_set import EvalSet
 from streamsvm.runs.features import open_rows
-from streamsvm.runs.results import STATUSES, Result
+from streamsvm.runs.results import STATUSES, Result, describe_gaps
 from streamsvm.runs.train import train
 from streamsvm.runs.tune import Tuning, tune
 from streamsvm.runs.update import train_from
@@ -45,7 +44,7 @@ CACHE = ".cache.zarr"  # the ending of the dataset's name
 def run_train(options: argparse.Namespace) -> int:
     """Train a model, or with --plan report the expected cost."""
     if options.out is None and not options.plan:
-        raise InputError("--out RUN is missing: it names the folder of the run")
+        raise InputError("--out RUN is missing; it names the folder of the run")
     settings = read_settings(options)
     dataset = open_data(options)
     settings = settle_task(dataset, settings)
@@ -61,7 +60,7 @@ def run_train(options: argparse.Namespace) -> int:
     if is_remote(options.out):
         raise InputError(f"{hide_secrets(options.out)}: --live shows a run on a local disk; choose a local --out")
     with serve_page(options.out, options.live) as address:
-        print(f"the run is shown on {address} while it lasts", file=sys.stderr, flush=True)
+        print(f"the run is shown on {address} until it ends", file=sys.stderr, flush=True)
         return _train_on(dataset, settings, options)
 
 
@@ -70,7 +69,7 @@ def run_tune(options: argparse.Namespace) -> int:
     axes, settings = read_axes(options), read_settings(options)
     if options.map and options.gamma:
         if len(options.gamma) > 1:
-            raise InputError("--gamma: all fits share one map (--map), so one value is expected")
+            raise InputError("--gamma: all fits share one map (--map), so only one value is possible")
         settings = replace(settings, gamma=options.gamma[0])
     if options.probabilities:
         require_folds(settings, options.probabilities)
@@ -116,13 +115,13 @@ def open_data(options: argparse.Namespace) -> Dataset:
     if local is None or (is_h5ad(local) and not regression) or not (local.is_file() or is_folder_of_files(local)):
         return open_dataset(options.data, options.label, groups, options.cache)
     if not local.is_file() or getattr(options, "plan", False):
-        raise InputError(f"{local}: holds rows, and is no dataset: {_suggest_commands(options)}")
+        raise InputError(f"{local}: holds rows, but is not a dataset: {_suggest_commands(options)}")
     return _ingest_once(local, regression, groups, options)
 
 
 def _suggest_commands(options: argparse.Namespace) -> str:
     return (
-        f"run `streamsvm ingest {options.data} DATA.zarr`, whose options say how the rows are read, and then "
+        f"run `streamsvm ingest {options.data} DATA.zarr`, whose options determine how the rows are read, and then "
         f"`streamsvm {options.command} DATA.zarr` with the options of the training"
     )
 
@@ -136,12 +135,14 @@ def _ingest_once(file: Path, regression: bool, groups: str | None, options: argp
     if cache.exists():
         found = open_dataset(cache)
         if list_edits(found):
-            raise InputError(f"{cache}: rows were appended or deleted, so it is not {file}: train on it, or remove it")
+            raise InputError(
+                f"{cache}: rows were appended or deleted, so it differs from {file}: train on it, or remove it"
+            )
         if found.meta.get("source_state") == state:
-            print(f"{file}: its rows are in {cache}, from an earlier training", file=sys.stderr)
+            print(f"{file}: using its rows in {cache}, from an earlier training", file=sys.stderr)
             return found
         if "source_state" not in found.meta:
-            raise InputError(f"{cache}: is a dataset that another command wrote: train on it, or remove it")
+            raise InputError(f"{cache}: another command wrote this dataset: train on it, or remove it")
     columns = Columns(label=options.label, groups=groups, require_label=needs_labels)
     settings = IngestOptions(regression=regression, overwrite=True, source_state=state)
     with Line() as line:
@@ -149,13 +150,13 @@ def _ingest_once(file: Path, regression: bool, groups: str | None, options: argp
 
         def report(n_rows: int) -> None:
             if not counter.n_rows:  # an error in the first rows is reported without this line
-                print(f"{file}: its rows are written to {cache}, which later trainings use, too", file=sys.stderr)
+                print(f"{file}: writing its rows to {cache}, which later trainings will use as well", file=sys.stderr)
             counter.add(n_rows - counter.n_rows)
 
         try:
             return ingest(file, cache, columns=columns, options=settings, report=report)
         except NeedsOptionError as error:
-            raise InputError(f"{error}; where more than --label is needed, {_suggest_commands(options)}") from error
+            raise InputError(f"{error}; if more than --label is needed, {_suggest_commands(options)}") from error
 
 
 def _report_queries(dataset: Dataset, settings: TrainOptions) -> None:
@@ -166,8 +167,9 @@ def _report_queries(dataset: Dataset, settings: TrainOptions) -> None:
 
 
 def _train_on(dataset: Dataset, settings: TrainOptions, options: argparse.Namespace) -> int:
-    if options.probabilities:
-        require_folds(settings, options.probabilities)
+    way, is_update = options.probabilities, _is_update(options)
+    if way:
+        require_folds(settings, way)
     _refuse_together(options)
     report_missing_checkpoint(options)
     map_and_run = read_map(options), settings, options.out, options.resume, options.overwrite
@@ -177,11 +179,19 @@ def _train_on(dataset: Dataset, settings: TrainOptions, options: argparse.Namesp
         with open_rows(dataset, *map_and_run, keep_dual=options.keep_dual, report=report) as rows:
             kept = {"keep_dual": options.keep_dual, "eval_set": eval_set}
             given = {"listener": listener, **kept, **rows.arguments}
-            result = _train_rows(rows.source, rows.options, options, given)
+            if is_update:
+                if way:
+                    make_folds(rows.source, rows.options, way)  # raises InputError before the first pass
+                start = options.start_from, options.keep_ball
+                result = train_from(rows.source, rows.options, options.out, *start, **given)
+            elif way:
+                result = train_with_probabilities(rows.source, rows.options, way, options.out, **given)
+            else:
+                result = train(rows.source, rows.options, options.out, **given)
     if result.status == "interrupted":
-        print(f"interrupted after pass {result.passes}; go on with the same command and --resume", file=sys.stderr)
-    elif options.probabilities and _is_update(options):
-        result = calibrate(rows.source, rows.options, options.probabilities, result, options.out)
+        print(f"interrupted after pass {result.passes}; {describe_remains(options)}", file=sys.stderr)
+    elif way and is_update:
+        result = calibrate(rows.source, rows.options, way, result, options.out)
     show(options, result.as_json(), sum_up(result, options.out))
     return 0 if result.finished else STATUSES[result.status].exit_code
 
@@ -189,11 +199,11 @@ def _train_on(dataset: Dataset, settings: TrainOptions, options: argparse.Namesp
 def _refuse_together(options: argparse.Namespace) -> None:
     """Raise InputError for training options that exclude one another."""
     if options.eval and _is_update(options):
-        raise InputError("--eval measures the steps of a new training: leave out --start-from and --keep-ball")
+        raise InputError("--eval measures the steps of a new training; remove --start-from and --keep-ball")
     if options.patience and not options.eval:
-        raise InputError("--patience has no effect without --eval, which names the rows to measure the model by")
+        raise InputError("--patience has no effect without --eval, which names the rows to measure the model on")
     if options.map and _is_update(options):
-        raise InputError("--start-from and --keep-ball are for rows as they are, and --map would make another map")
+        raise InputError("--start-from and --keep-ball need the rows themselves; they cannot be combined with --map")
     if is_remote(options.out or "") and (options.map or options.probabilities or _is_update(options)):
         raise InputError(
             f"{hide_secrets(options.out)}: --map, --start-from, --keep-ball and --probabilities write to a local disk "
@@ -206,15 +216,6 @@ def _is_update(options: argparse.Namespace) -> bool:
     return options.start_from is not None or options.keep_ball
 
 
-def _train_rows(
-    source: RowSource, settings: TrainOptions, options: argparse.Namespace, given: dict[str, Any]
-) -> Result:
-    """Train on rows: anew, from a model, or with probabilities. The caller calibrates an update afterwards."""
-    way = options.probabilities
-    if _is_update(options):
-        if way:
-            make_folds(source, settings, way)  # raises InputError before the first pass
-        return train_from(source, settings, options.out, options.start_from, options.keep_ball, **given)
-    if way:
-        return train_with_probabilities(source, settings, way, options.out, **given)
-    return train(source, settings, options.out, **given)
+def sum_up(result: Result, out: str | Path) -> str:
+    """Return the summary of a training as lines of text."""
+    return fill_text("training.txt", result=result, gaps=describe_gaps(result.problems).rstrip("\n"), out=out)

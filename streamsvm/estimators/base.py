@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -20,7 +19,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.rows.source import RowSource
-from streamsvm.data.rows.views import sum_label_weights
 from streamsvm.data.sources.arrays import find_pieces, is_stored, is_tensor, refuse_unsuitable, to_numpy, unwrap
 from streamsvm.data.sources.in_memory import ArrayDataset, has_columns
 from streamsvm.estimators import inputs
@@ -37,7 +35,7 @@ from streamsvm.runs.results import STATUSES, Listener, Result
 from streamsvm.runs.train import train
 from streamsvm.solvers.options import FeatureOptions, name_options
 from streamsvm.solvers.registry import SOLVERS
-from streamsvm.system.docstrings import Entry, join_sections, read_entries, split_sections, write_entries
+from streamsvm.system.docstrings import Documented, join_sections, split_sections, write_entries
 from streamsvm.system.errors import InputError
 from streamsvm.system.interrupts import caught
 from streamsvm.system.machine import parse_bytes
@@ -50,7 +48,7 @@ STORED_PIECE_BYTES = 8 << 20  # of rows in Zarr or HDF5, scored at a time
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
-class Parameters:
+class Parameters(Documented):
     """A base class that turns annotated class attributes with defaults, own and inherited, into parameters.
 
     Parameters are passed by keyword unless they are a `field` with `kw_only=False`. Only `__init__` comes from
@@ -61,40 +59,27 @@ class Parameters:
     to its docstring from the docstrings of its bases.
     """
 
-    _declared: ClassVar[dict[str, tuple[Any, Any]]] = {}
-    _documented: ClassVar[dict[str, dict[str, Entry]]] = {}
-    _made_init: ClassVar[Any] = object.__init__
+    _fields: ClassVar[Any] = object  # a dataclass with the parameters of the class, derived from those of its bases
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
         if not cls.__module__.startswith("streamsvm."):  # users' subclasses keep their annotations
             return
-        own = {name: (kind, vars(cls)[name]) for name, kind in get_annotations(cls).items() if name in vars(cls)}
-        cls._declared = own
-        if cls.__init__ is not cls._made_init:  # the class or a base defines its own
+        if cls.__init__ is not cls._fields.__init__:  # the class or a base defines its own
             return
-        found = {name: each for base in reversed(cls.__mro__) for name, each in vars(base).get("_declared", {}).items()}
-        kinds, values = ({name: each[at] for name, each in found.items()} for at in (0, 1))
-        body = {**values, "__annotations__": kinds, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
-        made: Any = dataclass(kw_only=True)(type(cls.__name__, (), body))
-        cls.__init__ = cls._made_init = made.__init__  # type: ignore[method-assign]
+        own = {name: kind for name, kind in get_annotations(cls).items() if name in vars(cls)}
+        bases = [base._fields for base in cls.__bases__ if issubclass(base, Parameters) and base is not Parameters]
+        body = {"__annotations__": own, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+        body |= {name: vars(cls)[name] for name in own}
+        cls._fields = dataclass(kw_only=True)(type(cls.__name__, tuple(bases), body))
+        cls.__init__ = cls._fields.__init__  # type: ignore[method-assign]
         for name in own:
-            setattr(cls, name, getattr(made, name))
-        cls._complete_docstring(made.__dataclass_fields__)
-
-    @classmethod
-    def _complete_docstring(cls, parameters: Iterable[str]) -> None:
-        """Add the bases' entries for the parameters, and for all fitted attributes, to the docstring."""
-        sections = split_sections(cls.__doc__)
-        cls._documented = {title: read_entries(sections.get(title, "")) for title in ("Parameters", "Attributes")}
-        for title in cls._documented if cls.__doc__ else ():  # python -OO has no docstrings
-            found = dict[str, Entry]()
-            for base in cls.__mro__:
-                for name, entry in vars(base).get("_documented", {}).get(title, {}).items():
-                    if title == "Attributes" or name in parameters:
-                        found.setdefault(name, entry)
-            sections[title] = write_entries(found)
-        cls.__doc__ = cls.__doc__ and join_sections(sections)
+            setattr(cls, name, getattr(cls._fields, name))
+        if cls.__doc__:  # python -OO has no docstrings
+            sections, fields = split_sections(cls.__doc__), cls._fields.__dataclass_fields__
+            known = {name: entry for name, entry in cls._list_entries("Parameters").items() if name in fields}
+            added = {"Parameters": write_entries(known), "Attributes": write_entries(cls._list_entries("Attributes"))}
+            cls.__doc__ = join_sections({"": "", **added} | sections | added)
 
 
 class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
@@ -174,6 +159,31 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         self._skl_callbacks = [to_callback(callback) for callback in callbacks]
         return self
 
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train on rows with labels or, for a regression, with targets.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), pandas frame, Dask array or frame, Dataset, or path of one
+            Dask rows are written to a temporary dataset chunk by chunk, and are never held as a whole.
+        y : array-like of shape (n,), or matrix of shape (n, L), optional
+            The labels or targets; None with a dataset, which has its own (for targets, `ingest` with
+            `regression=True`). A linear classifier also takes an indicator matrix of 0 and 1, dense or sparse, with a
+            column for each of L labels; a row may have any number of them.
+        sample_weight : array-like of shape (n,), optional
+            The weights of the rows, >= 0; None with a dataset.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            A ValueError, for unsuitable data and parameters.
+        """
+        return self._fit(X, y, sample_weight)
+
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         """Train, and set the fitted attributes."""
         return self._set_result(self._train(X, y, sample_weight, qid), y)
@@ -185,12 +195,12 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         if way is not None:
             require_folds(options, way)
         with inputs.connected(self), caught(), inputs.open_source(self, X, y, sample_weight, qid) as source:
-            require_weights(sum_label_weights(source) if source.has_label_sets else sum_weights(source))
+            require_weights(sum_weights(source))
             inputs.warn_about_queries(source, options.task)
             listener = FitListener(self, self._list_given(X), y, {"sample_weight": sample_weight, "qid": qid})
             result = self._train_rows(source, options, way, listener)
         if result.status == "interrupted":
-            raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
+            raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to continue")
         listener.end(result.model)
         return result
 
@@ -274,7 +284,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         """
         check_is_fitted(self)
         if self._get_model() is not self.model_:
-            raise InputError("coef_ or intercept_ were changed after fit, and the model's certificate is not theirs")
+            raise InputError("coef_ or intercept_ were changed after fit, so the model's certificate no longer holds")
         self.model_.save(path)
 
     def _get_model(self) -> Any:

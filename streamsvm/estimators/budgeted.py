@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -13,8 +12,8 @@ from streamsvm import __version__
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.estimators.inputs import check_rows
-from streamsvm.estimators.libsvm_like import KernelSVC, KernelSVM
-from streamsvm.estimators.tasks import BaseSVR
+from streamsvm.estimators.libsvm_like import KernelSVM
+from streamsvm.estimators.tasks import BaseSVC, BaseSVR
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.runs.gamma_scale import resolve_gamma
 from streamsvm.solvers.budgeted_sgd.setup import BudgetedSolver, make_stream
@@ -72,27 +71,23 @@ class BudgetedSVM(KernelSVM):  # type: ignore[misc]
             self._stream = [(problem, problem.learn_chunk(view, state)) for (problem, state), view in parts]
         models = [problem.make_model(state, chunk.take) for problem, state in self._stream]
         model: Any = models[0] if len(models) == 1 else join_models(models, np.asarray(chunk.classes), [], chunk.take)
+        settings, objective = self._stream[0][0].settings, sum(state.objective for _, state in self._stream)
         about: dict[str, Any] = {"solver": self.solver, "task": self._options().task, "C": float(self.C)}
-        about["version"] = __version__
-        settings = self._stream[0][0].settings
+        about |= {"version": __version__, "status": "pass_limit", "objective": objective, "lower_bound": None}
         if "tube" in settings:  # from which `load` recreates the estimator
             about["problem"] = {name: settings[name] for name in ("loss", "tube")}
-        objective = sum(state.objective for _, state in self._stream)
-        about |= {"status": "pass_limit", "objective": objective, "lower_bound": None}
         self._set_model(replace(model, info=about), getattr(y, "dtype", None))
         return self
 
     def _start_stream(self, chunk: ArrayDataset) -> list[tuple[BudgetedSolver, State]]:
         """Return each problem with its initial state: one per class for more than two classes, otherwise one."""
-        for name in ("result_", "history_", "n_iter_", "n_passes_"):  # they belong to an earlier fit
-            self.__dict__.pop(name, None)
+        self._set_known(result_=None, history_=None, n_iter_=None, n_passes_=None)  # they belong to an earlier fit
         if self.class_weight == "balanced":
-            raise InputError("class_weight 'balanced' needs all rows; give a stream's weights by label")
-        make = partial(make_stream, expected_rows=self.expected_rows)
-        options = resolve_gamma(SerialEngine(chunk), self._options())
-        views = self._view_problems(chunk)
+            raise InputError("class_weight 'balanced' needs all rows; for a stream, pass the weights by label")
+        options, views = resolve_gamma(SerialEngine(chunk), self._options()), self._view_problems(chunk)
         each = [options] if len(views) == 1 else share_options(chunk, options)
-        problems = [make(view, its) for view, its in zip(views, each, strict=True)]
+        pairs = zip(views, each, strict=True)
+        problems = [make_stream(view, own, expected_rows=self.expected_rows) for view, own in pairs]
         return [(problem, problem.start()) for problem in problems]
 
     def _view_problems(self, chunk: ArrayDataset) -> Sequence[Any]:
@@ -103,7 +98,7 @@ class BudgetedSVM(KernelSVM):  # type: ignore[misc]
         return {**super()._list_own_options(), "bias": "free" if self.fit_intercept else "none"}
 
 
-class BudgetedSVC(BudgetedSVM, KernelSVC):
+class BudgetedSVC(BudgetedSVM, BaseSVC):
     """Kernel classifier with at most `budget` support vectors per class, trained on a shuffled stream of the rows.
 
         P(w, b) = 1/2 |w|^2 + C sum_i c_i max(0, 1 - y_i (w.phi(x_i) + b)),   k(x, z) = phi(x).phi(z)

@@ -29,14 +29,15 @@ except ImportError:  # scikit-learn before 1.9 has no callbacks
 
 LOGGER = logging.getLogger("streamsvm")
 
-Callback = Callable[[dict[str, Any]], object]
-
 
 @dataclass(frozen=True)
 class StepFunction:
-    """A user's step function, as a callback of the estimator whose scikit-learn hooks do nothing."""
+    """A user's step function, as a callback of the estimator whose scikit-learn hooks do nothing.
 
-    function: Callback
+    It is among scikit-learn's callbacks, since a search resets these on its estimators when it adds its own.
+    """
+
+    function: Callable[[dict[str, Any]], object]
 
     def setup(self, estimator: Any, context: Any) -> None:
         """Do nothing before a fit."""
@@ -63,21 +64,48 @@ def to_callback(given: Any) -> Any:
     return StepFunction(given)
 
 
-class StepTasks:
-    """The tasks that scikit-learn's callbacks see: the fit and each of its steps, each begun and ended once.
+class FitListener:
+    """The listener of a fit: it logs each step, prints it if the estimator is verbose, and calls the callbacks.
 
-    The first step is reported only when it ends, since a resumed run may have no steps left.
+    scikit-learn's callbacks see the fit and each of its steps as tasks, each begun and ended once. The first step is
+    reported only when it ends, since a resumed run may have no steps left.
 
-    estimator: the estimator that is fitted; its callback context is created here. data: the arguments X, y and metadata
-    of the hooks. label_dtype: the type of the labels given to `fit`.
+    estimator: the estimator that is fitted; its callback context is created here. metadata: the arguments of `fit`
+    other than X and y; those that are None are left out.
     """
 
-    def __init__(self, estimator: Any, data: dict[str, Any], label_dtype: Any) -> None:
-        self.estimator, self.data, self.label_dtype = estimator, data, label_dtype
-        self.root, self.step = estimator._init_callback_context(max_subtasks=None), None
-        self._report(self.root, "begin")
+    def __init__(self, estimator: Any, X: Any, y: Any, metadata: dict[str, Any]) -> None:
+        self.estimator, self.label_dtype = estimator, getattr(y, "dtype", None)
+        self.data = {"X": X, "y": y}
+        self.data["metadata"] = {name: values for name, values in metadata.items() if values is not None} or None
+        self.fit: Any = None
+        self.step: Any = None
+        callbacks = getattr(estimator, "_skl_callbacks", [])
+        self.functions = [each.function for each in callbacks if isinstance(each, StepFunction)]
+        if len(callbacks) > len(self.functions) or hasattr(estimator, "_parent_callback_ctx"):
+            self.fit = estimator._init_callback_context(max_subtasks=None)
+            self._report(self.fit, "begin")
 
-    def end_step(self, event: Event) -> bool:
+    def __call__(self, event: Event) -> bool:
+        """Report a step. Return whether a scikit-learn callback requests to stop the fit."""
+        line = event.line
+        gap = "unknown" if line["relative_gap"] is None else f"{line['relative_gap']:.2e}"
+        message = (
+            f"[{type(self.estimator).__name__}] pass {line['passes']}: objective {line['objective']:.6g}, gap {gap}"
+        )
+        LOGGER.info("%s", message)
+        if getattr(self.estimator, "verbose", 0):
+            print(message)
+        for function in self.functions:
+            function(dict(line))
+        return self.fit is not None and self._end_step(event)
+
+    def end(self, model: Any) -> None:
+        """Report the end of the fit and its model to scikit-learn's callbacks."""
+        if self.fit is not None:
+            self._report(self.fit, "end", lambda: model)
+
+    def _end_step(self, event: Event) -> bool:
         """End the task of a step, and begin the next one unless the run is over. Return whether a hook stops it."""
         if self.step is None:
             self._begin_step()
@@ -86,12 +114,8 @@ class StepTasks:
             self._begin_step()
         return is_to_end
 
-    def end(self, model: Any) -> None:
-        """End the task of the fit."""
-        self._report(self.root, "end", lambda: model)
-
     def _begin_step(self) -> None:
-        self.step = self.root.subcontext(task_name="step")
+        self.step = self.fit.subcontext(task_name="step")
         self._report(self.step, "begin")
 
     def _report(self, task: Any, when: str, make_model: Any = None) -> bool:
@@ -103,40 +127,4 @@ class StepTasks:
         """Return the attributes of a copy of the estimator fitted with the model."""
         fitted = copy(self.estimator)
         fitted._set_model(make_model(), self.label_dtype)
-        attributes: dict[str, Any] = vars(fitted)
-        return attributes
-
-
-class FitListener:
-    """The listener of a fit: it logs each step, prints it if the estimator is verbose, and calls the callbacks.
-
-    metadata: the arguments of `fit` other than X and y; those that are None are left out.
-    """
-
-    def __init__(self, estimator: Any, X: Any, y: Any, metadata: dict[str, Any]) -> None:
-        callbacks = getattr(estimator, "_skl_callbacks", [])
-        self.name, self.is_verbose = type(estimator).__name__, bool(getattr(estimator, "verbose", 0))
-        self.functions = [each.function for each in callbacks if isinstance(each, StepFunction)]
-        self.tasks: StepTasks | None = None
-        if len(callbacks) > len(self.functions) or hasattr(estimator, "_parent_callback_ctx"):
-            message = {name: values for name, values in metadata.items() if values is not None}
-            data = {"X": X, "y": y, "metadata": message or None}
-            self.tasks = StepTasks(estimator, data, getattr(y, "dtype", None))
-
-    def __call__(self, event: Event) -> bool:
-        """Report a step. Return whether a scikit-learn callback requests to stop the fit."""
-        line = event.line
-        gap = line["relative_gap"]
-        shown = "unknown" if gap is None else f"{gap:.2e}"
-        message = f"[{self.name}] pass {line['passes']}: objective {line['objective']:.6g}, gap {shown}"
-        LOGGER.info("%s", message)
-        if self.is_verbose:
-            print(message)
-        for function in self.functions:
-            function(dict(line))
-        return self.tasks is not None and self.tasks.end_step(event)
-
-    def end(self, model: Any) -> None:
-        """Report the end of the fit and its model to scikit-learn's callbacks."""
-        if self.tasks is not None:
-            self.tasks.end(model)
+        return vars(fitted)  # type: ignore[no-any-return]

@@ -31,10 +31,10 @@ from streamsvm.ingestion.ingest import IngestOptions
 from streamsvm.ingestion.readers import ingest
 from streamsvm.models.calibration import CALIBRATIONS
 from streamsvm.numeric.rows import I64, U8, CsrRows
-from streamsvm.options import list_labels, require_weights
+from streamsvm.options import require_weights
 from streamsvm.problems.ranking import RANK
 from streamsvm.system import deadline
-from streamsvm.system.errors import InputError
+from streamsvm.system.errors import InputError, list_few
 
 PACKED_ROWS = 1 << 16  # rows of an indicator matrix that are packed at a time
 
@@ -43,12 +43,9 @@ PACKED_ROWS = 1 << 16  # rows of an indicator matrix that are packed at a time
 def connected(estimator: Any) -> Iterator[None]:
     """Connect to the scheduler while the estimator is fitted, if its parameter `client` is an address."""
     address = estimator.client
-    if not isinstance(address, str):
-        if address is not None:
-            require_usable(address)
-        yield
-        return
-    with connect(address) as client:
+    if not isinstance(address, str | None):
+        require_usable(address)
+    with connect(address) if isinstance(address, str) else nullcontext(address) as client:
         estimator.client = client
         try:
             yield
@@ -77,7 +74,7 @@ def open_source(
         if not isinstance(X, Iterator):
             _require_labels(estimator, y)
         if y is not None and arrays.count_label_axes(y) == 2 and not takes_label_sets(estimator, y):
-            raise InputError(f"{type(estimator).__name__} takes one label for each row, and no matrix of labels")
+            raise InputError(f"{type(estimator).__name__} takes one label for each row, not a matrix of labels")
         with TemporaryDirectory(prefix="streamsvm") as folder:
             options = IngestOptions(regression=is_regressor(estimator))
             rows = Path(folder) / "rows.zarr"
@@ -144,7 +141,7 @@ def choose_calibration(probability: Any) -> str | None:
     """Return the name of the calibration that `probability` selects, or None; InputError for an unknown name."""
     if isinstance(probability, str):
         if probability not in CALIBRATIONS:
-            raise InputError(f"probability is {probability!r}; True, False, or one of {', '.join(CALIBRATIONS)}")
+            raise InputError(f"probability is {probability!r}; choose True, False, {', '.join(CALIBRATIONS)}")
         return probability
     return "sigmoid" if probability else None
 
@@ -161,7 +158,7 @@ def _check_label_sets(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Arr
     has = csr_array(y) if issparse(y) else np.asarray(y)
     labels, starts = np.arange(has.shape[1]), range(0, has.shape[0], PACKED_ROWS)
     if len(labels) < 2:
-        raise InputError("y: a matrix of labels has at least two columns")
+        raise InputError("y: a matrix of labels needs at least two columns")
     lists = [checks.to_label_lists(has[at : at + PACKED_ROWS], arrays.place_rows("y", at)) for at in starts]
     bits = np.concatenate([each.to_bits(labels) for each in lists])
     return _make_source(estimator, rows, None, labels, sample_weight, bits)
@@ -184,7 +181,7 @@ def _find_classes(estimator: Any, labels: Any, given: Any) -> Any:
         _require_two(classes)
     if given is not None and not (known := np.isin(labels, classes)).all():
         unknown = labels[~known][0]
-        raise InputError(f"y has the label {unknown}, but the classes of the stream are {list_labels(classes)}")
+        raise InputError(f"y has the label {unknown}, but the classes of the stream are {list_few(classes)}")
     return classes
 
 
@@ -244,8 +241,8 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
         if arrays.comes_from(X, "pandas") and (texts := list_texts(X)):
             gaps = " and missing='mean' for missing values" if X.isna().to_numpy().any() else ""
             raise InputError(
-                f"X: {_list_columns(texts)} not of numbers ({error}); streamsvm.ingest makes a dataset of such a "
-                f"frame, with one_hot='auto' for text{gaps}, and `fit` takes the dataset"
+                f"X: column{'s' * (len(texts) > 1)} {', '.join(texts)} must hold numbers ({error}); streamsvm.ingest "
+                f"makes a dataset of such a frame, with one_hot='auto' for text{gaps}, and `fit` takes the dataset"
             ) from error
         raise
     except OverflowError as error:
@@ -256,10 +253,6 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
         names = tuple(getattr(estimator, "feature_names_in_", ()))
         checks.look_at_features(SourceRows(rows, feature_names=names), IngestOptions(), "X")
     return (rows, *rest) if rest else rows
-
-
-def _list_columns(names: list[str]) -> str:
-    return f"column {names[0]} is" if len(names) == 1 else f"columns {', '.join(names)} are"
 
 
 def is_dataset(X: Any) -> bool:
@@ -291,10 +284,10 @@ def _hash_rows(source: ArrayDataset) -> str:
 def _require_two(classes: Any) -> None:
     """Raise InputError unless there are at least two classes."""
     if len(classes) < 2:
-        raise InputError(f"there is one class only ({classes[0]}): a classifier needs two classes")
+        raise InputError(f"there is one class only ({classes[0]}): a classifier needs two")
 
 
 def refuse_columns(*columns: Any) -> None:
     """Raise InputError for labels, weights or query ids that are passed with a dataset, which has its own."""
     if any(column is not None for column in columns):
-        raise InputError("a dataset has its own labels and weights: leave y and sample_weight out")
+        raise InputError("a dataset has its own labels and weights: do not pass y or sample_weight")

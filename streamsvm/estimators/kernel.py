@@ -23,10 +23,9 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.estimators.base import KernelParameters
-from streamsvm.estimators.libsvm_like import KernelSVC, LibsvmLike
-from streamsvm.estimators.tasks import BaseOneClass, BaseSVR
-from streamsvm.kernels.feature_maps import KernelMap
-from streamsvm.models.model import KernelModel, LinearModel, Model
+from streamsvm.estimators.libsvm_like import LibsvmLike
+from streamsvm.estimators.tasks import BaseOneClass, BaseSVC, BaseSVR
+from streamsvm.models.model import KernelModel
 from streamsvm.numeric.labels import choose_by_votes
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_numbers
@@ -37,10 +36,10 @@ from streamsvm.runs.results import Event, Listener, Result
 from streamsvm.runs.train import train
 from streamsvm.solvers.options import FeatureOptions
 from streamsvm.system.errors import InputError
-from streamsvm.system.files import to_local_path
+from streamsvm.system.files import to_local_path, writing
 
 
-class LibsvmSVC(LibsvmLike, KernelSVC):
+class LibsvmSVC(LibsvmLike, BaseSVC):
     """The base class of `SVC` and `NuSVC`.
 
     Parameters
@@ -87,7 +86,9 @@ class LibsvmSVC(LibsvmLike, KernelSVC):
         if self.solver != "interior-point":
             return super().fit(X, y, sample_weight)
         if self.probability:
-            raise InputError("probability: not with solver='interior-point', which makes features of all rows")
+            raise InputError(
+                "probability is not supported with solver='interior-point', which computes features of all rows"
+            )
         self._X_fit = None
         return self._set_result(self._train(X, y, sample_weight, None), y)
 
@@ -136,7 +137,7 @@ class LibsvmSVC(LibsvmLike, KernelSVC):
     def _read_sigmoids(self, name: str) -> F64:
         check_is_fitted(self)
         warnings.warn(
-            f"Attribute `prob{name}_` was deprecated by scikit-learn 1.9, and goes when that takes it away; "
+            f"Attribute `prob{name}_` was deprecated by scikit-learn 1.9, which will remove it; "
             "`model_.info['sigmoids']` has the same numbers",
             FutureWarning,
             stacklevel=3,
@@ -232,13 +233,16 @@ class SVC(LibsvmSVC):
         if self.solver != "interior-point":
             return super()._train_rows(source, options, way, listener)
         check_numbers(options)
-        began, out = time.monotonic(), self.checkpoint
+        began, out = time.monotonic(), None if self.checkpoint is None else to_local_path(self.checkpoint)
+        if out is not None:
+            with writing(out):
+                out.mkdir(parents=True, exist_ok=True)
 
         def tell(event: Event) -> object:
             make = event.make_model
             return listener(event if make is None else replace(event, make_model=lambda: unfold(make())))
 
-        with TemporaryDirectory(prefix="streamsvm") if out is None else nullcontext(_make_folder(out)) as folder:
+        with TemporaryDirectory(prefix="streamsvm") if out is None else nullcontext(out) as folder:
             dataset, projected, read = self._make_features(source, options, Path(folder) / "features.zarr")
             seconds, passes = time.monotonic() - began, dataset.meta["passes"]
             linear = replace(options, kernel="linear", options={})
@@ -264,7 +268,7 @@ class SVC(LibsvmSVC):
         if path.exists():
             dataset = open_dataset(path)
             if dataset.meta.get("made_by") != json.loads(json.dumps(made_by)):
-                raise InputError(f"{path}: these are features of other rows or settings; choose another checkpoint")
+                raise InputError(f"{path}: these features belong to other rows or settings; choose another checkpoint")
             return dataset, 0, 0
         resume = self.checkpoint is not None
         made = make_features(source, path, features, options, made_by=made_by, resume=resume, client=self.client)
@@ -448,30 +452,16 @@ class OneClassSVM(BaseOneClass, LibsvmLike):  # type: ignore[misc]
     inner: str | None = None
 
 
-def unfold(model: Model) -> KernelModel:
+def unfold(model: Any) -> KernelModel:
     """Return the kernel model equal to w on features T' k(Z, x); its coefficients are T w, or T W' for K classes."""
-    assert isinstance(model, LinearModel)
-    features = model.features
-    assert features is not None
-    assert isinstance(features.map, KernelMap)
-    about = {"approximation": features.map.approximation, "rank": features.map.rank}
+    found, scaled = model.features.map, {name: getattr(model.features, name) for name in ("scaling", "feature_names")}
+    about = {"approximation": found.approximation, "rank": found.rank}
     return KernelModel(
-        kernel=features.map.kernel,
-        support_vectors=features.map.rows,
-        dual_coef=model.coef @ features.map.matrix.T,
+        kernel=found.kernel,
+        support_vectors=found.rows,
+        dual_coef=model.coef @ found.matrix.T,
         intercept=model.intercept,
         classes=model.classes,
-        scaling=features.scaling,
-        feature_names=features.feature_names,
         info=about | {name: value for name, value in model.info.items() if name != "problem"},  # of the features
+        **scaled,
     )
-
-
-def _make_folder(checkpoint: str | Path) -> Path:
-    """Create and return the folder of a checkpoint, where the features are kept."""
-    folder = to_local_path(checkpoint)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{checkpoint}: cannot be written: {error.strerror}") from error
-    return folder

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import csr_array, issparse
 from sklearn.utils import check_consistent_length
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from streamsvm.data.sources.arrays import refuse_unsuitable
 from streamsvm.estimators.base import BaseSVM, KernelParameters, SolverParameters, show_only
@@ -53,7 +53,7 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
         able = [method.name for method in SOLVERS if len(method.kernels) > 1]
         if self.solver in {AUTO, *name_solvers()}.difference(able):
             raise InputError(
-                f"solver {self.solver!r}: {type(self).__name__} makes sums of kernels, and takes {', '.join(able)}"
+                f"solver {self.solver!r}: {type(self).__name__} trains sums of kernels; choose from {', '.join(able)}"
             )
         return super()._fit(X, y, sample_weight, qid)
 
@@ -86,10 +86,6 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
             raise AttributeError("coef_ exists for kernel='linear' only")
         coef = np.stack([combine_rows(model.support_vectors, each) for each in np.atleast_2d(model.dual_coef)])
         return show_only(coef)
-
-
-class KernelSVC(KernelSVM, BaseSVC):
-    """The base class of classifiers whose model is a sum of kernels."""
 
 
 # C=inf allows no errors. It is trained with this cost: multipliers below this cost are optimal for any
@@ -166,22 +162,22 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
     def _evaluate_all(self, X: Any, y: Any) -> Any:
         """Return the kernel matrix of rows in memory, (n, n); MemoryBudgetError if it does not fit."""
         if is_dask(X) or is_dataset(X):
-            raise InputError("a kernel that is a function takes rows in memory, and no dataset or Dask rows")
+            raise InputError("a kernel that is a function takes rows in memory, not a dataset or Dask rows")
         if y is not None:
             check_consistent_length(X, y)
-        needed, budget = resident_bytes() + VALUE_BYTES * len(_list(X)) ** 2, self._options().memory_bytes
-        if needed > (budget or default_budget_bytes()):
+        n_rows, budget = _num_samples(X), self._options().memory_bytes or default_budget_bytes()
+        needed = resident_bytes() + VALUE_BYTES * n_rows**2
+        if needed > budget:
             raise MemoryBudgetError(
-                f"{format_bytes(needed)} of memory are needed for the kernel values of {len(_list(X)):,} rows with one "
-                f"another, the limit is {format_bytes(budget or default_budget_bytes())}: allow more, or use a kernel "
-                "that has a name, whose values are not all in memory"
+                f"{format_bytes(needed)} of memory are needed for the kernel values of all pairs of {n_rows:,} rows, "
+                f"but the limit is {format_bytes(budget)}: raise it, or use a named kernel, which needs less memory"
             )
         return self._evaluate(X, X)
 
     def _evaluate(self, X: Any, others: Any) -> Any:
         """Return the kernel values of rows with other rows, (n, m); InputError if the kernel returns another shape."""
         refuse_unsuitable(X=X)
-        values, expected = np.asarray(self.kernel(X, others)), (len(_list(X)), len(_list(others)))
+        values, expected = np.asarray(self.kernel(X, others)), (_num_samples(X), _num_samples(others))
         if values.shape != expected:
             raise InputError(
                 f"the kernel returned an array of shape {values.shape}; {expected} is expected: X.shape[0] should be "
@@ -220,8 +216,8 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
         """
         if callable(self.kernel):
             raise InputError(
-                "a model whose kernel is a function is not saved: loading a model runs no code. Train with "
-                "kernel='precomputed' on the function's values to save a model that takes rows of such values"
+                "a model whose kernel is a function cannot be saved, since loading a model runs no code; train with "
+                "kernel='precomputed' on the values of the function to save a model that takes rows of such values"
             )
         super().save(path)
 
@@ -278,8 +274,8 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
         if largest >= NEAR_SHARE * least:
             no_errors = "separate the classes" if model.problem.has_classes else "come within epsilon of all targets"
             raise InputError(
-                f"C is inf, but no function of this kernel seems to {no_errors}: a multiplier grows to {largest:.1e}, "
-                f"and costs of {least:.0e} stand for infinity; give a finite C"
+                f"C is inf, but no function of this kernel seems to {no_errors}: a multiplier reaches {largest:.1e}, "
+                f"and costs of {least:.0e} stand for infinity; choose a finite C"
             )
 
     def __sklearn_tags__(self) -> Any:
@@ -287,11 +283,6 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == precomputed.NAME
         tags.input_tags.sparse = not tags.input_tags.pairwise
         return tags
-
-
-def _list(X: Any) -> Any:
-    """Return an object whose length is the number of rows."""
-    return np.empty(X.shape[0]) if hasattr(X, "shape") else X
 
 
 def get_class_factors(model: Model) -> F64 | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import expit, log_expit
+from scipy.special import log_expit
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.rows.source import RowSource
@@ -93,12 +93,11 @@ class BaseLinear(SolverParameters, KernelParameters, BaseSVM):  # type: ignore[m
         if self.penalty not in PENALTIES:
             reason = f"the penalty is one of {', '.join(PENALTIES)}"
         elif self.penalty == "l1" and not is_smooth:
-            reason = "the penalty l1 is for smooth losses; choose squared_hinge, or LogisticRegression"
+            reason = "the penalty l1 requires a smooth loss; choose squared_hinge, or LogisticRegression"
         elif self.penalty == "l1" and dual is True:
-            reason = "with the penalty l1 leave dual out, or set it False"
+            reason = "the penalty l1 requires dual=False, or no dual"
         elif dual is False and not is_smooth:
-            reason = "scikit-learn's loss is another one then; pass its name as loss, or leave dual out, which has no "
-            reason += "effect"
+            reason = "with dual=False, scikit-learn uses another loss; pass the name of that loss, or omit dual"
         if reason:
             given = ", ".join(f"{name}={value!r}" for name, value in named.items())
             raise InputError(f"Unsupported set of arguments: {given}: {reason}")
@@ -239,19 +238,15 @@ class LinearSVC(BaseLinear, BaseSVC):
     def _get_start(self, source: RowSource, options: TrainOptions) -> Model | None:
         """Return the model of the previous fit if this fit may start from it (solvers.start_from.start_fit)."""
         model, classes = getattr(self, "model_", None), source.classes
-        if (
-            not self.warm_start
-            or self.checkpoint is not None
-            or not isinstance(model, LinearModel)
-            or model.features is not None
-            or source.features
-        ):
+        if not (self.warm_start and self.checkpoint is None and isinstance(model, LinearModel)):
             return None
-        same = classes is not None and len(model.classes) > 0 and set(model.classes.tolist()) <= set(classes.tolist())
-        if not same or model.n_trained != source.n_features or model.problem.has_label_sets != source.has_label_sets:
+        if classes is None or model.features is not None or source.features:
             return None
-        fit = set_up(source, options)
-        return None if fit.n_starts == 0 else model
+        known = set(model.classes.tolist())
+        if not known or not known <= set(classes.tolist()) or model.n_trained != source.n_features:
+            return None
+        fits = model.problem.has_label_sets == source.has_label_sets and set_up(source, options).n_starts > 0
+        return model if fits else None
 
 
 class LogisticRegression(BaseLinear, BaseSVC):
@@ -313,33 +308,33 @@ class LogisticRegression(BaseLinear, BaseSVC):
         -------
         ndarray or Dask array of shape (n, K), float64
         """
-        return self._find(X, find_probabilities, expit, _compute_probabilities)
+        check_is_fitted(self)
+        return self._map_scores(X, partial(_find_probabilities, self.model_))
 
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
-        return self._find(X, compute_log_probabilities, log_expit, _compute_log_probabilities)
-
-    def _find(self, X: Any, of_model: Any, of_labels: Any, of_classes: Any) -> Any:
-        """Return the probabilities of rows, from the model's calibration if it has one, otherwise from the loss."""
-        of_loss = of_labels if self._has_label_sets() else of_classes
-        is_by_loss = find_calibration(self.model_.info) is None
-        return self._map_scores(X, of_loss if is_by_loss else partial(of_model, self.model_))
+        check_is_fitted(self)
+        return self._map_scores(X, partial(_find_log_probabilities, self.model_))
 
     def _name_options(self) -> dict[str, Any]:
         return {**super()._name_options(), "loss": "logistic"}
 
 
-def _compute_probabilities(scores: Any) -> Any:
-    if scores.ndim == 1:
-        return np.column_stack((expit(-scores), expit(scores)))
-    return np.exp(_compute_log_probabilities(scores))
+def _find_probabilities(model: Model, scores: F64) -> F64:
+    """Return the probability of each class or label, (n, K), from the model's calibration or from its loss."""
+    if scores.ndim == 1 or model.problem.has_label_sets or find_calibration(model.info) is not None:
+        return find_probabilities(model, scores)
+    return np.asarray(np.exp(_find_log_probabilities(model, scores)))
 
 
-def _compute_log_probabilities(scores: Any) -> Any:
+def _find_log_probabilities(model: Model, scores: F64) -> F64:
+    """Return the logarithms of the probabilities, which are exact where the probabilities themselves underflow."""
+    if find_calibration(model.info) is not None:
+        return compute_log_probabilities(model, scores)
     if scores.ndim == 1:
         return np.column_stack((log_expit(-scores), log_expit(scores)))
-    logs = log_expit(scores)
-    return logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
+    logs: F64 = log_expit(scores)
+    return logs if model.problem.has_label_sets else logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
 
 
 class LinearSVR(BaseLinear, BaseSVR):
@@ -495,7 +490,9 @@ class RankSVM(BaseSVM):
     acceleration: str = "line-search"
     epsilon: float | None = None
 
-    def fit(self, X: Any, y: Any = None, qid: Any = None, sample_weight: Any = None) -> Self:
+    def fit(  # type: ignore[override]
+        self, X: Any, y: Any = None, qid: Any = None, sample_weight: Any = None
+    ) -> Self:
         """Train on ranked rows.
 
         Parameters

@@ -92,11 +92,10 @@ def make_estimator(model: Model) -> Estimator:
 def _choose_kind(model: Model) -> Any:
     """Return the estimator class for a model; InputError if there is none."""
     task = model.problem.name
-    default: tuple[Any, Any] = (None, None)
+    linear = LogisticRegression if model.info.get("loss") == "logistic" else LinearSVC
+    default: tuple[Any, Any] = (linear, SVC) if model.problem.predicts_labels else (None, None)
     if find_entry(task).compares_pairs:
         default = (RankSVM, None)
-    elif model.problem.predicts_labels:
-        default = (LogisticRegression if model.info.get("loss") == "logistic" else LinearSVC, SVC)
     found = KINDS.get(task, default)[isinstance(model, KernelModel)]
     if found is None:
         raise InputError(f"there is no estimator for models of the task {task}; use `streamsvm predict`")
@@ -178,7 +177,6 @@ def to_sklearn(fitted: BaseSVM | Model) -> Any:
     model: Model = fitted if isinstance(fitted, LinearModel | KernelModel) else fitted._get_model()
     _refuse_export(model)
     if model.features is not None:
-        assert isinstance(model, LinearModel)
         model = unfold(model)
     if isinstance(model, KernelModel) and model.kernel.name != "linear":
         return _make_pipeline(model)
@@ -193,15 +191,15 @@ def _refuse_export(model: Model) -> None:
     """Raise InputError for a model without an equivalent in scikit-learn."""
     reason = None
     if model.problem.has_label_sets:
-        reason = "its rows have sets of labels: export it to onnx, csv or json"
+        reason = "its rows have sets of labels; export it to onnx, csv or json"
     elif isinstance(model, KernelModel) and model.is_of_known_values:
         reason = "its kernel was given as a matrix"
     elif isinstance(model, KernelModel) and model.n_support is not None:
-        reason = "it votes over all pairs of classes: export it to libsvm or onnx, or train with multi_class='ovr'"
+        reason = "it votes over all pairs of classes; export it to libsvm or onnx, or train with multi_class='ovr'"
     elif model.features is not None and isinstance(model.features.map, PolynomialMap):
         reason = "it learned from a polynomial map of the rows"
     elif find_calibration(model.info) is not None:
-        reason = "its probabilities are calibrated: train without them, or wrap the estimator in CalibratedClassifierCV"
+        reason = "its probabilities are calibrated; train without them, or wrap the estimator in CalibratedClassifierCV"
     if reason is not None:
         raise InputError(f"scikit-learn has no estimator for this model, since {reason}")
 

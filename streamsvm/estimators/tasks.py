@@ -63,30 +63,6 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
 
     takes_label_sets = False  # whether `fit` also takes an indicator matrix
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train on labelled rows.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d), pandas frame, Dask array or frame, Dataset, or path of one
-            Dask rows are written to a temporary dataset chunk by chunk, and are never held as a whole.
-        y : array-like of shape (n,), or matrix of shape (n, L), optional
-            The labels; None with a dataset, which has its own. A linear classifier also takes an indicator matrix of 0
-            and 1, dense or sparse, with a column for each of L labels; a row may have any number of them.
-        sample_weight : array-like of shape (n,), optional
-            The weights of the rows, >= 0; None with a dataset.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            A ValueError, for unsuitable data and parameters.
-        """
-        return self._fit(X, y, sample_weight)
-
     def decision_function(self, X: Any) -> Any:
         """Return f(x) for each row; for two classes f(x) > 0 predicts classes_[1].
 
@@ -117,11 +93,9 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
 
     def _name(self, scores: Any, choose_codes: Callable[[F64], Any]) -> Any:
         """Return the labels of the codes that choose_codes(scores) returns."""
-        name = partial(_name_classes, self.classes_, choose_codes)
-        if isinstance(scores, np.ndarray):
-            return name(scores)
         dropped = {"drop_axis": 1} if scores.ndim > 1 else {}
-        return scores.map_blocks(name, **dropped, **show_as("label"), dtype=self.classes_.dtype)
+        name = partial(_name_classes, self.classes_, choose_codes)
+        return map_scores("label", name, scores, dtype=self.classes_.dtype, **dropped)
 
     @available_if(_asks_for_probabilities)
     def predict_proba(self, X: Any) -> Any:
@@ -155,10 +129,9 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
 
     def _map_scores(self, X: Any, find: Any) -> Any:
         scores = self._score(X)
-        if isinstance(scores, np.ndarray):
-            return find(scores)
-        wider = {"new_axis": 1, "chunks": (scores.chunks[0], (2,))} if scores.ndim == 1 else {}
-        return scores.map_blocks(find, **wider, **show_as("odds"), dtype=np.float64)
+        is_wider = scores.ndim == 1 and not isinstance(scores, np.ndarray)
+        wider = {"new_axis": 1, "chunks": (scores.chunks[0], (2,))} if is_wider else {}
+        return map_scores("odds", find, scores, dtype=np.float64, **wider)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the weighted accuracy; for sets of labels, the share of rows whose whole set is right.
@@ -185,6 +158,14 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         return tags
 
 
+def map_scores(name: str, function: Callable[[F64], Any], scores: Any, **made: Any) -> Any:
+    """Apply a function to scores, or to each block of a Dask array of scores by tasks of this name.
+
+    made: the dtype and the shape of the blocks, as arguments of `map_blocks`.
+    """
+    return function(scores) if isinstance(scores, np.ndarray) else scores.map_blocks(function, **made, **show_as(name))
+
+
 def _judge(part: Scored) -> Any:
     return choose(part.scores) == part.truth
 
@@ -208,28 +189,6 @@ class BaseSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
     task = REGRESS.name
     class_weight = None
     loss = "epsilon_insensitive"
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train on rows with targets.
-
-        Parameters
-        ----------
-        X : as in `LinearSVC.fit`
-        y : array-like of shape (n,), optional
-            The targets, as numbers; None with a dataset, which has its own (`ingest` with `regression=True`).
-        sample_weight : array-like of shape (n,), optional
-            The weights of the rows, >= 0; None with a dataset.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            A ValueError, for unsuitable data and parameters.
-        """
-        return self._fit(X, y, sample_weight)
 
     def predict(self, X: Any) -> Any:
         """Return the predicted target of each row, (n,) float64; a Dask array for Dask rows."""
@@ -281,25 +240,8 @@ class BaseOneClass(OutlierMixin, BaseSVM):  # type: ignore[misc]
     nu: float = 0.5
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002
-        """Train on rows of the class; a share `nu` of them may be outliers.
-
-        Parameters
-        ----------
-        X : as in `LinearSVC.fit`
-        y : ignored
-        sample_weight : array-like of shape (n,), optional
-            The weights of the rows, of which only positive ones count; None with a dataset.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            A ValueError, for unsuitable data and parameters.
-        """
-        return self._fit(X, None, sample_weight)
+        """Train on rows of the class; a share `nu` of them may be outliers. See `LinearSVC.fit`; y is ignored."""
+        return super().fit(X, None, sample_weight)
 
     def decision_function(self, X: Any) -> Any:
         """Return w.phi(x) - rho for each row, (n,) float64; a Dask array for Dask rows. X: as in `SVC`."""
@@ -312,10 +254,7 @@ class BaseOneClass(OutlierMixin, BaseSVM):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Any:
         """Return +1 for each row of the class and -1 for each novel one, (n,). X: as in `decision_function`."""
-        scores = self.decision_function(X)
-        if isinstance(scores, np.ndarray):
-            return choose_sides(scores)
-        return scores.map_blocks(choose_sides, **show_as("label"), dtype=np.intp)
+        return map_scores("label", choose_sides, self.decision_function(X), dtype=np.intp)
 
     def _set_model(self, model: Any, label_dtype: Any = None) -> None:
         super()._set_model(model, label_dtype)

@@ -55,18 +55,13 @@ class Tuned(Tuning):
         scores = np.array([trial.scores for trial in self.trials])
         means = scores.mean(axis=1)
         params = [trial.params for trial in self.trials]
-        columns = {f"param_{name}": _fill([each[name] for each in params]) for name in params[0]}
+        columns: dict[str, Any] = {
+            f"param_{name}": np.ma.array([each[name] for each in params], dtype=object) for name in params[0]
+        }
         by_fold = {f"split{k}_test_score": scores[:, k] for k in range(scores.shape[1])}
         rank = np.array([1 + int(np.sum(means > mean)) for mean in means], np.int32)
         totals = {"mean_test_score": means, "std_test_score": scores.std(axis=1), "rank_test_score": rank}
         return {**columns, "params": params, **by_fold, **totals}
-
-
-def _fill(values: list[Any]) -> Any:
-    """Return values of any types as a masked array of objects, as in scikit-learn."""
-    found = np.empty(len(values), object)
-    found[:] = values
-    return np.ma.array(found)
 
 
 def tune(

@@ -6,9 +6,8 @@ import inspect
 import re
 from collections.abc import Mapping
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-ORDER = ("Parameters", "Attributes", "References", "Examples")
 SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
 
 
@@ -17,6 +16,26 @@ class Entry(NamedTuple):
 
     kind: str
     text: str
+
+
+class Documented:
+    """A class whose subclasses inherit the entries of its docstring."""
+
+    _documented: ClassVar[dict[str, dict[str, Entry]]] = {}
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        sections = split_sections(cls.__doc__)
+        cls._documented = {title: read_entries(sections.get(title, "")) for title in ("Parameters", "Attributes")}
+
+    @classmethod
+    def _list_entries(cls, title: str) -> dict[str, Entry]:
+        """Return the entries of a section: those of the class, then those that only its bases have."""
+        found = dict[str, Entry]()
+        for base in cls.__mro__:
+            for name, entry in vars(base).get("_documented", {}).get(title, {}).items():
+                found.setdefault(name, entry)
+        return found
 
 
 def split_sections(docstring: str | None) -> dict[str, str]:
@@ -45,7 +64,6 @@ def write_entries(entries: Mapping[str, Entry]) -> str:
 
 
 def join_sections(sections: Mapping[str, str]) -> str:
-    """Return a docstring with these sections, in the order of ORDER. Sections without text are left out."""
-    shown = [title for title in ORDER if sections.get(title, "").strip()]
-    parts = [f"{title}\n{'-' * len(title)}\n{sections[title].strip(chr(10))}" for title in shown]
-    return "\n\n".join([sections[""].strip("\n"), *parts]) + "\n"
+    """Return a docstring with these sections. Sections without text are left out."""
+    titled = {title: f"{title}\n{'-' * len(title)}\n" if title else "" for title in sections}
+    return "\n\n".join(titled[title] + text.strip("\n") for title, text in sections.items() if text.strip()) + "\n"

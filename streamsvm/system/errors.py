@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class InputError(ValueError):
     """The input or an argument is invalid. The message names the file, place, reason and remedy."""
@@ -46,3 +48,10 @@ def say_count(n: int, noun: str) -> str:
     if noun.endswith("s"):
         return f"{n:,} {noun}es"
     return f"{n:,} {noun[:-1]}ies" if noun.endswith("y") else f"{n:,} {noun}s"
+
+
+def list_few(values: Iterable[object], most: int = 5) -> str:
+    """Return the first values for a message, and the number of the others: "a, b and 3 more"."""
+    shown = [str(value) for value in values]
+    shown = shown if len(shown) <= most else [*shown[:most], f"{len(shown) - most} more"]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))

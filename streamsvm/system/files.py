@@ -35,7 +35,7 @@ def hide_secrets(path: str | Path) -> str:
 def to_local_path(path: str | Path) -> Path:
     """Return the path of a file or folder on a local disk. Raises InputError for a URL."""
     if is_remote(path):
-        raise InputError(f"{hide_secrets(path)}: this is a path on a local disk only, not in an object store")
+        raise InputError(f"{hide_secrets(path)}: a path on a local disk is required, not one in an object store")
     return Path(path)
 
 

@@ -66,7 +66,7 @@ def _lock(descriptor: int, target: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise InputError(
-            f"{target}: {_name_holder(descriptor)} is writing to it; wait until that has ended, or choose another name"
+            f"{target}: {_name_holder(descriptor)} is writing to it; wait until it has finished, or choose another name"
         ) from None
     except OSError as error:
         if error.errno not in NO_LOCKS:

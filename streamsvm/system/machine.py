@@ -85,7 +85,7 @@ def parse_bytes(text: str | int) -> int:
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?I?)B?\s*", str(text).upper())
     size = float(match[1]) * UNITS[match[2]] if match is not None and match[2] in UNITS else math.inf
     if not math.isfinite(size):
-        raise InputError(f"{str(text)[:40]!r} is no size in bytes: write 2GB, 512MiB or a number of bytes")
+        raise InputError(f"{str(text)[:40]!r} is not a size in bytes: write 2GB, 512MiB or a number of bytes")
     return int(size)
 
 

@@ -20,12 +20,10 @@ from typing import IO, Any, BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, LargeZipFile, ZipFile, ZipInfo
 
 import numpy as np
-import numpy.typing as npt
 
 from streamsvm.system.errors import InputError
 from streamsvm.system.files import open_atomically
 
-READ_BYTES = 1 << 20
 # the errors of zipfile for a damaged .npz, including AttributeError for a missing part
 _FILE_ERRORS = (OSError, EOFError, BadZipFile, LargeZipFile, zlib.error, lzma.LZMAError, struct.error)
 ZIP_ERRORS = (*_FILE_ERRORS, ValueError, LookupError, OverflowError, AttributeError, RuntimeError, MemoryError)
@@ -84,7 +82,7 @@ def _parse_header(text: str, start: int) -> NpyHeader:
     if not isinstance(shape, tuple) or not all(type(n) is int and 0 <= n < 2**63 for n in shape) or len(shape) > 32:
         raise ValueError(f"its .npy header claims the shape {str(shape)[:60]}")
     if not isinstance(by_columns, bool):
-        raise ValueError("its .npy header has no order of the array")
+        raise ValueError("its .npy header does not state the order of the array")
     return NpyHeader(shape, _read_dtype(found["descr"]), by_columns, start)
 
 
@@ -92,10 +90,9 @@ def _read_dtype(descr: Any) -> np.dtype[Any]:
     """Return a dtype of numbers, strings, or records of both. Raises ValueError for other types, such as objects."""
     _check_descr(descr)
     try:
-        dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(descr)
+        return np.dtype(np.lib.format.descr_to_dtype(descr))
     except (TypeError, ValueError, OverflowError, IndexError, MemoryError, RecursionError) as error:
         raise ValueError(f"its .npy header names a wrong type: {error}") from None
-    return dtype
 
 
 def _check_descr(descr: Any) -> None:
@@ -109,7 +106,7 @@ def _check_descr(descr: Any) -> None:
                 raise ValueError("its .npy header names a wrong type")
             _check_descr(part[1])
     elif not (isinstance(descr, str) and _SCALAR.fullmatch(descr)):
-        raise ValueError(f"its .npy header names the type {str(descr)[:60]!r}, which is neither numbers nor texts")
+        raise ValueError(f"its .npy header names the type {str(descr)[:60]!r}, which holds neither numbers nor texts")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -131,7 +128,7 @@ def _refuse_objects(arrays: Mapping[str, Any]) -> None:
     """Raise InputError for an array that needs pickle, or that `unpack_arrays` does not read."""
     for name, values in arrays.items():
         if (dtype := np.asarray(values).dtype).hasobject or dtype.kind in "cmM":
-            raise InputError(f"{name} has the type {dtype}, which files of streamsvm cannot hold")
+            raise InputError(f"{name} has the type {dtype}, which files of streamsvm cannot store")
 
 
 def unpack_arrays(path: Path | BinaryIO, place: str | None = None) -> dict[str, Any]:
@@ -155,7 +152,7 @@ def unpack_arrays(path: Path | BinaryIO, place: str | None = None) -> dict[str, 
         raise InputError(f"{place or path}: no such file") from None
     except ZIP_ERRORS as error:
         array = f"{name}: " if name else ""
-        raise InputError(f"{place or path}: damaged or not of streamsvm ({array}{error})") from error
+        raise InputError(f"{place or path}: damaged, or not written by streamsvm ({array}{error})") from error
 
 
 def _check_members(archive: ZipFile) -> None:
@@ -170,7 +167,7 @@ def _check_members(archive: ZipFile) -> None:
         if member.compress_type != ZIP_STORED or member.compress_size != member.file_size:
             raise ValueError(f"{member.filename} is compressed, which streamsvm never does")
         if not member.filename.endswith(".npy"):
-            raise ValueError(f"{member.filename} is no array")
+            raise ValueError(f"{member.filename} is not an array")
     if sum(member.file_size for member in members) > archive.start_dir:
         raise ValueError("its arrays are larger than the file")
 
@@ -179,18 +176,7 @@ def _read_member(archive: ZipFile, member: ZipInfo) -> Any:
     """Return an array. Raises ValueError if the size given in its header differs from the size of its data."""
     with archive.open(member) as file:
         header = read_npy_header(file)
-        if header.start + header.nbytes != member.file_size:
-            raise ValueError(f"{header.dtype} {header.shape} does not fit into {member.file_size:,} bytes")
-        array = np.empty(header.shape, header.dtype, order="F" if header.by_columns else "C")
-        _read_into(file, array)
-        return array
-
-
-def _read_into(file: IO[bytes], array: npt.NDArray[Any]) -> None:
-    """Read the bytes of an array, READ_BYTES at a time, in memory order."""
-    flat = array.reshape(-1, order="A").view(np.uint8) if array.nbytes else np.empty(0, np.uint8)
-    for at in range(0, flat.size, READ_BYTES):
-        part = file.read(min(READ_BYTES, flat.size - at))
-        flat[at : at + len(part)] = np.frombuffer(part, np.uint8)
-        if len(part) < min(READ_BYTES, flat.size - at):
-            raise EOFError("truncated")
+    if header.start + header.nbytes != member.file_size:
+        raise ValueError(f"{header.dtype} {header.shape} does not fit into {member.file_size:,} bytes")
+    with archive.open(member) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)

@@ -19,7 +19,7 @@ from tests.conftest import make_problem
 
 BAD_TRAINING = {
     "missing dataset": (["missing.zarr"], "missing.zarr: no such dataset"),
-    "file, not a dataset": (["{text}", "--plan"], "rows.svm: holds rows, and is no dataset: run `streamsvm ingest"),
+    "file, not a dataset": (["{text}", "--plan"], "rows.svm: holds rows, but is not a dataset: run `streamsvm ingest"),
     "C negative": (["{data}", "--C", "-1"], "C is -1.0; it must be positive"),
     "C nan": (["{data}", "--C", "nan"], "C is nan"),
     "C no number": (["{data}", "--C", "much"], "invalid float value: 'much'"),
@@ -48,11 +48,11 @@ BAD_TRAINING = {
     "class unknown": (["{data}", "--class-weight", "7=2"], "class_weight names '7'; the classes are -1 and 1"),
     "class weight negative": (["{data}", "--class-weight", "1=-2"], "class_weight of 1 is -2.0"),
     "class weight no number": (["{data}", "--class-weight", "heavy"], "write balanced, or label=weight"),
-    "no workers": (["{data}", "--workers", "0"], "--workers is '0'; a whole number of at least 1"),
-    "workers no number": (["{data}", "--workers", "abc"], "--workers is 'abc'"),
+    "no workers": (["{data}", "--workers", "0"], "--workers: '0': a whole number of at least 1"),
+    "workers no number": (["{data}", "--workers", "abc"], "--workers: 'abc'"),
     "no threads": (["{data}", "--threads", "0"], "a whole number of at least 1"),
     "no passes": (["{data}", "--max-passes", "0"], "a whole number of at least 1"),
-    "size": (["{data}", "--memory", "lots"], "'lots' is no size in bytes"),
+    "size": (["{data}", "--memory", "lots"], "'lots' is not a size in bytes"),
     "scheduler": (["{data}", "--scheduler", "nowhere"], "scheduler nowhere: missing port number"),
     "scheme": (["{data}", "--scheduler", "http://127.0.0.1:1"], "unknown address scheme 'http'"),
 }

@@ -18,7 +18,7 @@ import pytest
 from distributed import Client
 
 from streamsvm import LinearSVC
-from streamsvm.cli.output import sum_up
+from streamsvm.cli.train import sum_up
 from tests.commands import Run, data, run, text, trained  # noqa: F401
 from tests.conftest import describe_keys, make_problem
 

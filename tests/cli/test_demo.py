@@ -112,7 +112,7 @@ def test_little_disk_means_less_data(
 
 def test_no_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, 10**6))
-    no_room = pytest.raises(InputError, match=r"only 1.0 MB are free; name a roomier folder by --out")
+    no_room = pytest.raises(InputError, match=r"only 1.0 MB are free; choose a larger disk with --out")
     with no_room, ThreadPoolExecutor(1) as pool:
         begin_writing(tmp_path, pool)
     assert not list(tmp_path.iterdir())
@@ -124,7 +124,7 @@ def test_a_claim_that_does_not_hold_is_told(
 ) -> None:
     good = {"status": "converged", "peak_memory_bytes": 1, "projected_memory_bytes": BUDGET_BYTES, "relative_gap": 0.0}
     result = {**good, "passes": 1, "seconds": 1.0, "read_bytes": 1, **broken}
-    monkeypatch.setattr(demo, "_run_for_json", lambda folder, command: result)
+    monkeypatch.setattr(demo, "_run", lambda folder, command: result)
     monkeypatch.setattr(demo, "write_generated", lambda *_: type("Data", (), {"nbytes": 1, "n_rows": 1}))
     monkeypatch.setattr(demo, "show_real_data", lambda folder: True)
     assert run_demo(Namespace(out=tmp_path / "out")) == 1
@@ -133,7 +133,7 @@ def test_a_claim_that_does_not_hold_is_told(
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="the folder is not empty; name a new one"):
+    with pytest.raises(InputError, match="the folder is not empty; choose a new one"):
         run_demo(Namespace(out=tmp_path))
     with pytest.raises(InputError, match="cannot be used: File exists"):
         run_demo(Namespace(out=tmp_path / "file"))
@@ -162,4 +162,4 @@ def test_ctrl_c_leaves_nothing_behind_that_was_not_asked_for(keep: bool, tmp_pat
     assert [file.name for file in tmp_path.iterdir()] == (["out"] if keep else [])
     if keep:
         assert (out / "cancer.svm").exists()
-        assert f"{out} holds what was made so far" in errors
+        assert f"the files made so far are in {out}" in errors

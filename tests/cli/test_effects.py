@@ -17,19 +17,19 @@ SMO, IPM, SGD = (("--solver", name) for name in ("smo", "interior-point", "budge
 VALUES = {"gamma": "0.5", "degree": "2", "coef0": "0", "tol": "1e-3", "resident_rows": "50"}
 
 USELESS = {  # by what is trained: the option, with what it has no effect, and what it is for
-    "gamma": (["--gamma", "scale"], "--gamma has no effect with --kernel linear", "--kernel rbf, poly and sigmoid"),
-    "coef0": ([*SMO, "--kernel", "rbf", "--coef0", "0"], "--coef0 has no effect with --kernel rbf", "poly and sigmoid"),
+    "gamma": (["--gamma", "scale"], "--gamma has no effect with --kernel linear", "--kernel rbf or poly or sigmoid"),
+    "coef0": ([*SMO, "--kernel", "rbf", "--coef0", "0"], "--coef0 has no effect with --kernel rbf", "poly or sigmoid"),
     "ranks": (
         ["--task", "rank", "--resident-rows", "9"],
         "--resident-rows has no effect with --solver cutting-plane and --task rank",
-        "it is for --solver cutting-plane, newton, smo and irwls",
+        "choose --solver cutting-plane or newton or smo or irwls",
     ),
-    "resume of a plan": (["--plan", "--resume"], "--resume has no effect with --plan", "it is for a training"),
-    "overwriting a plan": (["--plan", "--overwrite"], "--overwrite has no effect with --plan", "it is for a training"),
+    "resume of a plan": (["--plan", "--resume"], "--resume has no effect with --plan", "train without --plan"),
+    "overwriting a plan": (["--plan", "--overwrite"], "--overwrite has no effect with --plan", "train without --plan"),
     "workers": (
         ["--scheduler", "tcp://127.0.0.1:1", "--workers", "1"],
         "--workers has no effect with --scheduler",
-        "it is for processes on this machine",
+        "use processes on this machine",
     ),
     "rows of Platt": (
         [*SMO, "--option", "selection=platt", "--resident-rows", "50"],
@@ -62,7 +62,6 @@ def test_training(run: Run, data: Path, tmp_path: Path, case: str) -> None:
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert ran.err.startswith("streamsvm train: ")
     assert reason in ran.err
-    assert "leave it out" in ran.err or "omit it" in ran.err
     assert remedy in ran.err
     assert list(tmp_path.iterdir()) == []
 
@@ -74,7 +73,7 @@ def test_every_parameter_of_every_kernel(run: Run, tmp_path: Path, command: str,
     """What the record of a kernel does not name is refused; a missing dataset tells that the others are taken."""
     out = ["f.zarr"] if command == "features" else ["--out", tmp_path / "run", "--C", "1", "--solver", "smo"]
     ran = run(command, tmp_path / "none.zarr", *out, "--kernel", kernel, f"--{name}", VALUES[name])
-    expected = "no such dataset" if name in PARAMETERS[kernel] else f"--{name} has no effect with --kernel {kernel}:"
+    expected = "no such dataset" if name in PARAMETERS[kernel] else f"--{name} has no effect with --kernel {kernel};"
     if (command, kernel) == ("features", "precomputed"):  # which has no features
         expected = "invalid choice: 'precomputed'"
     assert (ran.code, expected in ran.err) == (2, True)

@@ -32,7 +32,7 @@ BAD = {
         ["--map", "polynomial", "--memory", "20MB"],
         "use fewer --threads (n_jobs=... in Python), a lower --rank or a sm",
     ),
-    "size": (["--chunk-bytes", "much"], "'much' is no size in bytes"),
+    "size": (["--chunk-bytes", "much"], "'much' is not a size in bytes"),
 }
 
 

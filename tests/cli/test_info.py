@@ -91,8 +91,8 @@ def test_files_of_others_have_no_manifest(tmp_path: Path) -> None:
     assert (about["n_rows"], about["density"], about["classes"]) == (50, None, None)
     assert (about["manifest"], about["verified"]) == (False, False)
     text = format_description(about)
-    assert "no manifest: a damaged chunk may go unnoticed" in text
-    assert "all 50 rows read (there is nothing to verify them by)" in text
+    assert "no manifest, so a damaged chunk may go unnoticed" in text
+    assert "all 50 rows read (there is no manifest to verify them with)" in text
     assert "None" not in text
     shutil.rmtree(foreign)
     assert "manifest" not in format_description(describe(dataset))

@@ -89,14 +89,14 @@ def test_cards_of_other_models_without_a_run(tmp_path: Path, kind: object) -> No
     card = write_card(load(tmp_path / "model.npz"), tmp_path / "model.npz")
     assert "## Certificate" in card
     assert ("## Largest weights" in card) == isinstance(kind, LinearSVR)
-    assert "None were given" in card
+    assert "There are none yet" in card
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["{run}", "--verify"], "--verify and --label are for datasets"),
-        (["{run}", "--eval", "{rows}"], "--eval is for --card"),
+        (["{run}", "--eval", "{rows}"], "--eval has no effect without --card"),
         (["{data}", "--card"], "--card and --eval are for models"),
     ],
 )

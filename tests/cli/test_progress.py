@@ -55,22 +55,21 @@ def show_all(events: list[Event], tol: float = 1e-3) -> list[str]:
 
 def test_plain_lines_come_now_and_then_and_the_last_one_always(clock: Callable[[float], None]) -> None:
     stream = io.StringIO()
-    line = Line(stream)
-    for second in range(12):
-        clock(second)
-        line.show(f"at {second}")
-    line.close()
+    with Line(stream) as line:
+        for second in range(12):
+            clock(second)
+            line.show(f"at {second}")
     assert stream.getvalue().splitlines() == ["at 0", "at 5", "at 10", "at 11"]
     assert "\x1b" not in stream.getvalue()
 
 
 def test_a_line_that_was_shown_is_not_shown_again(clock: Callable[[float], None]) -> None:
     stream = io.StringIO()
-    line = Line(stream)
-    line.close()
+    with Line(stream) as line:
+        pass
     assert stream.getvalue() == ""
-    line.show("once")
-    line.close()
+    with line:
+        line.show("once")
     assert stream.getvalue() == "once\n"
 
 

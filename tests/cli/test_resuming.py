@@ -1,4 +1,4 @@
-"""--resume begins anew where there is nothing to go on from, and says so: the name of the folder may be mistyped."""
+"""--resume starts again where there is no checkpoint, and says so, since the name of the folder may be mistyped."""
 
 # ruff: noqa: F811  (fixtures are imported)
 from __future__ import annotations
@@ -10,14 +10,17 @@ import pytest
 from tests.commands import Run, data, run, text  # noqa: F401
 
 COMMANDS = {
-    "train": (["train", "{data}", "--out", "{out}"], "--resume: there is no folder {out}; all begins anew"),
+    "train": (
+        ["train", "{data}", "--out", "{out}"],
+        "--resume: there is no checkpoint in {out}; everything starts again",
+    ),
     "tune": (
         ["tune", "{data}", "--C", "0.1", "--folds", "2", "--out", "{out}"],
-        "--resume: there is no folder {out}; all begins anew",
+        "--resume: there is no checkpoint in {out}; everything starts again",
     ),
     "features": (
         ["features", "{data}", "{out}", "--rank", "3"],
-        "--resume: there are no results of finished passes in {hidden}; all begins anew",
+        "--resume: there is no checkpoint in {hidden}; everything starts again",
     ),
 }
 
@@ -36,12 +39,12 @@ def test_a_mistyped_name_is_told(run: Run, data: Path, tmp_path: Path, command: 
 def test_nothing_is_told_of_what_goes_on(run: Run, data: Path, tmp_path: Path) -> None:
     command = ["train", data, "--out", tmp_path / "run", "--tol", "1e-9", "--option", "acceleration=none"]
     assert run(*command, "--max-passes", 3).code == 3
-    assert "anew" not in run(*command, "--resume", "--max-passes", 5).err
+    assert "again" not in run(*command, "--resume", "--max-passes", 5).err
     (tmp_path / "run" / "checkpoint.npz").unlink()
     for name in ("model.npz", "result.json"):
         (tmp_path / "run" / name).unlink()
     ran = run(*command, "--resume", "--max-passes", 3)
-    assert f"--resume: there is no checkpoint in {tmp_path / 'run'}; all begins anew" in ran.err
+    assert f"--resume: there is no checkpoint in {tmp_path / 'run'}; everything starts again" in ran.err
 
 
 def test_a_limit_counts_the_passes_before(run: Run, data: Path, tmp_path: Path) -> None:

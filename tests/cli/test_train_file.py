@@ -15,7 +15,7 @@ from streamsvm.solvers.registry import SOLVERS
 from streamsvm.solvers.set_up import FEATURE_MAPS
 from tests.commands import Run, data, run, text  # noqa: F401
 
-WRITTEN, KEPT = "its rows are written to", "from an earlier training"
+WRITTEN, KEPT = "writing its rows to", "from an earlier training"
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_other_labels_are_read_anew(run: Run, rows: Path, tmp_path: Path) -> Non
 def test_what_cannot_be_read_so_tells_the_commands(run: Run, rows: Path, tmp_path: Path) -> None:  # noqa: F811
     table = tmp_path / "t.csv"
     table.write_text("y,a\n1,x\n2,z\n")
-    commands = "DATA.zarr`, whose options say how the rows are read, and then `streamsvm train DATA.zarr`"
+    commands = "DATA.zarr`, whose options determine how the rows are read, and then `streamsvm train DATA.zarr`"
     ran = run("train", table, "--out", tmp_path / "run")
     assert ran.code == 2
     assert f"{table}:2:2: column a: not a number: 'x'" in ran.err
@@ -88,7 +88,7 @@ def test_a_dataset_of_the_user_is_left_alone(run: Run, rows: Path, tmp_path: Pat
     assert run("ingest", rows, cache).code == 0
     before = open_dataset(cache).fingerprint
     ran = run("train", rows, "--out", tmp_path / "run")
-    assert (ran.code, "is a dataset that another command wrote" in ran.err) == (2, True)
+    assert (ran.code, "another command wrote this dataset" in ran.err) == (2, True)
     assert open_dataset(cache).fingerprint == before
 
 
@@ -101,7 +101,7 @@ def test_warm_up_compiles_everything(run: Run, monkeypatch: pytest.MonkeyPatch) 
     ran = run("warm-up")
     wanted = {group for method in SOLVERS for group in method.groups}
     assert set(compiled) == {*wanted, *PARSERS, FEATURE_MAPS, "scores", "float16"}
-    assert (ran.code, f"{len(compiled)} groups of kernels are compiled, and kept in" in ran.out) == (0, True)
+    assert (ran.code, f"{len(compiled)} groups of kernels compiled and kept in" in ran.out) == (0, True)
 
 
 def test_a_file_that_is_not_read_is_refused_at_once(run: Run, tmp_path: Path) -> None:  # noqa: F811

@@ -113,7 +113,7 @@ def test_local_refuses_a_size_that_is_none() -> None:
     )
     assert (done.returncode, done.stderr) == (
         2,
-        "local.py: 'much' is no size in bytes: write 2GB, 512MiB or a number of bytes\n",
+        "local.py: 'much' is not a size in bytes: write 2GB, 512MiB or a number of bytes\n",
     )
 
 

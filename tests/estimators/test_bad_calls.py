@@ -86,7 +86,7 @@ def test_weights_that_are_all_zero_are_refused_alike_wherever_the_rows_are(estim
         ({"class_weight": {7: 1}}, "class_weight names 7; the classes are -1 and 1"),
         ({"class_weight": "heavy"}, "class_weight 'heavy'"),
         ({"intercept_scaling": 0}, "intercept_scaling=0"),
-        ({"memory": "lots"}, "'lots' is no size in bytes"),
+        ({"memory": "lots"}, "'lots' is not a size in bytes"),
         ({"n_jobs": 0}, "n_jobs is 0"),
         ({"n_jobs": -2}, "n_jobs is -2"),
         ({"acceleration": "warp"}, "choose from auto, one-read, block-ascent, guided, line-search, none"),
@@ -103,7 +103,7 @@ def test_bad_parameters(parameters: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize("estimator", [SVC, SVR, OneClassSVM])
 def test_solvers_of_linear_models_are_not_for_sums_of_kernels(estimator: Any, solver: str) -> None:
     with pytest.raises(
-        InputError, match=f"solver '{solver}': {estimator.__name__} makes sums of kernels, and takes smo"
+        InputError, match=f"solver '{solver}': {estimator.__name__} trains sums of kernels; choose from smo"
     ):
         estimator(solver=solver, kernel="linear").fit(X, np.sign(Y))
 
@@ -115,7 +115,7 @@ def test_calls_that_newcomers_make(tmp_path: Path) -> None:
         LinearSVC().fit(frame, "grade")
     with pytest.raises(InputError, match=r"y is the text 'grade': give the labels, .*label='grade'"):
         streamsvm.ingest(frame, tmp_path / "d.zarr", "grade")
-    with pytest.raises(InputError, match=r"X: column colour is not of numbers .*one_hot='auto'"):
+    with pytest.raises(InputError, match=r"X: column colour must hold numbers .*one_hot='auto'"):
         LinearSVC().fit(frame[["a", "colour"]], frame["grade"])
     with pytest.raises(InputError, match=r"y: rows differ in length; .*MultiLabelBinarizer"):
         LinearSVC().fit(X[:2], [["a", "b"], ["a"]])
@@ -188,8 +188,8 @@ def test_numbers_that_float64_does_not_hold(name: str, value: Any) -> None:
         (LinearSVC, {"feature_map": "cholesky", "rank": 2.5}, "rank is 2.5"),
         (LinearSVC, {"intercept_scaling": 1e308}, "intercept_scaling=1e.308: a positive number up to"),
         (BudgetedSVC, {"pack": 1e300}, "option pack=1e.300"),
-        (LinearSVR, {"C": 5e-324}, "C is 5e-324; at least 1e-290 can be computed with"),
-        (RankSVM, {"C": 1e-320}, "C is 1e-320; at least 1e-290 can be computed with"),
+        (LinearSVR, {"C": 5e-324}, "C is 5e-324; the smallest supported value is 1e-290"),
+        (RankSVM, {"C": 1e-320}, "C is 1e-320; the smallest supported value is 1e-290"),
     ],
 )
 def test_numbers_at_which_arithmetic_fails(estimator: Any, parameters: dict[str, Any], message: str) -> None:

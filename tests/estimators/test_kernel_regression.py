@@ -122,5 +122,5 @@ def test_what_is_not_for_it_is_refused() -> None:
         SVR(epsilon=-1.0).fit(X, Y)
     with pytest.raises(InputError, match="solver"):
         SVR(solver="interior-point").fit(X, Y)
-    with pytest.raises(InputError, match="makes sums of kernels"):
+    with pytest.raises(InputError, match="trains sums of kernels"):
         SVR(solver="newton").fit(X, Y)

@@ -252,5 +252,5 @@ def test_kernel_values_that_do_not_fit_are_refused_before_they_are_computed(kind
         raise AssertionError("the function is called")
 
     rows = np.zeros((20_000, 1))
-    with pytest.raises(MemoryBudgetError, match=r"GB of memory is needed for the kernel values of 20,000 rows"):
+    with pytest.raises(MemoryBudgetError, match="GB of memory are needed for the kernel values of all pairs"):
         kind(kernel=never, memory="2GB").fit(rows, np.arange(20_000) % 2)

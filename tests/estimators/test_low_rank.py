@@ -188,7 +188,7 @@ def test_a_checkpoint_of_other_rows_or_settings_is_refused(tmp_path: Path) -> No
     settings = {"gamma": 0.2, "solver": "interior-point", "checkpoint": tmp_path / "run"}
     first = SVC(**settings, rank=20).fit(problem.X, problem.y)  # type: ignore[arg-type]
     for changes, rows in (({"rank": 21}, problem), ({"rank": 20, "gamma": 0.3}, problem), ({"rank": 20}, other)):
-        with pytest.raises(InputError, match=r"features\.zarr: these are features of other rows or settings"):
+        with pytest.raises(InputError, match=r"features\.zarr: these features belong to other rows or settings"):
             SVC(**{**settings, **changes}).fit(rows.X, rows.y)  # type: ignore[arg-type]
     again = SVC(**settings, rank=20).fit(problem.X, problem.y)  # type: ignore[arg-type]
     assert again.result_.model_sha256 == first.result_.model_sha256

@@ -133,9 +133,9 @@ def test_a_model_with_wrong_sigmoids_is_refused(wrong: Any) -> None:
 
 
 def test_what_has_no_probabilities_is_refused() -> None:
-    with pytest.raises(InputError, match="probability is 'platt'; True, False, or one of sigmoid, isotonic"):
+    with pytest.raises(InputError, match="probability is 'platt'; choose True, False, sigmoid, isotonic"):
         LinearSVC(probability="platt").fit(X, Y)
-    with pytest.raises(InputError, match="makes features of all rows"):
+    with pytest.raises(InputError, match="computes features of all rows"):
         SVC(solver="interior-point", probability=True).fit(X, Y)
     with pytest.raises(InputError, match=r"fewer|folds"):
         LinearSVC(probability=True).fit(X[:6], Y[:6])

@@ -52,7 +52,7 @@ def test_dask_rows_and_datasets(tmp_path: Path) -> None:
     dataset = ingest(X, tmp_path / "rows.zarr", Y, regression=True)
     of_dataset = LinearSVR().fit(dataset)
     assert of_dataset.score(dataset) == pytest.approx(of_dataset.score(X, Y), rel=1e-12)
-    with pytest.raises(InputError, match="its labels are numbers to be predicted"):
+    with pytest.raises(InputError, match="its labels are numbers to predict"):
         streamsvm.LinearSVC().fit(dataset)
 
 

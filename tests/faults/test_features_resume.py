@@ -121,11 +121,12 @@ def test_from_the_command_line(run: Run, source: Dataset, tmp_path: Path, monkey
     with monkeypatch.context() as patch:
         patch.setattr("streamsvm.cli.progress.RowCounter.add", lambda _, n_rows: stop(n_rows))
         ran = run(*command)
-    message = f"go on with the same command and --resume (the results of the passes are in {kept})"
+    message = f"continue with the same command and --resume (the results of the finished passes are in {kept})"
     assert (ran.code, ran.err) == (1, f"streamsvm features: interrupted; {message}\n")
     assert {path.name for path in tmp_path.iterdir()} == {"whole.zarr", kept.name}
     refused = run(*command, "--resume", "--seed", "1")
-    assert (refused.code, f"; the results of finished passes are in {kept}, for --resume" in refused.err) == (2, True)
+    told = f"; the results of the finished passes are in {kept}, for --resume"
+    assert (refused.code, told in refused.err) == (2, True)
     assert run(*command, "--resume").code == 0
     assert open_dataset(out).fingerprint == open_dataset(tmp_path / "whole.zarr").fingerprint
     assert run(*command).code == 2

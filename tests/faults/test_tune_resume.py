@@ -156,7 +156,7 @@ def test_from_the_command_line(run: Run, dataset: Dataset, tmp_path: Path, monke
     with monkeypatch.context() as patch:
         patch.setattr("streamsvm.cli.progress.GridDisplay.show", lambda *_: interrupt())
         ran = run(*command, out)
-    assert (ran.code, ran.err) == (1, "streamsvm tune: interrupted; go on with the same command and --resume\n")
+    assert (ran.code, ran.err) == (1, "streamsvm tune: interrupted; continue with the same command and --resume\n")
     assert [path.name for path in out.iterdir()] == ["grid"]
     refused = run(*command, out)
     assert (refused.code, "already holds a run of a grid; resume it with --resume" in refused.err) == (2, True)

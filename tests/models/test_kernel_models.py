@@ -133,7 +133,7 @@ class Bomb:
 @pytest.mark.parametrize("part", ["support_vectors", "dual_coef"])
 def test_loading_runs_no_code(part: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "bomb.npz", **{**make_model().to_arrays(), part: np.array([Bomb()], dtype=object)})
-    with pytest.raises(InputError, match=r"bomb\.npz: damaged or not of streamsvm"):
+    with pytest.raises(InputError, match=r"bomb\.npz: damaged, or not written by streamsvm"):
         load(tmp_path / "bomb.npz")
 
 

@@ -122,7 +122,7 @@ class Bomb:
 
 def test_loading_runs_no_code(tmp_path: Path) -> None:
     np.savez(tmp_path / "bomb.npz", **{**MODEL.to_arrays(), "coef": np.array([Bomb()], dtype=object)})
-    with pytest.raises(InputError, match=r"bomb\.npz: damaged or not of streamsvm"):
+    with pytest.raises(InputError, match=r"bomb\.npz: damaged, or not written by streamsvm"):
         load(tmp_path / "bomb.npz")
 
 

@@ -81,7 +81,7 @@ def test_the_command(rows: tuple[Dataset, Dataset], tmp_path: Path, capsys: pyte
     assert lines[-1]["eval_score"] == accuracy_score(Y[1000:], np.asarray(model.decide(X[1000:])) > 0)
     for wrong, reason in (
         (["--patience", "3"], "--patience has no effect without --eval"),
-        (["--eval", held_out, "--keep-ball"], "leave out --start-from and --keep-ball"),
+        (["--eval", held_out, "--keep-ball"], "remove --start-from and --keep-ball"),
         (["--eval", str(tmp_path / "none.zarr")], "no such dataset"),
     ):
         assert main([*asked, str(tmp_path / "no"), *wrong]) == 2

@@ -126,7 +126,7 @@ def test_errors_name_the_url(server: ObjectServer, data: Dataset, run: Run) -> N
     assert ran.code == 2
     assert f"{URL}/checkpoint.npz: damaged" in ran.err
     ran = run("train", data.path, "--out", "s3://bucket/none", "--resume")
-    assert "there is no checkpoint in s3://bucket/none; all begins anew" in ran.err
+    assert "there is no checkpoint in s3://bucket/none; everything starts again" in ran.err
     with pytest.raises(InputError, match=r"^s3://bucket/other/model\.npz: No such file"):
         load("s3://bucket/other")
 

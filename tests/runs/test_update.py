@@ -445,7 +445,7 @@ def test_a_map_would_be_another_one(tmp_path: Path, capsys: pytest.CaptureFixtur
     write(tmp_path / "d.zarr")
     command = ["train", str(tmp_path / "d.zarr"), "--out", str(tmp_path / "run"), "--map", "nystrom", "--keep-ball"]
     assert main(command) == 2
-    assert "are for rows as they are" in capsys.readouterr().err
+    assert "need the rows themselves" in capsys.readouterr().err
 
 
 def test_an_estimator_starts_from_its_last_fit(tmp_path: Path) -> None:

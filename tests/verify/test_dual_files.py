@@ -109,7 +109,7 @@ def test_a_file_of_others_is_refused(by_cuts: Kept, by_rows: Kept, tmp_path: Pat
     with pytest.raises(InputError, match="it belongs to another model"):
         by_cuts.verify()
     file.write_bytes(content[: len(content) // 2])
-    with pytest.raises(InputError, match="damaged or not of streamsvm"):
+    with pytest.raises(InputError, match="damaged, or not written by streamsvm"):
         by_cuts.verify()
     file.write_bytes(content)
     other = replace(by_cuts.problem, X=-np.asarray(by_cuts.problem.X)).store(tmp_path / "other.zarr")

@@ -193,7 +193,7 @@ def test_the_command_on_a_budgeted_model(data: Dataset, tmp_path: Path, run: Run
     train(data, TrainOptions(threads=1, solver="budgeted-sgd", kernel="rbf", gamma=0.2), tmp_path / "run")
     told = run("verify", tmp_path / "run", data.path)
     assert told.code == 0
-    assert "which cannot be checked" in told.out
+    assert "so it cannot be checked" in told.out
     assert run("verify", tmp_path / "run", data.path, "--json").result["told_is_estimate"]
 
 

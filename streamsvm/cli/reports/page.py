@@ -75,9 +75,8 @@ class Axis:
 
     def place(self, value: float) -> float:
         """Return the position of a value on the axis, from 0 to 1."""
-        if self.log:
-            return (math.log10(value) - math.log10(self.low)) / (math.log10(self.high) - math.log10(self.low))
-        return (value - self.low) / (self.high - self.low)
+        low, high, at = (math.log10(each) if self.log else each for each in (self.low, self.high, value))
+        return (at - low) / (high - low)
 
 
 def make_axis(low: float, high: float) -> Axis:

@@ -27,7 +27,6 @@ from streamsvm.numeric.rows import F64
 from streamsvm.runs.tune import Tuning
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import hide_secrets, refuse_inputs, write_atomically
-from streamsvm.system.machine import format_bytes
 
 Scores = dict[str, Any]
 
@@ -61,7 +60,7 @@ def read_run(folder: Path) -> Run:
 
 
 ONE_STEP = "The solver made one step, so there are no curves."
-NOT_ENDED = "the run has not ended; this is its progress so far"
+NOT_ENDED = "the run has not ended; this page shows its progress so far"
 
 
 def write_report(
@@ -74,7 +73,7 @@ def write_report(
     a file.
     """
     if out is None and len(folders) > 1:
-        raise InputError("--out FILE.html is missing: it names the page of several runs")
+        raise InputError("--out FILE.html is missing; a page about several runs needs a name")
     target = folders[0] / "report.html" if out is None else out
     inputs = [folder / name for folder in folders for name in RUN_FILES]
     refuse_inputs(target, inputs if data is None else [*inputs, data])
@@ -84,10 +83,8 @@ def write_report(
         for run, folder in zip(runs, folders, strict=True)
         if data is not None or (folder / "model.npz").exists()
     }
-    measured = {}
-    if data is not None:
-        measured = {name: evaluate(model, data, **(reading or {})) for name, model in models.items()}
-    page = make_page(runs, models, measured, "" if data is None else hide_secrets(data))
+    measured = {} if data is None else {name: evaluate(models[name], data, **(reading or {})) for name in models}
+    page = make_page(runs, models, measured, hide_secrets(data or ""))
     write_atomically(target, page.encode())
     return target
 
@@ -117,7 +114,7 @@ def make_page(
     if measured:
         sections.append(show_evaluation(measured, data))
     held_out = {run.name: run.result["calibration"] for run in runs if run.result and run.result.get("calibration")}
-    sections.append(Section("Rows that were held out from the training", charts=draw_reliability(held_out)))
+    sections.append(Section("Rows held out from the training", charts=draw_reliability(held_out)))
     for name, model in (models or {}).items():
         section = show_weights(model)
         sections.append(replace(section, title=f"{section.title} ({name})") if len(runs) > 1 else section)
@@ -142,29 +139,9 @@ def _show_settings(run: Run) -> dict[str, str]:
 
 
 def describe_result(result: dict[str, Any]) -> dict[str, str]:
-    """Return the results of a run as texts, by name."""
-    gap, support = result["relative_gap"], result["n_support_vectors"]
-    seconds = max(result["seconds"], 1e-9)
-    facts = {
-        "status": result["status"],
-        "reason": result.get("status_reason") or "",
-        "solver": result["solver"],
-        "rows, features": f"{result['n_rows']:,} x {result['n_features']:,}",
-        "objective": f"{result['objective']:.8g}",
-        "lower bound": "none: nothing is proved" if gap is None else f"{result['lower_bound']:.8g}",
-        "relative gap": "-" if gap is None else f"{gap:.2e}",
-        "passes, steps": f"{result['passes']:,}, {result['steps']:,}",
-        "time": f"{result['seconds']:.1f} s; {result['passes'] * result['n_rows'] / seconds:,.0f} rows a second",
-        "read": f"{format_bytes(result['read_bytes'])}, {result['read_bytes'] / 1e6 / seconds:,.0f} MB/s",
-        "peak memory": format_bytes(result["peak_memory_bytes"]),
-        "projected memory": format_bytes(result["projected_memory_bytes"]),
-        "support vectors": "" if support is None else f"{support:,}",
-        "model, SHA-256": result["model_sha256"],
-    }
-    if known := result.get("calibration"):
-        text = f"{known['method']}: Brier score {known['brier_score']:.4f}, log loss {known['log_loss']:.4f}"
-        facts["probabilities of held-out rows"] = text
-    return {name: text for name, text in facts.items() if text}
+    """Return the results of a run as texts, by name; the template has a line `name: text` for each."""
+    lines = fill_text("result.txt", **result).splitlines()
+    return {name: text for name, _, text in (line.partition(": ") for line in lines)}
 
 
 MOST_CLASSES = 20  # in a confusion matrix; with more classes, the most frequent mistakes are listed
@@ -172,13 +149,11 @@ MOST_CLASSES = 20  # in a confusion matrix; with more classes, the most frequent
 
 def show_evaluation(measured: Mapping[str, Scores], data: str) -> Section:
     """Return curves of all models in shared charts, and tables for each. measured: results of `evaluate`, by run."""
-    alone = len(measured) == 1
-    notes = [f"Measured on {data}."]
-    tables: list[Table] = []
+    notes, tables = [f"Measured on {data}."], list[Table]()
     for name, scores in measured.items():
-        notes.append(("" if alone else f"{name}: ") + format_evaluation(scores).splitlines()[0])
+        own = "" if len(measured) == 1 else f" ({name})"
+        notes.append(format_evaluation(scores).splitlines()[0] + own)
         if "confusion" in scores:
-            own = "" if alone else f" ({name})"
             tables.append(Table(list_class_measures(scores["classes"]), CLASS_MEASURES, f"Classes{own}"))
             tables += _list_confusion(scores, own)
     return Section("Evaluation", notes, [*_draw_curves(measured), *draw_reliability(measured)], tables)
@@ -214,7 +189,7 @@ def draw_reliability(measured: Mapping[str, Scores]) -> list[Markup]:
     for name, curve in curves.items():
         lines.append(Series(name, [part["predicted"] for part in curve], [part["true"] for part in curve]))
     lines.append(Series("true probabilities", [0.0, 1.0], [0.0, 1.0], dashed=True))
-    return [draw_chart("Reliability of the probabilities", Frame("predicted", "share that is true"), lines)]
+    return [draw_chart("Reliability of the probabilities", Frame("predicted probability", "observed share"), lines)]
 
 
 def _list_confusion(scores: Scores, own: str) -> list[Table]:
@@ -223,7 +198,7 @@ def _list_confusion(scores: Scores, own: str) -> list[Table]:
     if len(names) <= MOST_CLASSES:
         rows = [[name, *(f"{n:,}" for n in line)] for name, line in zip(names, counts, strict=True)]
         shades = [[round(n / max(1, sum(line)), 3) for n in line] for line in counts]
-        caption = f"Confusion matrix{own}: rows of a class, by the class that is predicted"
+        caption = f"Confusion matrix{own}: rows of a class, by predicted class"
         return [Table(rows, ["true class", *names], caption, shades)]
     wrong = [(n, i, j) for i, line in enumerate(counts) for j, n in enumerate(line) if i != j and n]
     most = sorted(wrong, reverse=True)[:MOST_CLASSES]
@@ -241,9 +216,9 @@ def draw_progress(runs: Sequence[Run]) -> list[Markup]:
 
     Runs of one step have no charts.
     """
-    charts: list[Markup] = []
     if all(len(run.history) == 1 for run in runs):
-        return charts
+        return []
+    charts: list[Markup] = []
     if any(line.get("relative_gap") is not None for run in runs for line in run.history):
         for unit, column in X_AXES.items():
             if column != "read_bytes" or any(len(set(run.column(column))) > 1 for run in runs):
@@ -303,7 +278,7 @@ def _draw_time(run: Run, named: bool) -> Markup:
         names = {"read": "passes: reading", "verify": "passes: verifying", "compute": "passes: computing"}
         parts = {names[name]: last["pass_seconds"] * value / all_tasks for name, value in tasks.items()}
     parts["solver between them"] = last["solver_seconds"]
-    parts["all else"] = max(0.0, whole - sum(parts.values()))
+    parts["everything else"] = max(0.0, whole - sum(parts.values()))
     share = 100 / max(whole, 1e-9)
     return draw_bars(title, [(name, value, f"{value:.3g} s, {value * share:.0f}%") for name, value in parts.items()])
 
@@ -316,18 +291,18 @@ def show_weights(model: Model) -> Section:
     """Return charts of the weights of largest absolute value; an empty section for kernel models."""
     if not isinstance(model, LinearModel):
         return Section("Largest weights")
-    of = "the features that the map makes" if model.features is not None else "the features"
+    of = "the features that the map computes" if model.features is not None else "the features"
     scaled = "" if model.scaling is None else f", which were scaled ({model.scaling.kind})"
     notes = [f"Weights of {of}{scaled}, largest first, with their signs."]
     W, classes = np.atleast_2d(model.coef), model.classes.tolist()
-    if len(W) == 1:
-        if len(classes) == 2:
-            notes.append(f"A weight above 0 speaks for {classes[1]}, and one below 0 for {classes[0]}.")
-        return Section("Largest weights", notes, [draw_bars("Largest weights", _list_largest(model, W[0]))])
-    if len(W) > MOST_WEIGHED_CLASSES:
+    named = [("Largest weights", W[0])]
+    if len(W) > 1:
+        named = [(f"For {name}", w) for name, w in zip(classes, W, strict=True)][:MOST_WEIGHED_CLASSES]
+    elif len(classes) == 2:
+        notes.append(f"A weight above 0 favours {classes[1]}, and one below 0 favours {classes[0]}.")
+    if len(W) > len(named):
         notes.append(f"The charts show the first {MOST_WEIGHED_CLASSES} of {len(W):,} classes or labels.")
-    named = list(zip(classes, W, strict=True))[:MOST_WEIGHED_CLASSES]
-    return Section("Largest weights", notes, [draw_bars(f"For {name}", _list_largest(model, w)) for name, w in named])
+    return Section("Largest weights", notes, [draw_bars(name, _list_largest(model, w)) for name, w in named])
 
 
 def _list_largest(model: LinearModel, w: F64) -> list[tuple[str, float, str]]:
@@ -375,7 +350,7 @@ def show_tuning(tuned: Mapping[str, Any]) -> Section:
         passes = [Series(name, [each["C"] for each in line], [each["passes"] for each in line]) for name, line in shown]
         charts.append(draw_chart("Passes of the longest fit", frame, passes))
     notes = [
-        f"{say_count(len(trials), 'setting')}, {say_count(len({*costs}), 'cost')} C, in "
+        f"{say_count(len(trials), 'setting')}, {say_count(len({*costs}), 'value')} of C, in "
         f"{say_count(grid['passes'], 'read')} of the data and {grid['seconds']:.1f} s. The best setting is trained on "
         "all rows. Points are means of the folds, and bars go from the best fold to the worst."
     ]
@@ -421,7 +396,7 @@ def _list_trials(tuned: Mapping[str, Any], measure: str) -> Table:
 
 LOOPBACK = "127.0.0.1"
 REFRESH_SECONDS = 2
-NOT_BEGUN = "the run has made no step yet"
+NOT_BEGUN = "the run has not made a step yet"
 
 
 @contextmanager
@@ -452,16 +427,13 @@ def serve_page(run: Path, port: int) -> Iterator[str]:
     try:
         server = ThreadingHTTPServer((LOOPBACK, port), Handler)
     except (OSError, OverflowError) as error:
-        raise InputError(f"--live {port}: {error}; choose another port, or 0 for one that is free") from error
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://{LOOPBACK}:{server.server_address[1]}/"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        raise InputError(f"--live {port}: {error}; choose another port, or 0 for any free port") from error
+    with server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
+        try:
+            yield f"http://{LOOPBACK}:{server.server_address[1]}/"
+        finally:
+            server.shutdown()
 
 
 def make_live_page(run: Path) -> str:

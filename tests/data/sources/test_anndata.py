@@ -250,8 +250,8 @@ def test_info_says_that_nothing_verifies_it(make: Make) -> None:
     assert about["verified_rows"] == 90
     assert about["verified"] is False
     shown = format_description(about)
-    assert "no manifest: a damaged chunk may go unnoticed" in shown
-    assert "read (there is nothing to verify them by)" in shown
+    assert "no manifest, so a damaged chunk may go unnoticed" in shown
+    assert "read (there is no manifest to verify them with)" in shown
 
 
 def test_a_chunk_that_cannot_be_decoded_is_named(make: Make) -> None:

@@ -281,8 +281,8 @@ def test_what_is_no_cache_is_refused(
     packed = make_problem(3, n=100, d=7).store(tmp_path / "packed.zarr", layout="dense", codec="lz4")
     for data, cache, told in (
         (url, "100GB", "'100GB' is not a cache"),
-        (url, "folder:much", "'much' is no size in bytes"),
-        (url, "folder:" + "9" * 400, "9999' is no size in bytes"),
+        (url, "folder:much", "'much' is not a size in bytes"),
+        (url, "folder:" + "9" * 400, "9999' is not a size in bytes"),
         (url, "s3://bucket/cache:1GB", "is not a cache"),
         (upload(server, packed.path, "bucket/packed.zarr"), f"{tmp_path}/cache:1GB", "are compressed"),
     ):

@@ -100,7 +100,7 @@ def test_the_command_makes_no_copy(run: Run, tmp_path: Path) -> None:  # noqa: F
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.h5ad", "run"]
     assert run("evaluate", tmp_path / "run", path, "--label", "kind", "--json").result["n_rows"] == 90
     ran = run("train", path, "--out", tmp_path / "other")
-    assert (ran.code, "no labels to learn from; --label COLUMN" in ran.err) == (2, True)
+    assert (ran.code, "there are no labels to learn from; name their column by --label COLUMN" in ran.err) == (2, True)
     ran = run("train", path, "--label", "kinds", "--out", tmp_path / "other")
     assert (ran.code, "no column 'kinds' in obs; there are _index, donor, kind" in ran.err) == (2, True)
 

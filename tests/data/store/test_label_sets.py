@@ -169,7 +169,7 @@ def test_rows_are_appended(tmp_path: Path) -> None:
 
 def test_info_tells_the_labels(tmp_path: Path) -> None:
     told = format_description(describe(PROBLEM.store(tmp_path / "rows")))
-    assert f"labels    any number for each row; 0: {PROBLEM.Y[:, 0].sum()}, " in told
+    assert f"labels    any number per row; 0: {PROBLEM.Y[:, 0].sum()}, " in told
 
 
 def test_every_part_is_verified(tmp_path: Path) -> None:

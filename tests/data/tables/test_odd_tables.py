@@ -166,7 +166,7 @@ def test_all_columns_of_text_are_told_at_once(kind: str, others: dict[str, Any],
 
 def test_columns_of_text_of_a_frame_are_told_at_once() -> None:
     frame = pd.DataFrame({"a": [1.0, 2], "job": ["clerk", "smith"], "town": ["x", "z"]})
-    with pytest.raises(InputError, match=r"columns job, town are not of numbers .* for text, and `fit`"):
+    with pytest.raises(InputError, match=r"columns job, town must hold numbers .* for text, and `fit`"):
         streamsvm.LinearSVC().fit(frame, [0, 1])
     with pytest.raises(InputError, match=r" for text and missing='mean' for missing values, and `fit`"):
         streamsvm.LinearSVC().fit(frame.assign(a=[1.0, np.nan]), [0, 1])

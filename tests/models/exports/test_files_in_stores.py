@@ -22,7 +22,7 @@ from tests.object_server import ObjectServer
 __all__ = ["run"]
 X = np.random.default_rng(0).normal(size=(60, 3))
 Y = np.arange(60) % 2
-LOCAL_ONLY = "this is a path on a local disk only, not in an object store"
+LOCAL_ONLY = "a path on a local disk is required, not one in an object store"
 
 
 @pytest.fixture

@@ -159,7 +159,7 @@ def test_what_costs_nothing_and_two_rows(class_weight: Any, rows: int) -> None:
 def test_numbers_beyond_the_range_are_refused(scale: float, C: float, weight: float) -> None:
     X, y = make_clusters(scale, 0.0)
     model = LinearSVC(C=C, solver="interior-point", n_jobs=1)
-    with pytest.raises(InputError, match=r"can be computed with|beyond the range of float64"):
+    with pytest.raises(InputError, match=r"supported sum is|beyond the range of float64"):
         model.fit(X, y, sample_weight=np.full(len(y), weight))
 
 
