@@ -91,7 +91,7 @@ def test_all_columns_of_text_of_a_frame_are_named_at_once() -> None:
         list(read_arrays(frame.assign(b=["v", "u"])))
     assert str(caught.value).startswith("X: row 1, column 2 'b' (counted from 1): not a number: 'v'; 3 columns are of ")
     assert "--one-hot b,c,d encodes" in str(caught.value)
-    assert "--drop b,c,d leaves" in str(caught.value)
+    assert "--drop b,c,d omits" in str(caught.value)
     both = r"column 2 'b' .*: (missing value|nan); 3 columns are of text: b,c,d; .* as well, in b: --missing mean"
     with pytest.raises(InputError, match=both):
         list(read_arrays(frame))
