@@ -105,8 +105,8 @@ def measure_scaled_rows(norm: RowNorm, rows: Rows, bias_feature: float, sizes: F
     measured, lengths, rounding = _measure(norm, rows, bias_feature)
     width = norm.A.shape[1]
     lost = width**2 * SMALLEST32
-    larger = 1.0 + 4 * UNIT * (width + 8)
-    return (measured + rounding * sizes + lost * lengths + lost) * larger
+    bounds: F64 = (measured + rounding * sizes + lost * lengths + lost) * (1.0 + 4 * UNIT * (width + 8))
+    return bounds
 
 
 def _measure(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F64, float]:

@@ -112,7 +112,7 @@ def test_the_plan(text: Path, tmp_path: Path, run: Run) -> None:  # noqa: F811
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("train", "--solver", "smo"), "solvers for linear models"),
+        (("train", "--solver", "smo"), "solver for linear models"),
         (("train", "--task", "rank"), "rows have sets of labels; the task rank requires one label per row"),
         (("train", "--task", "regress"), "rows have sets of labels"),
         (("train", "--probabilities", "temperature"), "probabilities by temperature need one label per row"),

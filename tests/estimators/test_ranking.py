@@ -222,7 +222,7 @@ def source_of(labels: Any, qid: Any = None, weight: Any = None) -> ArrayDataset:
         ),
         (source_of([1, 2]), {"kernel": "rbf"}, "kernel rbf: cutting-plane supports only the linear kernel"),
         (source_of([1, 2]), {"class_weight": "balanced"}, "class_weight"),
-        (source_of([1, 2]), {"resident_rows": 5}, "resident rows"),
+        (source_of([1, 2]), {"resident_rows": 5}, "resident_rows has no effect"),
         (source_of([1, 2]), {"options": {"reduction": "none"}}, "option 'reduction' is unknown"),
         (
             source_of([1, 2]),

@@ -13,7 +13,7 @@ from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import F64
 from streamsvm.passes import Scan, Step
 from streamsvm.solvers.interior_point.equations import find_keys
-from streamsvm.solvers.interior_point.passes import Flags, gather, is_drawn, join_gathered
+from streamsvm.solvers.interior_point.passes import Flags, add_number, is_drawn, join_gathered, scan_states
 from streamsvm.solvers.interior_point.solver import InteriorPoint, solve
 from streamsvm.solvers.interior_point.state import State, start_state
 from streamsvm.solvers.interior_point.steps import N_NUMBERS, Y, point_of
@@ -44,7 +44,7 @@ def follow_steps(rows: ArrayDataset, settings: InteriorPoint) -> Iterator[tuple[
 def read_numbers(engine: SerialEngine, state: State) -> F64:
     """Return the numbers of all rows at a state (row_numbers), (10, n)."""
     held = state.hold("numbers")
-    return np.stack([join_gathered(engine.scan(gather(held, k))) for k in range(N_NUMBERS)])
+    return np.stack([join_gathered(engine.scan(scan_states(held, list, add_number, k))) for k in range(N_NUMBERS)])
 
 
 def find_chosen(settings: InteriorPoint, state: State, numbers: F64, assembled: Scan) -> Flags:
