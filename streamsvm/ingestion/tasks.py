@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -293,7 +293,7 @@ class Plan:
     arrays: Mapping[str, write.PlacedArray]
 
 
-def do_once(scratch: SharedScratch, name: str, work: Callable[[], Result], check: Callable[[Result], None]) -> Result:
+def do_once(scratch: SharedScratch, name: str, work: Callable[[], Result], check: Callable[[Any], None]) -> Result:
     """Return the result recorded under a name; if it is missing, do the work and record its result.
 
     check: raises IntegrityError if files of a recorded result are missing or damaged; then the work is done again.
