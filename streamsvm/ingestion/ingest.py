@@ -79,7 +79,7 @@ class Survey:
             if rows.labels.dtype.kind != "f":
                 i = next((i for i, label in enumerate(rows.labels) if parse_number(label) is None), 0)
                 shown, at = show_text(rows.labels[i]), self.n_rows + i + 1
-                raise InputError(f"{self.name}: the label {shown!r} of row {at:,} is a text; targets must be numbers")
+                raise InputError(f"{self.name}: the label {shown!r} of row {at:,} is a text; a target is a number")
             check_targets(rows.labels, self.name)
             vectors["target"] = rows.labels
         elif rows.labels is not None:

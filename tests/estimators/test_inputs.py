@@ -308,7 +308,7 @@ def test_dask_rows_that_do_not_fit_are_refused_at_once() -> None:
     rows = da.from_array(X, chunks=(100, 6))
     with pytest.raises(InputError, match="requires y to be passed"):
         LinearSVC().fit(rows)
-    with pytest.raises(InputError, match="one class only"):
+    with pytest.raises(InputError, match="at least two classes are needed"):
         LinearSVC().fit(rows, np.ones(300))
     with pytest.raises(InputError, match=r"X: row 8, column 1 \(counted from 1\): nan"):
         LinearSVC().fit(da.where(da.arange(300, chunks=100)[:, None] == 7, np.nan, rows), Y)

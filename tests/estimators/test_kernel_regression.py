@@ -114,7 +114,7 @@ def test_tuned() -> None:
 
 
 def test_what_is_not_for_it_is_refused() -> None:
-    with pytest.raises(InputError, match="for two classes"):
+    with pytest.raises(InputError, match="only two classes"):
         SVR(selection="platt").fit(X, Y)
     with pytest.raises(InputError, match="a target is"):
         SVR().fit(X, Y * 1e200)

@@ -320,6 +320,6 @@ def test_the_command_says_that_it_begins_anew(
 ) -> None:
     words = ["ingest", *map(str, paths), str(tmp_path / "d.zarr"), "--resume"]
     assert main(words) == 2
-    assert "--resume has no effect with one process" in capsys.readouterr().err
+    assert "--resume has no effect in one process" in capsys.readouterr().err
     assert main([*words, "--workers", "1"]) == 0
     assert "--resume: nothing is left of an ingest into" in capsys.readouterr().err

@@ -177,9 +177,9 @@ def test_ctrl_c_ends_a_slow_write_and_leaves_nothing(
     ("arguments", "message"),
     [
         (("ingest", "FILE", "http://host/rows.zarr"), "an http URL can be read only"),
-        (("ingest", "FILE", "s3://bucket/rows.zarr", "--append"), "on a local disk only"),
-        (("features", "FILE", "s3://bucket/rows.zarr"), "on a local disk only"),
-        (("tune", "FILE", "--out", "s3://bucket/a"), "on a local disk only"),
+        (("ingest", "FILE", "s3://bucket/rows.zarr", "--append"), "a path on a local disk is required"),
+        (("features", "FILE", "s3://bucket/rows.zarr"), "a path on a local disk is required"),
+        (("tune", "FILE", "--out", "s3://bucket/a"), "a path on a local disk is required"),
     ],
 )
 def test_what_is_not_written_to_a_store_is_refused(

@@ -429,7 +429,7 @@ def explain_kind(kind: str, is_known: bool) -> str:
     """Explain why a column is read as numbers or dates, and how to override it. is_known: the encoding is given."""
     if is_known:
         return f"the column holds {kind}s in the rows for which the encoding was made"
-    return f"its first rows, or --{kind}, make it a column of {kind}s; ingest --text, --date or --number changes this"
+    return f"by its first rows or --{kind} this is a column of {kind}s; ingest --text, --date or --number changes this"
 
 
 def advise_on_table(texts: Sequence[str], gaps: Sequence[str]) -> str:

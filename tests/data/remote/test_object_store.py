@@ -341,7 +341,7 @@ def test_rows_that_were_appended_are_read(server: ObjectServer, tmp_path: Path, 
     assert remote.fingerprint == local.fingerprint
     assert_same(read_all(remote, collect), read_all(local, collect))
     server.objects.pop("bucket/rows.zarr/appended/1/zarr.json")
-    with pytest.raises(IntegrityError, match="rows that were appended are missing"):
+    with pytest.raises(IntegrityError, match="the appended rows are missing"):
         open_dataset("s3://bucket/rows.zarr")
 
 

@@ -114,7 +114,7 @@ def test_a_run_that_has_begun_and_ended_meanwhile_is_seen(run: Run, data: Path, 
     late = RunFolder(tmp_path / "run", {"fingerprint": ""}, resume=False)
     assert run("train", data, "--out", tmp_path / "run").code == 0
     before = contents(tmp_path / "run")
-    with pytest.raises(InputError, match="holds a run already"):
+    with pytest.raises(InputError, match="already holds a run"):
         late.begin(None)
     late.close()
     assert contents(tmp_path / "run") == before
@@ -227,7 +227,7 @@ def test_a_finished_run_is_replaced_only_if_that_is_asked_for(run: Run, data: Pa
     run("report", out)
     before = contents(out)
     refused = run("train", data, "--out", out, "--C", "0.1")
-    assert (refused.code, "holds a run already" in refused.err, "--overwrite" in refused.err) == (2, True, True)
+    assert (refused.code, "already holds a run" in refused.err, "--overwrite" in refused.err) == (2, True, True)
     (out / "checkpoint.npz").rename(tmp_path / "checkpoint.npz")
     refused = run("train", data, "--out", out, "--C", "0.1")
     assert (refused.code, "a run has ended there (model.npz)" in refused.err) == (2, True)

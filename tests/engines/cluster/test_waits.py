@@ -84,7 +84,7 @@ def test_what_a_block_asks_of_workers_is_named(
         warned = capsys.readouterr().err
         assert warned == f"the preparation of the workers {waits}"
         if notes is GPU:
-            assert is_quoted(str(refused.value).replace("for 0 s", "for 60 s"), "clusters.md")
+            assert is_quoted(str(refused.value).replace("within 0 s", "within 60 s"), "clusters.md")
             assert is_quoted(warned.strip(), "clusters.md")
 
 
