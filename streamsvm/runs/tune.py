@@ -16,10 +16,9 @@ from functools import partial
 from importlib import import_module
 from itertools import groupby, product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from distributed import Client
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.rows.views import HeldOut
@@ -43,6 +42,9 @@ from streamsvm.system.display import Shown
 from streamsvm.system.errors import InputError, TimeLimitError
 from streamsvm.system.interrupts import caught
 from streamsvm.system.locks import Lock
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 Job = tuple[TrainOptions, Solver]
 OpenFolder = Callable[[int, int, dict[str, Any]], RunFolder | None]

@@ -29,7 +29,10 @@ BAD_TRAINING = {
         ["{data}", "--solver", "cutting-plane", "--kernel", "rbf"],
         "kernel rbf: cutting-plane supports only the linear kernel",
     ),
-    "resident rows unused": (["{data}", "--resident-rows", "9%", "--option", "acceleration=none"], "resident rows cannot be used"),
+    "resident rows unused": (
+        ["{data}", "--resident-rows", "9%", "--option", "acceleration=none"],
+        "resident rows cannot be used",
+    ),
     "resident rows": (["{data}", "--solver", "smo", "--resident-rows", "many"], "resident rows 'many'"),
     "too few resident rows": (["{data}", "--solver", "smo", "--resident-rows", "1"], "at least two are needed"),
     "gamma no number": (["{data}", "--gamma", "wide"], "argument --gamma: 'wide': write a number, scale or auto; see"),

@@ -99,7 +99,7 @@ def test_too_many_features_name_another_solver(tmp_path: Path, capsys: pytest.Ca
     """In one line, with status 2 and nothing made."""
     X = csr_array(([1.0, 1.0], ([0, 1], [0, 5000])), shape=(2, 5001), dtype=np.float32)
     source = ArrayDataset(X, np.array([0, 1], np.int32), np.array([-1, 1]))
-    with pytest.raises(InputError, match=r"5001 features.* 5000 at most; use the solver cutting-plane"):
+    with pytest.raises(InputError, match=r"5001 features.* at most 5000; use the solver cutting-plane"):
         train(source, OPTIONS)
     rows = tmp_path / "rows.svm"
     rows.write_text("1 5001:1\n-1 1:1\n")

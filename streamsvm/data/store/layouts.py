@@ -33,7 +33,7 @@ LARGEST_TARGET = 1e100  # The sum of the squares of such targets is still finite
 def check_targets(values: Array, name: str) -> None:
     """Raise InputError, which names the rows, if a target exceeds LARGEST_TARGET in size."""
     if len(values) and not (largest := float(np.max(np.abs(values)))) <= LARGEST_TARGET:
-        raise InputError(f"{name}: the largest target is {largest:.1e} in size; targets up to {LARGEST_TARGET:.0e} are supported")
+        raise InputError(f"{name}: the largest target is {largest:.1e}; at most {LARGEST_TARGET:.0e} is supported")
 
 
 def are_finite(values: Array) -> bool:

@@ -276,7 +276,7 @@ def test_a_pair_of_classes_that_meet_is_named() -> None:
     assert [problem["label"] for problem in result.problems] == ["a against b", "a against c", "b against c"]
     assert (result.status, result.relative_gap <= 1e-3) == ("stalled", True)
     assert "1 of 3 problems stalled, such as a against b" in result.status_reason
-    assert "if the classes meet" in result.status_reason
+    assert "if the classes overlap" in result.status_reason
 
 
 def test_targets_that_are_all_met_are_met_in_few_steps() -> None:
@@ -297,7 +297,7 @@ def test_classes_that_meet_end_as_stalled() -> None:
     result = train(NuProblem(X, 0.5, y).in_memory(), replace(OPTIONS, kernel="linear", nu=0.5))
     assert result.status == "stalled"
     assert result.objective <= (result.rounding_bound or 0.0)
-    assert "the classes meet" in result.status_reason
+    assert "the classes overlap" in result.status_reason
 
 
 @pytest.mark.parametrize("resident", [None, "40%"])

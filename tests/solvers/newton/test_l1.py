@@ -172,8 +172,8 @@ def test_estimators_for_several_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"loss": "hinge"}, "for smooth losses"),
-        ({"loss": "squared_hinge", "dual": True}, "set it False"),
+        ({"loss": "hinge"}, "requires a smooth loss"),
+        ({"loss": "squared_hinge", "dual": True}, "requires dual=False"),
         ({"loss": "squared_hinge", "solver": "cutting-plane"}, "cutting-plane"),
         ({"loss": "squared_hinge", "penalty": "l0"}, "one of l2, l1"),
     ],
@@ -196,7 +196,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["info", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["problem"]["penalty"] == "l1"
     assert main(["train", str(data), "--out", str(run), "--penalty", "l1", "--overwrite"]) == 2
-    assert "choose the loss squared_hinge or logistic for it" in capsys.readouterr().err
+    assert "choose the loss squared_hinge or logistic" in capsys.readouterr().err
 
 
 def test_a_model_that_tells_another_penalty_is_not_verified(tmp_path: Path) -> None:
