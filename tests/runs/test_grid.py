@@ -206,7 +206,7 @@ def test_from_the_command_line(dataset: Dataset, tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--C", "1,x"], "write numbers, with commas"),
+        (["--C", "1,x"], "write numbers, separated by commas"),
         (["--C", "0"], "must be positive"),
         (["--C", "1", "--kernel", "rbf", "--gamma", "scale,x"], "'scale,x': write numbers, scale or auto"),
         (["--C", "1", "--folds", "1"], "from 2 to 254"),

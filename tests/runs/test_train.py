@@ -272,7 +272,7 @@ def of_classes(y: Any, classes: Any) -> ArrayDataset:
 @pytest.mark.parametrize(
     ("make_source", "message"),
     [
-        (lambda: of_classes(None, None), "X: no labels"),
+        (lambda: of_classes(None, None), "X: there are no labels"),
         (lambda: of_classes(np.zeros(3, np.int32), np.array(["a"])), r"X: 1 class \(a\); at least two are needed"),
     ],
 )

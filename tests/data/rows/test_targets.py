@@ -64,7 +64,7 @@ def test_what_has_no_targets_is_refused(tmp_path: Path) -> None:
         ingest(tmp_path / "rows.csv", tmp_path / "a.zarr", regression=True)
     with pytest.raises(InputError, match="a regression needs a number as the label of each row"):
         ingest(X, tmp_path / "b.zarr", regression=True)
-    with pytest.raises(InputError, match=r"a target has the size 1\.0e\+101; at most 1e\+100 is possible"):
+    with pytest.raises(InputError, match=r"the largest target is 1\.0e\+101; at most 1e\+100 is supported"):
         ingest(X, tmp_path / "c.zarr", np.full(N, 1e101), regression=True)
     with pytest.raises(InputError, match="nan"):
         ingest(X, tmp_path / "d.zarr", np.full(N, np.nan), regression=True)

@@ -270,7 +270,7 @@ def another_program(answer: bytes | None) -> Iterator[str]:
 def test_another_program_is_no_scheduler(answer: bytes) -> None:
     """No event loop of Dask is left behind, whose end could hold up the start of the next one for ten seconds."""
     before = set(threading.enumerate())
-    with another_program(answer) as address, pytest.raises(InputError, match="another program"), connect(address):
+    with another_program(answer) as address, pytest.raises(InputError, match="a program other than Dask"), connect(address):
         pass
     assert not {thread.name for thread in set(threading.enumerate()) - before}
 
