@@ -119,6 +119,7 @@ def test_the_examples_are_shown_and_run() -> None:
         assert f"$ python docs/examples/{script}\n" in page
 
 
+@pytest.mark.slow("runs pages in processes of their own")
 @pytest.mark.parametrize(
     ("shown", "said", "alike"),
     [

@@ -97,6 +97,7 @@ def test_several_segments_are_read_at_once_and_no_range_twice(
     assert len({key for key, _ in ranges}) > FILES_AHEAD
 
 
+@pytest.mark.slow("counts the requests of large ingests")
 def test_of_four_times_the_data_the_shuffle_takes_eight_times_the_requests_and_not_sixteen(
     here: None, server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,6 +349,7 @@ def workers_without_disks(n: int, folder: Path, monkeypatch: pytest.MonkeyPatch)
         yield
 
 
+@pytest.mark.slow("starts several workers")
 @pytest.mark.usefixtures("spawned_workers", "workers_import_tests")
 @pytest.mark.parametrize(
     "n",
@@ -364,6 +366,7 @@ def test_workers_share_nothing_but_the_store(
     assert not (tmp_path / "missing").exists()
 
 
+@pytest.mark.slow("kills workers")
 @pytest.mark.usefixtures("spawned_workers", "workers_import_tests")
 @pytest.mark.parametrize(("of", "work"), [(on_workers, "spool_stretch"), (on_workers, "write_range")])
 def test_what_a_killed_worker_did_is_done_again(

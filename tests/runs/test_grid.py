@@ -247,6 +247,7 @@ def test_costs_are_refused_before_rows_are_read(monkeypatch: pytest.MonkeyPatch)
         tune(source, TrainOptions(solver="smo", kernel="rbf", threads=1), (1.0,), folds=1)
 
 
+@pytest.mark.slow("trains on a grid")
 def test_at_most_two_of_its_trainings_live_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     source, begun, most = source_of(Y), list[Any](), [0]
     begin = Training.begin

@@ -213,6 +213,7 @@ def test_an_event_loop_does_not_open_what_it_unpickles(server: ObjectServer, tmp
     assert server.requests
 
 
+@pytest.mark.slow("interrupts processes")
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("codec", ["crc32c", "lz4"])
 def test_ctrl_c_ends_the_threads_that_read(codec: str, server: ObjectServer, tmp_path: Path) -> None:

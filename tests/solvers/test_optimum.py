@@ -84,6 +84,7 @@ def test_two_classes_are_half_of_a_hinge_svm_of_twice_the_cost() -> None:
     assert square / 4 + 0.7 * np.sum(hinge) == pytest.approx(found.objective, rel=1e-9)
 
 
+@pytest.mark.slow("trains many problems to their optima")
 def test_known_values_are_stationary_at_the_same_optimum() -> None:
     problem = make_classes(14, n=90, n_classes=3)
     K = rbf_kernel(problem.X, gamma=0.3)

@@ -164,6 +164,7 @@ def test_nothing_is_measured_for_pages_that_are_not_there(client: Client) -> Non
         assert callbacks["monitor"] >= 10_000
 
 
+@pytest.mark.slow("kills a worker")
 def test_a_worker_that_replaces_a_dead_one_has_no_pages_either(workers_import_tests: None) -> None:
     with start_workers(1, 1, WORKER_BYTES) as client:
         (before,) = client.run(os.getpid).values()

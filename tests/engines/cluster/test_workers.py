@@ -270,7 +270,11 @@ def another_program(answer: bytes | None) -> Iterator[str]:
 def test_another_program_is_no_scheduler(answer: bytes) -> None:
     """No event loop of Dask is left behind, whose end could hold up the start of the next one for ten seconds."""
     before = set(threading.enumerate())
-    with another_program(answer) as address, pytest.raises(InputError, match="a program other than Dask"), connect(address):
+    with (
+        another_program(answer) as address,
+        pytest.raises(InputError, match="a program other than Dask"),
+        connect(address),
+    ):
         pass
     assert not {thread.name for thread in set(threading.enumerate()) - before}
 
@@ -306,6 +310,7 @@ def write_certificate(folder: Path) -> tuple[str, str]:
     return str(key_file), str(certificate_file)
 
 
+@pytest.mark.slow("starts workers with certificates")
 def test_tls_is_taken_from_dasks_configuration(dataset: Dataset, tmp_path: Path) -> None:
     """With it a run has its usual bits; without it, and in plain text, the scheduler cannot be reached."""
     key, certificate = write_certificate(tmp_path)

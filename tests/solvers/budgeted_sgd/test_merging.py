@@ -145,6 +145,7 @@ def measure(alpha, points, z, merged):
     return coef @ K @ coef
 
 
+@pytest.mark.slow("compares many groups")
 @settings(deadline=None, max_examples=choose_examples(20, 200, 200))
 @given(st.one_of(groups("equal"), groups("unlike")), st.sampled_from([merge_in_turn, merge_by_ascent]))
 def test_degradation_of_a_group_is_that_of_its_kernel_matrix(group, merge):

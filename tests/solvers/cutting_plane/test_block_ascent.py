@@ -87,6 +87,7 @@ def plan_without_pins(*arguments: Any, **named: Any) -> Any:
     return replace(plan_memory(*arguments, **named), pin_bytes=0)
 
 
+@pytest.mark.slow("trains on many rows twice")
 def test_far_fewer_reads_than_by_line_search(text: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is kept in memory but the resident rows, so the bytes are reads; single rows count, too."""
     monkeypatch.setattr("streamsvm.engines.open.plan_memory", plan_without_pins)
@@ -184,6 +185,7 @@ def test_blocks_are_successive_chunks_that_fit() -> None:
     assert settings.kept_rows == 60
 
 
+@pytest.mark.slow("trains many problems")
 def test_folds_and_classes(text: Dataset) -> None:
     """Rows of a fold and labels of a class are altered in a walk as in a pass."""
     own = replace(OPTIONS, resident_rows="10%", C=0.1)

@@ -116,6 +116,7 @@ def test_line_search_where_its_options_are_given(option: dict[str, str]) -> None
     assert choose(100_000, 5, options={"acceleration": "guided"} | option).settings == fit.settings
 
 
+@pytest.mark.slow("trains on many rows")
 @pytest.mark.parametrize("d", [100, 5000])
 def test_as_many_rows_as_suit_the_memory(d: int) -> None:
     """More memory, more rows; with too little for the least, line search, even if another was asked for."""

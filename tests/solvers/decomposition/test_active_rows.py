@@ -159,6 +159,7 @@ def test_conditions_are_about_the_best_bias() -> None:
     assert far.hinges.find_conditions().bias > state.hinges.find_conditions().bias + 10
 
 
+@pytest.mark.slow("trains each kernel problem several times")
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_do_not_change_the_bits(kind: str) -> None:
     plane = replace(PLANE, **KINDS[kind])

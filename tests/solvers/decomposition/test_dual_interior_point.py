@@ -138,6 +138,7 @@ def test_rows_that_nothing_tells_apart(rows: F64) -> None:
         assert pytest.approx(4.0) == D
 
 
+@pytest.mark.slow("trains until rounding is the limit")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_path_that_ends_at_zero_is_not_gone_on() -> None:
     """Where kernel values are far beyond the costs, all products become 0, by which the next step was divided."""

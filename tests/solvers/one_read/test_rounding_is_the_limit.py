@@ -18,6 +18,7 @@ from streamsvm.solvers.one_read.trust_region import INNER_STEPS, minimise_sample
 from tests.conftest import make_problem
 
 
+@pytest.mark.slow("trains until rounding is the limit")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_bound_that_kept_the_lower_bound_down_is_told() -> None:
     """Cuts of 1e22 leave no digit of |w|^2: no bound but a tiny one is proved, and the charge explains the gap."""
