@@ -28,7 +28,7 @@ import numpy as np
 from streamsvm import __version__
 from streamsvm.data.open import open_dataset
 from streamsvm.data.remote.files import AHEAD_BYTES, PUT_BYTES, find_state
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources.formats import guess_format
 from streamsvm.data.sources.parsing import ROWS, compile_parsers
 from streamsvm.data.store.dataset import Dataset

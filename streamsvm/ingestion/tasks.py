@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources import csv, svmlight, text
 from streamsvm.data.sources.arrow import cut_parquet, open_range
 from streamsvm.data.sources.dask_collections import thread_given_up

@@ -21,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 
 from streamsvm.data.remote.files import copied
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources.svmlight import read_blocks
 from streamsvm.data.sources.table_stream import Features, OpenTable, TableStream
 from streamsvm.data.store.layouts import are_finite

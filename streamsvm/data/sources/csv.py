@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources import csv_rows
 from streamsvm.data.sources.parsing import MOST_CELL_BYTES, count_line_ends, parse_table
 from streamsvm.data.sources.table_stream import Features, TableStream

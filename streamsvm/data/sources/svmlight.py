@@ -34,7 +34,7 @@ from numba import njit
 from scipy.sparse import csr_array
 
 from streamsvm.data.remote.files import find_size
-from streamsvm.data.rows.source_rows import LabelLists, Labels, SourceRows
+from streamsvm.data.rows.source import LabelLists, Labels, SourceRows
 from streamsvm.data.sources import parsing
 from streamsvm.data.sources import text as texts
 from streamsvm.data.sources.formats import HEAD_BYTES, explain_foreign

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources.text import look_ahead, unjoined_pool, work_ahead
 from streamsvm.data.tables.checks import Place, has_number_labels
 from streamsvm.data.tables.columns import Columns, TableLayout, show_name
