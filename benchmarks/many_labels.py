@@ -29,7 +29,7 @@ import numpy.typing as npt
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC as Liblinear
 
-from streamsvm.data.rows.source_rows import SourceRows, list_columns
+from streamsvm.data.rows.source import SourceRows, list_columns
 from streamsvm.ingestion.ingest import IngestOptions, write_dataset
 
 PIECE_ROWS = 16384

@@ -18,8 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.data.open import open_dataset
-from streamsvm.data.rows.source import RowSource
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import RowSource, SourceRows
 from streamsvm.data.sources import arrays
 from streamsvm.data.sources.dask_collections import require_usable
 from streamsvm.data.sources.in_memory import ArrayDataset, list_texts

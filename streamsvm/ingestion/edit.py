@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.open import open_dataset
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.store import edits
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import new_folder

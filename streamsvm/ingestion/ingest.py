@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.open import open_dataset
-from streamsvm.data.rows.source_rows import LabelLists, SourceRows
+from streamsvm.data.rows.source import LabelLists, SourceRows
 from streamsvm.data.sources.text import work_ahead
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import Upload, open_destination

@@ -28,9 +28,9 @@ import numpy as np
 from streamsvm import __version__
 from streamsvm.data.open import open_dataset
 from streamsvm.data.remote.files import AHEAD_BYTES, PUT_BYTES, find_state
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources.formats import guess_format
-from streamsvm.data.sources.parsing import ROWS, compile_parsers
+from streamsvm.data.sources.parsing import ROWS, compile_parser
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import Upload, open_destination, remove_unfinished
 from streamsvm.data.store.shared_files import SPILL_FOLDER, IngestRecord, SharedFolder, SharedScratch, pack_record
@@ -229,7 +229,7 @@ def ingest_on_workers(
         caught(),
         _new_place(destination, options.overwrite, record) as (place, scratch),
         open_workers(
-            load=partial(compile_parsers, (kind, ROWS, *["hash"] * (columns.hash_bits is not None))),
+            load=partial(compile_parser, kind, ROWS, *["hash"] * (columns.hash_bits is not None)),
             need_bytes=_count_bytes(columns, options, is_remote(destination)),
             budget_bytes=memory_bytes,
             workers=workers,

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from streamsvm.data.open import open_dataset
 from streamsvm.data.remote.files import RemoteFolder, find_size, quote_folder
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources import formats
 from streamsvm.data.sources.anndata import is_anndata, read_anndata
 from streamsvm.data.sources.arrays import comes_from, read_arrays, read_blocks, refuse_beside, refuse_lazy, unwrap

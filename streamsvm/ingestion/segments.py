@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from streamsvm.data.rows.source_rows import LabelLists
+from streamsvm.data.rows.source import LabelLists
 from streamsvm.data.store.chunks import CRC_BYTES, Bytes
 from streamsvm.data.store.shared_files import SharedScratch, pack_record, read_ranges, read_record
 from streamsvm.data.tables.checks import round_to_float32

@@ -27,10 +27,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources import csv, svmlight, text
 from streamsvm.data.sources.arrow import cut_parquet, open_range
-from streamsvm.data.sources.csv_rows import choose_delimiter, read_header
 from streamsvm.data.sources.dask_collections import thread_given_up
 from streamsvm.data.sources.formats import COMPRESSED
 from streamsvm.data.sources.parsing import NEWLINE
@@ -134,7 +133,7 @@ def cut_file(path: str, kind: str, columns: Columns, encoded: bool) -> list[Stre
 def _find_lines(path: str) -> Iterator[Block]:
     """Yield the blocks of svmlight text. Raises InputError for a fault, after the blocks before it."""
     start = -1
-    for block in svmlight.read_blocks([path], BLOCK_BYTES):
+    for block in svmlight.read_blocks([path], BLOCK_BYTES, svmlight.MAX_LINE_BYTES):
         start = block.start if start < 0 else start
         end = start + len(block.text) - block.last
         yield Block(start, end, block.line, _has_rows(block.text))
@@ -143,10 +142,9 @@ def _find_lines(path: str) -> Iterator[Block]:
 
 def _find_tables(path: str, columns: Columns, block_bytes: int) -> Iterator[Block]:
     """Yield the blocks of CSV."""
-    start = -1
     with csv.open_csv(path, columns, None, block_bytes) as opened, closing(opened.cut(True)) as blocks:
+        start = opened.begin
         for table in blocks:
-            start = _find_first(path, columns) if start < 0 else start
             end = start + len(table.text) - 1
             yield Block(start, end, table.line - 1, bool(table.text.strip()), opened.layout)
             start = end
@@ -155,15 +153,6 @@ def _find_tables(path: str, columns: Columns, block_bytes: int) -> Iterator[Bloc
 def _has_rows(content: np.ndarray) -> bool:
     """Return whether svmlight text contains rows, rather than only blanks and comments."""
     return any(line.split(b"#", 1)[0].strip() for line in io.BytesIO(content.tobytes()))
-
-
-def _find_first(path: str, columns: Columns) -> int:
-    """Return the byte at which the rows of a table begin: after the byte order mark and the header."""
-    with text.open_text(path) as file:
-        mark = text.find_mark(file.read(text.MARK_BYTES))
-    with text.open_text(path) as file:
-        head, ended = csv.read_head(file)
-        return mark + read_header(head, ended, path, columns, choose_delimiter(head, path, columns.sep))[1]
 
 
 def read_stretch(

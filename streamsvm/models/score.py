@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streamsvm.data.open import open_dataset
-from streamsvm.data.rows.source import RowSource
-from streamsvm.data.rows.source_rows import LabelLists, SourceRows
+from streamsvm.data.rows.source import LabelLists, RowSource, SourceRows
 from streamsvm.data.sources.formats import find_format, guess_format, has_known_ending
 from streamsvm.data.sources.text import unjoined_pool, work_ahead
 from streamsvm.data.tables.checks import round_features

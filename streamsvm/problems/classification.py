@@ -36,8 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from streamsvm.data.rows.source import RowSource
-from streamsvm.data.rows.source_rows import LabelLists
+from streamsvm.data.rows.source import LabelLists, RowSource
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I32, Rows
 from streamsvm.options import TrainOptions, compute_class_costs, compute_class_factors, require_classes

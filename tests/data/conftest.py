@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.ingestion.ingest import IngestOptions, write_dataset
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows

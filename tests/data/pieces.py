@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources import arrow
 from streamsvm.data.sources.csv import open_csv
 from streamsvm.data.sources.table_stream import TableStream, read_table

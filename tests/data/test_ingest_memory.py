@@ -14,7 +14,7 @@ PEAK = """
     from scipy.sparse import csr_array
     from streamsvm.ingestion.ingest import write_dataset
     from streamsvm.ingestion.ingest import IngestOptions
-    from streamsvm.data.rows.source_rows import SourceRows
+    from streamsvm.data.rows.source import SourceRows
     from streamsvm.system.machine import peak_bytes, reset_peak, resident_bytes
 
     def dense():

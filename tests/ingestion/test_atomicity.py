@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from zarr.core.sync import _get_loop
 
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.ingestion import write as writer
 from streamsvm.ingestion.ingest import IngestOptions, write_dataset
 from streamsvm.system.errors import InputError
@@ -130,7 +130,7 @@ KILLED = """
     from streamsvm.ingestion import write as writer
     from streamsvm.ingestion.ingest import write_dataset
     from streamsvm.ingestion.ingest import IngestOptions
-    from streamsvm.data.rows.source_rows import SourceRows
+    from streamsvm.data.rows.source import SourceRows
 
     X = np.arange(400, dtype=np.float32).reshape(200, 2)
 

@@ -17,7 +17,7 @@ from sklearn.datasets import load_svmlight_file
 
 import streamsvm
 from streamsvm.data.open import open_dataset
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources import formats
 from streamsvm.data.sources.svmlight import read_svmlight
 from streamsvm.data.store.dataset import Dataset

@@ -26,7 +26,7 @@ import zarr
 from scipy.sparse import csr_array, issparse
 
 from streamsvm.data.remote.files import copied
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources.arrays import VECTOR_NAMES, comes_from, is_backed, make_canonical, place_rows, read_arrays
 from streamsvm.data.sources.formats import ENCODED, name_option
 from streamsvm.data.store import zarr_arrays

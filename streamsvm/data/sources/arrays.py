@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, issparse, vstack
 
-from streamsvm.data.rows.source import cut_items
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows, cut_items
 from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Place
 from streamsvm.numeric.stored_types import widen_bits

@@ -8,11 +8,10 @@ compact protocol (https://github.com/apache/parquet-format).
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
@@ -22,9 +21,9 @@ from typing import IO, Any
 import numpy as np
 
 from streamsvm.data.remote.files import copied
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
+from streamsvm.data.sources.svmlight import read_blocks
 from streamsvm.data.sources.table_stream import Features, OpenTable, TableStream
-from streamsvm.data.sources.text import MARK_BYTES, find_mark, open_text
 from streamsvm.data.store.layouts import are_finite
 from streamsvm.data.tables import checks, encoder
 from streamsvm.data.tables.checks import Place, Vector, round_features
@@ -319,17 +318,14 @@ def open_json_lines(path: str) -> Iterator[Opened]:
 
     The first block of lines determines the columns and their kinds; later lines may lack some of the columns.
     """
-    with open_text(path) as file:
-        blocks = _read_lines(file)
+    with closing(_read_lines(path)) as blocks:
         first = next(blocks, None)
 
         def read(wanted: list[str]) -> NamedBatches:
-            line = 1
-            for text in () if first is None else chain((first,), blocks):
+            for text, line in () if first is None else chain((first,), blocks):
                 yield _fill_up(_parse_lines(text, line), wanted), partial(_name_line, text, line)
-                line += text.count(b"\n")
 
-        names = () if first is None else tuple(_parse_lines(first, 1).schema.names)
+        names = () if first is None else tuple(_parse_lines(*first).schema.names)
         yield Opened(names, read, 1)
 
 
@@ -339,20 +335,11 @@ def _name_line(text: bytes, first: int, i: int) -> str:
     return f"line {first + full[i]}"
 
 
-def _read_lines(file: io.BufferedIOBase) -> Iterator[bytes]:
-    """Yield whole lines of a text, about LINES_BYTES at a time."""
-    rest, mark = b"", -1  # the length of the byte order mark is determined by the first read
-    while part := file.read(LINES_BYTES):
-        mark = find_mark(part[:MARK_BYTES]) if mark < 0 else 0
-        text = rest + part[mark:]
-        cut = text.rfind(b"\n") + 1
-        rest = text[cut:]
-        if text[:cut].strip():
-            yield text[:cut]
-        elif len(rest) > MOST_LINE_BYTES:
-            raise ValueError(f"a line of more than {MOST_LINE_BYTES:,} bytes")
-    if rest.strip():
-        yield rest
+def _read_lines(path: str) -> Generator[tuple[bytes, int], None, None]:
+    """Yield whole lines of a text, about LINES_BYTES at a time, and the number of the first one; skip blank ones."""
+    for block in read_blocks([path], LINES_BYTES, MOST_LINE_BYTES):
+        if (text := block.text.tobytes()).strip():
+            yield text, block.line + 1
 
 
 def _parse_lines(text: bytes, first: int) -> Any:

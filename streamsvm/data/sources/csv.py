@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources import csv_rows
 from streamsvm.data.sources.parsing import MOST_CELL_BYTES, count_line_ends, parse_table
 from streamsvm.data.sources.table_stream import Features, TableStream
@@ -245,7 +245,7 @@ def open_csv(
     with ExitStack() as stack:
         try:
             file = stack.enter_context(open_text(path))
-            head, ended = read_head(file)
+            head, mark, ended = read_head(file)
         except READING_ERRORS as error:
             raise InputError(f"{show_name(path)}: {explain_reading(error)}") from error
         if not head.strip():
@@ -265,6 +265,7 @@ def open_csv(
             lambda encoded: max(1, min(choose_bytes(encoded), DECIDING_BYTES) // 2),
             lambda: columns.features is not None or not _has_dates(rows, layout, line),
             default_threads(),
+            mark + start,
         )
 
 
@@ -310,12 +311,16 @@ def _cut(layout: TableLayout, text: bytearray, end: int, line: int) -> tuple[Blo
     return Block(layout, text, line), rest
 
 
-def read_head(file: io.BufferedIOBase) -> tuple[bytes, bool]:
-    """Return the first rows of a text, at least two, without a byte order mark, and whether they are all of it."""
+def read_head(file: io.BufferedIOBase) -> tuple[bytes, int, bool]:
+    """Return the first rows of a text, at least two, the length of its byte order mark, and whether they are all of it.
+
+    The rows do not include the mark.
+    """
     head, wanted = b"", HEAD_BYTES
     while True:
         head = bytes(read_on(file, head, wanted - len(head)))
-        text, ended = head[find_mark(head) :], len(head) < wanted
+        mark, ended = find_mark(head), len(head) < wanted
+        text = head[mark:]
         if ended or wanted > MAX_LINE_BYTES or csv_rows.count_lines(text[csv_rows.skip_comments(text)[0] :]) > 2:
-            return text, ended
+            return text, mark, ended
         wanted *= 2

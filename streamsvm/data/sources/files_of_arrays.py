@@ -25,8 +25,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from streamsvm.data.remote.files import copied
-from streamsvm.data.rows.source import cut_items
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows, cut_items
 from streamsvm.data.sources import arrays
 from streamsvm.data.sources.arrays import Stream
 from streamsvm.data.sources.formats import SAFETENSORS_INDEX

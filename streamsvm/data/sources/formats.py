@@ -16,7 +16,7 @@ from streamsvm.system.errors import InputError
 from streamsvm.system.machine import default_threads
 
 if TYPE_CHECKING:
-    from streamsvm.data.rows.source_rows import SourceRows
+    from streamsvm.data.rows.source import SourceRows
     from streamsvm.data.tables.columns import Columns
 
 Paths = Sequence[str | Path]

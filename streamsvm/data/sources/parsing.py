@@ -19,7 +19,7 @@ text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -433,16 +433,9 @@ PARSERS = ("svmlight", "csv", "hash")
 ROWS = "rows"  # the functions that count and permute rows in an ingest
 
 
-def compile_parser(name: str) -> None:
-    """Load the compiled functions of a format, if it has any; they are compiled first if they are not in the cache."""
-    if name in (*PARSERS, ROWS):
-        load_or_compile((name,), run_parser, in_child=False)
-
-
-def compile_parsers(names: Iterable[str]) -> None:
-    """Load all compiled functions that a worker needs for an ingest; see `compile_parser`."""
-    for name in names:
-        compile_parser(name)
+def compile_parser(*names: str) -> None:
+    """Load the compiled functions of formats, if they have any; they are compiled first if the cache lacks them."""
+    load_or_compile(tuple(name for name in names if name in (*PARSERS, ROWS)), run_parser, in_child=False)
 
 
 def run_parser(name: str) -> None:

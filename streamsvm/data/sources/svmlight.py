@@ -34,7 +34,7 @@ from numba import njit
 from scipy.sparse import csr_array
 
 from streamsvm.data.remote.files import find_size
-from streamsvm.data.rows.source_rows import LabelLists, Labels, SourceRows
+from streamsvm.data.rows.source import LabelLists, Labels, SourceRows
 from streamsvm.data.sources import parsing
 from streamsvm.data.sources import text as texts
 from streamsvm.data.sources.formats import HEAD_BYTES, explain_foreign
@@ -96,7 +96,7 @@ def read_svmlight(
     why it cannot be read. All earlier blocks have been yielded by then.
     """
     require_existing(sources)
-    with closing(read_blocks(sources, block_bytes)) as blocks:
+    with closing(read_blocks(sources, block_bytes, MAX_LINE_BYTES)) as blocks:
         yield from parse_blocks(blocks, threads, lists)
 
 
@@ -158,22 +158,22 @@ def require_existing(sources: Sequence[str | Path]) -> None:
                 raise InputError(f"{source}: {texts.explain_reading(error)}") from error
 
 
-def read_blocks(sources: Sequence[str | Path], block_bytes: int) -> Generator[Block, None, None]:
-    """Yield the blocks of every source. Raises InputError for an unreadable source or a line that is too long."""
+def read_blocks(sources: Sequence[str | Path], block_bytes: int, most_bytes: int) -> Generator[Block, None, None]:
+    """Yield the blocks of every source. Raises InputError for unreadable sources and lines of `most_bytes` or more."""
     for source in sources:
         name = "<stdin>" if str(source) == "-" else str(source)
         try:
             with texts.open_text(source) as file:
-                yield from _cut_blocks(name, file, block_bytes)
+                yield from _cut_blocks(name, file, block_bytes, most_bytes)
         except texts.READING_ERRORS as error:
             raise InputError(f"{name}: {texts.explain_reading(error)}") from error
 
 
-def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterator[Block]:
+def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int, most_bytes: int) -> Iterator[Block]:
     """Read `block_bytes` at a time, and cut after the last newline. If a line is longer, the size of reads doubles."""
     rest, line, mark = b"", 0, -1  # the byte order mark is found by the first read, and precedes only the first block
     while True:
-        read_bytes = max(block_bytes, min(len(rest), MAX_LINE_BYTES - len(rest)))
+        read_bytes = max(block_bytes, min(len(rest), most_bytes - len(rest)))
         buffer = texts.read_on(file, rest, read_bytes)
         mark = texts.find_mark(buffer[: texts.MARK_BYTES]) if mark < 0 else mark
         if len(buffer) < len(rest) + read_bytes:
@@ -186,8 +186,8 @@ def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterato
             block = Block(name, np.frombuffer(buffer, np.uint8)[mark:cut], line, start=mark)
             line, mark = line + block.n_lines, 0
             yield block
-        if len(rest) >= MAX_LINE_BYTES:
-            raise InputError(f"{name}:{line + 1}:1: line of {MAX_LINE_BYTES:,} bytes or more")
+        if len(rest) >= most_bytes:
+            raise InputError(f"{name}:{line + 1}:1: line of {most_bytes:,} bytes or more")
 
 
 def _refuse(block: Block, parsed: ParsedLines) -> InputError:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources.text import look_ahead, unjoined_pool, work_ahead
 from streamsvm.data.tables.checks import Place, has_number_labels
 from streamsvm.data.tables.columns import Columns, TableLayout, show_name
@@ -60,7 +60,8 @@ class TableStream:
 
     cut: returns the pieces in order, given whether columns are encoded. enough: returns, given the same, the total size
     of the first pieces, which decide the kinds of columns and labels. has_numbers: returns whether the table may hold
-    only numbers. threads: the number of pieces that are read in parallel.
+    only numbers. threads: the number of pieces that are read in parallel. begin: the byte of a text at which its rows
+    begin.
     """
 
     layout: TableLayout
@@ -68,6 +69,7 @@ class TableStream:
     enough: Callable[[bool], int]
     has_numbers: Callable[[], bool]
     threads: int = 1
+    begin: int = 0
 
 
 # Opens a file, given the roles of columns and the column names of the previous file.

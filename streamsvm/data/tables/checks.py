@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 
-from streamsvm.data.rows.source_rows import LabelLists, Labels, SourceRows, list_columns
+from streamsvm.data.rows.source import LabelLists, Labels, SourceRows, list_columns
 from streamsvm.numeric.rows import F64, CsrRows, Matrix
 from streamsvm.numeric.stored_types import Scaling
 from streamsvm.system.errors import InputError, say_count

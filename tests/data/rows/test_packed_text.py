@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources.svmlight import read_svmlight
 from streamsvm.system.errors import InputError
 from tests.data.sources.test_text import PACKERS, SMALL, good_lines, message_of, put_on_stdin, read_all, small  # noqa: F401

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,13 @@ def test_dates_of_all_times_that_a_type_holds(unit: str, tmp_path: Path) -> None
     dataset = streamsvm.ingest(tmp_path / "t.feather", tmp_path / "t.zarr", shuffle=None)
     day = 86_400 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
     np.testing.assert_allclose(read_all(dataset)[:, 0], counts / day, rtol=1e-6)
+
+
+def test_compressed_lines_that_are_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"y": 1, "a": 2}\n')[:-4])
+    with pytest.raises(InputError, match="the compressed data are truncated"):
+        streamsvm.ingest(path, tmp_path / "t.zarr")
 
 
 @pytest.mark.parametrize("name", ["t.arrow", "t.orc", "t.jsonl"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.cli.arguments import make_parser
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources.formats import FORMATS, Format, Paths, guess_format
 from streamsvm.data.tables.columns import Columns
 from streamsvm.ingestion.readers import ingest

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from streamsvm.data.rows.source_rows import SourceRows
+from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources.arrays import read_arrays
 from streamsvm.data.sources.files_of_arrays import read_npy
 from streamsvm.data.tables.columns import Columns
