@@ -115,8 +115,8 @@ def cut_file(path: str, kind: str, columns: Columns, encoded: bool) -> list[Stre
     stretches = list[Stretch]()
     for at in range(0, len(found), step):
         part = found[at : at + step]
-        starts, n_pieces = tuple(each.starts[0] for each in part), sum(each.n_pieces for each in part)
-        limits, ends = (*starts, part[-1].starts[1]), at + step >= len(found)
+        limits = (*(each.starts[0] for each in part), part[-1].starts[1])
+        n_pieces, ends = sum(each.n_pieces for each in part), at + step >= len(found)
         stretches.append(replace(part[0], starts=limits, n_pieces=n_pieces, ends=ends))
     if failure:
         stretches.append(Stretch(path, (0,), 0, 0, True, found[-1].layout if found else None, failure))
