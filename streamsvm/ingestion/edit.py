@@ -9,7 +9,7 @@ stays as it was. Open readers keep the version they opened.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -85,9 +85,8 @@ def append_rows(
 
 
 def _refuse_options(options: IngestOptions) -> None:
-    defaults = {field.name: field.default for field in fields(IngestOptions)}
     for option in OF_DATASET:
-        if getattr(options, option) != defaults[option]:
+        if getattr(options, option) != getattr(IngestOptions(), option):
             raise InputError(f"{option} has no effect on appended rows, which are written like the first ones; omit it")
 
 

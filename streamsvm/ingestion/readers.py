@@ -16,7 +16,7 @@ from dataclasses import fields, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,24 +24,22 @@ import numpy.typing as npt
 from streamsvm.data.open import open_dataset
 from streamsvm.data.remote.files import RemoteFolder, find_size, quote_folder
 from streamsvm.data.rows.source import SourceRows
-from streamsvm.data.sources import formats
+from streamsvm.data.sources import formats, in_memory
 from streamsvm.data.sources.anndata import is_anndata, read_anndata
 from streamsvm.data.sources.arrays import comes_from, read_arrays, read_blocks, refuse_beside, refuse_lazy, unwrap
-from streamsvm.data.sources.arrow import guess_row_bytes
+from streamsvm.data.sources.arrow import as_table, guess_row_bytes
 from streamsvm.data.sources.formats import name_option
-from streamsvm.data.sources.in_memory import has_columns, is_frame
 from streamsvm.data.sources.parsing import compile_parser
+from streamsvm.data.sources.table_stream import read_table
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.tables.checks import GIVEN, TARGET, TEXT, is_text, refuse_name
 from streamsvm.data.tables.columns import Columns, find_folders, is_column
+from streamsvm.data.tables.encoder import TableEncoder, encode_rows
 from streamsvm.ingestion.edit import append_rows
 from streamsvm.ingestion.ingest import IngestOptions, Report, join_names, write_dataset
-from streamsvm.system.errors import InputError
+from streamsvm.system.errors import InputError, list_few
 from streamsvm.system.files import is_remote, refuse_inputs
 from streamsvm.system.interrupts import caught
-
-if TYPE_CHECKING:
-    from streamsvm.data.tables.encoder import TableEncoder
 
 
 def name_columns(columns: Columns, **vectors: Any) -> tuple[Columns, dict[str, Any]]:
@@ -86,10 +84,6 @@ def encode_as(columns: Columns, dataset: str | Path | None, regression: bool) ->
     return replace(columns, drop=(), encoding=encoding, features=encoding.column_names, index=encoding.index)
 
 
-def _join(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-
-
 def refuse_unread(paths: Sequence[str | Path], name: str, kind: str, columns: Columns) -> None:
     """Raise InputError if a column, or a kind of header, was named although files of this kind have none.
 
@@ -103,7 +97,7 @@ def refuse_unread(paths: Sequence[str | Path], name: str, kind: str, columns: Co
             if kind == next(iter(formats.FORMATS)):
                 next(formats.FORMATS[kind].read(paths, Columns()), None)
                 remedy = ", or name the format, such as --format csv"
-            option, able = name_option(field.name), _join(readers)
+            option, able = name_option(field.name), list_few(readers, len(readers))
             raise InputError(f"{name}: {option} has no effect on {kind} files, only on {able}: omit it{remedy}")
 
 
@@ -364,8 +358,8 @@ def _open_rows(
             return read_blocks(source)
         return open_frame(source, {}, encode_as(columns, before, regression))
     encoding = None if before is None else open_dataset(before).encoding
-    is_encoded = encoding is not None and has_columns(source, encoding.column_names)
-    if is_encoded or is_frame(source, columns):
+    is_encoded = encoding is not None and in_memory.has_columns(source, encoding.column_names)
+    if is_encoded or in_memory.is_frame(source, columns):
         return open_frame(source, vectors, encode_as(columns, before, regression))
     if columns != Columns():
         raise InputError("arrays take no options for columns, such as label or header: give their labels as y")
@@ -396,8 +390,6 @@ def open_files(
     pieces, encoder = open_codes(paths, kinds.pop(), columns)
     if encoder is None:
         return pieces
-    from streamsvm.data.tables.encoder import encode_rows
-
     return encode_rows(pieces, encoder, scratch, paths)
 
 
@@ -419,8 +411,6 @@ def open_codes(
     compile_parser(kind)
     if not about.has_columns:
         return about.read(paths, columns), None
-    from streamsvm.data.tables.encoder import TableEncoder
-
     encoder = TableEncoder(columns)
     if columns.hash_bits is not None or (columns.encoding is not None and columns.encoding.bits is not None):
         compile_parser("hash")
@@ -429,11 +419,6 @@ def open_codes(
 
 def open_frame(frame: Any, vectors: Mapping[str, Any], columns: Columns) -> Iterator[SourceRows]:
     """Return the encoded rows of a frame. vectors: labels and other vectors by role, or None."""
-    from streamsvm.data.sources import in_memory
-    from streamsvm.data.sources.arrow import as_table
-    from streamsvm.data.sources.table_stream import read_table
-    from streamsvm.data.tables.encoder import TableEncoder, encode_rows
-
     given = {role: values for role, values in vectors.items() if values is not None}
     named: dict[str, Any] = {role: f"({role})" for role in given}
     roles = replace(columns, **named, require_label=columns.label is not None)

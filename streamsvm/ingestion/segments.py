@@ -16,6 +16,7 @@ parts. The part of a run is read from each segment in order, as one process woul
 from __future__ import annotations
 
 import mmap
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -124,14 +125,12 @@ class Spill:
         self._pieces += 1
         if not isinstance(X, CsrRows):
             self.dense_features = X.shape[1]
-        if self.seed is None:
-            if self.run_bytes[-1] >= RUN_BYTES:
-                self.run_bytes.append(0)
-            self._append(len(self.run_bytes) - 1, X, vectors)
-        elif self.n_runs == 1:
-            self._append(0, X, vectors)
-        else:
+        if self.seed is not None and self.n_runs > 1:
             self._scatter(X, vectors, draw_runs(self.seed, self.n_runs, self._pieces, X.shape[0]), 0)
+            return
+        if self.seed is None and self.run_bytes[-1] >= RUN_BYTES:
+            self.run_bytes.append(0)
+        self._append(len(self.run_bytes) - 1, X, vectors)
 
     def split_large_runs(self) -> None:
         """Split runs that have outgrown memory into new runs, since the size of the source was only a guess."""
@@ -293,15 +292,6 @@ class Segment:
         if checksum.to_bytes(CRC_BYTES, "little") != stored:
             raise IntegrityError(f"{place}: the rows of run {at} are damaged (their checksum is wrong)")
         return payload
-
-    def verify_all(self, content: Bytes, place: str) -> None:
-        """Raise IntegrityError, which names the place, unless the whole file is undamaged."""
-        rows, items = content[: 16 * (self.n_runs + 1)].view(np.int64).reshape(-1, 2).T.tolist()
-        limits = list(zip(rows, items, strict=True))
-        for at in range(self.n_runs):
-            self.verify(at, content[slice(*self.find_part(at, limits[at], limits[at + 1]))], place)
-        if rows[-1] != self.n_rows:
-            raise IntegrityError(f"{place}: has {rows[-1]} rows instead of {self.n_rows}")
 
 
 @dataclass(frozen=True)
@@ -531,6 +521,11 @@ def read_runs(scratch: SharedScratch, runs: Sequence[Run], texts: Mapping[str, i
             if texts:
                 vectors["label"] = _number_texts(vectors["label"], texts)
             yield SpilledRows(stack_rows([part.X for part in parts]), vectors)
+
+
+def check(scratch: SharedScratch, written: Segments) -> None:
+    """Raise IntegrityError unless all segments exist and are undamaged."""
+    deque(_read_parts(scratch, written.segments, written.list_runs("")), maxlen=0)
 
 
 def _read_limits(scratch: SharedScratch, segments: Sequence[Segment], runs: Sequence[Run]) -> list[list[Limits]]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from streamsvm.data.sources.dask_collections import thread_given_up
 from streamsvm.data.sources.formats import COMPRESSED
 from streamsvm.data.sources.parsing import NEWLINE
 from streamsvm.data.sources.table_stream import read_pieces
-from streamsvm.data.store.shared_files import SharedScratch, find_record, pack_record, read_ranges, read_record
+from streamsvm.data.store.shared_files import SharedScratch, find_record, pack_record, read_record
 from streamsvm.data.tables.checks import has_number_labels
 from streamsvm.data.tables.columns import Columns, TableLayout, lay_out
 from streamsvm.data.tables.encoder import (
@@ -56,6 +56,7 @@ from streamsvm.system.files import is_remote
 BLOCK_BYTES = 8 << 20  # as in svmlight.read_svmlight and csv.open_csv
 STRETCH_BLOCKS = 4
 KINDS = ("svmlight", "csv", "parquet")
+AnyBlock = TypeVar("AnyBlock", svmlight.Block, csv.Block)
 
 
 @dataclass(frozen=True)
@@ -89,29 +90,19 @@ class Stretch:
     failure: str = ""
 
 
-class Block(NamedTuple):
-    """A block of a file: its first byte or row, its end, and the lines of the file before it."""
-
-    start: int
-    end: int
-    line: int
-    has_rows: bool
-    layout: TableLayout | None = None
-
-
 def cut_file(path: str, kind: str, columns: Columns, encoded: bool) -> list[Stretch]:
     """Return the stretches of a file in order. A fault becomes the failure of the last stretch.
 
     encoded: whether the columns of a table are encoded.
     """
     block_bytes = csv.CODED_BLOCK_BYTES if encoded and kind == "csv" else BLOCK_BYTES
-    found, failure = list[Block](), ""
+    found, failure = list[Stretch](), ""  # each with a single block
     try:
         if kind == "svmlight":
             found.extend(_find_lines(path))  # keeps the blocks before a fault
         elif kind == "parquet":
             layout, starts = cut_parquet(path, columns)
-            found = [Block(start, end, start, True, layout) for start, end in pairwise(starts)]
+            found = [Stretch(path, limits, limits[0], 1, False, layout) for limits in pairwise(starts)]
         else:
             found.extend(_find_tables(path, columns, block_bytes))
     except InputError as error:
@@ -123,30 +114,31 @@ def cut_file(path: str, kind: str, columns: Columns, encoded: bool) -> list[Stre
     stretches = list[Stretch]()
     for at in range(0, len(found), step):
         part = found[at : at + step]
-        limits, n_pieces = (*(block.start for block in part), part[-1].end), sum(block.has_rows for block in part)
-        stretches.append(Stretch(path, limits, part[0].line, n_pieces, at + step >= len(found), part[0].layout))
+        limits = (*(each.starts[0] for each in part), part[-1].starts[1])
+        n_pieces, ends = sum(each.n_pieces for each in part), at + step >= len(found)
+        stretches.append(replace(part[0], starts=limits, n_pieces=n_pieces, ends=ends))
     if failure:
         stretches.append(Stretch(path, (0,), 0, 0, True, found[-1].layout if found else None, failure))
     return stretches
 
 
-def _find_lines(path: str) -> Iterator[Block]:
+def _find_lines(path: str) -> Iterator[Stretch]:
     """Yield the blocks of svmlight text. Raises InputError for a fault, after the blocks before it."""
     start = -1
     for block in svmlight.read_blocks([path], BLOCK_BYTES, svmlight.MAX_LINE_BYTES):
         start = block.start if start < 0 else start
         end = start + len(block.text) - block.last
-        yield Block(start, end, block.line, _has_rows(block.text))
+        yield Stretch(path, (start, end), block.line, int(_has_rows(block.text)), False)
         start = end
 
 
-def _find_tables(path: str, columns: Columns, block_bytes: int) -> Iterator[Block]:
+def _find_tables(path: str, columns: Columns, block_bytes: int) -> Iterator[Stretch]:
     """Yield the blocks of CSV."""
     with csv.open_csv(path, columns, None, block_bytes) as opened, closing(opened.cut(True)) as blocks:
         start = opened.begin
         for table in blocks:
             end = start + len(table.text) - 1
-            yield Block(start, end, table.line - 1, bool(table.text.strip()), opened.layout)
+            yield Stretch(path, (start, end), table.line - 1, int(bool(table.text.strip())), False, opened.layout)
             start = end
 
 
@@ -167,7 +159,7 @@ def read_stretch(
         raise InputError(stretch.failure)
     if kind == "svmlight":
         rule = svmlight.QID_ABSENT if first.qid is None else svmlight.QID_PRESENT
-        yield from svmlight.parse_blocks(_as_lines(stretch), 1, False, rule)
+        yield from svmlight.parse_blocks(_read_blocks(stretch, partial(_make_lines, stretch.path)), 1, False, rule)
         return
     assert stretch.layout is not None
     numbers = has_number_labels(first)
@@ -175,11 +167,21 @@ def read_stretch(
         with open_range(stretch.path, stretch.layout, stretch.starts) as pieces:
             yield from read_pieces(pieces, encoder, numbers, 1)
     else:
-        yield from read_pieces(_as_tables(stretch, stretch.layout), encoder, numbers, 1)
+        yield from read_pieces(_read_blocks(stretch, partial(_make_table, stretch.layout)), encoder, numbers, 1)
 
 
-def _read_contents(stretch: Stretch) -> Iterator[tuple[bytearray, bool]]:
-    """Yield the bytes of each block, with a newline appended, and whether the file ends with the block."""
+def _make_lines(path: str, content: bytearray, line: int, last: bool) -> svmlight.Block:
+    whole = np.frombuffer(content, np.uint8)
+    return svmlight.Block(path, whole if last else whole[:-1], line)
+
+
+def _make_table(layout: TableLayout, content: bytearray, line: int, _: bool) -> csv.Block:
+    return csv.Block(layout, content, 1 + line)
+
+
+def _read_blocks(stretch: Stretch, make: Callable[[bytearray, int, bool], AnyBlock]) -> Iterator[AnyBlock]:
+    """Yield each block, made from its bytes and a newline, the number of lines before it, and whether the file ends."""
+    line = stretch.line
     try:
         with text.open_text(stretch.path) as file:
             if file.seekable():
@@ -191,26 +193,11 @@ def _read_contents(stretch: Stretch) -> Iterator[tuple[bytearray, bool]]:
                 if text.fill(file, memoryview(content)[:-1]) < len(content) - 1:
                     raise InputError(f"{stretch.path}: the file was truncated while it was read")
                 content[-1] = NEWLINE
-                yield content, stretch.ends and at == len(stretch.starts) - 2
+                block = make(content, line, stretch.ends and at == len(stretch.starts) - 2)
+                yield block
+                line += block.n_lines
     except text.READING_ERRORS as error:
         raise InputError(f"{stretch.path}: {text.explain_reading(error)}") from error
-
-
-def _as_lines(stretch: Stretch) -> Iterator[svmlight.Block]:
-    line = stretch.line
-    for content, last in _read_contents(stretch):
-        whole = np.frombuffer(content, np.uint8)
-        block = svmlight.Block(stretch.path, whole if last else whole[:-1], line)
-        yield block
-        line += block.n_lines
-
-
-def _as_tables(stretch: Stretch, layout: TableLayout) -> Iterator[csv.Block]:
-    line = 1 + stretch.line
-    for content, _ in _read_contents(stretch):
-        block = csv.Block(layout, content, line)
-        yield block
-        line += block.n_lines
 
 
 def require_same_columns(plans: Sequence[list[Stretch]], columns: Columns) -> None:
@@ -386,16 +373,7 @@ def spool_stretch(source: Source, stretch: Stretch, number: int, n_before: int) 
     """
     name, scratch = f"{number}-{n_before}", source.scratch  # n_before decides the runs to which rows go
     work = partial(_spool, source, _read(source, stretch, number), name, n_before)
-    return do_once(scratch, f"set-aside-{name}", work, partial(_check_segments, scratch))
-
-
-def _check_segments(scratch: SharedScratch, spooled: SpooledStretch) -> None:
-    """Raise IntegrityError unless all segments exist and are undamaged."""
-    found = spooled.segments.segments
-    wanted = [(segment.name, segment.n_bytes, (0, segment.n_bytes)) for segment in found]
-    with closing(read_ranges(scratch, wanted)) as contents:
-        for segment, (place, content) in zip(found, contents, strict=True):
-            segment.verify_all(content, place)
+    return do_once(scratch, f"set-aside-{name}", work, lambda spooled: segments.check(scratch, spooled.segments))
 
 
 def _read(source: Source, stretch: Stretch, number: int) -> Iterator[SourceRows]:

@@ -31,7 +31,7 @@ from streamsvm.data.store.chunks import CRC_BYTES, Bytes, Shards, Span, checksum
 from streamsvm.data.store.destination import Upload
 from streamsvm.data.store.layouts import VECTORS
 from streamsvm.data.store.manifest import ATTRIBUTE, PARTS, Meta, choose_format, describe_array, make_fingerprint
-from streamsvm.data.store.shared_files import SharedScratch, read_ranges
+from streamsvm.data.store.shared_files import SharedFolder, SharedScratch, read_ranges
 from streamsvm.numeric.labels import count_bytes, sum_labels
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.numeric.stored_types import STORED_AS, Scaling
@@ -63,10 +63,8 @@ class LocalFolder:
 
         Raises InputError if the folder of the array is not shared, or if writing has been given up.
         """
-        array = self.folder / name
-        if not array.is_dir():
-            raise InputError(f"{array}: no such folder; all workers must share the folder of the new dataset")
-        write_parts(array / span.key, content, span.begin)
+        SharedFolder(self.folder / name).check()
+        write_parts(self.folder / name / span.key, content, span.begin)
 
     def read_chunk(self, name: str, span: Span) -> bytes | None:
         """Return a chunk with its checksum, or None if it does not exist."""

@@ -291,10 +291,8 @@ class Upload:
 
         with writing(f"{self.url}/{key}"):
             if key not in self._shards:
-                opened = obstore.open_writer_async(
-                    self.store, key, buffer_size=PART_BYTES, max_concurrency=PARTS_IN_FLIGHT
-                )
-                self._shards[key] = opened
+                sizes: Any = {"buffer_size": PART_BYTES, "max_concurrency": PARTS_IN_FLIGHT}
+                self._shards[key] = obstore.open_writer_async(self.store, key, **sizes)
             for part in parts:
                 for at in range(0, len(part), PART_BYTES):  # as copies, since the buffer is reused before they are sent
                     await self._shards[key].write(bytes(part[at : at + PART_BYTES]))

@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm.data.rows.source import TILE_BYTES, TILE_ITEMS, count_tile_rows, cut_items, split
 from streamsvm.data.store.array import Array, StoredArray
 from streamsvm.data.store.chunks import ChunkFile
-from streamsvm.numeric.rows import F32, I32, I64, CsrRows, Matrix, make_canonical_rows
+from streamsvm.numeric.rows import F32, I64, CsrRows, Matrix, make_canonical_rows
 from streamsvm.numeric.stored_types import load_widening, widen
 from streamsvm.system.errors import InputError, IntegrityError
 
@@ -118,10 +118,7 @@ class CsrLayout:
             self._check_place(first // self.data.chunk_rows, start, indptr)
             self._advise_end(first // self.data.chunk_rows, last)
         data = as_float32(self.data, self.data.read(first, last))
-        indices = self.indices.read(first, last)
-        self._check_indices(indices, indptr[:-1], indptr - first)
-        found = CsrRows(data, np.ascontiguousarray(indices, dtype=np.int32), indptr - first, self.n_features)
-        return make_canonical_rows(found)
+        return self._make_rows(data, self.indices.read(first, last), indptr[:-1], indptr - first)
 
     def tiles(self, index: int, start: int, stop: int) -> Iterator[Matrix]:
         """Yield the rows start:stop of chunk `index` in verified tiles. The next tile overwrites the previous one."""
@@ -143,10 +140,8 @@ class CsrLayout:
                 first, n = int(indptr[a]), int(indptr[b] - indptr[a])
                 self._fill(self.data, data_file, index, first, data[:n].view(np.uint8))
                 self._fill(self.indices, indices_file, index, first, indices[:n].view(np.uint8))
-                tile_indptr = indptr[a : b + 1] - first
                 check_finite(self.data, data[:n], first)
-                self._check_indices(indices[:n], indptr[a:b], tile_indptr)
-                yield make_canonical_rows(CsrRows(data[:n], indices[:n], tile_indptr, self.n_features))
+                yield self._make_rows(data[:n], indices[:n], indptr[a:b], indptr[a : b + 1] - first)
             data_file.finish()
             indices_file.finish()
 
@@ -159,9 +154,7 @@ class CsrLayout:
         self._check_limits(limits, stops - starts, needed)
         indptr = np.concatenate(([0], np.cumsum(stops - starts))).astype(np.int64)
         data, indices = (part.take(starts, stops) for part in (self.data, self.indices))
-        self._check_indices(indices, starts, indptr)
-        columns = np.ascontiguousarray(indices, dtype=np.int32)
-        return make_canonical_rows(CsrRows(as_float32(self.data, data), columns, indptr, self.n_features))
+        return self._make_rows(as_float32(self.data, data), indices, starts, indptr)
 
     def chunk_bytes(self, index: int, chunk_rows: int) -> int:
         """Return an upper bound on the bytes of chunk `index`, of `chunk_rows` rows, in memory."""
@@ -216,8 +209,8 @@ class CsrLayout:
             place = self.indptr.describe(start // self.indptr.chunk_rows)
             raise IntegrityError(f"{place}: row limits do not agree with the rows of chunk {index}")
 
-    def _check_indices(self, indices: I32, starts: I64, indptr: I64) -> None:
-        """Raise IntegrityError for column indices out of range, before a kernel uses them to write.
+    def _make_rows(self, data: F32, indices: Array, starts: I64, indptr: I64) -> CsrRows:
+        """Return rows that were read. Raises IntegrityError for column indices out of range, before a kernel uses them.
 
         Row i has the items indptr[i]:indptr[i + 1] of `indices`, which begin at item starts[i] of the dataset.
         """
@@ -227,6 +220,8 @@ class CsrLayout:
             index = int(starts[row] + at - indptr[row]) // self.indices.chunk_rows
             place, last = self.indices.describe(index), self.n_features - 1
             raise IntegrityError(f"{place}: a column is outside 0..{last}: the chunk is damaged")
+        columns = np.ascontiguousarray(indices, dtype=np.int32)
+        return make_canonical_rows(CsrRows(data, columns, indptr, self.n_features))
 
     def _fill(self, part: StoredArray, file: ChunkFile, index: int, first: int, buffer: np.ndarray) -> None:
         """Fill the buffer with items from `first` on; the last row of a chunk may end in the next chunk."""

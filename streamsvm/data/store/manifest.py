@@ -59,9 +59,8 @@ def make_fingerprint(meta: Meta) -> str:
 def describe_array(array: zarr.Array[Any]) -> Meta:
     """Return the manifest entry of an array, against which its Zarr metadata are checked when it is opened."""
     layout: Meta = {"shape": list(array.shape), "chunks": list(array.chunks), "dtype": str(array.dtype)}
-    layout["codecs"] = list_codecs(array)
-    shards = {} if array.shards is None else {"shards": list(array.shards)}
-    entry: Meta = json.loads(json.dumps({**layout, **shards}))
+    layout |= {"codecs": list_codecs(array)} | ({} if array.shards is None else {"shards": list(array.shards)})
+    entry: Meta = json.loads(json.dumps(layout))
     return entry
 
 

@@ -20,7 +20,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 from weakref import finalize
@@ -309,12 +309,9 @@ ChunkPlace = LocalPlace | RemotePlace | CachedPlace
 def check_index(place: ChunkPlace, shards: Shards, shard: int) -> None:
     """Raise IntegrityError unless the index of a shard gives the positions of its chunks."""
     span = shards.find_index(shard)
-    file = place.open(span, [(0, span.n_bytes)])
-    try:
-        found = np.empty(span.n_bytes, np.uint8)
+    found = np.empty(span.n_bytes, np.uint8)
+    with closing(place.open(span, [(0, span.n_bytes)])) as file:
         file.fill(found, 0)
-    finally:
-        file.close()
     if found.tobytes() != shards.make_index(shard):
         raise IntegrityError(f"{file.name}: damaged (other programs would not find the chunks)")
 
