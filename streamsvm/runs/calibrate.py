@@ -215,7 +215,7 @@ def make_folds(source: RowSource, options: TrainOptions, way: str) -> FoldFits:
 def train_with_probabilities(
     source: RowSource,
     options: TrainOptions,
-    way: str,
+    way: str | None,
     out: str | Path | None = None,
     resume: bool = False,
     client: Client | None = None,
@@ -225,8 +225,8 @@ def train_with_probabilities(
 
     Parameters
     ----------
-    way : {"sigmoid", "isotonic", "temperature"}
-        The method that maps scores to probabilities (models.calibration).
+    way : {"sigmoid", "isotonic", "temperature"} or None
+        The method that maps scores to probabilities (models.calibration); None for a model without probabilities.
     source, options, out, resume, client, **named
         See `train`. A run that was started without probabilities is resumed first; then its folds are trained.
 
@@ -235,6 +235,8 @@ def train_with_probabilities(
     InputError
         As in `train` and `make_folds`.
     """
+    if way is None:
+        return train(source, options, out, resume, client, **named)
     folds = make_folds(source, options, way)
     given = named.get("keep_dual", False), named.get("start_from")
     if resume and out is not None and _began_alone(source, options, Path(out), folds, *given):
@@ -288,8 +290,13 @@ def calibrate(
     return result
 
 
-def require_folds(options: TrainOptions, way: str) -> None:
-    """Raise InputError unless these options train a classifier with a solver that supports folds."""
+def require_folds(options: TrainOptions, way: str | None) -> None:
+    """Raise InputError unless these options train a classifier with a solver that supports folds.
+
+    way: the method of the probabilities; without one (None), nothing is required.
+    """
+    if way is None:
+        return
     problem = find_problem(options.task)
     if not (problem.has_classes and problem.predicts_labels and problem.needs_labels):
         raise InputError(f"probabilities need classes, and the task {options.task} has none: omit them")
