@@ -26,7 +26,7 @@ from streamsvm.data.rows import views
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.engine import Engine
 from streamsvm.engines.open import Opened
-from streamsvm.models.calibration import CALIBRATIONS, Calibration, Truth
+from streamsvm.models.calibration import CALIBRATIONS, Truth
 from streamsvm.models.evaluate import Reliability
 from streamsvm.models.model import Model
 from streamsvm.numeric.compilation import one_blas_thread
@@ -62,33 +62,21 @@ ROW_BYTES = 2 * (8 + 4) + 12 * 8  # per row: its weight and class code, and the 
 Calibrated = tuple[dict[str, Any], dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class HeldOutScores:
-    """Scores of rows by models that have not seen them: (n, K), or (n, 1) for two classes.
+def calibrate_scores(way: str, scores: F64, truth: Truth, weight: F64, fold: Folds) -> Calibrated:
+    """Fit a function to the scores of all rows, and measure each fold with a function fitted to the other folds.
 
+    way: a name in CALIBRATIONS. scores: by models that have not seen the rows, (n, K), or (n, 1) for two classes.
     truth: classes (n,), or label indicators (n, K). weight, fold (n,): the weight of each row, and the fold that held
-    it out.
+    it out. Raises ValueError if there are too few rows.
     """
-
-    scores: F64
-    truth: Truth
-    weight: F64
-    fold: Folds
-
-    def calibrate(self, way: Calibration, name: str) -> Calibrated:
-        """Fit a function to all rows, and measure each fold with a function fitted to the other folds.
-
-        Raises ValueError if there are too few rows.
-        """
-        measured, has_sets = Reliability(), self.truth.ndim == 2
-        add = measured.add_sets if has_sets else measured.add
-        for k in np.unique(self.fold):
-            mine = self.fold == k
-            stored = way.fit(self.scores[~mine], self.truth[~mine], self.weight[~mine])
-            scores = self.scores[mine, 0] if self.scores.shape[1] == 1 else self.scores[mine]  # as a model returns them
-            add(way.apply(stored, scores, has_sets), self.truth[mine])
-        stored = way.fit(self.scores, self.truth, self.weight)
-        return {way.key: stored}, {"method": name, **measured.as_json()}
+    method, measured, has_sets = CALIBRATIONS[way], Reliability(), truth.ndim == 2
+    add = measured.add_sets if has_sets else measured.add
+    for k in np.unique(fold):
+        mine = fold == k
+        stored = method.fit(scores[~mine], truth[~mine], weight[~mine])
+        own = scores[mine, 0] if scores.shape[1] == 1 else scores[mine]  # as a model returns them
+        add(method.apply(stored, own, has_sets), truth[mine])
+    return {method.key: method.fit(scores, truth, weight)}, {"method": way, **measured.as_json()}
 
 
 @dataclass(frozen=True)
@@ -164,9 +152,9 @@ class FoldFits:
         models = [result.model for result in results]
         step = _find_step(self.source, math.prod(models[0].score_shape))
         add = partial(_add_scores, models, self.source, step)
-        held_out = HeldOutScores(*join_tiles(engine.scan(Scan(list, add, operator.add, by_row=(self.fold,)))))
+        held_out = join_tiles(engine.scan(Scan(list, add, operator.add, by_row=(self.fold,))))
         try:
-            return held_out.calibrate(CALIBRATIONS[self.way], self.way), max(result.passes for result in results) + 1
+            return calibrate_scores(self.way, *held_out), max(result.passes for result in results) + 1
         except ValueError as error:
             raise InputError(f"probabilities: {error}, with positive weights") from None
 
