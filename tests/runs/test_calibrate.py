@@ -14,7 +14,7 @@ import pytest
 
 from streamsvm.cli.main import main
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.ingestion.readers import ingest
 from streamsvm.models.calibration import BLOCK_SCORES
 from streamsvm.models.model import load
