@@ -26,7 +26,7 @@ from benchmarks.one_read import store
 from benchmarks.two_classes import load
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines import open as opening
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import F64, CsrRows
 from streamsvm.options import TrainOptions

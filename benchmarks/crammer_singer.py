@@ -26,7 +26,7 @@ from sklearn.svm import LinearSVC
 
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines import open as opening
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.ingestion.readers import ingest
 from streamsvm.models.evaluate import evaluate
 from streamsvm.options import TrainOptions

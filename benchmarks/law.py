@@ -29,7 +29,7 @@ from pipelines.exponents import fit_exponent
 from pipelines.report import format_head, format_row
 from pipelines.story import load_pyplot, save_pictures
 from streamsvm.engines import open as opening
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 from streamsvm.system.machine import format_bytes

@@ -33,7 +33,7 @@ from sklearn.svm import LinearSVC as Liblinear
 
 import streamsvm
 from streamsvm.engines import open as opening
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.models.evaluate import evaluate
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train

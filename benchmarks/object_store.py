@@ -23,7 +23,7 @@ import numpy as np
 from streamsvm.data.open import open_dataset
 from streamsvm.data.remote import files, store
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.ingestion.generated import Truth, write_generated
 from streamsvm.numeric.rows import Rows
 from streamsvm.passes import Scan

@@ -24,7 +24,7 @@ from benchmarks.two_classes import load
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines import open as opening
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.ingestion.readers import ingest
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions

@@ -25,8 +25,8 @@ import numpy as np
 
 from streamsvm.data.open import open_dataset
 from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.threads import ThreadedEngine
 from streamsvm.ingestion.write import DatasetWriter, Shape
 from streamsvm.numeric.rows import Rows
 from streamsvm.passes import All, Requests, Scan

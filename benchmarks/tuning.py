@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.two_classes import load
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines import open as opening
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions
 from streamsvm.runs.tune import tune

@@ -10,8 +10,8 @@ import piqp
 from sklearn.svm import SVC
 
 from streamsvm.data.rows.source import RowSource
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.numeric.rows import F32, F64, CsrRows
 from streamsvm.options import TrainOptions

@@ -11,8 +11,8 @@ from sklearn.svm import LinearSVC
 
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines.engine import Engine
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.passes import All, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, LineState, solve
 from tests.conftest import Problem

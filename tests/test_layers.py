@@ -155,7 +155,7 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text(
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import distributed\n"
-        "def f():\n    from streamsvm.engines import threads\n    import zarr.codecs\n"
+        "def f():\n    from streamsvm.engines import local\n    import zarr.codecs\n"
         "class A:\n    def g(self):\n        from streamsvm.runs.train import train\n"
     )
     with pytest.MonkeyPatch.context() as patch:
@@ -163,7 +163,7 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
         found = set(imports(module))
     assert found == {
         ("module", "typing"),
-        ("module.f", "streamsvm.engines.threads"),
+        ("module.f", "streamsvm.engines.local"),
         ("module.f", "zarr.codecs"),
         ("module.g", "streamsvm.runs.train"),
     }

@@ -24,7 +24,7 @@ from pipelines.compare.linear_trainers import add_one, split_bias
 from pipelines.compare.objectives import evaluate
 from pipelines.compare.problems import Part, Problem, count_bytes
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import Training, open_for

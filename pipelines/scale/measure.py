@@ -22,8 +22,8 @@ from streamsvm.data.rows import source as groups
 from streamsvm.data.rows.source import plan_groups
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.group import ChunkCache, run_group
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.ingestion.generated import Truth
 from streamsvm.ingestion.readers import ingest
 from streamsvm.passes import All, Scan, Step

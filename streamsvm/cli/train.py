@@ -31,7 +31,6 @@ from streamsvm.runs.calibrate import calibrate, make_folds, require_folds, train
 from streamsvm.runs.eval_set import EvalSet
 from streamsvm.runs.features import open_rows
 from streamsvm.runs.results import STATUSES, Result, describe_gaps
-from streamsvm.runs.train import train
 from streamsvm.runs.tune import Tuning, tune
 from streamsvm.runs.update import train_from
 from streamsvm.solvers.set_up import settle_task
@@ -71,8 +70,7 @@ def run_tune(options: argparse.Namespace) -> int:
         if len(options.gamma) > 1:
             raise InputError("--gamma: all fits share one map (--map), so only one value is possible")
         settings = replace(settings, gamma=options.gamma[0])
-    if options.probabilities:
-        require_folds(settings, options.probabilities)
+    require_folds(settings, options.probabilities)
     dataset = open_data(options)
     _report_queries(dataset, settings)
     report_missing_checkpoint(options)
@@ -168,8 +166,7 @@ def _report_queries(dataset: Dataset, settings: TrainOptions) -> None:
 
 def _train_on(dataset: Dataset, settings: TrainOptions, options: argparse.Namespace) -> int:
     way, is_update = options.probabilities, _is_update(options)
-    if way:
-        require_folds(settings, way)
+    require_folds(settings, way)
     _refuse_together(options)
     report_missing_checkpoint(options)
     map_and_run = read_map(options), settings, options.out, options.resume, options.overwrite
@@ -184,10 +181,8 @@ def _train_on(dataset: Dataset, settings: TrainOptions, options: argparse.Namesp
                     make_folds(rows.source, rows.options, way)  # raises InputError before the first pass
                 start = options.start_from, options.keep_ball
                 result = train_from(rows.source, rows.options, options.out, *start, **given)
-            elif way:
-                result = train_with_probabilities(rows.source, rows.options, way, options.out, **given)
             else:
-                result = train(rows.source, rows.options, options.out, **given)
+                result = train_with_probabilities(rows.source, rows.options, way, options.out, **given)
     if result.status == "interrupted":
         print(f"interrupted after pass {result.passes}; {describe_remains(options)}", file=sys.stderr)
     elif way and is_update:

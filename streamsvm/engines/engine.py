@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.chunks import VERIFYING
 from streamsvm.numeric.compilation import Arithmetic
 from streamsvm.numeric.rows import Rows
 from streamsvm.passes import Scan, Take, Walk
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -34,12 +36,13 @@ class TaskSeconds:
         """Return the seconds by name."""
         return {name: round(seconds, 4) for name, seconds in vars(self).items()}
 
-    def watch(self, tiles: Iterator[Rows]) -> Iterator[Rows]:
+    def watch(self, tiles: Iterator[T]) -> Iterator[T]:
         """Yield tiles. The time until a tile arrives counts as read, the time until the next request as compute."""
         verified, began = VERIFYING.seconds, time.perf_counter()
         for rows in tiles:
             came = time.perf_counter()
             yield rows
+            del rows  # before the next rows are read
             asked = time.perf_counter()
             self.read, self.compute = self.read + came - began, self.compute + asked - came
             began = asked

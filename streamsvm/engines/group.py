@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ import numpy as np
 from streamsvm.data.rows.source import RowSource, split_rows
 from streamsvm.data.sources.text import unjoined_pool, work_ahead
 from streamsvm.data.store.shared_files import ScratchWriter, read_scratch
-from streamsvm.engines.engine import Costs, Partial, TaskSeconds
+from streamsvm.engines.engine import Costs, Partial
 from streamsvm.engines.row_states import TileState, TileStates, add_overhead, join_tiles
 from streamsvm.numeric.rows import F64, I64, Rows, join_rows, make_writable
 from streamsvm.passes import Scan, Subset
@@ -287,9 +286,8 @@ def run_walk(
     partial = Partial(carry)
     costs = partial.costs
     with unjoined_pool(1, "read") as reader:
-        began = time.perf_counter()
-        for _, (rows, read_bytes) in work_ahead(iter(order), lambda some: _read_chunks(source, some, pins), reader, 2):
-            came = time.perf_counter()
+        parts = work_ahead(iter(order), lambda some: _read_chunks(source, some, pins), reader, 2)
+        for _, (rows, read_bytes) in costs.seconds.watch(parts):
             if is_stopped():
                 break
             costs.read_bytes += read_bytes
@@ -297,9 +295,6 @@ def run_walk(
                 if is_stopped():
                     break
             del rows
-            ended = time.perf_counter()
-            costs.seconds += TaskSeconds(read=came - began, compute=ended - came)
-            began = ended
     costs.peaks[os.getpid()] = peak_bytes()
     return partial
 

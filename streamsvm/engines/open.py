@@ -21,8 +21,8 @@ from streamsvm.engines.cluster.task import Load
 from streamsvm.engines.cluster.tree import JOIN_BYTES, count_handed, count_levels, count_waiting, find_fan_in
 from streamsvm.engines.cluster.workers import ReadyWorker, connect, prepare_workers, start_workers
 from streamsvm.engines.engine import Engine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.engines.row_states import add_overhead
-from streamsvm.engines.threads import ThreadedEngine
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed
 from streamsvm.system.errors import MemoryBudgetError

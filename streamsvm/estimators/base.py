@@ -32,7 +32,6 @@ from streamsvm.passes import Progress
 from streamsvm.runs.calibrate import require_folds, train_with_probabilities
 from streamsvm.runs.features import open_rows
 from streamsvm.runs.results import STATUSES, Listener, Result
-from streamsvm.runs.train import train
 from streamsvm.solvers.options import FeatureOptions, name_options
 from streamsvm.solvers.registry import SOLVERS
 from streamsvm.system.docstrings import Documented, join_sections, split_sections, write_entries
@@ -192,8 +191,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
     def _train(self, X: Any, y: Any, sample_weight: Any, qid: Any) -> Result:
         """Return the result of a training."""
         options, way = self._options(), inputs.choose_calibration(getattr(self, "probability", False))
-        if way is not None:
-            require_folds(options, way)
+        require_folds(options, way)
         with inputs.connected(self), caught(), inputs.open_source(self, X, y, sample_weight, qid) as source:
             require_weights(sum_weights(source))
             inputs.warn_about_queries(source, options.task)
@@ -210,8 +208,6 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         with open_rows(source, self._name_map(), options, out, resume=out is not None, client=client) as rows:
             given = {"client": client, "listener": listener, **rows.arguments}
             given["start_from"] = self._get_start(rows.source, rows.options)
-            if way is None:
-                return train(rows.source, rows.options, out, **given)
             return train_with_probabilities(rows.source, rows.options, way, out, **given)
 
     def _list_given(self, X: Any) -> Any:

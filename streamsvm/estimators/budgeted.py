@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm import __version__
 from streamsvm.data.sources.in_memory import ArrayDataset
-from streamsvm.engines.serial import SerialEngine
+from streamsvm.engines.local import SerialEngine
 from streamsvm.estimators.inputs import check_rows
 from streamsvm.estimators.libsvm_like import KernelSVM
 from streamsvm.estimators.tasks import BaseSVC, BaseSVR

@@ -25,7 +25,7 @@ from streamsvm.data.rows import views
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.engine import Engine
 from streamsvm.engines.open import Opened
-from streamsvm.models.calibration import CALIBRATIONS, Calibration, Truth
+from streamsvm.models.calibration import CALIBRATIONS, Truth
 from streamsvm.models.evaluate import Reliability
 from streamsvm.models.model import Model
 from streamsvm.numeric.compilation import one_blas_thread
@@ -64,33 +64,21 @@ ROW_BYTES = 2 * (8 + 4) + 12 * 8  # per row: its weight and class code, and the 
 Calibrated = tuple[dict[str, Any], dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class HeldOutScores:
-    """Scores of rows by models that have not seen them: (n, K), or (n, 1) for two classes.
+def calibrate_scores(way: str, scores: F64, truth: Truth, weight: F64, fold: Folds) -> Calibrated:
+    """Fit a function to the scores of all rows, and measure each fold with a function fitted to the other folds.
 
+    way: a name in CALIBRATIONS. scores: by models that have not seen the rows, (n, K), or (n, 1) for two classes.
     truth: classes (n,), or label indicators (n, K). weight, fold (n,): the weight of each row, and the fold that held
-    it out.
+    it out. Raises ValueError if there are too few rows.
     """
-
-    scores: F64
-    truth: Truth
-    weight: F64
-    fold: Folds
-
-    def calibrate(self, way: Calibration, name: str) -> Calibrated:
-        """Fit a function to all rows, and measure each fold with a function fitted to the other folds.
-
-        Raises ValueError if there are too few rows.
-        """
-        measured, has_sets = Reliability(), self.truth.ndim == 2
-        add = measured.add_sets if has_sets else measured.add
-        for k in np.unique(self.fold):
-            mine = self.fold == k
-            stored = way.fit(self.scores[~mine], self.truth[~mine], self.weight[~mine])
-            scores = self.scores[mine, 0] if self.scores.shape[1] == 1 else self.scores[mine]  # as a model returns them
-            add(way.apply(stored, scores, has_sets), self.truth[mine])
-        stored = way.fit(self.scores, self.truth, self.weight)
-        return {way.key: stored}, {"method": name, **measured.as_json()}
+    method, measured, has_sets = CALIBRATIONS[way], Reliability(), truth.ndim == 2
+    add = measured.add_sets if has_sets else measured.add
+    for k in np.unique(fold):
+        mine = fold == k
+        stored = method.fit(scores[~mine], truth[~mine], weight[~mine])
+        own = scores[mine, 0] if scores.shape[1] == 1 else scores[mine]  # as a model returns them
+        add(method.apply(stored, own, has_sets), truth[mine])
+    return {method.key: method.fit(scores, truth, weight)}, {"method": way, **measured.as_json()}
 
 
 @dataclass(frozen=True)
@@ -166,9 +154,9 @@ class FoldFits:
         models = [result.model for result in results]
         step = _find_step(self.source, math.prod(models[0].score_shape))
         add = partial(_add_scores, models, self.source, step)
-        held_out = HeldOutScores(*join_tiles(engine.scan(Scan(list, add, operator.add, by_row=(self.fold,)))))
+        held_out = join_tiles(engine.scan(Scan(list, add, operator.add, by_row=(self.fold,))))
         try:
-            return held_out.calibrate(CALIBRATIONS[self.way], self.way), max(result.passes for result in results) + 1
+            return calibrate_scores(self.way, *held_out), max(result.passes for result in results) + 1
         except ValueError as error:
             raise InputError(f"probabilities: {error}, with positive weights") from None
 
@@ -217,7 +205,7 @@ def make_folds(source: RowSource, options: TrainOptions, way: str) -> FoldFits:
 def train_with_probabilities(
     source: RowSource,
     options: TrainOptions,
-    way: str,
+    way: str | None,
     out: str | Path | None = None,
     resume: bool = False,
     client: Client | None = None,
@@ -227,8 +215,8 @@ def train_with_probabilities(
 
     Parameters
     ----------
-    way : {"sigmoid", "isotonic", "temperature"}
-        The method that maps scores to probabilities (models.calibration).
+    way : {"sigmoid", "isotonic", "temperature"} or None
+        The method that maps scores to probabilities (models.calibration); None for a model without probabilities.
     source, options, out, resume, client, **named
         See `train`. A run that was started without probabilities is resumed first; then its folds are trained.
 
@@ -237,6 +225,8 @@ def train_with_probabilities(
     InputError
         As in `train` and `make_folds`.
     """
+    if way is None:
+        return train(source, options, out, resume, client, **named)
     folds = make_folds(source, options, way)
     given = named.get("keep_dual", False), named.get("start_from")
     if resume and out is not None and _began_alone(source, options, Path(out), folds, *given):
@@ -290,8 +280,13 @@ def calibrate(
     return result
 
 
-def require_folds(options: TrainOptions, way: str) -> None:
-    """Raise InputError unless these options train a classifier with a solver that supports folds."""
+def require_folds(options: TrainOptions, way: str | None) -> None:
+    """Raise InputError unless these options train a classifier with a solver that supports folds.
+
+    way: the method of the probabilities; without one (None), nothing is required.
+    """
+    if way is None:
+        return
     problem = find_problem(options.task)
     if not (problem.has_classes and problem.predicts_labels and problem.needs_labels):
         raise InputError(f"probabilities need classes, and the task {options.task} has none: omit them")

@@ -37,16 +37,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 from streamsvm.data.remote.files import RemoteFolder
 from streamsvm.numeric.compilation import Arithmetic, list_kinds
 from streamsvm.runs.records import flatten, refuse_changes, restore
+from streamsvm.system import files
 from streamsvm.system.errors import InputError, say_count
-from streamsvm.system.files import (
-    is_partial,
-    is_remote,
-    remove_partials,
-    sync_folder,
-    to_local_path,
-    write_atomically,
-    writing,
-)
 from streamsvm.system.locks import Lock
 from streamsvm.system.npz import unpack_arrays, write_arrays
 
@@ -112,7 +104,7 @@ def check_empty(folder: Path, besides: Collection[str] = ()) -> None:
 
     besides: names of other entries that are allowed.
     """
-    names = {entry.name for entry in folder.iterdir() if not is_partial(entry.name)} if folder.exists() else set()
+    names = {entry.name for entry in folder.iterdir() if not files.is_partial(entry.name)} if folder.exists() else set()
     if left := sorted(names & {MODEL_FILE, RESULT_FILE}):
         raise InputError(
             f"{folder}: a run has ended there ({left[0]}), and its checkpoint.npz is missing; choose another --out, or "
@@ -192,20 +184,20 @@ class LockedFolder(ABC):
     is_settled: bool = True
 
     def __post_init__(self) -> None:
-        self.root = to_local_path(self.place)
+        self.root = files.to_local_path(self.place)
         self.path, self._owns_lock, self._is_new = self.root / self.part, self.lock is None, False
         self._check()
 
     def acquire(self) -> None:
         """Make and lock the folder. Remove the leftovers of killed processes, and a run to be overwritten."""
-        with writing(self.path):
+        with files.writing(self.path):
             self._is_new |= not self.root.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             if self.lock is None:
                 self.lock = Lock(self.root, self.root / LOCK)
                 self._check()  # again under the lock: another process may have written there
             self._clear()
-            sync_folder(self.root)
+            files.sync_folder(self.root)
 
     def close(self) -> None:
         """Release the lock. Remove the folder if this process made it and it is still empty."""
@@ -289,7 +281,7 @@ class RunFolder(LockedFolder):
         write_json(self.path / SETTINGS_FILE, {**(self.settings or {}), "arithmetic": self.arithmetic})
         if not path.exists():
             shutil.rmtree(self.path / FOLDS, ignore_errors=True)  # left by another run
-            write_atomically(self.path / HISTORY_FILE, b"")
+            files.write_atomically(self.path / HISTORY_FILE, b"")
             return None
         arrays = unpack_arrays(path)
         try:
@@ -301,7 +293,7 @@ class RunFolder(LockedFolder):
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: damaged, or not of this run ({error})") from error
         lines = self._read_history(extra["steps"], extra.get("history"))
-        write_atomically(self.path / HISTORY_FILE, b"".join(lines))
+        files.write_atomically(self.path / HISTORY_FILE, b"".join(lines))
         rest = extra["status"] or "", extra["seconds"], extra.get("task_seconds", {})
         return Saved(state, [json.loads(line) for line in lines], *rest)
 
@@ -309,7 +301,7 @@ class RunFolder(LockedFolder):
         """Append a line to the history."""
         content = (json.dumps(line) + "\n").encode()
         path = self.path / HISTORY_FILE
-        with writing(path), path.open("ab") as file:
+        with files.writing(path), path.open("ab") as file:
             file.write(content)
         self._digests.append(_digest(self._digests[-1], content))
 
@@ -344,8 +336,8 @@ class RunFolder(LockedFolder):
             check_empty(self.path)
 
     def _clear(self) -> None:
-        sync_folder(self.path.absolute().parent)
-        remove_partials(self.path)
+        files.sync_folder(self.path.absolute().parent)
+        files.remove_partials(self.path)
         for name in RUN_FILES if self.overwrite else ():
             (self.path / name).unlink(missing_ok=True)
 
@@ -391,13 +383,13 @@ def _read_about(text: Any) -> dict[str, Any]:
 
 def write_result(folder: Path, model: bytes, result: dict[str, Any]) -> None:
     """Write the model and the result of a run that has ended, which complete it."""
-    write_atomically(folder / MODEL_FILE, model)
+    files.write_atomically(folder / MODEL_FILE, model)
     write_json(folder / RESULT_FILE, result)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write settings or a result to a file."""
-    write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
+    files.write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
 @dataclass(eq=False)
@@ -498,7 +490,7 @@ def open_place(
     For a run in a store, the folder is temporary. All its files are uploaded if the block succeeds. Errors name the
     URL.
     """
-    if out is None or not is_remote(out):
+    if out is None or not files.is_remote(out):
         yield None if out is None else Path(out), on_written
         return
     url = str(out).rstrip("/")

@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -91,24 +91,29 @@ class Clock:
 
 
 Questions = Generator[Question, Any, None]
+T = TypeVar("T")
 
 
-def drive(engine: Engine, runs: Sequence[Questions]) -> None:
-    """Drive several runs to their ends. In each round, one read of the data answers the requests of all runs.
+def drive(engine: Engine, runs: Sequence[Generator[Question, Any, T]]) -> list[T]:
+    """Drive several runs to their ends, and return the value that each returns.
+
+    In each round, one read of the data answers the requests of all runs.
 
     Requests for rows by number are answered first, while passes wait, so that the passes of all runs coincide.
     """
     waiting: dict[int, Any] = dict.fromkeys(range(len(runs)))
-    answers = dict(waiting)  # None starts a generator
+    answers, ended = dict(waiting), dict[int, T]()  # None starts a generator
     while waiting:
         for k, found in answers.items():
             try:
                 waiting[k] = runs[k].send(found)
-            except StopIteration:
+            except StopIteration as end:
+                ended[k] = end.value
                 del waiting[k]
         takes = [k for k, request in waiting.items() if only_takes(request)]
         asked = {k: waiting[k] for k in takes or list(waiting)}
         answers = dict(zip(asked, answer_all(engine, list(asked.values())), strict=True))
+    return [ended[k] for k in range(len(runs))]
 
 
 def take_steps(solver: Requests, on_step: Callable[[Step], object]) -> Questions:

@@ -9,7 +9,7 @@ the models of all folds and settings. Finally, the best setting is trained on al
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,13 +27,14 @@ from streamsvm.kernels.names import has_gamma
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_numbers, make_kernel
+from streamsvm.passes import Question
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.calibrate import require_folds, train_with_probabilities
 from streamsvm.runs.folder import GridFolder, RunFolder
 from streamsvm.runs.folds import Folds, draw_folds, keep, score_held_out
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gammas, stand_in_for_gamma
 from streamsvm.runs.results import Event, Listener, Result
-from streamsvm.runs.train import Questions, Training, describe, drive, open_for, train
+from streamsvm.runs.train import Training, describe, drive, open_for
 from streamsvm.solvers.registry import SideBySide
 from streamsvm.solvers.set_up import choose_solver, hold_out, set_up, settle_task
 from streamsvm.solvers.solver import Solver, share_memory
@@ -117,10 +118,10 @@ def run_chains(
     position and settings. A fit resumes from the checkpoint in its folder; after Ctrl-C, the last step of each fit is
     saved.
     """
-    results: list[list[Result]] = [[] for _ in chains]
     live: dict[int, Training] = {}
 
-    def run_chain(k: int) -> Questions:
+    def run_chain(k: int) -> Generator[Question, Any, list[Result]]:
+        results = []
         for place, (options, fit) in enumerate(chains[k]):
             folder = open_folder(k, place, describe(source, options, fit))
             training = Training(source, options, fit, *opened, folder, partial(listener, k, place))
@@ -133,16 +134,16 @@ def run_chains(
             else:
                 yield from training.requests()
                 training.save()
-            results[k].append(training.make_result())
+            results.append(training.make_result())
+        return results
 
     try:
         with deadline.held(lambda: bool(live) and all(training.is_late() for training in live.values())):
-            drive(opened[0], list(map(run_chain, range(len(chains)))))
+            return drive(opened[0], list(map(run_chain, range(len(chains)))))
     except (KeyboardInterrupt, TimeLimitError):
         for training in live.values():
             training.save()
         raise
-    return results
 
 
 def list_fits(chains: Sequence[Sequence[Job]]) -> list[list[Solver]]:
@@ -257,8 +258,9 @@ class Tuning(Shown):
 
     def as_json(self) -> dict[str, Any]:
         """Return the tuning without its model, as `tune --json` prints it."""
-        shown = [{**vars(trial), **trial.others, "mean": trial.mean} for trial in self.trials]
-        trials = [{name: value for name, value in trial.items() if name != "others"} for trial in shown]
+        trials = [{**vars(trial), **trial.others, "mean": trial.mean} for trial in self.trials]
+        for trial in trials:
+            del trial["others"]
         grid = {name: getattr(self, name) for name in ("passes", "read_bytes", "seconds")}
         grid |= {name: getattr(self.result.model.problem, name) for name in ("measure", "error", "best_score")}
         best = {"C": self.best.C, "gamma": self.best.gamma, **self.best.others}
@@ -308,8 +310,7 @@ def tune(
         one.
     """
     options = settle_task(source, options)
-    if probabilities is not None:
-        require_folds(options, probabilities)
+    require_folds(options, probabilities)
     axes = {name: list(values) for name, values in (others or {}).items() if values}
     settings = {
         "data": source.name,
@@ -381,8 +382,8 @@ def _carry_out(
     given: dict[str, Any] = {"client": client, "listener": lambda event: progress((n_fits, n_fits, event))}
     if folder is not None:
         given |= {"out": folder.root, "resume": True, "lock": folder.lock}
-    train_best = train if probabilities is None else partial(train_with_probabilities, way=probabilities)
-    return Tuning(trials, trials[best], train_best(source, grid[best], **given), passes, read_bytes, seconds)
+    result = train_with_probabilities(source, grid[best], probabilities, **given)
+    return Tuning(trials, trials[best], result, passes, read_bytes, seconds)
 
 
 def _describe_trial(axes: Axes, options: TrainOptions, scores: F64, results: list[Result]) -> Trial:

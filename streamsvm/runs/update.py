@@ -23,7 +23,7 @@ from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.runs.folder import RunFolder, read_settings, write_result
 from streamsvm.runs.results import NO_COST, Listener, PriorCost, Result
-from streamsvm.runs.train import EXCLUSIVE, NEEDS_FOLDER, Questions, Training, describe, drive, open_for, train
+from streamsvm.runs.train import EXCLUSIVE, NEEDS_FOLDER, Training, describe, drive, open_for, train
 from streamsvm.solvers.one_read.kept_ball import Ball
 from streamsvm.solvers.one_read.setup import make_solver
 from streamsvm.solvers.one_read.state import OneRead
@@ -113,16 +113,11 @@ def train_from(
 def _keep_ball(source: RowSource, options: TrainOptions, client: Client | None, out: Path, result: Result) -> Result:
     """Make the ball of a model, write it to the folder of the run, and return the result with the cost added."""
     began, settings = time.monotonic(), choose_ball_settings(source, options)
-    found = list[Ball]()
-
-    def find() -> Questions:
-        found.append((yield from find_ball(source, settings, result.model)))
-
     with open_for(source, options, [[make_solver(source, settings)]], client) as (engine, plan):
         with deadline.limit(options.max_seconds):
-            drive(engine, [find()])
+            (ball,) = drive(engine, [find_ball(source, settings, result.model)])
         peak = max(peak_bytes(), *engine.costs.peaks.values(), 0)
-    _write_ball(out, found[0], pack_ball(found[0], settings, source.fingerprint))
+    _write_ball(out, ball, pack_ball(ball, settings, source.fingerprint))
     return result.add_cost(time.monotonic() - began, engine.costs.read_bytes, peak, plan.projected_bytes)
 
 

@@ -15,9 +15,8 @@ from threadpoolctl import threadpool_limits
 from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.engine import Engine
+from streamsvm.engines.local import SerialEngine, ThreadedEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.serial import SerialEngine
-from streamsvm.engines.threads import ThreadedEngine
 from streamsvm.kernels.kernel import Kernel, add_kernel_sums, to_float64
 from streamsvm.losses.hinge import add_to_totals
 from streamsvm.numeric.rows import F64, CsrRows, to_dense

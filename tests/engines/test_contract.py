@@ -12,8 +12,7 @@ from distributed import Client
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.cluster.engine import DistributedEngine
 from streamsvm.engines.engine import Engine
-from streamsvm.engines.serial import SerialEngine
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import SerialEngine, ThreadedEngine
 from streamsvm.passes import Scan
 from tests.engines.contract import Contract, Opener
 from tests.engines.scans import (

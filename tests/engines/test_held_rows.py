@@ -11,9 +11,8 @@ from distributed import Client
 
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.cluster.engine import DistributedEngine
+from streamsvm.engines.local import SerialEngine, ThreadedEngine
 from streamsvm.engines.merge import answer_all
-from streamsvm.engines.serial import SerialEngine
-from streamsvm.engines.threads import ThreadedEngine
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions
 from streamsvm.passes import All, Take

@@ -12,9 +12,8 @@ import pytest
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines import merge
 from streamsvm.engines.engine import Engine
+from streamsvm.engines.local import SerialEngine, ThreadedEngine
 from streamsvm.engines.merge import answer, answer_all
-from streamsvm.engines.serial import SerialEngine
-from streamsvm.engines.threads import ThreadedEngine
 from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rows import Rows
 from streamsvm.passes import All, Scan, Take, Walk

@@ -12,9 +12,9 @@ import pytest
 
 from streamsvm.data.rows import source as sources
 from streamsvm.data.rows.views import HeldOut
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
 from streamsvm.engines.row_states import TileStates
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.passes import All, Change, Requests, RowState, Scan, Step
 from streamsvm.solvers.many.transformed import transform_rows

@@ -16,7 +16,7 @@ import streamsvm
 from streamsvm import SVC
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines import open as opening
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.estimators import kernel as low_rank
 from streamsvm.runs import features
 from streamsvm.solvers.feature_map.setup import FeatureMapSolver
@@ -145,7 +145,7 @@ import numpy as np
 from streamsvm.runs import folder as run_folder
 from streamsvm import SVC
 from streamsvm.data.open import open_dataset
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 
 run_folder.CHECKPOINT_SECONDS, run_folder.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
 path, checkpoint, place, number = sys.argv[1:]

@@ -13,7 +13,7 @@ import pytest
 
 from streamsvm.data.open import open_dataset
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.estimators import SVC
 from streamsvm.options import TrainOptions
 from streamsvm.runs.features import make_features

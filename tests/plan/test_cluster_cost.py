@@ -11,7 +11,7 @@ from distributed import Client
 
 from streamsvm.data.open import open_dataset
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.serial import SerialEngine
+from streamsvm.engines.local import SerialEngine
 from streamsvm.options import TrainOptions
 from streamsvm.plan import table
 from streamsvm.plan.predict import plan_training

@@ -14,8 +14,8 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.views import ChunkRange
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.group import plan_scratch
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.engines.open import MemoryPlan
-from streamsvm.engines.threads import ThreadedEngine
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Scan

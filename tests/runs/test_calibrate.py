@@ -14,16 +14,16 @@ import pytest
 
 from streamsvm.cli.main import main
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.ingestion.readers import ingest
-from streamsvm.models.calibration import BLOCK_SCORES, CALIBRATIONS
+from streamsvm.models.calibration import BLOCK_SCORES
 from streamsvm.models.model import load
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Scan
 from streamsvm.runs import calibrate as fold_fits
 from streamsvm.runs import folder
 from streamsvm.runs import train as training
-from streamsvm.runs.calibrate import LABEL_BYTES, ROW_BYTES, SCORE_BYTES, HeldOutScores, train_with_probabilities
+from streamsvm.runs.calibrate import LABEL_BYTES, ROW_BYTES, SCORE_BYTES, calibrate_scores, train_with_probabilities
 from streamsvm.runs.train import train
 from streamsvm.system.errors import InputError
 from tests.data.conftest import measure_peak
@@ -200,7 +200,7 @@ def test_scores_take_the_memory_that_is_counted(way: str) -> None:
     scores = random.normal(size=(n_rows, K)) + (codes[:, None] == np.arange(K))
 
     def calibrate() -> None:
-        HeldOutScores(scores, codes, np.ones(n_rows), fold).calibrate(CALIBRATIONS[way], way)
+        calibrate_scores(way, scores, codes, np.ones(n_rows), fold)
 
     calibrate()  # whatever is made once only
     counted = n_rows * (ROW_BYTES + SCORE_BYTES * K)
@@ -216,7 +216,7 @@ def test_scores_of_labels_take_the_memory_that_is_counted(way: str) -> None:
     has = scores + random.normal(size=(n_rows, L)) > 0
 
     def calibrate() -> None:
-        HeldOutScores(scores, has, np.ones(n_rows), fold).calibrate(CALIBRATIONS[way], way)
+        calibrate_scores(way, scores, has, np.ones(n_rows), fold)
 
     calibrate()  # whatever is made once only
     assert scores.nbytes + has.nbytes + measure_peak(calibrate) <= n_rows * (ROW_BYTES + LABEL_BYTES * L)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.kernels import feature_maps
 from streamsvm.kernels.feature_maps import (
     FeatureMap,

@@ -18,9 +18,8 @@ from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines import open as opening
 from streamsvm.engines.cluster.engine import DistributedEngine
 from streamsvm.engines.engine import Engine
+from streamsvm.engines.local import SerialEngine, ThreadedEngine
 from streamsvm.engines.open import plan_memory
-from streamsvm.engines.serial import SerialEngine
-from streamsvm.engines.threads import ThreadedEngine
 from streamsvm.estimators import BudgetedSVC
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions, make_kernel

@@ -16,7 +16,7 @@ from sklearn.svm import LinearSVC as Liblinear
 
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.cluster import engine
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.kernels.feature_maps import KernelMap
 from streamsvm.models.model import LinearModel, load
 from streamsvm.numeric.rows import CsrRows, to_dense

@@ -24,8 +24,7 @@ from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines import open as opening
 from streamsvm.engines.cluster import watch
 from streamsvm.engines.cluster.engine import DistributedEngine
-from streamsvm.engines.serial import SerialEngine
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import SerialEngine, ThreadedEngine
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Take
 from streamsvm.runs.results import Event

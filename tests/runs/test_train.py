@@ -21,7 +21,7 @@ import streamsvm
 from streamsvm import estimators
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines import open as opening
-from streamsvm.engines.serial import SerialEngine
+from streamsvm.engines.local import SerialEngine
 from streamsvm.ingestion.readers import ingest
 from streamsvm.models.model import load
 from streamsvm.options import TrainOptions

@@ -64,7 +64,7 @@ def test_models_share_their_reads(
 
 
 def opening_engine(source: Dataset, threads: int) -> object:
-    from streamsvm.engines.threads import ThreadedEngine
+    from streamsvm.engines.local import ThreadedEngine
 
     return ThreadedEngine(source, threads, 0)
 

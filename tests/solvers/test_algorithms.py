@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from streamsvm.data.rows.source import RowSource
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.options import TrainOptions

@@ -16,7 +16,7 @@ from streamsvm.data.rows import source as groups
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.cluster import watch
 from streamsvm.engines.engine import Costs
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.runs.features import make_features
 from streamsvm.solvers.options import FeatureOptions
 from streamsvm.system.errors import IntegrityError

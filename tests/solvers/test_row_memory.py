@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.engines.local import SerialEngine, ThreadedEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.serial import SerialEngine
-from streamsvm.engines.threads import ThreadedEngine
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions
 from streamsvm.passes import All, Scan, Step

@@ -8,8 +8,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import F64
 from streamsvm.passes import Scan, Step
 from streamsvm.solvers.interior_point.equations import find_keys

@@ -25,7 +25,7 @@ from streamsvm.data.remote import files, store
 from streamsvm.data.remote.files import RemoteFolder
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.group import ChunkCache, _read_tiles
-from streamsvm.engines.serial import SerialEngine
+from streamsvm.engines.local import SerialEngine
 from streamsvm.ingestion import write as writer
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions

@@ -13,7 +13,7 @@ from streamsvm.data.rows import views
 from streamsvm.data.rows.source import split_rows
 from streamsvm.data.rows.views import Mapped, regroup
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.serial import SerialEngine
+from streamsvm.engines.local import SerialEngine
 from streamsvm.kernels.feature_maps import Features, KernelMap, PolynomialMap, make_nystrom_map
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.numeric.compilation import one_blas_thread

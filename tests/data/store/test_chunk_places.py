@@ -11,7 +11,7 @@ import pytest
 
 from streamsvm.data.store.chunks import Span
 from streamsvm.data.store.places import LocalFile
-from streamsvm.engines.serial import SerialEngine
+from streamsvm.engines.local import SerialEngine
 from tests.conftest import make_problem
 from tests.engines.scans import trace_scan
 

@@ -21,7 +21,7 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.store import places
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.places import CopiedFile, DiskCache, open_cache
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 from streamsvm.system.errors import InputError, IntegrityError, WriteError

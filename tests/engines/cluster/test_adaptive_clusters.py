@@ -19,7 +19,7 @@ from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.cluster import engine as cluster
 from streamsvm.engines.cluster import engine as passes
 from streamsvm.engines.cluster.engine import DistributedEngine, PassOnWorkers
-from streamsvm.engines.serial import SerialEngine
+from streamsvm.engines.local import SerialEngine
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Scan

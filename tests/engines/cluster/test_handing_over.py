@@ -19,7 +19,7 @@ from streamsvm.engines.cluster.engine import DistributedEngine, PassOnWorkers
 from streamsvm.engines.cluster.task import RunningTask, leave_groups
 from streamsvm.engines.cluster.tree import HANDED_BYTES, count_handed, count_levels, count_waiting
 from streamsvm.engines.cluster.workers import start_workers
-from streamsvm.engines.serial import SerialEngine
+from streamsvm.engines.local import SerialEngine
 from streamsvm.numeric.rows import Rows
 from streamsvm.passes import Scan
 from tests.conftest import WORKER_BYTES

@@ -9,7 +9,7 @@ import pytest
 
 from streamsvm.data.rows import source as groups
 from streamsvm.data.rows.source import RowSource
-from streamsvm.engines import threads as engine
+from streamsvm.engines import local as engine
 from streamsvm.engines.cluster.tree import Subtree, add_subtree, find_fan_in
 from streamsvm.engines.engine import Partial
 from streamsvm.numeric.rows import Rows

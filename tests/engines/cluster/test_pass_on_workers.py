@@ -22,7 +22,7 @@ from streamsvm.engines.cluster import watch
 from streamsvm.engines.cluster.engine import DistributedEngine, PassOnWorkers, _cut
 from streamsvm.engines.cluster.task import Pass, TaskGroups, WorkerBudget, carry_walk, give_away
 from streamsvm.engines.cluster.watch import MOST_TRIES
-from streamsvm.engines.serial import SerialEngine
+from streamsvm.engines.local import SerialEngine
 from streamsvm.numeric.rows import Rows
 from streamsvm.passes import Scan, Take, Walk
 from tests.engines.scans import Trace, add_to_trace, combine_traces, help_nobody, pinned_chunks, report_rows, trace_scan

@@ -24,7 +24,7 @@ from streamsvm.data.sources import dask_collections
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.cluster import watch, workers
 from streamsvm.engines.cluster.engine import DistributedEngine
-from streamsvm.engines.serial import SerialEngine
+from streamsvm.engines.local import SerialEngine
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Scan

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import Rows

@@ -14,8 +14,8 @@ from distributed import Client
 from streamsvm import SVC, NuSVC, load
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import KernelModel

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.passes import MORE_PATIENCE, All, Progress, Requests, Scan, Step, Take
 from streamsvm.solvers.cutting_plane import line_search

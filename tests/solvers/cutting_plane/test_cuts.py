@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.data.rows.source import plan_groups
-from streamsvm.engines.serial import SerialEngine
+from streamsvm.engines.local import SerialEngine
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64
 from streamsvm.solvers.cutting_plane.cuts import (

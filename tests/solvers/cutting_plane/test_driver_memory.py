@@ -10,8 +10,8 @@ import pytest
 
 from streamsvm.certificates.dual_points import Origin
 from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Progress, Step
 from streamsvm.problems.ranking import ROW_VECTORS

@@ -10,8 +10,8 @@ import pytest
 
 from streamsvm.certificates.kernel import find_best_bias
 from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.numeric.rows import I64
 from streamsvm.passes import Scan, Step, Take

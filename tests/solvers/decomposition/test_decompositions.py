@@ -14,7 +14,7 @@ import pytest
 
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.serial import SerialEngine
+from streamsvm.engines.local import SerialEngine
 from streamsvm.models.model import KernelModel, load
 from streamsvm.options import TrainOptions, make_kernel
 from streamsvm.runs.gamma_scale import measure_gamma

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.data.rows.source import RowSource
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Scan, Step, Take

@@ -17,8 +17,7 @@ from streamsvm.data.rows.views import OneVsRest
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines import open as opening
-from streamsvm.engines.serial import SerialEngine
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import SerialEngine, ThreadedEngine
 from streamsvm.ingestion.readers import ingest
 from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.options import TrainOptions

@@ -19,9 +19,8 @@ from streamsvm.data.store.shared_files import make_scratch_folder
 from streamsvm.engines import open as opening
 from streamsvm.engines.cluster.engine import DistributedEngine
 from streamsvm.engines.engine import Engine
+from streamsvm.engines.local import SerialEngine, ThreadedEngine
 from streamsvm.engines.merge import answer
-from streamsvm.engines.serial import SerialEngine
-from streamsvm.engines.threads import ThreadedEngine
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Step

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines.engine import Engine
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.losses import histograms
 from streamsvm.losses.pairs import Pairs
 from streamsvm.passes import Step

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamsvm import RankSVM
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines.engine import Engine
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.passes import Step
 from streamsvm.problems.ranking import find_query_pairs
 from streamsvm.solvers.ranking import streaming

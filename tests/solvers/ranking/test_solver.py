@@ -15,7 +15,7 @@ from scipy.sparse import diags_array, eye_array, hstack
 
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines.engine import Engine
-from streamsvm.engines.threads import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.losses.pairs import Pairs
 from streamsvm.numeric.rows import F32, F64
 from streamsvm.passes import Step
