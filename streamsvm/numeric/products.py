@@ -20,7 +20,7 @@ from numba.extending import register_jitable
 from scipy.linalg import LinAlgError, cholesky
 from scipy.linalg.lapack import dgeqp3, dormqr, dtrtrs
 
-from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, split
+from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Values, find_items, read_item, split
 
 RIDGES = (0.0, 1e-14, 1e-12, 1e-9, 1e-6)  # shares of a matrix's diagonal to add to it; the first that works is used
 
@@ -162,6 +162,18 @@ def add_rows_of(values: F32, indices: I32, indptr: I64, row: I64, bucket: I64, c
 def add_rows(total: F64, X: Matrix, row: I64, bucket: I64, coef: F64) -> None:
     """Add coef_e x_{row_e} to total[bucket_e] for each e, in order. total is (k, at least d) float64."""
     add_rows_of(*split(X), row, bucket, np.require(coef, requirements="W"), total)
+
+
+@register_jitable
+def add_row_to_all(values: F32, indices: I32, indptr: I64, i: int, coefs: Values, W: Values) -> None:
+    """Add row i times the coefficients (k,) to weights that are stored by feature, (at least d, k)."""
+    first, end = find_items(values, indptr, i)
+    for e in range(first, end):
+        feature, x = read_item(values, indices, i, e)
+        weights = W[feature]
+        if x != 0.0:
+            for k in range(coefs.size):
+                weights[k] += x * coefs[k]
 
 
 def score_rows(X: Matrix, w: F64, bias_feature: float) -> F64:

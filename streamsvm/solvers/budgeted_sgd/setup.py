@@ -45,10 +45,8 @@ class BudgetedSolver(Solver):
         self.source, self.parameters = source, parameters
         self.settings = describe_parameters(parameters, *NOT_TOLD)  # `epochs` is left out: a resumed run may have more
         if parameters.tube is not None:
-            problem = find_problem(options.task)
-            assert problem.tell_loss is not None
             del self.settings["class_weights"]
-            self.settings |= problem.tell_loss(source, options)
+            self.settings |= find_problem(options.task).tell_loss(source, options)
         more = ("budgeted-average",) if parameters.replicas > 1 else ()
         self.compiled = (_name_kernels(parameters.maintenance), *more)
 
@@ -138,8 +136,7 @@ def _make_regression_loss(
     source: RowSource, options: TrainOptions
 ) -> EpsilonInsensitive | SquaredEpsilonInsensitive | None:
     """Return the loss of a regression, or None for a classification, whose loss is the hinge."""
-    make = find_problem(options.task).make_loss
-    loss = None if make is None else make(source, options)
+    loss = find_problem(options.task).make_loss(source, options)
     return loss if isinstance(loss, EpsilonInsensitive | SquaredEpsilonInsensitive) else None
 
 

@@ -35,6 +35,7 @@ from numba.extending import register_jitable
 
 from streamsvm.kernels.kernel import compute_squares
 from streamsvm.losses.classes import add_multiples, judge_row, read_costs, score_classes, solve_row, split_shares
+from streamsvm.numeric.products import add_row_to_all
 from streamsvm.numeric.rows import F64, I32, I64, U32, Rows, Split, find_items, read_item, split
 from streamsvm.passes import Requests, Scan
 from streamsvm.solvers.crammer_singer import line_search
@@ -59,20 +60,6 @@ def _score(X: Split, i: int, bias_feature: float, V: F64, scores: F64) -> None:
         if x != 0.0:
             for k in range(scores.size):
                 scores[k] += x * weights[k]
-
-
-@register_jitable
-def _add_changes(X: Split, i: int, bias_feature: float, changes: F64, V: F64) -> None:
-    """Add x_i times the changes (K,) to V."""
-    for k in range(changes.size):
-        V[-1, k] += bias_feature * changes[k]
-    first, end = find_items(X.values, X.indptr, i)
-    for e in range(first, end):
-        j, x = read_item(X.values, X.indices, i, e)
-        weights = V[j]
-        if x != 0.0:
-            for k in range(changes.size):
-                weights[k] += x * changes[k]
 
 
 @njit(cache=True, nogil=True)
@@ -103,7 +90,9 @@ def _visit(
             worst = max(worst, violation)
             for k in range(changes.size):
                 changes[k] *= costs[i]
-            _add_changes(X, i, bias_feature, changes, V)
+            for k in range(changes.size):
+                V[-1, k] += bias_feature * changes[k]
+            add_row_to_all(X.values, X.indices, X.indptr, i, changes, V)
     return gap, worst, n
 
 
@@ -166,10 +155,9 @@ class ClassPart:
 
 def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> ClassPart:
     """Return these rows with a copy of their shares (n, K)."""
-    assert rows.y is not None
     costs = read_costs(class_costs, rows)
     squares = compute_squares(rows.X).astype(np.float64) + bias_feature**2
-    y = np.require(rows.y, np.int32, requirements="W")
+    y = np.require(rows.codes, np.int32, requirements="W")
     part = ClassPart(rows, share.copy(), y, costs, squares, np.empty(0, np.int64))
     part.start_over()
     return part
@@ -241,16 +229,12 @@ def _list_scans(settings: ClassAscent, state: block_ascent.State, start: F64) ->
 
 def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
     """Add the terms of D of rows with the shares (n, K); where rounding has made s_i exceed 1, it counts as 1."""
-    assert rows.y is not None
-    costs = read_costs(class_costs, rows)
-    taken, own = split_shares(share, rows.y)
+    y, costs = rows.codes, read_costs(class_costs, rows)
+    taken, own = split_shares(share, y)
     classes, places = np.nonzero(taken.T)
     used, lost = np.flatnonzero(own > 0.0), costs[places] * taken[places, classes]
     places = np.concatenate((places, used))
-    classes, coefs = (
-        np.concatenate((classes, rows.y[used].astype(np.int64))),
-        np.concatenate((-lost, (costs * own)[used])),
-    )
+    classes, coefs = np.concatenate((classes, y[used])), np.concatenate((-lost, (costs * own)[used]))
     add_multiples(totals.gradient.reshape(len(class_costs), -1), rows, places, classes, coefs, bias_feature)
     totals.cost += float(costs @ own)
 

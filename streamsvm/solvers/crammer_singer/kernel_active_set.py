@@ -42,6 +42,7 @@ from scipy.linalg.lapack import dposv, dtrtri
 
 from streamsvm.kernels.kernel import Kernel, add_kernel_sums, combine_rows_of
 from streamsvm.losses.classes import judge_row, multiply_shares, solve_row
+from streamsvm.numeric.central_path import BOUNDARY_SHARE, MOST_SECOND_ORDER, move
 from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I32, I64, Matrix, Values, take_rows
@@ -54,8 +55,6 @@ MOST_PRODUCTS = 4e8  # multiplications in a step
 MOST_STEPS = 100
 MOST_IDLE_STEPS, LEAST_FALL = 8, 0.9  # the most steps in a row that leave more than this share of the gap
 REFINEMENTS = 3  # of each direction, since digits are lost where K is nearly singular
-BOUNDARY_SHARE = 0.995  # a step goes this share of the way to the boundary
-MOST_SECOND_ORDER = 3.0  # the largest second-order term of the corrector, in units of mu
 GAP_SHARE = 1e-9  # the gap of a solved working set, as a share of the sum of C_i s_i
 
 
@@ -111,7 +110,7 @@ def _follow_path(problem: Equations) -> F64:
             if step is None or deadline.is_over():
                 break
             length = _find_length(point, step)
-            point = Point(*(old + length * change for old, change in zip(point, step, strict=True)))
+            point = move(point, step, length)
             gap = float(np.sum(point.X * point.Z))
             idle = 0 if gap < LEAST_FALL * least_gap else idle + 1
             if gap < least_gap:

@@ -36,19 +36,14 @@ from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I32, I64, Rows, take_rows
 from streamsvm.passes import Requests, Scan, Step, Take
 from streamsvm.solvers.crammer_singer.kernel_active_set import ActiveRows, Rounds, improve, judge
+from streamsvm.solvers.decomposition import all_active
+from streamsvm.solvers.decomposition import solver as two_classes
 from streamsvm.solvers.decomposition import state as decomposition
 from streamsvm.solvers.decomposition.active_set import ColumnCache
-from streamsvm.solvers.decomposition.solver import ESCALATION_ROWS, is_escalated
 from streamsvm.solvers.decomposition.state import ActiveRowSettings, Change, ProvedState, RowSums
 from streamsvm.solvers.decomposition.working_set import LEAST_WEIGHT, complete_draw, draw_rows
 
-ACTIVE_TOL_SHARE = 0.1  # an active set is solved to this share of its violation
-ALL_ACTIVE_TOL_SHARE = 1e-4  # the share if all rows are active, unless the gap becomes small enough earlier
-MEMORY_GAP_SHARE = 0.5  # the gap in memory, relative to the requested gap: recomputed in float64, it is larger
-VIOLATION_SHARE = 0.01  # rows with less than this share of the largest violation need not be active
-MOST_REFINEMENTS = 10  # of F in a step in which all rows are active
 STUCK_STEPS = 3  # with all rows active, a run ends after so many steps without progress: more would only repeat them
-NOISE_SHARE = 0.1  # if rounding exceeds this share of the violation, kernel values need more digits
 
 
 @dataclass(frozen=True)
@@ -115,11 +110,6 @@ def start_state(n_rows: int, n_classes: int, is_definite: bool = True) -> State:
     return State(share, F, errors, np.zeros(n_rows, np.int32), costs, lower_bound=bound)
 
 
-def update_state(settings: ClassDecomposition, state: State, moved: State, noisy: bool) -> State:
-    """Return `moved`, or `state` if `moved` proves no more. noisy: whether more precise kernel values would help."""
-    return decomposition.move(settings, state, moved, noisy)[0]
-
-
 def solve(settings: ClassDecomposition, state: State) -> Requests:
     """Train from a state. A run resumed from the state in any `Step` gives the same bits."""
     while True:
@@ -130,7 +120,8 @@ def solve(settings: ClassDecomposition, state: State) -> Requests:
         else:
             before, F_before = active.alpha, active.F.copy()
             rounds = _make_rounds(settings, state, active, None)
-            improve(active, rounds, _open_cache(settings, active), ACTIVE_TOL_SHARE * float(np.max(active.judge()[1])))
+            tol = two_classes.ACTIVE_TOL_SHARE * float(np.max(active.judge()[1]))
+            improve(active, rounds, _open_cache(settings, active), tol)
             change, shift = _find_change(settings, active, before)
             expected = F_before + (active.F - F_before) / rounds.damping
             first = state.passes == 0
@@ -159,7 +150,7 @@ def _choose_active_rows(settings: ClassDecomposition, state: State) -> I64:
     violations, ahead = state.judge()
     shares = violations / max(float(np.max(violations)), LEAST_WEIGHT)
     free = ahead == 0.0
-    others = draw_rows(np.flatnonzero((shares > VIOLATION_SHARE) & ~free), shares**2, size, rng)
+    others = draw_rows(np.flatnonzero((shares > two_classes.VIOLATION_SHARE) & ~free), shares**2, size, rng)
     some_free = draw_rows(np.flatnonzero(free), shares, max(size // 2, size - len(others)), rng)
     drawn = np.concatenate((some_free, others[: size - len(some_free)]))
     return complete_draw(drawn, ahead, size)
@@ -167,18 +158,17 @@ def _choose_active_rows(settings: ClassDecomposition, state: State) -> I64:
 
 def _make_active(settings: ClassDecomposition, state: State, chosen: I64, taken: Rows) -> ActiveRows:
     """Return the active set of the chosen rows, in float32, or in float64 if float32 is too coarse."""
-    assert taken.y is not None
     costs = read_costs(np.array(settings.class_costs), taken)
     decomposition.require_ranges({"the costs": costs})
     longest = max(state.longest, float(np.max(compute_squares(taken.X, np.float64), initial=0.0)))
     precise = decomposition.needs_float64(settings, state, len(state.y), longest)
-    X, y = to_float64(taken.X) if precise else taken.X, np.require(taken.y, np.int32, requirements="W")
+    X, y = to_float64(taken.X) if precise else taken.X, np.require(taken.codes, np.int32, requirements="W")
     return ActiveRows(X, y, costs, state.share[chosen], np.ascontiguousarray(state.F[chosen].T), chosen)
 
 
 def _make_rounds(settings: ClassDecomposition, state: State, active: ActiveRows, gap: float | None) -> Rounds:
     """Return how the active set is improved in this step."""
-    least = ESCALATION_ROWS if is_escalated(state, len(state.y)) else 0
+    least = two_classes.ESCALATION_ROWS if two_classes.is_escalated(state, len(state.y)) else 0
     size = min(max(settings.working_rows, least), len(active.rows))
     rng, damping = np.random.default_rng((settings.seed, state.passes, 1)), _choose_damping(state, active)
     return Rounds(settings.kernel, settings.constant, size, settings.threads, rng, damping, gap)
@@ -194,7 +184,7 @@ def _choose_damping(state: State, active: ActiveRows) -> float:
         return 1.0
     if state.passes:
         violations, ahead = state.judge()
-        least = VIOLATION_SHARE * float(np.max(violations))
+        least = two_classes.VIOLATION_SHARE * float(np.max(violations))
         n_violators = int(np.count_nonzero((violations > least) & (ahead > 0.0)))
     return math.sqrt(1.0 + n_violators / len(active.rows))
 
@@ -218,14 +208,14 @@ def _solve_all(settings: ClassDecomposition, state: State, active: ActiveRows) -
     """Return the state after a step in which all rows are active, so that F is updated in memory."""
     longest = float(np.max(compute_squares(active.X, np.float64), initial=0.0))
     state = after = replace(state, y=active.y, costs=active.costs, longest=longest)
-    if state.progress.rounding_bound > NOISE_SHARE * settings.tol * state.objective:
+    if state.progress.rounding_bound > all_active.NOISE_SHARE * settings.tol * state.objective:
         blank = np.zeros_like(state.F)  # the rounding of earlier sums is too large: recompute F
         after = replace(after, share=blank, F=blank, errors=np.zeros_like(state.errors))
-    rounds = _make_rounds(settings, state, active, MEMORY_GAP_SHARE * settings.tol)
+    rounds = _make_rounds(settings, state, active, two_classes.FLOAT32_GAP_SHARE * settings.tol)
     cache, noisy = _open_cache(settings, active), False
-    for _ in range(MOST_REFINEMENTS):
+    for _ in range(all_active.MOST_REFINEMENTS):
         before, violation = multiply_shares(after.share, after.y, after.costs), float(np.max(active.judge()[1]))
-        solved = improve(active, rounds, cache, ALL_ACTIVE_TOL_SHARE * violation)
+        solved = improve(active, rounds, cache, two_classes.ALL_ACTIVE_TOL_SHARE * violation)
         change, (shift, error) = _find_change(settings, active, before)
         F, errors = decomposition.sum_change(change, active.X, settings.threads)
         F += after.F + shift
@@ -234,13 +224,13 @@ def _solve_all(settings: ClassDecomposition, state: State, active: ActiveRows) -
         after = replace(after, share=active.share.copy(), F=F, errors=errors)
         active.F = np.ascontiguousarray(F.T)
         left = float(np.max(active.judge()[1]))
-        noisy = noise > NOISE_SHARE * left
+        noisy = noise > all_active.NOISE_SHARE * left
         if after.prove(settings).is_within(settings.tol):
             noisy = False
             break
         if not solved or not change.coefs.size + change.W.size or noisy:
             break
-    return update_state(settings, state, after, noisy)
+    return decomposition.move(settings, state, after, noisy)[0]
 
 
 def _add_up(
@@ -259,8 +249,8 @@ def _add_up(
     errors = state.errors + sums.errors + shift[1] + _bound_additions(F, state.F)
     moved = replace(state, share=share, F=F, errors=errors)
     left = float(np.max(moved.judge()[0]))
-    noisy = bool(np.max(np.abs(expected - F[active.rows])) > NOISE_SHARE * left)
-    return update_state(settings, state, moved, noisy)
+    noisy = bool(np.max(np.abs(expected - F[active.rows])) > all_active.NOISE_SHARE * left)
+    return decomposition.move(settings, state, moved, noisy)[0]
 
 
 def _bound_additions(F: F64, part: F64) -> F64:

@@ -39,6 +39,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, qr, solve_triangular
 from scipy.linalg.lapack import dpotrf, dpotrs
 
+from streamsvm.numeric.central_path import BOUNDARY_SHARE, MOST_SECOND_ORDER, find_length, move
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, CsrRows, Rows, slice_rows, to_dense
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
@@ -50,8 +51,6 @@ PRODUCTS = 6  # matrices (rows, rows) held at once
 MOST_STEPS = 100
 PATIENCE = 10  # Rounding is the limit if this many steps in a row have not cut the gap to PROGRESS of its value.
 PROGRESS = 0.9
-BOUNDARY = 0.995  # the fraction of the way to the boundary that a step takes
-MOST_SECOND_ORDER = 3.0  # limit of the second-order products, in units of mu
 MOST_VALUES = 1 << 20  # numbers in B; for larger B only the products of the rows are used
 COPIES = 4  # of B at once
 MATRICES = 14  # (rows, rows) held at once in addition to B, including the products of the rows
@@ -145,11 +144,11 @@ def step_to_target(point: Point, solve: Callable[[F64], F64]) -> Point:
         return Point(dc, -dc, (target_p - p * dc) / c - p, (target_q + q * dc) / u - q)
 
     mu, predicted = measure(point), direct(np.zeros(len(c)), np.zeros(len(c)))
-    after = measure(_move(point, predicted, _find_length(point, predicted)))
+    after = measure(move(point, predicted, find_length(point, predicted)))
     center, most = mu * (after / mu) ** 3, MOST_SECOND_ORDER * mu
     products = np.clip(predicted.c * predicted.p, -most, most), np.clip(predicted.u * predicted.q, -most, most)
     direction = direct(center - products[0], center - products[1])
-    return _move(point, direction, BOUNDARY * _find_length(point, direction))
+    return move(point, direction, BOUNDARY_SHARE * find_length(point, direction))
 
 
 def _factorise(H: F64, slope: F64, point: Point) -> Callable[[F64], F64]:
@@ -173,16 +172,6 @@ def _factorise(H: F64, slope: F64, point: Point) -> Callable[[F64], F64]:
 def measure(point: Point) -> float:
     """Return mu, the mean of the products p c and q u."""
     return float(point.c @ point.p + point.u @ point.q) / (2 * len(point.c))
-
-
-def _find_length(point: Point, direction: Point) -> float:
-    """Return the longest step up to 1 that keeps every variable at 0 or above."""
-    falls = max(float(np.max(-change / value)) for value, change in zip(point, direction, strict=True))
-    return min(1.0, 1.0 / falls) if falls > 0 else 1.0
-
-
-def _move(point: Point, direction: Point, length: float) -> Point:
-    return Point(*(value + length * change for value, change in zip(point, direction, strict=True)))
 
 
 def can_refine(n_rows: int, width: int) -> bool:

@@ -63,6 +63,7 @@ from streamsvm.kernels import kernel as kernels
 from streamsvm.kernels import precomputed
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.kernels.values import FAINT
+from streamsvm.numeric.central_path import BOUNDARY_SHARE, MOST_SECOND_ORDER, find_length, move
 from streamsvm.numeric.products import RowQR
 from streamsvm.numeric.rounding import UNIT, add_two, multiply_two
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, take_rows, to_dense
@@ -73,8 +74,6 @@ from streamsvm.system import deadline, interrupts
 
 MOST_STEPS = 150
 MOST_IDLE_STEPS = 15  # rounding is the limit after this many steps without a smaller gap or half the mu
-BOUNDARY_SHARE = 0.995  # a step goes this share of the way to the boundary
-MOST_SECOND_ORDER = 3.0  # the largest second-order term of the corrector, in units of mu
 MOST_CORRECTIONS = 3  # of the multipliers, to reduce w - Z'Ya
 
 
@@ -184,7 +183,7 @@ def _follow_path(problem: Equations, tol: float) -> F64:
                 break
             if not all(np.all(np.isfinite(part)) for part in step):
                 break
-            point = _move(point, step, min(1.0, BOUNDARY_SHARE * _find_length(point, step)))
+            point = move(point, step, min(1.0, BOUNDARY_SHARE * find_length(point[2:], step[2:])))
             found = _choose_multipliers(problem, point)
             certificate, mu = problem.certify(found), _compute_mu(point)
             gap = certificate.objective - certificate.lower_bound
@@ -228,7 +227,7 @@ def _find_step(problem: Equations, point: Point) -> Point:
         return Point(w=dw, b=db, s=-(r_sa + s * da) / a, a=da, xi=-(xi * du + r_xu) / u, u=du)
 
     mu, predicted = _compute_mu(point), find_direction(s * a, xi * u)
-    predicted_mu = _compute_mu(_move(point, predicted, _find_length(point, predicted)))
+    predicted_mu = _compute_mu(move(point, predicted, find_length(point[2:], predicted[2:])))
     target, most = mu * (predicted_mu / mu) ** 3, MOST_SECOND_ORDER * mu
     second_sa = np.clip(predicted.s * predicted.a, -most, most)
     second_xu = np.clip(predicted.xi * predicted.u, -most, most)
@@ -238,18 +237,6 @@ def _find_step(problem: Equations, point: Point) -> Point:
 def _compute_mu(point: Point) -> float:
     """Return the mean of all s_i a_i and xi_i u_i."""
     return float(point.s @ point.a + point.xi @ point.u) / (2 * len(point.s))
-
-
-def _find_length(point: Point, step: Point) -> float:
-    """Return the longest step length, at most 1, that keeps every s_i, a_i, xi_i and u_i at 0 or above."""
-    pairs = ((point.s, step.s), (point.a, step.a), (point.xi, step.xi), (point.u, step.u))
-    fastest_fall = max(float(np.max(-change / value)) for value, change in pairs)
-    return min(1.0, 1.0 / fastest_fall) if fastest_fall > 0 else 1.0
-
-
-def _move(point: Point, step: Point, length: float) -> Point:
-    """Return point + length * step."""
-    return Point(*(old + length * change for old, change in zip(point, step, strict=True)))
 
 
 def _choose_multipliers(problem: Equations, point: Point) -> F64:

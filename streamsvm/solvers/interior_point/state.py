@@ -192,15 +192,8 @@ def settle(
 
     name: of the row states.
     """
-    state = replace(
-        state,
-        gram=sums.gram.finish(),
-        sums=sums.sums,
-        ones=sums.ones,
-        chosen_rows=sums.chosen_rows,
-        passes=state.passes + 1,
-        steps=state.steps + 1,
-    )
+    of_point = {name: getattr(sums, name) for name in ("sums", "ones", "chosen_rows")}
+    state = replace(state, gram=sums.gram.finish(), **of_point, passes=state.passes + 1, steps=state.steps + 1)
     held = state.hold(name)
     bias_error = float(np.finfo(float).eps * state.n_rows * state.total_cost)
     bias = yield from passes.find_bias(held, state.n_rows, -state.positive_cost, bias_error)

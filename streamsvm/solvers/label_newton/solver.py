@@ -62,7 +62,7 @@ from scipy.linalg import cho_solve
 from scipy.sparse import csr_array, hstack
 
 from streamsvm.kernels.kernel import compute_squares
-from streamsvm.numeric.products import factorise
+from streamsvm.numeric.products import add_row_to_all, factorise
 from streamsvm.numeric.rows import F32, F64, I32, I64, U8, CsrRows, Matrix, Rows, Split, split, to_dense, weigh_rows
 from streamsvm.passes import Requests, Scan, Step, Take
 from streamsvm.solvers.label_newton import steps, sums
@@ -350,7 +350,7 @@ def visit_rows(
             moves[j] = y * (a[i, j] - old)
         for j in range(moves.size):
             W[last, j] += bias * moves[j]
-        _add(values, indices, indptr, i, moves, W)
+        add_row_to_all(values, indices, indptr, i, moves, W)
     return sums
 
 
@@ -394,22 +394,6 @@ def _score(values: F32, indices: I32, indptr: I64, i: int, W: F32, scores: F32) 
             if x != 0.0:
                 for j in range(scores.size):
                     scores[j] += x * weights[j]
-
-
-@register_jitable
-def _add(values: F32, indices: I32, indptr: I64, i: int, moves: F32, W: F32) -> None:
-    """Add row i times the moves (k,) to the weights (d+1, k)."""
-    if values.ndim == 1:
-        for e in range(indptr[i], indptr[i + 1]):
-            x, weights = values[e], W[indices[e]]
-            for j in range(moves.size):
-                weights[j] += x * moves[j]
-    else:
-        for d in range(values.shape[1]):
-            x, weights = values[i, d], W[d]
-            if x != 0.0:
-                for j in range(moves.size):
-                    weights[j] += x * moves[j]
 
 
 def run_ascent(rows: Rows) -> None:
