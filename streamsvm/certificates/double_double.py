@@ -35,7 +35,7 @@ from streamsvm.losses.pairs import Pairs
 from streamsvm.numeric import rounding
 from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, add_two, bound_rounding, multiply_two
-from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, Split, make_writable, split
+from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, Split, find_items, make_writable, read_item, split
 
 Parts = tuple[F64, F64]  # weights as split_for_float32 returns them
 OWN_ROUNDINGS = 8  # units in the last place lost by the terms of a loss and their last sum
@@ -98,21 +98,14 @@ def _score(values: F32, indices: I32, indptr: I64, i: int, u: F64, v: F64, bias:
     the rounding errors, the products with v would lose too much.
     """
     total, lower, rest, size = bias, 0.0, 0.0, abs(bias)
-    if values.ndim == 1:
-        for e in range(indptr[i], indptr[i + 1]):
-            product = np.float64(values[e]) * u[indices[e]]
-            total, lost = add_two(total, product)
-            lower, lost_too = add_two(lower, np.float64(values[e]) * v[indices[e]])
-            rest += lost + lost_too
-            size += abs(product)
-    else:
-        x = values[i]
-        for j in range(x.size):
-            product = np.float64(x[j]) * u[j]
-            total, lost = add_two(total, product)
-            lower, lost_too = add_two(lower, np.float64(x[j]) * v[j])
-            rest += lost + lost_too
-            size += abs(product)
+    first, end = find_items(values, indptr, i)
+    for e in range(first, end):
+        j, x = read_item(values, indices, i, e)
+        product = np.float64(x) * u[j]
+        total, lost = add_two(total, product)
+        lower, lost_too = add_two(lower, np.float64(x) * v[j])
+        rest += lost + lost_too
+        size += abs(product)
     total, lost = add_two(total, lower)
     return total, rest + lost, size
 
@@ -247,12 +240,10 @@ def _add_exact_sums(
     width = totals.shape[1] - 1
     for i in range(y.size):
         total, rest, a, b = totals[y[i]], rests[y[i]], high[i], low[i]
-        if values.ndim == 2:
-            for j in range(width):
-                _add_twice(total, rest, j, a, b, np.float64(values[i, j]))
-        else:
-            for e in range(indptr[i], indptr[i + 1]):
-                _add_twice(total, rest, indices[e], a, b, np.float64(values[e]))
+        first, end = find_items(values, indptr, i)
+        for e in range(first, end):
+            j, x = read_item(values, indices, i, e)
+            _add_twice(total, rest, j, a, b, np.float64(x))
         _add_twice(total, rest, width, a, b, 1.0)
 
 

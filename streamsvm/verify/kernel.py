@@ -24,7 +24,7 @@ import numpy as np
 
 from streamsvm.certificates.dual_points import Bound
 from streamsvm.certificates.kernel import find_best_bias
-from streamsvm.data.rows.source import RowSource
+from streamsvm.data.rows.source import RowSource, read_codes
 from streamsvm.data.rows.views import pick_pair
 from streamsvm.engines.engine import Engine
 from streamsvm.kernels.kernel import add_kernel_sums, compute_squares, prove_kernel_sums, to_float64
@@ -313,9 +313,8 @@ def _bound_classes(
     for a class other than the row's is positive, or one is above the cost of its row (checked only if the rows have no
     weights).
     """
-    (square, error), y, support = proved, source.column("y"), _require_support(model, source.n_rows)
-    assert y is not None
-    labels, every = y[support], np.arange(len(support))
+    (square, error), support = proved, _require_support(model, source.n_rows)
+    labels, every = read_codes(source)[support], np.arange(len(support))
     own, others = model.dual_coef[labels, every], model.dual_coef.copy()
     others[labels, every] = 0.0
     lacking = np.abs(own + np.sum(others, axis=0))

@@ -134,9 +134,8 @@ def single_out(rows: Rows, *, code: int) -> Rows:
 
 def pick_pair(rows: Rows, *, first: int, second: int) -> Rows:
     """Select the rows of two classes: label 1 for the class with code `first`, 0 for the class with code `second`."""
-    assert rows.y is not None
-    y = (rows.y == first).astype(np.int32)
-    kept = np.flatnonzero((y == ONE) | (rows.y == second))
+    y = (rows.codes == first).astype(np.int32)
+    kept = np.flatnonzero((y == ONE) | (rows.codes == second))
     if len(kept) == rows.n_rows:
         return replace(rows, y=y)
     return replace(rows.pick(kept), start=rows.start, y=y[kept])

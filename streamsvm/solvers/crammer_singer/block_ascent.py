@@ -166,10 +166,9 @@ class ClassPart:
 
 def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> ClassPart:
     """Return these rows with a copy of their shares (n, K)."""
-    assert rows.y is not None
     costs = read_costs(class_costs, rows)
     squares = compute_squares(rows.X).astype(np.float64) + bias_feature**2
-    y = np.require(rows.y, np.int32, requirements="W")
+    y = np.require(rows.codes, np.int32, requirements="W")
     part = ClassPart(rows, share.copy(), y, costs, squares, np.empty(0, np.int64))
     part.start_over()
     return part
@@ -234,14 +233,13 @@ class State(block_ascent.State):
 
 def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
     """Add the terms of D of rows with the shares (n, K); where rounding has made s_i exceed 1, it counts as 1."""
-    assert rows.y is not None
     costs = read_costs(class_costs, rows)
-    taken, own = split_shares(share, rows.y)
+    taken, own = split_shares(share, rows.codes)
     classes, places = np.nonzero(taken.T)
     used, lost = np.flatnonzero(own > 0.0), costs[places] * taken[places, classes]
     places = np.concatenate((places, used))
     classes, coefs = (
-        np.concatenate((classes, rows.y[used].astype(np.int64))),
+        np.concatenate((classes, rows.codes[used].astype(np.int64))),
         np.concatenate((-lost, (costs * own)[used])),
     )
     add_multiples(totals.gradient.reshape(len(class_costs), -1), rows, places, classes, coefs, bias_feature)

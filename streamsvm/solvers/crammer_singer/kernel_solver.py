@@ -167,12 +167,11 @@ def _choose_active_rows(settings: ClassDecomposition, state: State) -> I64:
 
 def _make_active(settings: ClassDecomposition, state: State, chosen: I64, taken: Rows) -> ActiveRows:
     """Return the active set of the chosen rows, in float32, or in float64 if float32 is too coarse."""
-    assert taken.y is not None
     costs = read_costs(np.array(settings.class_costs), taken)
     decomposition.require_ranges({"the costs": costs})
     longest = max(state.longest, float(np.max(compute_squares(taken.X, np.float64), initial=0.0)))
     precise = decomposition.needs_float64(settings, state, len(state.y), longest)
-    X, y = to_float64(taken.X) if precise else taken.X, np.require(taken.y, np.int32, requirements="W")
+    X, y = to_float64(taken.X) if precise else taken.X, np.require(taken.codes, np.int32, requirements="W")
     return ActiveRows(X, y, costs, state.share[chosen], np.ascontiguousarray(state.F[chosen].T), chosen)
 
 

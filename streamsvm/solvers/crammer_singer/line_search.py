@@ -114,14 +114,13 @@ def add_line(
     totals: LineTotals, rows: Rows, ends: F64, steps: F64, cut_steps: F64, class_costs: F64, bias_feature: float
 ) -> None:
     """Add the losses and cuts of rows."""
-    assert rows.y is not None
     costs = read_costs(class_costs, rows)
     first, last = (score_classes(rows, W, bias_feature) for W in ends)
-    add_line_losses(first, last, rows.y, costs, steps, totals.losses)
+    add_line_losses(first, last, rows.codes, costs, steps, totals.losses)
     for k, step in enumerate(cut_steps.tolist()):
-        rivals = find_rivals(first, last, rows.y, step)
+        rivals = find_rivals(first, last, rows.codes, step)
         used = np.flatnonzero((rivals >= 0) & (costs > 0.0))
-        classes = np.concatenate((rows.y[used].astype(np.int64), rivals[used]))
+        classes = np.concatenate((rows.codes[used].astype(np.int64), rivals[used]))
         coefs = np.concatenate((costs[used], -costs[used]))
         add_multiples(totals.cuts[k], rows, np.concatenate((used, used)), classes, coefs, bias_feature)
         totals.offsets[k] += np.sum(costs[used])

@@ -269,6 +269,5 @@ def choose_part(part: Part, chosen: I64) -> Part:
 
 def choose_rows(rows: Rows, chosen: I64) -> Rows:
     """Return a copy of the rows at these indices."""
-    assert rows.y is not None
     weight = None if rows.sample_weight is None else rows.sample_weight[chosen]
-    return Rows(-1, take_rows(rows.X, chosen), rows.y[chosen], weight)
+    return Rows(-1, take_rows(rows.X, chosen), rows.codes[chosen], weight)

@@ -251,8 +251,7 @@ def find_labels(rows: Rows, codes: I64) -> Any:
     """Return flags (n, k): whether each row has the labels, or the classes, with these codes."""
     if rows.label_sets is not None:
         return pick_labels(rows.label_sets, codes)
-    assert rows.y is not None
-    return rows.y[:, None] == codes
+    return rows.codes[:, None] == codes
 
 
 def weigh(parts: list[Rows]) -> F64:

@@ -155,7 +155,8 @@ class QuerySearch:
         W = state.best_w + np.outer(NEARER, moves)
         found = read_sums((yield sum_cuts(self.ends, W, settings.pair_cost)).sums)
         lower = np.flatnonzero(found.objectives < state.objective)
-        return found.first(int(lower[0]) + 1 if len(lower) else len(W))
+        n = int(lower[0]) + 1 if len(lower) else len(W)
+        return Found(*(part[:n] for part in found))
 
 
 def _shorten(state: State, points: F64) -> F64:
@@ -189,10 +190,6 @@ class Found(NamedTuple):
     losses: F64
     cuts: F64
     offsets: F64
-
-    def first(self, n: int) -> Found:
-        """Return the results at the first n points."""
-        return Found(*(part[:n] for part in self))
 
     def offer(self) -> tuple[RowSums, float]:
         """Return all cuts, and the loss at the first point."""
