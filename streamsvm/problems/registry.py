@@ -30,15 +30,9 @@ class Entry(NamedTuple):
     losses: Mapping[str, tuple[str, ...]]
     help: str
 
-    @property
-    def joins_classes(self) -> bool:
-        """Whether the losses are functions of K scores of a row."""
-        return any("classes" in kinds for kinds in self.losses.values())
-
-    @property
-    def compares_pairs(self) -> bool:
-        """Whether the losses are functions of pairs of rows."""
-        return any("pairs" in kinds for kinds in self.losses.values())
+    def has_kind(self, kind: str) -> bool:
+        """Return whether a loss is of this kind."""
+        return any(kind in kinds for kinds in self.losses.values())
 
 
 PROBLEMS = {  # The first one is the default.
