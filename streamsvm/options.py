@@ -16,7 +16,7 @@ from streamsvm.data.rows.views import sum_label_weights
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.kernels.names import KERNELS, has_gamma
 from streamsvm.numeric.rows import F64
-from streamsvm.system.errors import InputError, list_few, say_count
+from streamsvm.system.errors import InputError, list_few, require_known, say_count
 
 LARGEST_DEGREE = 10**6  # with a higher degree, a power of a kernel value is 0, 1 or infinite
 LEAST_COST = 1e-290  # Multiplied by a rounding error, it is still a normal float64.
@@ -250,8 +250,7 @@ def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
 
     The caller has already replaced gamma "scale" by its value, which runs.gamma_scale computes.
     """
-    if options.kernel not in KERNELS:
-        raise InputError(f"kernel {options.kernel!r}: choose from {', '.join(KERNELS)}")
+    require_known("kernel", options.kernel, KERNELS)
     gamma = options.gamma
     if not has_gamma(options.kernel):
         gamma = 1.0

@@ -397,8 +397,7 @@ def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple
 
 def pair_rows(rows: Rows, starts: I64) -> Pairs:
     """Return the pairs of whole queries; query k has the rows starts[k]:starts[k + 1]."""
-    weight = np.ones(rows.n_rows) if rows.sample_weight is None else np.sqrt(rows.sample_weight)
-    return Pairs(make_writable(rows.codes), weight, starts)
+    return Pairs(make_writable(rows.codes), np.sqrt(rows.weights), starts)
 
 
 def add_exact_losses(W: F64, shorter: F64, sums: F64, rows: Rows, starts: I64) -> None:

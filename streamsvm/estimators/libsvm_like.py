@@ -256,7 +256,7 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
     def _options(self) -> TrainOptions:
         options = super()._options()
         is_infinite = isinstance(self.C, Real) and np.inf == self.C and self.solver != "interior-point"
-        if find_entry(options.task).joins_classes:  # the joint problem's steps lose digits at such costs
+        if find_entry(options.task).has_kind("classes"):  # the joint problem's steps lose digits at such costs
             return options
         return replace(options, C=INFINITE_COST) if is_infinite else options
 

@@ -94,7 +94,7 @@ def _choose_kind(model: Model) -> Any:
     task = model.problem.name
     linear = LogisticRegression if model.info.get("loss") == "logistic" else LinearSVC
     default: tuple[Any, Any] = (linear, SVC) if model.problem.predicts_labels else (None, None)
-    if find_entry(task).compares_pairs:
+    if find_entry(task).has_kind("pairs"):
         default = (RankSVM, None)
     found = KINDS.get(task, default)[isinstance(model, KernelModel)]
     if found is None:
@@ -135,7 +135,7 @@ def _name_multi_class(model: Model) -> dict[str, str]:
         return {"multi_class": joint}
     if not isinstance(model, KernelModel) or model.support is None or model.n_support is not None:
         return {}
-    return {"multi_class": "ovr"} if model.dual_coef.ndim > 1 and not find_entry(task).joins_classes else {}
+    return {"multi_class": "ovr"} if model.dual_coef.ndim > 1 and not find_entry(task).has_kind("classes") else {}
 
 
 def _name_map(model: LinearModel) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from streamsvm.numeric.labels import count_bytes, sum_labels
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.numeric.stored_types import STORED_AS, Scaling
 from streamsvm.system import interrupts
-from streamsvm.system.errors import InputError, IntegrityError
+from streamsvm.system.errors import InputError, IntegrityError, require_known
 
 Array = npt.NDArray[Any]
 
@@ -425,8 +425,7 @@ class DatasetWriter:
         pool: ThreadPoolExecutor | None = None,
         shard_bytes: int | None = None,
     ) -> None:
-        if codec not in CODECS:
-            raise InputError(f"codec {codec!r}: choose from {', '.join(CODECS)}")
+        require_known("codec", codec, CODECS)
         self.place = LocalFolder(folder) if isinstance(folder, Path) else folder
         self.shape, self.codec, self._pool = shape, codec, pool
         chunk_bytes = chunk_bytes or shape.chunk_bytes()

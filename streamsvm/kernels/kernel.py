@@ -315,7 +315,7 @@ def add_moments(totals: list[tuple[float, float, float]], rows: Rows, ones: F64)
 
     Each row is weighted by its sample weight. ones: (1, d), whose scores are the sums of rows.
     """
-    weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
+    weight = rows.weights
     with np.errstate(over="ignore", invalid="ignore"):  # solvers reject rows that are too long
         total = float(weight @ compute_scores(rows.X, ones)[:, 0])
         squares = float(weight @ compute_squares(to_float64(rows.X)))

@@ -390,5 +390,4 @@ def combine_histogram_lists(left: list[Histogram], right: list[Histogram]) -> li
 
 def read_ranks(rows: Rows) -> tuple[I32, F64]:
     """Return the ranks and weights of rows as writable arrays, which compiled code requires."""
-    weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
-    return make_writable(rows.y), make_writable(weight)
+    return make_writable(rows.y), make_writable(rows.weights)

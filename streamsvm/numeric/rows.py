@@ -123,6 +123,11 @@ class Rows:
         return int(self.X.shape[0])
 
     @property
+    def weights(self) -> F64:
+        """The sample weights, 1 for rows without weights."""
+        return np.ones(self.n_rows) if self.sample_weight is None else self.sample_weight
+
+    @property
     def codes(self) -> I32:
         """The codes y of rows that have classes."""
         assert self.y is not None
@@ -435,5 +440,4 @@ def find_first_rows(rows: Rows, numbers: I64) -> Rows | None:
 
 def weigh_rows(rows: Rows, weight: F64 | float) -> Rows:
     """Return a sample with the weight of each row multiplied by `weight`, the number of rows that it stands for."""
-    own = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
-    return replace(rows, start=0, sample_weight=weight * own)
+    return replace(rows, start=0, sample_weight=weight * rows.weights)

@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from streamsvm.data.rows.source import LabelLists, RowSource
+from streamsvm.data.rows.source import LabelLists, RowSource, read_codes
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I32, Rows
 from streamsvm.options import TrainOptions, compute_class_costs, compute_class_factors, require_classes
@@ -167,8 +167,8 @@ class OfClasses(Problem):
     has_class_costs = True
 
     def count_problems(self, source: RowSource) -> int:
-        """Return the number of problems: 1 for two classes, and K for K > 2, one for each class against the rest."""
-        return self.count_scores(2 if source.classes is None else len(source.classes))
+        """Return the number of problems: one for each score of a row."""
+        return self.count_scores(0 if source.classes is None else len(source.classes))
 
     def count_scores(self, n_classes: int) -> int:
         """Return the number of scores that a model gives a row: 1 for two classes, and K for K > 2."""
@@ -180,8 +180,7 @@ class OfClasses(Problem):
 
     def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> Folds:
         """Return the fold of each row; every class is distributed evenly. InputError if a class has too few rows."""
-        y = source.column("y")
-        assert y is not None
+        y = read_codes(source)
         if (counts := np.bincount(y)).min() < folds:
             label, rows = require_classes(source)[counts.argmin()], say_count(int(counts.min()), "row")
             raise InputError(
@@ -261,10 +260,6 @@ class MultiLabel(Classify):
     name, models = "multi-label", ("linear",)
     has_label_sets = True
     measure, error = "F1 of held-out rows", "1 - F1 of held-out rows"
-
-    def count_problems(self, source: RowSource) -> int:
-        """Return the number of labels."""
-        return 0 if source.classes is None else len(source.classes)
 
     def count_scores(self, n_classes: int) -> int:
         """Return the number of scores of a row: one for each label."""

@@ -22,7 +22,7 @@ from streamsvm.data.rows.source import RowSource
 from streamsvm.data.tables.written import strip_guard
 from streamsvm.losses.pairs import Pairs, swapped_pairs
 from streamsvm.numeric.labels import pick_labels
-from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.numeric.rows import F64, I32, I64, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.system.errors import InputError, say_count
 
@@ -161,8 +161,7 @@ def read_truth(rows: Rows, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return rows.target
     if rows.label_sets is not None:
         return pick_labels(rows.label_sets, numbers)
-    found: npt.NDArray[Any] = numbers[rows.codes]
-    return found
+    return numbers[rows.codes]
 
 
 def join_scored(parts: Iterable[Scored]) -> Scored:
@@ -184,10 +183,7 @@ def read_as_numbers(labels: Any, what: str) -> F64:
         raise InputError(f"a label is {str(labels[0])!r}, but {what} have to be numbers") from None
 
 
-Codes = npt.NDArray[np.int32]
-
-
-def code_as_classes(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Codes:
+def code_as_classes(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> I32:
     """Return the place of each label among the classes, or -1 if it equals none of them as a value or as a string."""
     different, inverse = np.unique(labels, return_inverse=True)
     codes = np.full(len(different), -1, np.int32)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.rows.source import TILE_ITEMS, RowSource, count_tile_rows
+from streamsvm.data.rows.source import TILE_ITEMS, RowSource, count_tile_rows, read_codes
 from streamsvm.losses.histograms import RankTotals
 from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs, count_pairs, mean_ndcg, mean_tau, swapped_pairs
 from streamsvm.numeric.rows import F64, I64
@@ -98,9 +98,7 @@ class RocArea(Problem):
 
     def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> Folds:
         """Return the fold of each row; each rank is distributed evenly."""
-        y = source.column("y")
-        assert y is not None
-        return share_out(y, folds, rng)
+        return share_out(read_codes(source), folds, rng)
 
 
 class Rank(RocArea):
@@ -173,7 +171,8 @@ def find_query_pairs(source: RowSource, sample_rows: int) -> QueryPairs:
     if not total > 0.0:
         raise InputError(f"{source.name}: {NO_PAIRS}")
     whole, starts = np.concatenate(chosen), np.cumsum([0, *map(len, chosen)])
-    return QueryPairs(total, weight, largest, *_sample(whole, np.sqrt(whole["weight"]), starts))
+    sample = Pairs(whole["rank"].copy(), np.sqrt(whole["weight"]), starts)
+    return QueryPairs(total, weight, largest, sample, whole["row"].copy())
 
 
 def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
@@ -187,8 +186,7 @@ def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
     occurs in two places or has two weights, and if there are no pairs.
     """
     require_comparable(source, task)
-    ranks, weight = source.column("y"), source.column("sample_weight")
-    assert ranks is not None
+    ranks, weight = read_codes(source), source.column("sample_weight")
     weight = np.ones(source.n_rows) if weight is None else weight
     qid = source.column("qid") if task == "rank" else None
     starts, roots = np.array([0, source.n_rows]), weight
@@ -212,11 +210,6 @@ def require_comparable(source: RowSource, task: str) -> Labels:
     return classes
 
 
-def _sample(rows: Labelled, weight: F64, starts: I64) -> tuple[Pairs, I64]:
-    """Return the pairs of rows with these weights v, and the numbers of the rows."""
-    return Pairs(rows["rank"].copy(), weight, starts), rows["row"].copy()
-
-
 def _read_queries(source: RowSource) -> Iterator[tuple[Labelled, I64]]:
     """Yield the whole queries that end in each chunk, as joined rows, and the start of each query among these rows."""
     pieces: list[Labelled] = []
@@ -234,8 +227,8 @@ def _read_queries(source: RowSource) -> Iterator[tuple[Labelled, I64]]:
 def _read_chunks(source: RowSource) -> Iterator[Labelled]:
     """Yield the rows of each chunk; the query is 0 if there are none, and the weight is 1."""
     for index in range(source.n_chunks):
-        ranks, qid, weight = (source.column(name, index) for name in ("y", "qid", "sample_weight"))
-        assert ranks is not None
+        ranks, qid = read_codes(source, index), source.column("qid", index)
+        weight = source.column("sample_weight", index)
         rows = np.empty(len(ranks), LABELLED)
         rows["row"], rows["rank"] = source.chunk_starts[index] + np.arange(len(ranks)), ranks
         rows["qid"], rows["weight"] = 0 if qid is None else qid, 1.0 if weight is None else weight
@@ -373,4 +366,5 @@ def _draw_sample(source: RowSource, strides: I64) -> tuple[Pairs, I64]:
         chosen.append(drawn)
         seen += counts
     whole = np.concatenate(chosen)
-    return _sample(whole, whole["weight"].copy(), np.array([0, len(whole)]))
+    starts = np.array([0, len(whole)])
+    return Pairs(whole["rank"].copy(), whole["weight"].copy(), starts), whole["row"].copy()

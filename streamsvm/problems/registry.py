@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamsvm.system.errors import InputError
+from streamsvm.system.errors import InputError, require_known
 
 if TYPE_CHECKING:
     from streamsvm.problems.problem import Problem
@@ -30,15 +30,9 @@ class Entry(NamedTuple):
     losses: Mapping[str, tuple[str, ...]]
     help: str
 
-    @property
-    def joins_classes(self) -> bool:
-        """Whether the losses are functions of K scores of a row."""
-        return any("classes" in kinds for kinds in self.losses.values())
-
-    @property
-    def compares_pairs(self) -> bool:
-        """Whether the losses are functions of pairs of rows."""
-        return any("pairs" in kinds for kinds in self.losses.values())
+    def has_kind(self, kind: str) -> bool:
+        """Return whether a loss is of this kind."""
+        return any(kind in kinds for kinds in self.losses.values())
 
 
 PROBLEMS = {  # The first one is the default.
@@ -89,8 +83,7 @@ def find_problem(name: str) -> Problem:
 
 def find_entry(name: str) -> Entry:
     """Return the entry of the problem with this name; InputError if there is none."""
-    if name not in PROBLEMS:
-        raise InputError(f"task {name!r}: choose from {', '.join(PROBLEMS)}")
+    require_known("task", name, PROBLEMS)
     return PROBLEMS[name]
 
 
@@ -109,8 +102,7 @@ def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple
     kinds = next(iter(losses.values())) if loss is None else losses[loss]
     if penalty == "l2":
         return kinds
-    if penalty != "l1":
-        raise InputError(f"penalty {penalty!r}: choose from {', '.join(PENALTIES)}")
+    require_known("penalty", penalty, PENALTIES)
     if "smooth" not in kinds:
         smooth = [name for name, own in losses.items() if "smooth" in own]
         which = f"choose the loss {' or '.join(smooth)}" if smooth else f"the task {task} has none"
@@ -120,8 +112,7 @@ def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple
 
 def find_multi_class(name: str) -> str:
     """Return the task for this name of a multi-class scheme; InputError if there is none."""
-    if name not in MULTI_CLASS:
-        raise InputError(f"multi_class {name!r}: choose from {', '.join(MULTI_CLASS)}")
+    require_known("multi_class", name, MULTI_CLASS)
     return MULTI_CLASS[name]
 
 

@@ -37,7 +37,7 @@ class OfErrors:
 
     def read_costs(self, rows: Rows) -> F64:
         """Return C_i of the rows, (n,)."""
-        return np.full(rows.n_rows, self.C) if rows.sample_weight is None else self.C * rows.sample_weight
+        return self.C * rows.weights
 
     def find_errors(self, rows: Rows, scores: F64) -> F64:
         """Return f_i - t_i of the rows, (n,)."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.rows.source import RowSource
+from streamsvm.data.rows.source import RowSource, read_codes
 from streamsvm.data.tables.checks import LEAST_GROUP
 from streamsvm.engines.engine import Engine
 from streamsvm.models.model import Model
@@ -104,8 +104,7 @@ def _count_groups(name: str, groups: I64, parts: int) -> tuple[I64, npt.NDArray[
 
 def _require_every_class(source: RowSource, fold: Folds, folds: int, forward: bool) -> None:
     """Raise InputError if a fit would be trained without one of the classes."""
-    y, classes = source.column("y"), require_classes(source)
-    assert y is not None
+    y, classes = read_codes(source), require_classes(source)
     for k in range(folds):
         missing = np.flatnonzero(np.bincount(y[keep(fold, k, forward)], minlength=len(classes)) == 0)
         if len(missing):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from streamsvm.system.errors import InputError
+from streamsvm.system.errors import InputError, require_known
 
 Options = TypeVar("Options")
 MOST_COUNT = 2**53  # All integers up to this one are exact in float64.
@@ -40,8 +40,7 @@ def choice(*words: str, default: str | None = "", help: str, read_with: Words = 
     """
 
     def read(name: str, text: str) -> str:
-        if text not in words:
-            raise InputError(f"{name} {text!r}: choose from {', '.join(words)}")
+        require_known(name, text, words)
         return text
 
     return _make_field(words[0] if default == "" else default, Option(read, "|".join(words), help, words), read_with)

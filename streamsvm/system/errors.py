@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class InputError(ValueError):
@@ -39,6 +39,12 @@ class ReadError(OSError, InputError):
 
 class WriteError(OSError, InputError):
     """A file cannot be written, for example for lack of space or permission. The message names the file."""
+
+
+def require_known(what: str, name: object, known: Collection[str]) -> None:
+    """Raise InputError unless a name is among those known. what: what the name stands for, for the message."""
+    if name not in known:
+        raise InputError(f"{what} {name!r}: choose from {', '.join(known)}")
 
 
 def say_count(n: int, noun: str) -> str:

@@ -24,7 +24,7 @@ import numpy as np
 
 from streamsvm.certificates.dual_points import Bound
 from streamsvm.certificates.kernel import find_best_bias
-from streamsvm.data.rows.source import RowSource
+from streamsvm.data.rows.source import RowSource, read_codes
 from streamsvm.data.rows.views import pick_pair
 from streamsvm.engines.engine import Engine
 from streamsvm.kernels.kernel import add_kernel_sums, compute_squares, prove_kernel_sums, to_float64
@@ -225,8 +225,7 @@ def _add_distances(numbers: F64, model: KernelModel, tiles: list[Any], rows: Row
     add_kernel_sums(model.kernel, rows.X, model.support_vectors, model.dual_coef[0], f, errors=errors)
     f, truth = f + model.intercept, read_truth(rows, numbers)
     errors += 4 * UNIT * (np.abs(f) + np.abs(truth))
-    weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight.copy()
-    tiles.append((np.abs(truth - f), errors, weight))
+    tiles.append((np.abs(truth - f), errors, rows.weights.copy()))
 
 
 def evaluate_one_class(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> Found:
@@ -259,7 +258,7 @@ def _add_offset_losses(rho: float, model: KernelModel, totals: F64, rows: Rows) 
     """Add the losses, a bound on their error due to the scores, and the terms that bound their rounding."""
     f, errors = np.zeros((2, rows.n_rows))
     add_kernel_sums(model.kernel, rows.X, model.support_vectors, model.dual_coef[0], f, errors=errors)
-    costs = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
+    costs = rows.weights
     losses, most = np.maximum(rho - f, 0.0), np.maximum(rho - f + errors, 0.0)
     totals += costs @ losses, costs @ (most - losses), costs @ (np.abs(f) + abs(rho) + errors)
 
@@ -313,9 +312,8 @@ def _bound_classes(
     for a class other than the row's is positive, or one is above the cost of its row (checked only if the rows have no
     weights).
     """
-    (square, error), y, support = proved, source.column("y"), _require_support(model, source.n_rows)
-    assert y is not None
-    labels, every = y[support], np.arange(len(support))
+    (square, error), support = proved, _require_support(model, source.n_rows)
+    labels, every = read_codes(source)[support], np.arange(len(support))
     own, others = model.dual_coef[labels, every], model.dual_coef.copy()
     others[labels, every] = 0.0
     lacking = np.abs(own + np.sum(others, axis=0))

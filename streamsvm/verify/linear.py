@@ -198,7 +198,7 @@ def _add_offset_losses(offsets: F64, W: F64, totals: F64, rows: Rows) -> None:
     """
     pairs = double_double.compute_exact_scores(rows.X, W)[0]
     f = (pairs[:, 0] + pairs[:, 1])[:, None]
-    costs = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
+    costs = rows.weights
     totals[0] += costs @ np.maximum(offsets - f, 0.0)
     totals[1] += costs @ np.where(f <= offsets, np.abs(f) + np.abs(offsets), 0.0)
     totals[2] += float(np.sum(costs))

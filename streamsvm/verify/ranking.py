@@ -38,6 +38,7 @@ from streamsvm.passes import All, Scan, Take
 from streamsvm.problems import ranking
 from streamsvm.problems.ranking import FewRanks, find_small_queries, has_few_ranks
 from streamsvm.solvers.ranking.solver import add_exact_scores, add_scores
+from streamsvm.solvers.ranking.streaming import measure_exactly, sum_histograms
 from streamsvm.verify.linear import Found
 from streamsvm.verify.linear import count_bytes as count_point_bytes
 
@@ -51,20 +52,13 @@ def _evaluate_few_ranks(model: LinearModel, engine: Engine, pair_cost: float, po
     few, W = ranking.find_few_ranks(engine.source, str(model.info["task"])), np.atleast_2d(model.coef)
     X, most = answer(engine, Take(few.rows)).X, pair_cost * (few.totals.below + few.totals.above)
     magnitudes = Scan(partial(np.zeros, (2, W.shape[1])), partial(_add_magnitudes, most), np.add)
-    (histogram,), found = answer(engine, All([_sum_histograms(few, X, W), magnitudes]))
+    (histogram,), found = answer(engine, All([sum_histograms(few.totals.n_ranks, X, W), magnitudes]))
     loss = measure_histogram(histogram, engine.source.n_rows, pair_cost)
     terms = 4.0 * (engine.source.n_rows + histograms.MOST_CELLS) + 2.0 * W.shape[1] + 64
     size = pair_cost * few.totals.of_pairs
     rounding = bound_rounding(terms, size + (1.0 + bound_rounding(terms, 1.0)) * float(np.abs(model.coef) @ found[0]))
     bound = None if points is None else _bound_few_ranks(points[0], engine, pair_cost, few, X)
     return Found((loss.upper + loss.lower) / 2, (loss.upper - loss.lower) / 2 + rounding, bound)
-
-
-def _sum_histograms(few: FewRanks, X: Matrix, W: F64) -> Scan:
-    """Return the pass that computes histograms at the points W (k, d), with buckets as wide as in the training."""
-    exponents = histograms.choose_exponents(X, W, few.totals.n_ranks)
-    start = partial(histograms.start_histograms, few.totals.n_ranks, exponents)
-    return Scan(start, histograms.add_histograms, histograms.combine_histogram_lists, (W,))
 
 
 def _add_magnitudes(most: F64, sums: F64, rows: Rows) -> None:
@@ -81,7 +75,7 @@ def _bound_few_ranks(point: DualPoint, engine: Engine, pair_cost: float, few: Fe
     sums = start_dual_sums(W.shape[1])
     for at in range(0, len(W), POINTS_AT_ONCE):
         own = slice(at, at + POINTS_AT_ONCE)
-        found = engine.scan(_sum_histograms(few, X, W[own]))
+        found = engine.scan(sum_histograms(few.totals.n_ranks, X, W[own]))
         measured = [measure_histogram(each, n_rows, pair_cost) for each in found]
         add = partial(_add_coefs, [each.cut for each in measured], shares[own], most)
         start = partial(_start, W.shape[1], [each.weights.shape for each in measured])
@@ -228,8 +222,7 @@ def _add_pair_coefs(sums: DualSums, rows: Rows, coefs: F64, rests: F64, sizes: F
 def _evaluate_queries(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
     n_rows, d = engine.source.n_rows, engine.source.n_features
     ends = int(engine.source.chunk_starts[0]), int(engine.source.chunk_starts[-1])
-    measure = partial(double_double.add_exact_losses, np.atleast_2d(model.coef), np.ones(1))
-    scans = [Scan(*sum_queries(ends, partial(np.zeros, (1, 4)), measure, double_double.combine_exact_losses))]
+    scans = [measure_exactly(ends, np.atleast_2d(model.coef), np.ones(1))]
     for point in (points or [])[:1]:
         take = partial(_add_dual, point, limit_sum(pair_cost * point.multipliers, pair_cost))
         scans.append(Scan(*sum_queries(ends, partial(_start_dual, d), take, _combine_dual)))

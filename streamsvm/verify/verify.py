@@ -210,7 +210,7 @@ def _read_points(model: Model, source: RowSource, dual_file: Path | None) -> lis
 
 def _count_bytes(model: Model, source: RowSource, points: list[DualPoint]) -> tuple[int, int]:
     """Return the bytes that the driver holds in addition to the model, and the bytes of the totals of one task."""
-    if find_entry(model.problem.name).compares_pairs:
+    if find_entry(model.problem.name).has_kind("pairs"):
         return ranking.count_bytes(source, str(model.info["task"]), points)
     compares_all = model.problem.has_nu and not model.problem.has_classes
     held, totals = linear.count_bytes(points, source.n_features) if points else (0, 0)
@@ -221,9 +221,9 @@ def _compile(model: Model, source: RowSource) -> None:
     """Load the compiled functions; kernels are computed in the layout of the support vectors."""
     entry = find_entry(model.problem.name)
     kernels: tuple[str, ...] = ("cutting-plane",)
-    if entry.compares_pairs:
+    if entry.has_kind("pairs"):
         kernels = ranking.list_kernels(source, str(model.info["task"]))
-    elif entry.joins_classes:
+    elif entry.has_kind("classes"):
         kernels = ("smo-classes" if isinstance(model, KernelModel) else "crammer-singer",)
     elif isinstance(model, KernelModel):
         kernels = ("kernel-sums",)
@@ -237,11 +237,11 @@ def _evaluate(
     """Recompute P, and also D if the model holds the necessary data or if there are dual points."""
     entry, is_one_class = find_entry(model.problem.name), model.problem.own_classes is not None
     if isinstance(model, LinearModel):
-        if entry.compares_pairs or not (entry.joins_classes or is_one_class):
-            evaluate = ranking.evaluate if entry.compares_pairs else linear.evaluate
+        if entry.has_kind("pairs") or not (entry.has_kind("classes") or is_one_class):
+            evaluate = ranking.evaluate if entry.has_kind("pairs") else linear.evaluate
             return evaluate(model, engine, problem, points)
         return (linear.evaluate_one_class if is_one_class else linear.evaluate_classes)(model, engine, problem)
-    if entry.joins_classes:
+    if entry.has_kind("classes"):
         return kernel.evaluate_classes(model, engine, problem, dual)
     if is_one_class:
         return kernel.evaluate_one_class(model, engine, problem)

@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from streamsvm.kernels.feature_maps import Features
 from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.labels import Bits, pack_sets
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, slice_rows
+from streamsvm.numeric.rows import F64, I32, I64, CsrRows, Matrix, Rows, slice_rows
 from streamsvm.numeric.stored_types import Scaling
 from streamsvm.system.errors import InputError
 
@@ -155,6 +155,13 @@ class RowSource(Protocol):
 LARGEST_GROUP_BYTES = 256 << 20
 SMALLEST_GROUP_BYTES = 4 << 20
 GROUPS = 16
+
+
+def read_codes(source: RowSource, index: int | None = None) -> I32:
+    """Return the codes y of all rows of a source with classes, or of chunk `index`."""
+    y = source.column("y", index)
+    assert y is not None
+    return y
 
 
 def plan_groups(source: RowSource) -> list[range]:

@@ -29,7 +29,7 @@ from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Place, Vector
 from streamsvm.data.tables.columns import Columns, TableLayout, lay_out, pyarrow, show_name
 from streamsvm.data.tables.encoder import find_kind, read_column, repeat_folder
-from streamsvm.system.errors import InputError
+from streamsvm.system.errors import InputError, require_known
 from streamsvm.system.machine import default_threads
 
 MAX_LINE_BYTES = 1 << 28
@@ -240,8 +240,7 @@ def open_csv(
     if all labels in the first 2 MiB are. Raises InputError with FILE:LINE:COLUMN (from 1) and reason, or FILE and
     reason.
     """
-    if columns.header not in csv_rows.HEADERS:
-        raise InputError(f"header {columns.header!r}: choose from {', '.join(csv_rows.HEADERS)}")
+    require_known("header", columns.header, csv_rows.HEADERS)
     with ExitStack() as stack:
         try:
             file = stack.enter_context(open_text(path))

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamsvm.system.errors import InputError
+from streamsvm.system.errors import InputError, require_known
 from streamsvm.system.machine import default_threads
 
 if TYPE_CHECKING:
@@ -123,8 +123,7 @@ def name_option(field: str) -> str:
 
 def find_format(name: str) -> Format:
     """Return the format with this name. Raises InputError if it does not exist."""
-    if name not in FORMATS:
-        raise InputError(f"format {name!r}: choose from {', '.join(FORMATS)}")
+    require_known("format", name, FORMATS)
     return FORMATS[name]
 
 

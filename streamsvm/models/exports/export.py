@@ -27,7 +27,7 @@ from streamsvm.numeric.labels import sum_by_class
 from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rows import F64, CsrRows
 from streamsvm.problems.registry import PROBLEMS
-from streamsvm.system.errors import InputError
+from streamsvm.system.errors import InputError, require_known
 
 
 def export(model: Model, out: str | Path, to: str, overwrite: bool = False) -> tuple[str, ...]:
@@ -57,8 +57,7 @@ def export(model: Model, out: str | Path, to: str, overwrite: bool = False) -> t
     InputError
         If the format cannot hold the model, or if the file cannot be written.
     """
-    if to not in FORMATS:
-        raise InputError(f"format {to!r}: choose from {', '.join(FORMATS)}")
+    require_known("format", to, FORMATS)
     write: Callable[[Model], Exported] = resolve_name(FORMATS[to].writer)
     if model.features is not None:
         raise InputError(

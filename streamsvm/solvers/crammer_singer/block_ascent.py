@@ -37,10 +37,10 @@ from streamsvm.kernels.kernel import compute_squares
 from streamsvm.losses.classes import add_multiples, judge_row, read_costs, score_classes, solve_row, split_shares
 from streamsvm.numeric.products import add_row_to_all
 from streamsvm.numeric.rows import F64, I32, I64, U32, Rows, Split, find_items, read_item, split
-from streamsvm.passes import Requests, Scan
+from streamsvm.passes import Scan
 from streamsvm.solvers.crammer_singer import line_search
 from streamsvm.solvers.cutting_plane import block_ascent
-from streamsvm.solvers.cutting_plane.block_ascent import BlockAscent, DualTotals, Way, start_dual, take_bound
+from streamsvm.solvers.cutting_plane.block_ascent import BlockAscent, DualTotals, start_dual, take_bound
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, Visit, ascend
 from streamsvm.solvers.cutting_plane.cuts import grows
 
@@ -184,6 +184,33 @@ class ClassAscent(BlockAscent):
         after = ascend(parts, self.bias_feature, V, wanted, tol, epochs, seed).w
         return np.ascontiguousarray(after.T).ravel()
 
+    def start(self, n_features: int) -> State:
+        """Return the state before the first pass, with W = 0 and c = 0; either all rows are kept in memory, or none."""
+        share = np.zeros((self.n_rows, self.n_classes))
+        return block_ascent.begin(self, State.at_zero(self.n_classes * (n_features + 1)), share)
+
+    def improve(self, state: block_ascent.State, rows: Rows) -> tuple[block_ascent.State, F64]:
+        """Improve the shares of all rows, which are in memory; return the state, and the start of the line to its W."""
+        part, seed = self.make_part(rows, state.share), (self.seed, state.passes)
+        W = self.ascend([part], state.master_w, 0.0, WHOLE_SHARE * self.tol, state.epochs, seed)
+        return replace(state, share=part.share, master_w=W), state.best_w
+
+    def list_scans(self, state: block_ascent.State, start: F64) -> list[Scan]:
+        """Return the scans of a pass: sums over all rows for D, for P along the line, and for rounding bounds."""
+        ends, class_costs = line_search.find_ends(start, state.master_w, self.n_classes), np.array(self.class_costs)
+        shared = (class_costs, self.bias_feature)
+        dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
+        of_rounding = line_search.look_for_rounding(state, ends, *shared, self.tol)
+        matrices = ends.reshape(2, self.n_classes, -1)
+        return [dual, line_search.look_along(matrices, STEPS, np.empty(0), *shared), *of_rounding]
+
+    def prove(self, state: block_ascent.State, start: F64, totals: Sequence[Any]) -> block_ascent.State:
+        """Return the state with D of its shares and the best point of the line, given the totals of the scans."""
+        dual, line, *others = totals
+        ends = line_search.find_ends(start, state.master_w, self.n_classes)
+        state = line_search.take_best(line_search.take_rounding(state, ends, others), ends, STEPS, line)
+        return take_bound(state, dual)
+
 
 @dataclass
 class State(block_ascent.State):
@@ -191,40 +218,6 @@ class State(block_ascent.State):
 
     share: F64 = grows("n", "k")
     proved: F64 = grows("n", "k")
-
-
-def start_state(settings: ClassAscent, n_features: int) -> State:
-    """Return the state before the first pass, with W = 0 and c = 0; either all rows are kept in memory, or none."""
-    share = np.zeros((settings.n_rows, settings.n_classes))
-    return block_ascent.begin(settings, State.at_zero(settings.n_classes * (n_features + 1)), share)
-
-
-def warm_state(settings: ClassAscent, before: State, factor: float) -> State:
-    """Return the start, given the last state of the same problem with costs that are smaller by `factor`."""
-    first = start_state(settings, len(before.best_w) // settings.n_classes - 1)
-    return replace(first, share=before.share, master_w=factor * before.master_w, resident=before.resident)
-
-
-def solve(settings: ClassAscent, state: State) -> Requests:
-    """Train from a state. A run resumed from the state in any `Step` gives the same bits."""
-    return block_ascent.solve(settings, state, CLASSES)
-
-
-def _improve(settings: ClassAscent, state: block_ascent.State, rows: Rows) -> tuple[block_ascent.State, F64]:
-    """Improve the shares of all rows, which are in memory; return the state, and the start of the line to its W."""
-    part, seed = settings.make_part(rows, state.share), (settings.seed, state.passes)
-    W = settings.ascend([part], state.master_w, 0.0, WHOLE_SHARE * settings.tol, state.epochs, seed)
-    return replace(state, share=part.share, master_w=W), state.best_w
-
-
-def _list_scans(settings: ClassAscent, state: block_ascent.State, start: F64) -> list[Scan]:
-    """Return the scans of a pass: sums over all rows for D, for P along the line, and for rounding bounds."""
-    ends, class_costs = line_search.find_ends(start, state.master_w, settings.n_classes), np.array(settings.class_costs)
-    shared = (class_costs, settings.bias_feature)
-    dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
-    of_rounding = line_search.look_for_rounding(state, ends, *shared, settings.tol)
-    matrices = ends.reshape(2, settings.n_classes, -1)
-    return [dual, line_search.look_along(matrices, STEPS, np.empty(0), *shared), *of_rounding]
 
 
 def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
@@ -237,14 +230,3 @@ def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: flo
     classes, coefs = np.concatenate((classes, y[used])), np.concatenate((-lost, (costs * own)[used]))
     add_multiples(totals.gradient.reshape(len(class_costs), -1), rows, places, classes, coefs, bias_feature)
     totals.cost += float(costs @ own)
-
-
-def _prove(settings: ClassAscent, state: block_ascent.State, start: F64, totals: Sequence[Any]) -> block_ascent.State:
-    """Return the state with D of its shares and the best point of the line, given the totals of the scans."""
-    dual, line, *others = totals
-    ends = line_search.find_ends(start, state.master_w, settings.n_classes)
-    state = line_search.take_best(line_search.take_rounding(state, ends, others), ends, STEPS, line)
-    return take_bound(state, dual)
-
-
-CLASSES = Way(_improve, _list_scans, _prove)

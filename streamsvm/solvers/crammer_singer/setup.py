@@ -86,7 +86,6 @@ class ClassAscentSolver(ClassModel, BlockAscentSolver):
     """Dual coordinate ascent on blocks, for all classes at once."""
 
     compiled = ("crammer-singer",)
-    algorithm = block_ascent
     parameters: ClassAscent
 
     def __init__(self, source: RowSource, parameters: ClassAscent) -> None:

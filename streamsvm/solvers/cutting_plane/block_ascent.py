@@ -30,7 +30,7 @@ rows); Hsieh et al. 2008 (cutting_plane.coordinate_ascent).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
@@ -131,6 +131,53 @@ class BlockAscent:
                 blocks.append([k])
         return blocks
 
+    def start(self, n_features: int) -> State:
+        """Return the state before the first pass: w = 0 and c = 0; no rows are kept unless all rows fit into memory."""
+        return begin(self, State.at_zero(n_features + 1), np.zeros(self.n_rows))
+
+    def improve(self, state: State, rows: Rows) -> tuple[State, F64]:
+        """Improve the shares of all rows; return the state with them and their w, and the start of the line to w."""
+        if state.passes >= ASCENT_PASSES and rows.n_rows <= small_qp.MOST_ROWS:
+            if state.stuck < TRIES:
+                state = _improve_few(read_rows(self, rows), FEW_SHARE * self.tol, state)
+            return state, state.best_w
+        n_numbers = max(1, rows.X.data.size if isinstance(rows.X, CsrRows) else rows.X.size)
+        by_newton, most = has_newton(rows.n_rows, rows.X.shape[1]), max(1, int(MOST_NUMBERS / n_numbers))
+        is_long = not by_newton and state.epochs > most
+        patience = float(most) if is_long and rows.X.shape[1] <= MOST_BESIDE else np.inf
+        if by_newton:
+            patience = NEWTON_EPOCHS + CUBES * float(rows.X.shape[1]) ** 3 / n_numbers
+        part, epochs = self.make_part(rows, state.share), most if is_long else state.epochs
+        is_far = is_long and state.objective - state.lower_bound > FAR * self.tol * state.objective
+        tol = ASCENT_SHARE_IN_MEMORY * LESS ** (0 if is_far else state.passes) * self.tol
+        seed, bias = (self.seed, state.passes), self.bias_feature
+        found = ascend([part], bias, state.master_w, 0.0, tol, epochs, seed, patience, tries_all=False)
+        state = replace(state, share=part.share.copy(), master_w=found.w)
+        if found.epochs < epochs and is_long and not found.is_enough:
+            return replace(state, epochs=0, slow=True), found.mean
+        if found.is_enough or not by_newton:
+            return state, found.mean
+        return _descend(read_rows(self, rows), NEWTON_SHARE * self.tol, state)
+
+    def list_scans(self, state: State, start: F64) -> list[Scan]:
+        """Return the sums over all rows that a pass computes: D, P along the line, and scans that bound rounding."""
+        ends, class_costs = np.stack((start, state.master_w)), np.array(self.class_costs)
+        shared = (class_costs, self.bias_feature)
+        dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
+        points = cuts.choose_line_points(*ends) if cuts.is_noisy(state, self.tol) else None
+        extra = cuts.look_for_rounding(state, points, class_costs, self.bias_feature)
+        return [dual, look_along(ends, LINE, class_costs, self.bias_feature, with_cuts=False), *extra]
+
+    def prove(self, state: State, start: F64, totals: Sequence[Any]) -> State:
+        """Return the state with D of its shares and the best point of the line, proved by sums over all rows."""
+        dual, segment, *others = totals
+        state = cuts.take_magnitudes(state, others)
+        ends = np.stack((start, state.master_w))
+        state, _, _ = search_line(state, ends, LINE, segment)
+        if len(others) and isinstance(others[0], ExactLosses):
+            state = cuts.take_exact(state, cuts.choose_line_points(*ends), others[0])[0]
+        return take_bound(state, dual)
+
 
 class Carry(NamedTuple):
     """What a walk passes from block to block: the next block's number, c, w, and the kept rows with their numbers."""
@@ -186,31 +233,6 @@ def _find_distances(part: AscentRows, bias_feature: float, w: F64) -> F64:
     distances[is_free] *= FREE
     distances[part.costs <= 0.0] = np.inf
     return distances
-
-
-def improve(settings: BlockAscent, state: State, rows: Rows) -> tuple[State, F64]:
-    """Improve the shares of all rows; return the state with them and their w, and the start of the line search to w."""
-    if state.passes >= ASCENT_PASSES and rows.n_rows <= small_qp.MOST_ROWS:
-        if state.stuck < TRIES:
-            state = _improve_few(read_rows(settings, rows), FEW_SHARE * settings.tol, state)
-        return state, state.best_w
-    n_numbers = max(1, rows.X.data.size if isinstance(rows.X, CsrRows) else rows.X.size)
-    by_newton, most = has_newton(rows.n_rows, rows.X.shape[1]), max(1, int(MOST_NUMBERS / n_numbers))
-    is_long = not by_newton and state.epochs > most
-    patience = float(most) if is_long and rows.X.shape[1] <= MOST_BESIDE else np.inf
-    if by_newton:
-        patience = NEWTON_EPOCHS + CUBES * float(rows.X.shape[1]) ** 3 / n_numbers
-    part, epochs = settings.make_part(rows, state.share), most if is_long else state.epochs
-    is_far = is_long and state.objective - state.lower_bound > FAR * settings.tol * state.objective
-    tol = ASCENT_SHARE_IN_MEMORY * LESS ** (0 if is_far else state.passes) * settings.tol
-    seed, bias = (settings.seed, state.passes), settings.bias_feature
-    found = ascend([part], bias, state.master_w, 0.0, tol, epochs, seed, patience, tries_all=False)
-    state = replace(state, share=part.share.copy(), master_w=found.w)
-    if found.epochs < epochs and is_long and not found.is_enough:
-        return replace(state, epochs=0, slow=True), found.mean
-    if found.is_enough or not by_newton:
-        return state, found.mean
-    return _descend(read_rows(settings, rows), NEWTON_SHARE * settings.tol, state)
 
 
 def has_newton(n_rows: int, n_features: int) -> bool:
@@ -272,11 +294,6 @@ class DualTotals(Totals):
     cost: float = 0.0
 
 
-def start_state(settings: BlockAscent, n_features: int) -> State:
-    """Return the state before the first pass: w = 0 and c = 0, with no rows kept unless all rows fit into memory."""
-    return begin(settings, State.at_zero(n_features + 1), np.zeros(settings.n_rows))
-
-
 def begin(settings: BlockAscent, at_zero: S, share: F64) -> S:
     """Return the state before the first pass with given shares."""
     epochs = EPOCHS if len(settings.list_blocks()) > 1 else MOST_EPOCHS
@@ -293,31 +310,14 @@ def count_terms(settings: BlockAscent) -> float:
     return float(min(settings.n_rows, max(map(settings.count_rows, blocks)) + len(blocks) + LINE_STEPS))
 
 
-def warm_state(settings: BlockAscent, before: State, factor: float) -> State:
+def warm_state(settings: BlockAscent, before: S, factor: float) -> S:
     """Return the warm start, given the last state of the same problem with costs `factor` times smaller."""
-    first = start_state(settings, len(before.best_w) - 1)
+    first = begin(settings, type(before).at_zero(len(before.best_w)), np.zeros(before.share.shape))
     return replace(first, share=before.share, master_w=factor * before.master_w, resident=before.resident)
 
 
-class Way(NamedTuple):
-    """The parts of the ascent that depend on the loss.
-
-    improve: improves the shares of all rows, held in memory, and returns the state and the start of a line search;
-    list_scans: returns the sums over all rows that a pass computes for the dual point (first) and along the line;
-    prove: returns the state with P and D proved by these sums.
-    """
-
-    improve: Callable[[Any, State, Rows], tuple[State, F64]]
-    list_scans: Callable[[Any, State, F64], list[Scan]]
-    prove: Callable[[Any, State, F64, Sequence[Any]], State]
-
-
-def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Requests:
-    """Run the ascent from a state. A run that is resumed from the state in any `Step` gives the same bits.
-
-    way: the parts that depend on the loss (None: HINGE).
-    """
-    way = way or HINGE
+def solve(settings: BlockAscent, state: State) -> Requests:
+    """Run the ascent from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     kept: Any = None
     while True:
         before = state
@@ -326,13 +326,13 @@ def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Reques
         if settings.keeps_all and state.epochs == 0:
             yield All([])  # leaves the pass to the accompanying line search
         elif settings.keeps_all:
-            state, start = way.improve(settings, state, kept)
-            first, *others = way.list_scans(settings, state, start)
-            state = way.prove(settings, state, start, (yield All([replace(first, held=kept), *others])))
+            state, start = settings.improve(state, kept)
+            first, *others = settings.list_scans(state, start)
+            state = settings.prove(state, start, (yield All([replace(first, held=kept), *others])))
         else:
             start, walk = state.best_w, _make_walk(settings, state, kept)
-            (carry,), *totals = yield All([walk, *way.list_scans(settings, state, start)], in_walk=True)
-            state, kept = way.prove(settings, state, start, totals), carry.kept
+            (carry,), *totals = yield All([walk, *settings.list_scans(state, start)], in_walk=True)
+            state, kept = settings.prove(state, start, totals), carry.kept
             change = carry.w - before.master_w
             w = totals[0].gradient + change  # from the sum over all rows, so without the rounding of earlier ascents
             state = replace(state, share=carry.share, resident=carry.numbers, master_w=w)
@@ -354,16 +354,6 @@ def _count_epochs(settings: BlockAscent, state: State, before: State) -> State:
         return replace(state, epochs=min(EPOCHS, state.epochs), slow=True)
     epochs = min(MORE_EPOCHS * state.epochs, MOST_EPOCHS)
     return replace(state, epochs=epochs, slow=epochs == MOST_EPOCHS)
-
-
-def _list_scans(settings: BlockAscent, state: State, start: F64) -> list[Scan]:
-    """Return the sums over all rows that a pass computes: D, P along the line, and scans that bound rounding."""
-    ends, class_costs = np.stack((start, state.master_w)), np.array(settings.class_costs)
-    shared = (class_costs, settings.bias_feature)
-    dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
-    points = cuts.choose_line_points(*ends) if cuts.is_noisy(state, settings.tol) else None
-    extra = cuts.look_for_rounding(state, points, class_costs, settings.bias_feature)
-    return [dual, look_along(ends, LINE, class_costs, settings.bias_feature, with_cuts=False), *extra]
 
 
 def start_dual(width: int) -> DualTotals:
@@ -388,22 +378,8 @@ def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:
     return Walk(partial(take_block, settings, seed, state.epochs, wanted), [carry], [[blocks[k] for k in order]])
 
 
-def _prove(settings: BlockAscent, state: State, start: F64, totals: Sequence[Any]) -> State:  # noqa: ARG001
-    """Return the state with D of its shares and the best point of the line, proved by sums over all rows."""
-    dual, segment, *others = totals
-    state = cuts.take_magnitudes(state, others)
-    ends = np.stack((start, state.master_w))
-    state, _, _ = search_line(state, ends, LINE, segment)
-    if len(others) and isinstance(others[0], ExactLosses):
-        state = cuts.take_exact(state, cuts.choose_line_points(*ends), others[0])[0]
-    return take_bound(state, dual)
-
-
 def take_bound(state: S, dual: DualTotals) -> S:
     """Return the state with D of its shares if it is the highest so far. The shares make one cut."""
     cost = np.full(1, dual.cost)
     point = replace(state, cuts=dual.gradient[None, :], offsets=cost, sizes=cost)
     return cuts.raise_bound(state, *bound_dual(point, np.ones(1)), proved=state.share)
-
-
-HINGE = Way(improve, _list_scans, _prove)

@@ -53,7 +53,6 @@ class BlockAscentSolver(LinearSolver):
 
     name = "cutting-plane"
     compiled: tuple[str, ...] = ("cutting-plane", "ascent")
-    algorithm: Any = block_ascent
     n_shares = 1  # shares of a row
 
     def __init__(self, source: RowSource, parameters: BlockAscent) -> None:
@@ -65,15 +64,15 @@ class BlockAscentSolver(LinearSolver):
 
     def start(self) -> Any:
         """Return the state at w = 0, with all shares 0."""
-        return self.algorithm.start_state(self.parameters, self.source.n_features)
+        return self.parameters.start(self.source.n_features)
 
     def warm_start(self, before: Any, factor: float) -> Any:
         """Return the initial state for costs `factor` times larger, with the shares of the state `before`."""
-        return self.algorithm.warm_state(self.parameters, before, factor)
+        return block_ascent.warm_state(self.parameters, before, factor)
 
     def solve(self, state: Any) -> Requests:
         """Yield the walks and passes of the solver, step by step."""
-        yield from self.algorithm.solve(self.parameters, state)
+        return block_ascent.solve(self.parameters, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory for the shares of all rows, the kept rows, and a block in a walk."""

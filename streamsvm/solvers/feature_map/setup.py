@@ -19,7 +19,7 @@ from streamsvm.solvers.feature_map import solver
 from streamsvm.solvers.feature_map.solver import Settings, State
 from streamsvm.solvers.options import MAPS, FeatureOptions
 from streamsvm.solvers.solver import TakeRows
-from streamsvm.system.errors import InputError
+from streamsvm.system.errors import InputError, require_known
 
 PART_COPIES = 3  # Rows being mapped exist as kernel values, features and their squares, or float32 features.
 CHUNK_COPIES = 2  # A task fills one chunk of features; a second one allows for the rest of its file.
@@ -115,8 +115,7 @@ class FeatureMapSolver:
 
 
 def _choose_parameters(source: RowSource, options: FeatureOptions, kernel_options: TrainOptions) -> Settings:
-    if options.map not in MAPS:
-        raise InputError(f"approximation {options.map!r}: choose from {', '.join(MAPS)}")
+    require_known("approximation", options.map, MAPS)
     if source.features is not None:
         raise InputError(f"{source.name}: these rows are already features; map the original rows instead")
     settings = Settings(options.map, source.name, source.n_rows, source.n_features)

@@ -256,8 +256,7 @@ def find_labels(rows: Rows, codes: I64) -> Any:
 
 def weigh(parts: list[Rows]) -> F64:
     """Return the weights of the rows of all parts, (n,)."""
-    each = [np.ones(part.n_rows) if part.sample_weight is None else part.sample_weight for part in parts]
-    return np.concatenate(each)
+    return np.concatenate([part.weights for part in parts])
 
 
 def start_products(width: int, n_looked: int, n_bent: int) -> Totals:

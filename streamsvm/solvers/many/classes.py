@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.rows.source import RowSource, plan_groups
+from streamsvm.data.rows.source import RowSource, plan_groups, read_codes
 from streamsvm.data.rows.views import ONE, REST, OneVsRest, PairOfClasses, View, sum_label_weights
 from streamsvm.models.model import N_SUPPORT, KernelModel, LinearModel, Model
 from streamsvm.numeric.labels import list_pairs
@@ -332,9 +332,8 @@ def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64],
         rows = np.unique(np.concatenate(chosen))
         taken = take(rows)
         places, vectors = [np.searchsorted(rows, mine) for mine in chosen], first.keep_vectors(taken.X)
-        assert taken.y is not None
         # The coefficients do not reveal the class of a vector that belongs only to the rest.
-        info = {N_SUPPORT: np.bincount(taken.y, minlength=len(classes)).tolist()}
+        info = {N_SUPPORT: np.bincount(taken.codes, minlength=len(classes)).tolist()}
     else:
         ends = np.cumsum([0, *(len(model.dual_coef) for model in models)])
         places = [np.arange(at, end) for at, end in pairwise(ends.tolist())]
@@ -483,8 +482,7 @@ class Rounds(ManyProblems):
 
 def make_one_against_one(source: RowSource, options: TrainOptions, make: Make, process_bytes: int) -> Solver:
     """Return the solver of all pairs of classes; `make` returns a two-class solver, or raises InputError."""
-    factors, y = compute_class_factors(source, options), source.column("y")
-    assert y is not None
+    factors, y = compute_class_factors(source, options), read_codes(source)
     views = [PairOfClasses(source, y, *pair) for pair in list_pairs(len(factors))]
     budget, n_rows = Budget.of(options, process_bytes), sum(view.n_rows for view in views)
     parts = []
@@ -508,8 +506,7 @@ class Pairs(ManyProblems):
         numbers = [view.transform.to_source(rows) for view, rows in zip(self.views, chosen, strict=True)]
         support = np.unique(np.concatenate(numbers))
         taken = take(support)
-        assert taken.y is not None
-        order = np.argsort(taken.y, kind="stable")
+        order = np.argsort(taken.codes, kind="stable")
         place = np.argsort(order)
         classes = np.asarray(self.source.classes)
         K = len(classes)
@@ -520,7 +517,7 @@ class Pairs(ManyProblems):
             at = place[np.searchsorted(support, mine)]
             dual_coef[second - 1, at[of_first]] = model.dual_coef[of_first]
             dual_coef[first, at[~of_first]] = model.dual_coef[~of_first]
-        intercept, counts = np.array([model.intercept for model in models]), np.bincount(taken.y, minlength=K)
+        intercept, counts = np.array([model.intercept for model in models]), np.bincount(taken.codes, minlength=K)
         joined: KernelModel = replace(models[0], intercept=intercept, classes=classes, n_support=counts)
         vectors = joined.keep_vectors(taken.X)
         vectors = vectors if vectors.shape[0] == 0 else take_rows(vectors, order)

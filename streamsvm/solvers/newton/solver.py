@@ -41,9 +41,9 @@ from streamsvm.numeric.products import add_combination, factorise, score_rows
 from streamsvm.numeric.rounding import bound_rounding, sum_exactly
 from streamsvm.numeric.row_norms import RowNorm, measure_rows
 from streamsvm.numeric.rows import F64, Rows, draw_sample, find_first_rows, weigh_rows
-from streamsvm.passes import Requests, Scan, Take
+from streamsvm.passes import Requests, Scan, Step, Take, find_status
 from streamsvm.solvers.newton import steps
-from streamsvm.solvers.newton.steps import NEXT_REACH, TILE_ROWS, Look, State, Totals, sum_rows, take_step
+from streamsvm.solvers.newton.steps import NEXT_REACH, STUCK_STEPS, TILE_ROWS, Look, State, Totals, sum_rows, take_step
 from streamsvm.system import deadline, interrupts
 
 LEAST_ROOM = 1e-15  # the least distance of a multiplier from its cost, relative to the cost; less is lost to rounding
@@ -334,4 +334,4 @@ def solve(settings: Newton, state: Any) -> Requests:
         if held is not None and held.n_rows == state.n_rows and has_kinks(settings.loss):
             state = raise_by_kinks(settings, state, held)
         state = state.counted(before)
-        yield state.step(settings.tol)
+        yield Step(state, state.progress, find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS))

@@ -37,7 +37,7 @@ from streamsvm.numeric.products import add_rows, compute_scores, factorise
 from streamsvm.numeric.rounding import SMALLEST, bound_rounding
 from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
 from streamsvm.numeric.rows import F64, I32, I64, CsrRows, Matrix, Rows, choose_features
-from streamsvm.passes import Progress, Step, find_status
+from streamsvm.passes import Progress
 
 STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is evaluated: shares of the line to w
 SCORE_ROUNDINGS = 32  # roundings of a score on the line and of its error bound, in addition to those of its d+1 terms
@@ -251,10 +251,6 @@ class Iterates:
         lower = self.objective < before.objective * (1.0 - LEAST_MOVE)
         moved = lower or self.lower_bound > before.lower_bound * (1.0 + LEAST_MOVE)
         return replace(self, passes=before.passes + 1, stuck=0 if moved else before.stuck + 1)
-
-    def step(self, tol: float) -> Step:
-        """Return the step that ends in this state, with the run's status for a relative gap of tol."""
-        return Step(self, self.progress, find_status(self.progress, tol, self.stuck, STUCK_STEPS))
 
 
 @dataclass

@@ -260,14 +260,9 @@ def start_lowest(d: int, n_edges: int) -> LowestTotals:
     return LowestTotals(np.zeros((3, d)), np.zeros(3), np.zeros(d), np.zeros(d), np.zeros(n_edges + 1))
 
 
-def read_costs(rows: Rows) -> F64:
-    """Return the costs C_i, (n,)."""
-    return np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
-
-
 def add_lowest(totals: LowestTotals, rows: Rows, centre: Centre) -> None:
     """Add rows to the totals of their group."""
-    costs = read_costs(rows)
+    costs = rows.weights
     add_row_magnitudes(totals.sizes, totals.largest, rows.X, costs)
     f = compute_scores(rows.X, centre.w[None])[:, 0]
     reach = np.abs(f - centre.rho) / np.hypot(centre.unit, np.sqrt(compute_squares(rows.X, np.float64)))
@@ -388,7 +383,7 @@ def solve(settings: LinearOneClass, d: int, state: State) -> Requests:
 
 def _start_at_sample(settings: LinearOneClass, state: State, taken: Rows) -> State:
     """Return the state whose first centre is the solution for the sample, with costs scaled to the sum of all rows."""
-    costs = read_costs(taken)
+    costs = taken.weights
     chosen = np.flatnonzero(costs > 0.0)
     if not len(chosen):  # The sample has no weight, although other rows have.
         return replace(state, w=np.zeros(taken.X.shape[1]), edges=np.zeros(1))

@@ -155,7 +155,8 @@ class QuerySearch:
         W = state.best_w + np.outer(NEARER, moves)
         found = read_sums((yield sum_cuts(self.ends, W, settings.pair_cost)).sums)
         lower = np.flatnonzero(found.objectives < state.objective)
-        return found.first(int(lower[0]) + 1 if len(lower) else len(W))
+        n = int(lower[0]) + 1 if len(lower) else len(W)
+        return Found(*(part[:n] for part in found))
 
 
 def _shorten(state: State, points: F64) -> F64:
@@ -189,10 +190,6 @@ class Found(NamedTuple):
     losses: F64
     cuts: F64
     offsets: F64
-
-    def first(self, n: int) -> Found:
-        """Return the results at the first n points."""
-        return Found(*(part[:n] for part in self))
 
     def offer(self) -> tuple[RowSums, float]:
         """Return all cuts, and the loss at the first point."""
@@ -272,6 +269,12 @@ def combine_histogram_cuts(left: HistogramCuts, right: HistogramCuts) -> Histogr
     return HistogramCuts(left.cuts + right.cuts, [a + b for a, b in zip(left.seen, right.seen, strict=True)])
 
 
+def sum_histograms(n_ranks: int, X: Matrix, W: F64) -> Scan:
+    """Return the pass that computes histograms at the points W (k, d). X: the rows of a sample, for their buckets."""
+    start = partial(histograms.start_histograms, n_ranks, histograms.choose_exponents(X, W, n_ranks))
+    return Scan(start, histograms.add_histograms, histograms.combine_histogram_lists, (W,))
+
+
 @dataclass(frozen=True)
 class HistogramSearch:
     """The search for rows with few ranks. n_rows: the number of rows in the source."""
@@ -297,9 +300,7 @@ class HistogramSearch:
             chosen = steps[-1] = self._go_farther(sample.X, state, steps[-1])
         nearer = [part * chosen for part in NEARER if chosen > 0.0]
         W = state.best_w + np.outer([*steps, *nearer], state.master_w - state.best_w)
-        exponents = histograms.choose_exponents(sample.X, W, self.ranks.n_ranks)
-        start = partial(histograms.start_histograms, self.ranks.n_ranks, exponents)
-        counted = yield Scan(start, histograms.add_histograms, histograms.combine_histogram_lists, (W,))
+        counted = yield sum_histograms(self.ranks.n_ranks, sample.X, W)
         measured = [histograms.measure_histogram(each, self.n_rows, settings.pair_cost) for each in counted]
         losses, offsets = np.array([[each.upper, each.cut.offset] for each in measured]).T
         objectives = np.einsum("kj,kj->k", W, W) / 2 + losses

@@ -20,7 +20,8 @@ from streamsvm.options import TrainOptions
 from streamsvm.plan.predict import plan_training
 from streamsvm.runs.train import train
 from streamsvm.runs.tune import tune
-from streamsvm.solvers.crammer_singer.block_ascent import ClassAscent, solve, start_state
+from streamsvm.solvers.crammer_singer.block_ascent import ClassAscent
+from streamsvm.solvers.cutting_plane.block_ascent import solve
 from streamsvm.solvers.set_up import set_up
 from streamsvm.system.errors import InputError
 from streamsvm.system.npz import pack_arrays
@@ -56,7 +57,7 @@ def test_gone_on_from_any_state_to_the_same_bits(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("streamsvm.data.sources.in_memory.CHUNK_BYTES", 10_000)
     source = replace(PROBLEM, sparse=True).in_memory()
     settings = ClassAscent((0.1,) * 5, 300, tuple(source.chunk_starts.tolist()), 1e-4)
-    steps = run_steps(source, solve(settings, start_state(settings, 10)))
+    steps = run_steps(source, solve(settings, settings.start(10)))
     assert len(steps) > 2
     for step in steps[:-1]:
         after = run_steps(source, solve(settings, step.state))[-1].state

@@ -10,8 +10,9 @@ import pytest
 
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
-from streamsvm.solvers.crammer_singer.block_ascent import ClassAscent, solve, start_state
+from streamsvm.solvers.crammer_singer.block_ascent import ClassAscent
 from streamsvm.solvers.cutting_plane import setup
+from streamsvm.solvers.cutting_plane.block_ascent import solve
 from tests.class_problems import (
     ClassProblem,
     bracket_by_qp,
@@ -69,7 +70,7 @@ def test_the_lower_bound_is_that_of_the_shares() -> None:
     problem = KINDS["weighted"]
     source, costs = problem.in_memory(), problem.costs(2.0)
     settings = ClassAscent((2.0,) * 3, 20, tuple(source.chunk_starts.tolist()), 1e-6)
-    state = run_steps(source, solve(settings, start_state(settings, 4)))[-1].state
+    state = run_steps(source, solve(settings, settings.start(4)))[-1].state
     others = state.proved.copy()
     others[np.arange(len(others)), problem.y] = 0.0
     assert state.lower_bound == pytest.approx(dual(problem, costs, state.proved), rel=1e-12)

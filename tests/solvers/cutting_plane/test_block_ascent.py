@@ -19,7 +19,7 @@ from streamsvm.passes import Step
 from streamsvm.plan.predict import plan_training
 from streamsvm.runs.train import train
 from streamsvm.runs.tune import tune
-from streamsvm.solvers.cutting_plane.block_ascent import BlockAscent, start_state, warm_state
+from streamsvm.solvers.cutting_plane.block_ascent import BlockAscent, warm_state
 from streamsvm.solvers.cutting_plane.block_ascent import solve as solve_blocks
 from streamsvm.system.errors import IntegrityError
 from tests.conftest import Problem, compute_objective, make_problem
@@ -49,7 +49,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def run(problem: Problem, settings: BlockAscent, most: int = 300) -> list[Step]:
     source = problem.in_memory()
-    return run_steps(source, solve_blocks(settings, start_state(settings, source.n_features)), most)
+    return run_steps(source, solve_blocks(settings, settings.start(source.n_features)), most)
 
 
 def list_starts(problem: Problem) -> tuple[int, ...]:
