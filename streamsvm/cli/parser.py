@@ -84,10 +84,12 @@ def _make_reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
 class Parser(argparse.ArgumentParser):
     """A parser whose error messages omit the usage, which would fill a screen for commands with many options.
 
-    commands: the parsers of the commands by name, if this is the parser of the whole command line.
+    commands: the parsers of the commands by name, if this is the parser of the whole command line. describe: returns
+    the end of the help; it is called only when the help is printed.
     """
 
     commands: Mapping[str, Parser] = {}
+    describe: Callable[[], str] | None = None
 
     def add(self, arguments: type[Arguments]) -> None:
         """Add the arguments that a class declares."""
@@ -100,6 +102,11 @@ class Parser(argparse.ArgumentParser):
                 groups[declared.one_of] = self.add_mutually_exclusive_group(required=declared.one_of == arguments.needs)
             flags = () if declared.flags is None else declared.flags or (f"--{name.replace('_', '-')}",)
             groups[declared.one_of].add_argument(*flags, **about)
+
+    def format_help(self) -> str:
+        """Return the help, with its end."""
+        self.epilog = self.describe() if self.describe else None
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         """Print the message, and end the process with the exit status 2."""
