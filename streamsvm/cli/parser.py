@@ -112,11 +112,9 @@ class Parser(argparse.ArgumentParser):
         """Print the message, and end the process with the exit status 2."""
         self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
-    def parse_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: Any = None
-    ) -> Any:
+    def parse_args(self, args: Sequence[str] | None = None) -> Any:  # type: ignore[override]
         """Return the parsed arguments. An argument that the command lacks ends the process, like other errors."""
-        options, left = self.parse_known_args(args, namespace)
+        options, left = self.parse_known_args(args)
         if left:
             parser = self.commands.get(options.command, self)
             parser.error(self._explain(left[0].partition("=")[0], options.command))
