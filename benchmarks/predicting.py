@@ -44,7 +44,7 @@ def main(n_rows: int) -> None:
     random = np.random.default_rng(0)
     names = tuple(f"x{j}" for j in range(D))
     X = random.normal(size=(n_rows, D)).astype(np.float32)
-    model = LinearModel(random.normal(size=D), 0.0, np.array([-1, 1]), feature_names=names)
+    model = LinearModel(coef=random.normal(size=D), intercept=0.0, classes=np.array([-1, 1]), feature_names=names)
     columns = Columns(features=names, require_label=False)
     with TemporaryDirectory() as folder:
         rows = Path(folder)

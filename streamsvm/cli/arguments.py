@@ -425,6 +425,6 @@ def make_parser() -> Parser:
         command.add(arguments)
         if issubclass(arguments, shared.Settings):
             command.formatter_class = argparse.RawDescriptionHelpFormatter
-            command.epilog = shared.describe_solvers()
+            command.describe = shared.describe_solvers
     parser.commands = commands.choices
     return parser

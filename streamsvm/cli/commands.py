@@ -14,6 +14,7 @@ from streamsvm.cli import info, settings
 from streamsvm.cli.output import RUN_FILES, fill_text, report_missing_checkpoint, show, show_text
 from streamsvm.cli.progress import Line, RowCounter
 from streamsvm.data.open import open_dataset
+from streamsvm.data.tables.columns import Columns
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import load
 from streamsvm.numeric.rows import I64
@@ -27,7 +28,6 @@ ROWS = re.compile(r"\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*")  # row number
 
 def run_ingest(options: argparse.Namespace) -> int:
     """Ingest files into a dataset, on this machine's threads or on workers."""
-    from streamsvm.data.tables.columns import Columns
     from streamsvm.ingestion.ingest import IngestOptions
 
     settings.refuse_for_ingest(options)
@@ -131,7 +131,8 @@ def run_predict(options: argparse.Namespace) -> int:
     if not is_remote(options.model) and not is_printed:
         refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
     asked = {name: getattr(options, name) for name in ("overwrite", "probabilities", "row_numbers", "top")}
-    asked |= {"index": options.id, "columns": tuple(options.columns), **settings.read_file_options(options)}
+    read_as = settings.make_record(Columns, options, index=options.id)
+    asked |= {"columns": tuple(options.columns), "file_format": options.format, "read_as": read_as}
     n_rows = predict(model, options.data, options.out, **asked)
     if is_printed:
         return 0
@@ -143,7 +144,7 @@ def run_evaluate(options: argparse.Namespace) -> int:
     """Measure a model on labelled rows."""
     if options.curves and not options.json:
         raise InputError("--curves has no effect without --json; `report RUN --eval DATA` draws the curves")
-    scores = evaluate(load(options.model), options.data, **settings.read_file_options(options), qid=options.qid)
+    scores = evaluate(load(options.model), options.data, settings.make_record(Columns, options), options.format)
     if not options.curves:
         scores.pop("curves", None)
     return show(options, scores, info.format_evaluation(scores))
@@ -169,11 +170,12 @@ def run_report(options: argparse.Namespace) -> int:
     """Write the page about runs."""
     from streamsvm.cli.reports.report import write_report
 
-    reading = settings.read_file_options(options)
-    given = [name for name, value in reading.items() if value not in (None, "auto")]
+    how = ("format", "label", "header", "sep", "decimal")
+    given = [name for name in how if getattr(options, name) not in (None, "auto")]
     if given and options.eval is None:
-        raise InputError(f"--{given[0].replace('file_', '')} has no effect without --eval, which names rows to read")
-    page = write_report(options.runs, options.out, options.eval, reading)
+        raise InputError(f"--{given[0]} has no effect without --eval, which names rows to read")
+    read_as = settings.make_record(Columns, options)
+    page = write_report(options.runs, options.out, options.eval, read_as, options.format)
     return show(options, {"out": str(page)}, str(page))
 
 

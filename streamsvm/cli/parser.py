@@ -84,10 +84,12 @@ def _make_reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
 class Parser(argparse.ArgumentParser):
     """A parser whose error messages omit the usage, which would fill a screen for commands with many options.
 
-    commands: the parsers of the commands by name, if this is the parser of the whole command line.
+    commands: the parsers of the commands by name, if this is the parser of the whole command line. describe: returns
+    the end of the help; it is called only when the help is printed.
     """
 
     commands: Mapping[str, Parser] = {}
+    describe: Callable[[], str] | None = None
 
     def add(self, arguments: type[Arguments]) -> None:
         """Add the arguments that a class declares."""
@@ -101,15 +103,18 @@ class Parser(argparse.ArgumentParser):
             flags = () if declared.flags is None else declared.flags or (f"--{name.replace('_', '-')}",)
             groups[declared.one_of].add_argument(*flags, **about)
 
+    def format_help(self) -> str:
+        """Return the help, with its end."""
+        self.epilog = self.describe() if self.describe else None
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
         """Print the message, and end the process with the exit status 2."""
         self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
-    def parse_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: Any = None
-    ) -> Any:
+    def parse_args(self, args: Sequence[str] | None = None) -> Any:  # type: ignore[override]
         """Return the parsed arguments. An argument that the command lacks ends the process, like other errors."""
-        options, left = self.parse_known_args(args, namespace)
+        options, left = self.parse_known_args(args)
         if left:
             parser = self.commands.get(options.command, self)
             parser.error(self._explain(left[0].partition("=")[0], options.command))

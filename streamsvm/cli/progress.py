@@ -137,17 +137,11 @@ class Display:
         return f"about {left:.0f} s left" if left < 120 else f"about {left / 60:.0f} min left"
 
 
-class GridDisplay:
-    """A display of the number of finished fits of a grid, and of the passes so far."""
-
-    def __init__(self, line: Line) -> None:
-        self.line = line
-
-    def show(self, done: tuple[int, int, Event]) -> None:
-        """Show a step of one fit. done: the number of finished fits, the number of all fits, and the step."""
-        n_done, n_fits, event = done
-        step = event.line
-        self.line.show(
-            f"{n_done} of {say_count(n_fits, 'fit')} done, pass {step['passes']}, {step['seconds']:.0f} s, "
-            f"memory {format_bytes(step['memory_bytes'])} of {format_bytes(event.plan.budget_bytes)}"
-        )
+def show_grid(line: Line, done: tuple[int, int, Event]) -> None:
+    """Show the finished fits of a grid, all fits, and the step of one fit, which `done` consists of."""
+    n_done, n_fits, event = done
+    step = event.line
+    line.show(
+        f"{n_done} of {say_count(n_fits, 'fit')} done, pass {step['passes']}, {step['seconds']:.0f} s, "
+        f"memory {format_bytes(step['memory_bytes'])} of {format_bytes(event.plan.budget_bytes)}"
+    )

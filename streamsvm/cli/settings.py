@@ -119,11 +119,6 @@ def make_record(kind: type[T], arguments: argparse.Namespace, /, **known: Any) -
     return kind(**given | known)
 
 
-def read_file_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments for reading a file, under the parameter names of the readers."""
-    return {"file_format": options.format, **{k: getattr(options, k) for k in ("label", "header", "sep", "decimal")}}
-
-
 def read_settings(options: argparse.Namespace) -> TrainOptions:
     """Return the settings of `train` or `tune`; those with a grid of values, such as several C, keep their defaults."""
     from streamsvm.options import TrainOptions

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import log_expit
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.sources.arrays import hold, refuse_unsuitable
 from streamsvm.estimators.base import BaseSVM, KernelParameters, SolverParameters
 from streamsvm.estimators.inputs import is_dataset, read_queries, refuse_columns
-from streamsvm.estimators.tasks import BaseOneClass, BaseSVC, BaseSVR, compute_log_probabilities
+from streamsvm.estimators.tasks import BaseOneClass, BaseSVC, BaseSVR, find_log_probabilities
 from streamsvm.models.calibration import find_calibration
 from streamsvm.models.evaluate import evaluate, find_probabilities
 from streamsvm.models.model import LinearModel, Model, RankModel
@@ -311,11 +310,6 @@ class LogisticRegression(BaseLinear, BaseSVC):
         check_is_fitted(self)
         return self._map_scores(X, partial(_find_probabilities, self.model_))
 
-    def predict_log_proba(self, X: Any) -> Any:
-        """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
-        check_is_fitted(self)
-        return self._map_scores(X, partial(_find_log_probabilities, self.model_))
-
     def _name_options(self) -> dict[str, Any]:
         return {**super()._name_options(), "loss": "logistic"}
 
@@ -324,17 +318,7 @@ def _find_probabilities(model: Model, scores: F64) -> F64:
     """Return the probability of each class or label, (n, K), from the model's calibration or from its loss."""
     if scores.ndim == 1 or model.problem.has_label_sets or find_calibration(model.info) is not None:
         return find_probabilities(model, scores)
-    return np.asarray(np.exp(_find_log_probabilities(model, scores)))
-
-
-def _find_log_probabilities(model: Model, scores: F64) -> F64:
-    """Return the logarithms of the probabilities, which are exact where the probabilities themselves underflow."""
-    if find_calibration(model.info) is not None:
-        return compute_log_probabilities(model, scores)
-    if scores.ndim == 1:
-        return np.column_stack((log_expit(-scores), log_expit(scores)))
-    logs: F64 = log_expit(scores)
-    return logs if model.problem.has_label_sets else logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
+    return np.asarray(np.exp(find_log_probabilities(model, scores)))
 
 
 class LinearSVR(BaseLinear, BaseSVR):

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
+from scipy.special import log_expit
 from sklearn.base import ClassifierMixin, OutlierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
@@ -19,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.data.sources.arrays import hold, refuse_unsuitable, to_numpy
 from streamsvm.estimators.base import BaseSVM, show_as
 from streamsvm.estimators.inputs import is_dataset, refuse_columns
+from streamsvm.models.calibration import find_calibration
 from streamsvm.models.evaluate import evaluate, find_probabilities, has_probabilities, judge_weighted_rows
 from streamsvm.models.model import Model
 from streamsvm.numeric.rows import F64
@@ -33,11 +35,18 @@ def _asks_for_probabilities(estimator: Any) -> bool:
     return bool(getattr(estimator, "probability", False))
 
 
-def compute_log_probabilities(model: Model, scores: F64) -> F64:
-    """Return the logarithm of the probability of each class, (n, K), from scores."""
-    with np.errstate(divide="ignore"):
-        logs: F64 = np.log(find_probabilities(model, scores))
-    return logs
+def find_log_probabilities(model: Model, scores: F64) -> F64:
+    """Return the logarithm of the probability of each class, (n, K), from scores.
+
+    For the logistic loss without a calibration, it is exact where the probability itself underflows.
+    """
+    if find_calibration(model.info) is not None:
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(find_probabilities(model, scores)))
+    if scores.ndim == 1:
+        return np.column_stack((log_expit(-scores), log_expit(scores)))
+    logs: F64 = log_expit(scores)
+    return logs if model.problem.has_label_sets else logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
 
 
 class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
@@ -82,14 +91,10 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
 
         After a fit on an indicator matrix of labels, the result is such a matrix, (n, L) int64.
         """
-        if self._has_label_sets():
+        check_is_fitted(self)
+        if self.model_.problem.has_label_sets:
             return (self._score(X) > 0).astype(np.int64)
         return self._name(self._score(X), choose)
-
-    def _has_label_sets(self) -> bool:
-        """Return whether the fit was on an indicator matrix of labels."""
-        check_is_fitted(self)
-        return bool(self.model_.problem.has_label_sets)
 
     def _name(self, scores: Any, choose_codes: Callable[[F64], Any]) -> Any:
         """Return the labels of the codes that choose_codes(scores) returns."""
@@ -116,11 +121,11 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         self._require_probabilities()
         return self._map_scores(X, partial(find_probabilities, self.model_))
 
-    @available_if(_asks_for_probabilities)
+    @available_if(lambda estimator: hasattr(estimator, "predict_proba"))
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
         self._require_probabilities()
-        return self._map_scores(X, partial(compute_log_probabilities, self.model_))
+        return self._map_scores(X, partial(find_log_probabilities, self.model_))
 
     def _require_probabilities(self) -> None:
         check_is_fitted(self)
@@ -170,10 +175,6 @@ def _judge(part: Scored) -> Any:
     return choose(part.scores) == part.truth
 
 
-def _pair_targets(part: Scored) -> Any:
-    return np.column_stack((np.asarray(part.truth), part.scores))
-
-
 def _judge_sets(part: Scored) -> Any:
     return (choose_labels(part.scores) == part.truth).all(axis=1)
 
@@ -203,7 +204,7 @@ class BaseSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
             check_is_fitted(self)
             refuse_columns(sample_weight)
             model = self._get_model()
-            if judged := judge_weighted_rows(model, X, _pair_targets):
+            if judged := judge_weighted_rows(model, X, lambda part: np.stack((part.labels, part.scores), axis=1)):
                 return float(r2_score(*judged[0].T, sample_weight=judged[1]))
             share = evaluate(model, X)["r2"]
             return float("nan") if share is None else float(share)

@@ -10,7 +10,7 @@ With sets of labels, each label of each row counts as a row of two classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ def find_probabilities(model: Model, scores: F64) -> F64:
     return share_out(expit(scores))
 
 
+BY_NAME = Columns()  # labels and query ids are in the columns with these names
 BINS = 10  # of equal width
 LEAST = float(np.finfo(np.float64).eps)  # a probability of 0 has no logarithm
 
@@ -117,13 +118,8 @@ class Reliability:
 def evaluate(
     model: Model,
     data: Data,
-    *,
+    read_as: Columns = BY_NAME,
     file_format: str | None = None,
-    label: str | None = None,
-    qid: str | None = None,
-    header: str = "auto",
-    sep: str | None = None,
-    decimal: str | None = None,
 ) -> dict[str, Any]:
     """Measure a model on labelled rows, which are read chunk by chunk. Every row counts once, whatever its weight.
 
@@ -135,17 +131,11 @@ def evaluate(
     model : LinearModel, RankModel or KernelModel
     data : path or dataset
         A dataset, its path, or a file that `ingest` reads.
+    read_as : Columns, optional
+        How a file is read: the columns of a table that hold the labels and the query ids (by default, those that were
+        named in training, if any), and the syntax of CSV.
     file_format : str, optional
         The format of a file; by default its name decides.
-    label, qid : str, optional
-        The columns of a table that hold the labels and the query ids. By default, the columns that were named in
-        training, if any.
-    header : {"auto", "yes", "no"}
-        Whether the first row of CSV names the columns. "auto" decides by its cells.
-    sep : str, optional
-        The character that separates the columns of CSV; detected by default.
-    decimal : {",", "."}, optional
-        The decimal mark of numbers in CSV; by default the point.
 
     Returns
     -------
@@ -169,9 +159,8 @@ def evaluate(
     InputError
         If there are no labels, or none that the model knows, or if the rows do not suit the model.
     """
-    label = label or recall_column(model, "label", data, file_format)
-    qid = qid or recall_column(model, "qid", data, file_format)
-    read_as = Columns(label=label, qid=qid, header=header, sep=sep, decimal=decimal)
+    label = read_as.label or recall_column(model, "label", data, file_format)
+    read_as = replace(read_as, label=label, qid=read_as.qid or recall_column(model, "qid", data, file_format))
     parts = score(model, data, model.problem.needs_labels, file_format, read_as)
     problem = model.problem
     if not (problem.predicts_labels and has_probabilities(model)):

@@ -41,19 +41,29 @@ Scorer = Callable[[Matrix], F64]
 Intercept = float | F64
 
 
+@dataclass(frozen=True, repr=False, kw_only=True)
 class SavedModel(Shown, ABC):
     """The base class of models, which score rows in memory and can be saved.
 
-    features: the map that produced the training rows, or None if the training rows were raw. A model with a map takes
-    raw rows and maps them; it takes rows of features only if the caller states that the same map produced them.
+    A model with a map takes raw rows and maps them; it takes rows of features only if the caller states that the same
+    map produced them.
+
+    Attributes
+    ----------
+    intercept : b, float, or (K,) float64
+    classes : the labels, (2,) or (K,), sorted; none for a regression
+    scaling : the scaling of the training rows, or None for raw rows
+    feature_names : names of the columns of the training rows before any map, or None
+    info : how the model was trained: solver, C, status, objective and more
+    features : the map that computes the features x (see kernels.feature_maps), or None if the training rows were raw
     """
 
-    features: Features | None
-    classes: npt.NDArray[Any]
-    info: dict[str, Any]
-    scaling: Scaling | None
-    feature_names: tuple[str, ...] | None
     intercept: Intercept
+    classes: npt.NDArray[Any]
+    scaling: Scaling | None = None
+    feature_names: tuple[str, ...] | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+    features: Features | None = None
     kind: ClassVar[str]
     default_task: ClassVar[str] = "classify"
 
@@ -195,7 +205,7 @@ def pack_scaling(scaling: Scaling | None) -> dict[str, F64]:
     return {} if scaling is None else {"offset": scaling.offset, "factor": scaling.factor}
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class LinearModel(SavedModel):
     """f(x) = w.x + b for rows that are scaled like the training rows. f(x) > 0 predicts classes[1].
 
@@ -204,21 +214,9 @@ class LinearModel(SavedModel):
     Attributes
     ----------
     coef : w, (d,) float64, or (K, d)
-    intercept : b, float, or (K,) float64
-    classes : the labels, (2,) or (K,), sorted; none for a regression
-    scaling : the scaling of the training rows, or None for raw rows
-    feature_names : names of the columns of the training rows before any map, or None
-    info : how the model was trained: solver, C, status, objective and more
-    features : the map that computes the features x (see kernels.feature_maps), or None
     """
 
     coef: F64
-    intercept: Intercept
-    classes: npt.NDArray[Any]
-    scaling: Scaling | None = None
-    feature_names: tuple[str, ...] | None = None
-    info: dict[str, Any] = field(default_factory=dict)
-    features: Features | None = None
     kind: ClassVar[str] = "linear"
 
     @property
@@ -263,7 +261,7 @@ class LinearModel(SavedModel):
         return arrays | pack_scaling(self.scaling) | self._pack_features()
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class RankModel(LinearModel):
     """f(x) = w.x; rows of a higher rank have higher scores. classes: the ranks of the training rows. intercept: 0."""
 
@@ -274,7 +272,7 @@ class RankModel(LinearModel):
 N_SUPPORT = "n_support"  # the key in a model's info of the number of support vectors of each class
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class KernelModel(SavedModel):
     """f(x) = sum_j dual_coef_j k(x, z_j) + b over m support vectors z_j. f(x) > 0 predicts classes[1].
 
@@ -283,7 +281,6 @@ class KernelModel(SavedModel):
     kernel : k
     support_vectors : z_j, (m, d) float32, dense or sparse, scaled like the training rows
     dual_coef : y_j a_j, (m,) float64, or (K, m) for K > 2 classes
-    intercept, classes, scaling, feature_names, info, features : see LinearModel
     support : the row numbers of the z_j in the data, (m,) int64, ascending; None if they are not rows of the data
     n_support : the number of z_j of each class, (K,) int64, if all pairs of classes were trained. Then the z_j
         are in the order of their classes, dual_coef is (K - 1, m) and intercept has an entry for each pair
@@ -293,12 +290,6 @@ class KernelModel(SavedModel):
     kernel: Kernel
     support_vectors: Matrix
     dual_coef: F64
-    intercept: Intercept
-    classes: npt.NDArray[Any]
-    scaling: Scaling | None = None
-    feature_names: tuple[str, ...] | None = None
-    info: dict[str, Any] = field(default_factory=dict)
-    features: Features | None = None
     support: I64 | None = None
     n_support: I64 | None = None
     kind: ClassVar[str] = "kernel"

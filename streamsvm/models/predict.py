@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,7 +24,7 @@ from streamsvm.data.tables.columns import Columns
 from streamsvm.data.tables.written import ParquetOutput, write_cell
 from streamsvm.models.evaluate import find_probabilities, require_probabilities
 from streamsvm.models.model import Model
-from streamsvm.models.score import Data, score
+from streamsvm.models.score import AS_IT_IS, Data, score
 from streamsvm.problems.classification import choose, choose_labels
 from streamsvm.problems.problem import Scored
 from streamsvm.system.errors import InputError, say_count
@@ -36,17 +36,13 @@ def predict(
     data: Data,
     out: str | Path,
     *,
+    read_as: Columns = AS_IT_IS,
     file_format: str | None = None,
-    label: str | None = None,
     overwrite: bool = False,
-    header: str = "auto",
     probabilities: bool = False,
-    sep: str | None = None,
-    index: str | None = None,
     row_numbers: bool = False,
     top: int | None = None,
     columns: Sequence[str] = (),
-    decimal: str | None = None,
 ) -> int:
     """Write the predicted label and the score of every row to a file, wholly or not at all.
 
@@ -61,21 +57,16 @@ def predict(
         (.csv, .parquet) or an indicator matrix of 0 and 1 (.npy, and .zarr with the scores). A ranking has only scores,
         which are higher for higher ranks. Texts in CSV are written so that spreadsheets do not read them as formulas
         (see data.tables.written). An existing file is replaced.
+    read_as : Columns, optional
+        How a file is read: its syntax, the column of a table that holds labels, which is then not a feature and is not
+        read, and the column that names the rows (by default, the index column of the training table, if there was one).
+        The names are written to .csv, .parquet and .zarr ("name").
     file_format : str, optional
         The format of a file; by default its name decides.
-    label : str, optional
-        The column of a table that holds labels, which is then not a feature. The labels are not read.
     overwrite : bool, default=False
         Whether to replace an existing .zarr folder. The data itself is never replaced.
-    header : {"auto", "yes", "no"}
-        Whether the first row of CSV names the columns. "auto" decides by its cells.
     probabilities : bool, default=False
         Whether to write the probability of each class, too; for models that were trained with probabilities.
-    sep : str, optional
-        The character that separates the columns of CSV; detected by default.
-    index : str, optional
-        The column of a table that names the rows; the names are written to .csv, .parquet and .zarr ("name"). By
-        default, the index column of the training table, if there was one.
     row_numbers : bool, default=False
         Whether the rows of .csv and .parquet files are numbered from 0 ("row").
     top : int, optional
@@ -83,8 +74,6 @@ def predict(
     columns : sequence of str, optional
         The columns to write, in this order: "row", "name", "label", "score" and "probability" stand for all columns of
         a kind, and "score a" for the score of class a. A .npy file holds only one. By default all.
-    decimal : {",", "."}, optional
-        The decimal mark of numbers in CSV; by default the point.
 
     Returns
     -------
@@ -101,8 +90,7 @@ def predict(
         refuse_inputs(out, [data])
     made.check()
     write = choose_writer(made, out, overwrite)
-    read_as = Columns(label=label, header=header, sep=sep, index=index, decimal=decimal, read_label=False)
-    write(made.predict(score(model, data, False, file_format, read_as)))
+    write(made.predict(score(model, data, False, file_format, replace(read_as, read_label=False))))
     return made.n_rows
 
 

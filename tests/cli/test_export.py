@@ -87,7 +87,7 @@ def test_pairs_of_classes_have_no_weights(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to", ["liblinear", "libsvm"])
 def test_texts_become_numbers_and_the_command_says_which(to: str, run: Run, tmp_path: Path) -> None:
-    model, out = LinearModel(np.ones(2), 0.5, np.array(["no\x1b[2J", "yes"])), tmp_path / "out"
+    model, out = LinearModel(coef=np.ones(2), intercept=0.5, classes=np.array(["no\x1b[2J", "yes"])), tmp_path / "out"
     model.save(tmp_path / "model.npz")
     ran = run("export", tmp_path / "model.npz", "--to", to, "--out", out)
     assert "0 is no\\x1b[2J, 1 is yes" in ran.out
@@ -96,7 +96,7 @@ def test_texts_become_numbers_and_the_command_says_which(to: str, run: Run, tmp_
 
 @pytest.mark.parametrize("classes", [[0.5, 1.5], [0, 2**31]])
 def test_numbers_that_are_no_labels_are_numbered(classes: list[float], run: Run, tmp_path: Path) -> None:
-    LinearModel(np.ones(2), 0.5, np.array(classes)).save(tmp_path / "model.npz")
+    LinearModel(coef=np.ones(2), intercept=0.5, classes=np.array(classes)).save(tmp_path / "model.npz")
     ran = run("export", tmp_path / "model.npz", "--to", "liblinear", "--out", tmp_path / "out")
     assert "numbered in their order" in ran.out
 
@@ -113,7 +113,9 @@ def test_sets_of_labels(to: str, run: Run, tmp_path: Path) -> None:
     if to == "onnx":
         pytest.importorskip("onnx")
     info = {"task": "multi-label", "loss": "logistic"}
-    LinearModel(np.eye(3, 2), np.zeros(3), np.array(["a", "b", "c"]), info=info).save(tmp_path / "model.npz")
+    LinearModel(coef=np.eye(3, 2), intercept=np.zeros(3), classes=np.array(["a", "b", "c"]), info=info).save(
+        tmp_path / "model.npz"
+    )
     ran, out = run("export", tmp_path / "model.npz", "--to", to, "--out", tmp_path / "out"), tmp_path / "out"
     assert ran.code == (2 if to.startswith("lib") else 0), ran.err
     if to.startswith("lib"):

@@ -98,7 +98,7 @@ def test_limits_and_columns_of_any_width_are_read(dtype: Any, zarr_format: int, 
     path = make(tmp_path / "a.zarr", zarr_format, data=rows.data, codes=CODES[:40], shape=[40, 6], **narrow)
     dataset = open_dataset(path, "cell")
     assert verify(dataset) == {"verified_rows": 40, "verified": False}
-    model = LinearModel(np.arange(6.0), 0.0, np.array([10, 20]))
+    model = LinearModel(coef=np.arange(6.0), intercept=0.0, classes=np.array([10, 20]))
     scores = np.concatenate([part.scores.copy() for part in score(model, str(path))])
     np.testing.assert_allclose(scores, rows.toarray().astype(float) @ np.arange(6.0), rtol=1e-6)
 

@@ -241,7 +241,7 @@ def test_loaded_from_a_runs_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("info", [{}, {"C": 1.0, "solver": "cutting-plane"}])
 def test_a_model_of_unknown_origin_is_refused(info: dict[str, Any], tmp_path: Path) -> None:
-    LinearModel(np.ones(2), 0.0, np.array([0, 1]), info=info).save(tmp_path / "model.npz")
+    LinearModel(coef=np.ones(2), intercept=0.0, classes=np.array([0, 1]), info=info).save(tmp_path / "model.npz")
     with pytest.raises(InputError, match=r"model\.npz: this is not a model that streamsvm trained"):
         streamsvm.load(tmp_path / "model.npz")
 

@@ -154,7 +154,7 @@ def test_from_the_command_line(run: Run, dataset: Dataset, tmp_path: Path, monke
     whole = run(*command, tmp_path / "whole").result
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("streamsvm.cli.progress.GridDisplay.show", lambda *_: interrupt())
+        patch.setattr("streamsvm.cli.train.show_grid", lambda *_: interrupt())
         ran = run(*command, out)
     assert (ran.code, ran.err) == (1, "streamsvm tune: interrupted; continue with the same command and --resume\n")
     assert [path.name for path in out.iterdir()] == ["grid"]

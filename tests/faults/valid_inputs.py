@@ -144,16 +144,44 @@ def make_model(rng: Random) -> bytes:
     classes = np.arange(3) if three else np.array(rng.choice((["no", "yes"], [-1, 1], [0.5, 1.5])))
     kind = rng.randrange(6)
     if kind < 2:
-        return LinearModel(numbers.normal(size=(*lead, d)), intercept, classes, scaling, names, info).to_bytes()
+        return LinearModel(
+            coef=numbers.normal(size=(*lead, d)),
+            intercept=intercept,
+            classes=classes,
+            scaling=scaling,
+            feature_names=names,
+            info=info,
+        ).to_bytes()
     if kind == 2:
-        return RankModel(numbers.normal(size=d), 0.0, np.arange(4), scaling, names, info).to_bytes()
+        return RankModel(
+            coef=numbers.normal(size=d),
+            intercept=0.0,
+            classes=np.arange(4),
+            scaling=scaling,
+            feature_names=names,
+            info=info,
+        ).to_bytes()
     if kind == 3:
         made: Any = KernelMap(kernel, vectors, np.eye(m)) if rng.random() < 0.5 else PolynomialMap(d, 2.0)
         coef = numbers.normal(size=(*lead, made.n_features))
-        return LinearModel(coef, intercept, classes, None, names, info, Features(made, scaling)).to_bytes()
+        return LinearModel(
+            coef=coef,
+            intercept=intercept,
+            classes=classes,
+            feature_names=names,
+            info=info,
+            features=Features(made, scaling),
+        ).to_bytes()
     rows = as_matrix(sparse.csr_array(vectors)) if kind == 4 else vectors
     return KernelModel(
-        kernel, rows, numbers.normal(size=(*lead, m)), intercept, classes, scaling, names, info
+        kernel=kernel,
+        support_vectors=rows,
+        dual_coef=numbers.normal(size=(*lead, m)),
+        intercept=intercept,
+        classes=classes,
+        scaling=scaling,
+        feature_names=names,
+        info=info,
     ).to_bytes()
 
 

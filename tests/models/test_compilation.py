@@ -39,16 +39,30 @@ def make_source(is_sparse: bool) -> ArrayDataset:
 def make_model(kind: str, rows: Matrix) -> Model:
     """A model with numbers out of the air. rows: those of its kernels."""
     d, n, labels, info = rows.shape[1], rows.shape[0], np.array([-1, 1]), {"task": "classify"}
-    linear = LinearModel(np.ones(d), 0.5, labels, info=info)
+    linear = LinearModel(coef=np.ones(d), intercept=0.5, classes=labels, info=info)
     match kind:
         case "many classes":
-            return LinearModel(np.eye(3, d), np.zeros(3), np.array([-1, 0, 1]), info=info)
+            return LinearModel(coef=np.eye(3, d), intercept=np.zeros(3), classes=np.array([-1, 0, 1]), info=info)
         case "rank":
-            return RankModel(np.ones(d), 0.0, labels, info={"task": "rank"})
+            return RankModel(coef=np.ones(d), intercept=0.0, classes=labels, info={"task": "rank"})
         case "rbf":
-            return KernelModel(Kernel("rbf"), rows, np.ones(n), 0.5, labels, info=info)
+            return KernelModel(
+                kernel=Kernel("rbf"),
+                support_vectors=rows,
+                dual_coef=np.ones(n),
+                intercept=0.5,
+                classes=labels,
+                info=info,
+            )
         case "linear kernel":
-            return KernelModel(Kernel("linear"), rows, np.ones((3, n)), np.zeros(3), np.array([-1, 0, 1]), info=info)
+            return KernelModel(
+                kernel=Kernel("linear"),
+                support_vectors=rows,
+                dual_coef=np.ones((3, n)),
+                intercept=np.zeros(3),
+                classes=np.array([-1, 0, 1]),
+                info=info,
+            )
         case "map":
             found = make_cholesky_map(Kernel("rbf"), rows)
             return replace(linear, coef=np.ones(n), features=Features(found))

@@ -52,7 +52,9 @@ def test_what_is_exported_is_imported(n_classes: int, tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     shape = () if n_classes == 2 else (n_classes,)
     coef, b = random.normal(size=(*shape, 5)), random.normal(size=shape)
-    model = LinearModel(coef, b if shape else float(b), np.arange(n_classes), info={"loss": "logistic"})
+    model = LinearModel(
+        coef=coef, intercept=b if shape else float(b), classes=np.arange(n_classes), info={"loss": "logistic"}
+    )
     export(model, tmp_path / "m", "liblinear")
     again = read_model_file(tmp_path / "m")
     np.testing.assert_array_equal(again.coef, coef)

@@ -42,7 +42,16 @@ def make_model(kind: str = "rbf", layout: str = "dense", scaling: str = "none") 
     vectors: Matrix = to_csr(VECTORS) if layout == "sparse" else VECTORS
     names = tuple("abcde") if layout == "dense" else None
     classes = np.array(["no", "yes"])
-    return KernelModel(KINDS[kind], vectors, COEF, 0.25, classes, SCALINGS[scaling], names, {"C": 2.0})
+    return KernelModel(
+        kernel=KINDS[kind],
+        support_vectors=vectors,
+        dual_coef=COEF,
+        intercept=0.25,
+        classes=classes,
+        scaling=SCALINGS[scaling],
+        feature_names=names,
+        info={"C": 2.0},
+    )
 
 
 def expect(model: KernelModel, raw: F64) -> F64:

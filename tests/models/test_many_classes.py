@@ -39,7 +39,7 @@ ROWS = make_classes(2, n=300)
 X, Y = ROWS.X, ROWS.names[ROWS.y]
 SPARSE = csr_array(X * (np.abs(X) > 0.5))
 RANDOM = np.random.default_rng(0)
-LINEAR = LinearModel(RANDOM.normal(size=(4, 6)), RANDOM.normal(size=4), ROWS.names)
+LINEAR = LinearModel(coef=RANDOM.normal(size=(4, 6)), intercept=RANDOM.normal(size=4), classes=ROWS.names)
 VECTORS = RANDOM.normal(size=(9, 6)).astype(np.float32)
 ESTIMATORS = {
     "linear": LinearSVC(C=0.5),
@@ -57,7 +57,13 @@ def make_kernel_model(name: str, sparse: bool = False) -> KernelModel:
         rows = csr_array(VECTORS * (np.abs(VECTORS) > 0.5))
         vectors = CsrRows(rows.data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64), 6)
     kernel = Kernel(name, 0.3, 2, 0.5)
-    return KernelModel(kernel, vectors, RANDOM.normal(size=(4, 9)), RANDOM.normal(size=4), ROWS.names)
+    return KernelModel(
+        kernel=kernel,
+        support_vectors=vectors,
+        dual_coef=RANDOM.normal(size=(4, 9)),
+        intercept=RANDOM.normal(size=4),
+        classes=ROWS.names,
+    )
 
 
 @pytest.mark.parametrize("name", ["linear", "rbf", "poly", "sigmoid"])
@@ -83,10 +89,16 @@ def test_saved_and_loaded(model: Any, tmp_path: Path) -> None:
 def test_files_whose_classes_do_not_fit_are_refused(tmp_path: Path) -> None:
     """One of four scores, or of four intercepts, is missing."""
     for broken in (
-        LinearModel(LINEAR.coef[:3], LINEAR.intercept, LINEAR.classes),
-        LinearModel(LINEAR.coef, LINEAR.intercept[:3], LINEAR.classes),
-        LinearModel(LINEAR.coef[0], 0.5, LINEAR.classes),
-        KernelModel(Kernel("rbf"), VECTORS, np.ones((3, 9)), np.ones(4), LINEAR.classes),
+        LinearModel(coef=LINEAR.coef[:3], intercept=LINEAR.intercept, classes=LINEAR.classes),
+        LinearModel(coef=LINEAR.coef, intercept=LINEAR.intercept[:3], classes=LINEAR.classes),
+        LinearModel(coef=LINEAR.coef[0], intercept=0.5, classes=LINEAR.classes),
+        KernelModel(
+            kernel=Kernel("rbf"),
+            support_vectors=VECTORS,
+            dual_coef=np.ones((3, 9)),
+            intercept=np.ones(4),
+            classes=LINEAR.classes,
+        ),
     ):
         broken.save(tmp_path / "model.npz")
         with pytest.raises(InputError, match="not a model of streamsvm"):
@@ -151,7 +163,7 @@ def test_evaluation_counts_every_confusion(tmp_path: Path) -> None:
 def test_more_classes_than_a_byte_counts(tmp_path: Path) -> None:
     y = np.arange(600) % 300
     rows = np.eye(300, dtype=np.float32)[y]
-    model = LinearModel(np.eye(300), np.zeros(300), np.arange(300))
+    model = LinearModel(coef=np.eye(300), intercept=np.zeros(300), classes=np.arange(300))
     found = evaluate(model, ingest(rows, tmp_path / "rows", y))
     assert found["accuracy"] == 1.0
     assert found["classes"]["299"]["rows"] == 2

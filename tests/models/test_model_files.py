@@ -33,26 +33,51 @@ INFO = {"C": 1.0, "solver": "smo", "status": "converged", "objective": 1.0, "low
 ROWS = INFO | {"problem": {"class_costs": [1.0, 1.0], "n_rows": 3 * M}}
 MAP = Features(KernelMap(Kernel("rbf"), VECTORS, np.eye(M), "nystrom"), SCALING)
 MODELS: dict[str, Any] = {
-    "linear": LinearModel(RANDOM.normal(size=D), 0.25, CLASSES, SCALING, tuple("abcd"), INFO),
-    "three": LinearModel(RANDOM.normal(size=(3, D)), np.ones(3), np.arange(3), None, None, INFO),
+    "linear": LinearModel(
+        coef=RANDOM.normal(size=D),
+        intercept=0.25,
+        classes=CLASSES,
+        scaling=SCALING,
+        feature_names=tuple("abcd"),
+        info=INFO,
+    ),
+    "three": LinearModel(coef=RANDOM.normal(size=(3, D)), intercept=np.ones(3), classes=np.arange(3), info=INFO),
     "dense": KernelModel(
-        Kernel("rbf"), VECTORS, np.ones(M), 0.25, CLASSES, SCALING, None, ROWS, support=np.arange(0, 3 * M, 3)
+        kernel=Kernel("rbf"),
+        support_vectors=VECTORS,
+        dual_coef=np.ones(M),
+        intercept=0.25,
+        classes=CLASSES,
+        scaling=SCALING,
+        info=ROWS,
+        support=np.arange(0, 3 * M, 3),
     ),
     "pairs": KernelModel(
-        Kernel("rbf"),
-        VECTORS,
-        np.ones((2, M)),
-        np.ones(3),
-        np.arange(3),
-        None,
-        None,
-        ROWS,
+        kernel=Kernel("rbf"),
+        support_vectors=VECTORS,
+        dual_coef=np.ones((2, M)),
+        intercept=np.ones(3),
+        classes=np.arange(3),
+        info=ROWS,
         support=np.array([0, 3, 1, 4, 2, 5]),
         n_support=np.array([2, 2, 2]),
     ),
-    "sparse": KernelModel(Kernel("poly"), as_matrix(csr_array(VECTORS)), np.ones(M), 0.25, CLASSES, None, None, INFO),
-    "mapped": LinearModel(RANDOM.normal(size=M), 0.25, CLASSES, None, None, INFO, MAP),
-    "squared": LinearModel(RANDOM.normal(size=15), 0.25, CLASSES, None, None, INFO, Features(PolynomialMap(D, 2.0))),
+    "sparse": KernelModel(
+        kernel=Kernel("poly"),
+        support_vectors=as_matrix(csr_array(VECTORS)),
+        dual_coef=np.ones(M),
+        intercept=0.25,
+        classes=CLASSES,
+        info=INFO,
+    ),
+    "mapped": LinearModel(coef=RANDOM.normal(size=M), intercept=0.25, classes=CLASSES, info=INFO, features=MAP),
+    "squared": LinearModel(
+        coef=RANDOM.normal(size=15),
+        intercept=0.25,
+        classes=CLASSES,
+        info=INFO,
+        features=Features(PolynomialMap(D, 2.0)),
+    ),
 }
 
 

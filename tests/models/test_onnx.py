@@ -74,7 +74,9 @@ def test_probabilities(options: list[str], n_classes: int, tmp_path: Path) -> No
 def test_classes_that_are_all_impossible_are_equally_likely(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
-    model = LinearModel(np.zeros((3, 1)), np.full(3, -1e4), np.arange(3), info={"loss": "logistic"})
+    model = LinearModel(
+        coef=np.zeros((3, 1)), intercept=np.full(3, -1e4), classes=np.arange(3), info={"loss": "logistic"}
+    )
     export_model(model, tmp_path / "m.onnx", "onnx")
     session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
     (found,) = session.run(["probabilities"], {"rows": np.ones((1, 1), np.float32)})
@@ -86,7 +88,7 @@ def test_each_label_of_a_set_has_a_probability(by: dict[str, Any], tmp_path: Pat
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     info = {"task": "multi-label", **by}
-    model = LinearModel(np.array([[1.0], [-2.0]]), np.zeros(2), np.array(["a", "b"]), info=info)
+    model = LinearModel(coef=np.array([[1.0], [-2.0]]), intercept=np.zeros(2), classes=np.array(["a", "b"]), info=info)
     export_model(model, tmp_path / "m.onnx", "onnx")
     session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
     assert [output.name for output in session.get_outputs()] == ["scores", "probabilities"]
@@ -98,7 +100,7 @@ def test_each_label_of_a_set_has_a_probability(by: dict[str, Any], tmp_path: Pat
 def test_labels_that_are_texts(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
-    model = LinearModel(np.array([1.0, -1.0]), 0.0, np.array(["no", "yes, é"]))
+    model = LinearModel(coef=np.array([1.0, -1.0]), intercept=0.0, classes=np.array(["no", "yes, é"]))
     export_model(model, tmp_path / "m.onnx", "onnx")
     rows = np.array([[1, 0], [0, 1]], np.float32)
     (labels,) = runtime.InferenceSession(str(tmp_path / "m.onnx")).run(["label"], {"rows": rows})
@@ -107,7 +109,7 @@ def test_labels_that_are_texts(tmp_path: Path) -> None:
 
 def test_without_the_package_its_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
-    model = LinearModel(np.ones(2), 0.0, np.array([0, 1]))
+    model = LinearModel(coef=np.ones(2), intercept=0.0, classes=np.array([0, 1]))
     with pytest.raises(InputError, match=r"streamsvm\[onnx\]"):
         export_model(model, tmp_path / "m.onnx", "onnx")
     assert list(tmp_path.iterdir()) == []
@@ -115,6 +117,8 @@ def test_without_the_package_its_name_is_told(tmp_path: Path, monkeypatch: pytes
 
 def test_what_is_too_large_for_a_file(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
-    wide = replace(LinearModel(np.ones(2), 0.0, np.array([0, 1])), coef=np.broadcast_to(1.0, (1 << 28) + 1))
+    wide = replace(
+        LinearModel(coef=np.ones(2), intercept=0.0, classes=np.array([0, 1])), coef=np.broadcast_to(1.0, (1 << 28) + 1)
+    )
     with pytest.raises(InputError, match="too large"):
         export_model(wide, tmp_path / "m.onnx", "onnx")

@@ -42,7 +42,7 @@ D = 6
 PROBLEM = make_problem(5, n=200, d=D)
 SCALING = Scaling("standard", np.linspace(-1, 1, D), np.linspace(0.5, 2, D))
 RANDOM = np.random.default_rng(6)
-MODEL = LinearModel(RANDOM.normal(size=D), 0.1, np.array(["no, never", "yes"]), SCALING)
+MODEL = LinearModel(coef=RANDOM.normal(size=D), intercept=0.1, classes=np.array(["no, never", "yes"]), scaling=SCALING)
 SCORES = (PROBLEM.dense() - SCALING.offset) * SCALING.factor @ MODEL.coef + 0.1
 LABELS = np.where(SCORES > 0, "yes", "no, never")
 
@@ -181,7 +181,9 @@ def test_rows_of_zeros(tmp_path: Path) -> None:
 
 def test_features_go_by_their_names(tmp_path: Path) -> None:
     columns = dict(zip("abcdef", PROBLEM.X.T, strict=True))
-    named = LinearModel(MODEL.coef, 0.1, MODEL.classes, SCALING, tuple("abcdef"))
+    named = LinearModel(
+        coef=MODEL.coef, intercept=0.1, classes=MODEL.classes, scaling=SCALING, feature_names=tuple("abcdef")
+    )
     shuffled = pd.DataFrame({name: columns[name] for name in "cafebd"}).assign(other="text", y=LABELS)
     shuffled.to_csv(tmp_path / "rows.csv", index=False)
     (part,) = score(named, tmp_path / "rows.csv")
@@ -198,7 +200,7 @@ def test_features_go_by_their_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_figures_are_those_of_scikit_learn(tmp_path: Path, seed: int) -> None:
     problem = make_problem(seed, n=300, d=D)
-    model = LinearModel(np.random.default_rng(seed).normal(size=D), 0.0, np.array([-1, 1]))
+    model = LinearModel(coef=np.random.default_rng(seed).normal(size=D), intercept=0.0, classes=np.array([-1, 1]))
     scores = problem.dense() @ model.coef
     predicted = np.where(scores > 0, 1, -1)
     found = evaluate(model, problem.store(tmp_path / "rows.zarr", chunk_bytes=1000))
@@ -257,7 +259,7 @@ def test_curves_of_many_thresholds_are_thinned_evenly() -> None:
 
 
 def test_labels_that_a_model_does_not_know(tmp_path: Path) -> None:
-    model = LinearModel(np.array([1.0]), 0.0, np.array([-1, 1]))
+    model = LinearModel(coef=np.array([1.0]), intercept=0.0, classes=np.array([-1, 1]))
     (tmp_path / "rows.svm").write_text("1 1:1\n-1 1:-1\n7 1:2\n1 1:-3\n")
     found = evaluate(model, tmp_path / "rows.svm")
     assert (found["unknown_labels"], found["accuracy"], found["roc_area"]) == (1, 0.5, 0.5)
@@ -266,7 +268,7 @@ def test_labels_that_a_model_does_not_know(tmp_path: Path) -> None:
 
 def test_rows_of_another_kind_are_refused(tmp_path: Path) -> None:
     """Rows of which no label is known cannot be measured; svmlight text has no names, but is no wider than a table."""
-    model = LinearModel(np.array([1.0]), 0.0, np.array(["good", "poor"]))
+    model = LinearModel(coef=np.array([1.0]), intercept=0.0, classes=np.array(["good", "poor"]))
     (tmp_path / "rows.svm").write_text("1 1:1\n0 1:-1\n")
     with pytest.raises(InputError, match=r"rows\.svm: no row has one of the labels .* knows \(good, poor\)"):
         evaluate(model, tmp_path / "rows.svm")
@@ -288,7 +290,7 @@ def test_rows_in_place_of_a_model(tmp_path: Path) -> None:
 
 
 def test_a_class_that_does_not_occur_has_no_recall(tmp_path: Path) -> None:
-    model = LinearModel(np.array([1.0]), 0.0, np.array([-1, 1]))
+    model = LinearModel(coef=np.array([1.0]), intercept=0.0, classes=np.array([-1, 1]))
     (tmp_path / "rows.svm").write_text("1 1:1\n1 1:2\n")
     found = evaluate(model, tmp_path / "rows.svm")
     assert (found["accuracy"], found["roc_area"]) == (1.0, None)
@@ -297,7 +299,7 @@ def test_a_class_that_does_not_occur_has_no_recall(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("classes", [np.array([-1.0, 1.0]), np.array(["-1", "1"]), np.array([-1, 1])])
 def test_labels_are_compared_as_numbers_or_as_texts(tmp_path: Path, classes: Any) -> None:
-    model = LinearModel(np.array([1.0]), 0.0, classes)
+    model = LinearModel(coef=np.array([1.0]), intercept=0.0, classes=classes)
     (tmp_path / "rows.csv").write_text("y,x\n-1,-2\n1,3\n")
     assert evaluate(model, tmp_path / "rows.csv")["accuracy"] == 1.0
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
+from streamsvm.data.tables.columns import Columns
 from streamsvm.ingestion.readers import open_files
 from streamsvm.models.model import LinearModel
 from streamsvm.models.predict import predict
@@ -28,10 +29,12 @@ RANDOM = np.random.default_rng(11)
 X = RANDOM.normal(size=(50, 3))
 CLASSES = np.array(["=sum", "b", "c,d", "e"])
 W = RANDOM.normal(size=(4, 3))
-MODEL = LinearModel(W, np.zeros(4), CLASSES, feature_names=("u", "v", "w"))
+MODEL = LinearModel(coef=W, intercept=np.zeros(4), classes=CLASSES, feature_names=("u", "v", "w"))
 SCORES = X.astype(np.float32).astype(np.float64) @ W.T
-PROBABLE = LinearModel(W, np.zeros(4), CLASSES, feature_names=("u", "v", "w"), info={"loss": "logistic"})
-TWO = LinearModel(W[0], 0.0, np.array([-1, 1]), feature_names=("u", "v", "w"))
+PROBABLE = LinearModel(
+    coef=W, intercept=np.zeros(4), classes=CLASSES, feature_names=("u", "v", "w"), info={"loss": "logistic"}
+)
+TWO = LinearModel(coef=W[0], intercept=0.0, classes=np.array([-1, 1]), feature_names=("u", "v", "w"))
 NAMES = [f"p{i}" for i in range(50)]
 
 
@@ -47,7 +50,7 @@ def read(path: Path) -> list[list[str]]:
 
 
 def test_names_and_numbers_of_rows(table: Path, tmp_path: Path) -> None:
-    predict(MODEL, table, tmp_path / "p.csv", index="id")
+    predict(MODEL, table, tmp_path / "p.csv", read_as=Columns(index="id"))
     header, *rows = read(tmp_path / "p.csv")
     assert header == ["name", "label", "score =sum", "score b", "score c,d", "score e"]
     assert [row[0] for row in rows] == NAMES
@@ -58,7 +61,8 @@ def test_names_and_numbers_of_rows(table: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("index", [None, "id"])
 def test_parquet_is_read_by_others(table: Path, tmp_path: Path, index: str | None) -> None:
-    predict(PROBABLE, table, tmp_path / "p.parquet", index=index, probabilities=True, row_numbers=index is None)
+    read_as, row_numbers = Columns(index=index), index is None
+    predict(PROBABLE, table, tmp_path / "p.parquet", read_as=read_as, probabilities=True, row_numbers=row_numbers)
     found = pd.read_parquet(tmp_path / "p.parquet")
     first = found["row"] if index is None else found["name"]
     assert list(first) == (NAMES if index else list(range(50)))
@@ -72,7 +76,9 @@ def test_parquet_is_read_by_others(table: Path, tmp_path: Path, index: str | Non
 def test_parquet_of_numbers_as_labels_and_of_sets(table: Path, tmp_path: Path) -> None:
     predict(TWO, table, tmp_path / "p.parquet")
     assert pd.read_parquet(tmp_path / "p.parquet")["label"].tolist() == np.where(SCORES[:, 0] > 0, 1, -1).tolist()
-    sets = LinearModel(W, np.zeros(4), np.arange(4), feature_names=("u", "v", "w"), info={"task": "multi-label"})
+    sets = LinearModel(
+        coef=W, intercept=np.zeros(4), classes=np.arange(4), feature_names=("u", "v", "w"), info={"task": "multi-label"}
+    )
     predict(sets, table, tmp_path / "p.parquet")
     found = pq.read_table(tmp_path / "p.parquet")["labels"].to_pylist()
     assert found == [np.flatnonzero(row > 0).tolist() for row in SCORES]
@@ -99,7 +105,7 @@ def test_the_best_labels(table: Path, tmp_path: Path) -> None:
         assert list(found[f"label {k + 1}"]) == CLASSES[order[:, k]].tolist()
         np.testing.assert_allclose(found[f"score {k + 1}"], best[:, k], rtol=1e-12)
     assert (found["probability 1"] >= found["probability 2"]).all()
-    predict(MODEL, table, tmp_path / "p.zarr", top=2, index="id")
+    predict(MODEL, table, tmp_path / "p.zarr", top=2, read_as=Columns(index="id"))
     group: Any = zarr.open_group(str(tmp_path / "p.zarr"), mode="r")
     np.testing.assert_array_equal(group["label"][:], order)
     assert group["name"][:].tolist() == NAMES
@@ -108,7 +114,7 @@ def test_the_best_labels(table: Path, tmp_path: Path) -> None:
 
 
 def test_chosen_columns_in_their_order(table: Path, tmp_path: Path) -> None:
-    predict(MODEL, table, tmp_path / "p.csv", index="id", columns=["score b", "name", "label"])
+    predict(MODEL, table, tmp_path / "p.csv", read_as=Columns(index="id"), columns=["score b", "name", "label"])
     header, *rows = read(tmp_path / "p.csv")
     assert header == ["score b", "name", "label"]
     assert [row[1] for row in rows] == NAMES
@@ -131,7 +137,7 @@ def test_chosen_columns_in_their_order(table: Path, tmp_path: Path) -> None:
         (MODEL, "p.npy", {"row_numbers": True}, "a file of this kind cannot hold row numbers"),
         (MODEL, "p.npy", {"columns": ["label", "score"]}, "a .npy file holds one array"),
         (PROBABLE, "p.npy", {"probabilities": True}, "a .npy file holds one array"),
-        (MODEL, "p.csv", {"index": "none"}, "column 'none', the index, is missing"),
+        (MODEL, "p.csv", {"read_as": Columns(index="none")}, "column 'none', the index, is missing"),
     ],
 )
 def test_what_is_refused(
@@ -148,7 +154,7 @@ def test_standard_input_and_output(run: Run, table: Path, tmp_path: Path, monkey
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(file))
         ran = run("predict", tmp_path / "model.npz", "-", "--format", "csv", "--id", "id", "--out", "-")
     assert ran.code == 0, ran.err
-    predict(MODEL, table, tmp_path / "p.csv", index="id")
+    predict(MODEL, table, tmp_path / "p.csv", read_as=Columns(index="id"))
     assert ran.out == (tmp_path / "p.csv").read_text()
 
 

@@ -52,7 +52,9 @@ def test_weights_and_bias(task: Task, options: list[str], tmp_path: Path) -> Non
 def test_names_from_others_are_no_formulas(tmp_path: Path) -> None:
     names, classes = ('=cmd|" /C calc"!A0', "a,b", "+1+1"), np.array(["@SUM(A1)", "-2+3", "c"])
     coef = np.arange(9.0).reshape(3, 3)
-    export_model(LinearModel(coef, np.zeros(3), classes, feature_names=names), tmp_path / "w.csv", "csv")
+    export_model(
+        LinearModel(coef=coef, intercept=np.zeros(3), classes=classes, feature_names=names), tmp_path / "w.csv", "csv"
+    )
     header, first, table = read_table(tmp_path / "w.csv")
     assert first == ["'" + names[0], names[1], "'" + names[2], "(bias)"]
     assert header[1:] == ["weight @SUM(A1)", "weight -2+3", "weight c"]

@@ -43,7 +43,9 @@ def prove(rows: CsrRows) -> F64:
 
 
 def score(rows: CsrRows) -> F64:
-    model = KernelModel(KERNEL, COLUMNS, COEF, 0.0, np.array([0, 1]), None)
+    model = KernelModel(
+        kernel=KERNEL, support_vectors=COLUMNS, dual_coef=COEF, intercept=0.0, classes=np.array([0, 1]), scaling=None
+    )
     found: F64 = model.scorer(D, None, True)(rows)
     return found
 

@@ -110,7 +110,9 @@ class Toy(Solver):
 
     def make_model(self, state: Averages, take: TakeRows) -> LinearModel:
         rows = take(state.chosen)
-        return LinearModel(np.asarray(rows.X, np.float64)[0] + state.sums, 0.0, np.asarray(self.source.classes))
+        return LinearModel(
+            coef=np.asarray(rows.X, np.float64)[0] + state.sums, intercept=0.0, classes=np.asarray(self.source.classes)
+        )
 
     def report(self, state: Averages) -> Report:
         return Report(7.5, None, state.passes)

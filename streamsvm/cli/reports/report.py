@@ -63,14 +63,12 @@ ONE_STEP = "The solver made one step, so there are no curves."
 NOT_ENDED = "the run has not ended; this page shows its progress so far"
 
 
-def write_report(
-    folders: Sequence[Path], out: Path | None = None, data: str | None = None, reading: Mapping[str, Any] | None = None
-) -> Path:
+def write_report(folders: Sequence[Path], out: Path | None = None, data: str | None = None, *reading: Any) -> Path:
     """Write the page about runs and return its path. InputError if a folder holds no run.
 
     out: by default report.html in the folder of a single run. An existing file is replaced, but never a file of a run.
-    data: labelled rows to measure the models of the runs on. reading: the arguments of `evaluate` for reading them from
-    a file.
+    data: labelled rows to measure the models of the runs on. reading: the further arguments of `evaluate`, for
+    reading them from a file.
     """
     if out is None and len(folders) > 1:
         raise InputError("--out FILE.html is missing; a page about several runs needs a name")
@@ -83,7 +81,7 @@ def write_report(
         for run, folder in zip(runs, folders, strict=True)
         if data is not None or (folder / "model.npz").exists()
     }
-    measured = {} if data is None else {name: evaluate(models[name], data, **(reading or {})) for name in models}
+    measured = {} if data is None else {name: evaluate(models[name], data, *reading) for name in models}
     page = make_page(runs, models, measured, hide_secrets(data or ""))
     write_atomically(target, page.encode())
     return target

@@ -176,4 +176,6 @@ def to_weights(model: Model) -> LinearModel:
     assert isinstance(raw, KernelModel)
     rows = [combine_rows(raw.support_vectors, coef) for coef in np.atleast_2d(raw.dual_coef)]
     w = np.stack(rows) if raw.dual_coef.ndim > 1 else rows[0]
-    return LinearModel(w, raw.intercept, raw.classes, None, raw.feature_names, raw.info)
+    return LinearModel(
+        coef=w, intercept=raw.intercept, classes=raw.classes, feature_names=raw.feature_names, info=raw.info
+    )

@@ -305,8 +305,8 @@ def _read_liblinear(file: TextIO) -> LinearModel:
     info = {"solver": f"liblinear {solver}", "task": "classify", "loss": LOSSES[solver]}
     if n_scores == 1:
         sign = 1.0 if order[0] else -1.0  # a score above 0 is for the first label there, for the larger one here
-        return LinearModel(sign * w[0, :d], float(sign * b[0]), classes, info=info)
-    return LinearModel(np.ascontiguousarray(w[order, :d]), b[order], classes, info=info)
+        return LinearModel(coef=sign * w[0, :d], intercept=float(sign * b[0]), classes=classes, info=info)
+    return LinearModel(coef=np.ascontiguousarray(w[order, :d]), intercept=b[order], classes=classes, info=info)
 
 
 def _read_weights(file: TextIO, n_lines: int, n_scores: int) -> F64:
@@ -343,7 +343,7 @@ def _read_libsvm(file: TextIO) -> LinearModel:
         raise ValueError("a number is not finite")
     sign = 1.0 if labels[0] > labels[1] else -1.0  # a score above 0 is for the larger label here
     info = {"solver": f"libsvm {kind}", "task": "classify", "loss": "hinge"}
-    return LinearModel(sign * w, sign * b, np.array(sorted(labels), np.int64), info=info)
+    return LinearModel(coef=sign * w, intercept=sign * b, classes=np.array(sorted(labels), np.int64), info=info)
 
 
 def _add_vectors(file: TextIO) -> np.ndarray:

@@ -45,7 +45,10 @@ def make_example() -> str:
     history = [{**line, "passes": k, "seconds": k, "pass_seconds": 1, "solver_seconds": 1} for k in range(1, 9)]
     names = tuple(f"a feature with a long name, number {k}" for k in range(20))
     model = LinearModel(
-        np.linspace(-1, 2, 20), 0.0, np.array(["a class with a name of many words", "x" * 60]), None, names
+        coef=np.linspace(-1, 2, 20),
+        intercept=0.0,
+        classes=np.array(["a class with a name of many words", "x" * 60]),
+        feature_names=names,
     )
     settings = {"fingerprint": "f" * 64, "class_costs": [1.0] * 30}
     measured = {

@@ -191,7 +191,7 @@ def test_names_of_classes_and_features_stay_texts(tmp_path: Path) -> None:
     """Whatever a table calls its columns and classes is shown, and no element, attribute or control character."""
     names = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "a\u202eb", "]]>&amp;"]
     classes = np.array(["</table><svg onload=x>", "{% raw %}\x1b[2J"])
-    model = LinearModel(np.arange(1.0, 6.0), 0.0, classes, feature_names=tuple(names))
+    model = LinearModel(coef=np.arange(1.0, 6.0), intercept=0.0, classes=classes, feature_names=tuple(names))
     (tmp_path / "settings.json").write_text(json.dumps({names[1]: names[0], "task": "\ud800"}))
     (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in HISTORY))
     (tmp_path / "model.npz").write_bytes(model.to_bytes())

@@ -144,8 +144,8 @@ def test_the_option_in_python_and_on_the_command_line(tmp_path: Path, run: Run) 
     assert run("ingest", path, tmp_path / "auto.zarr", "--label", "2").code == 2
     LinearSVC().fit(rows[1:, :2], rows[1:, 2]).save(tmp_path / "m.npz")
     model = streamsvm.models.model.load(tmp_path / "m.npz")
-    assert predict(model, path, tmp_path / "p.csv", label="2", header="yes") == 4
-    assert evaluate(model, path, label="2", header="yes")["n_rows"] == 4
+    assert predict(model, path, tmp_path / "p.csv", read_as=Columns(label="2", header="yes")) == 4
+    assert evaluate(model, path, Columns(label="2", header="yes"))["n_rows"] == 4
     parts = score(model, path, columns=Columns(label="3", header="no"))
     assert len(np.concatenate([part.scores for part in parts])) == 5
     ended = run("evaluate", tmp_path / "m.npz", path, "--label", "2", "--header", "yes", "--json")

@@ -21,6 +21,7 @@ from streamsvm import LinearSVC
 from streamsvm.data.open import open_dataset
 from streamsvm.data.sources import csv
 from streamsvm.data.store.dataset import Dataset
+from streamsvm.data.tables.columns import Columns
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import load
 from streamsvm.models.predict import predict
@@ -257,7 +258,7 @@ def test_a_model_encodes_new_tables(trained: Path, tmp_path: Path, caplog: pytes
     n_unknown = int((frame["work"] == "Astronaut").sum())
     told = f"{n_unknown} rows with unknown categories in column work, set to 0"
     assert [record.getMessage() for record in caplog.records] == [f"{path}: {told}"]
-    assert evaluate(model, path, label="income")["n_rows"] == N
+    assert evaluate(model, path, Columns(label="income"))["n_rows"] == N
 
 
 def test_predictions_have_the_names_of_the_rows(trained: Path, tmp_path: Path) -> None:
@@ -267,12 +268,12 @@ def test_predictions_have_the_names_of_the_rows(trained: Path, tmp_path: Path) -
     found = pd.read_csv(out)
     assert found.columns.tolist() == ["name", "label", "score"]
     assert found["name"].tolist() == frame["id"].tolist()
-    predict(load(trained), path, out, index="income")
+    predict(load(trained), path, out, read_as=Columns(index="income"))
     assert pd.read_csv(out)["name"].tolist() == frame["income"].tolist()
     predict(load(trained), _to_csv(frame.drop(columns="id"), tmp_path / "bare.csv"), out)
     assert pd.read_csv(out).columns.tolist() == ["label", "score"]
     with pytest.raises(InputError, match="column 'nobody', the index, is missing"):
-        predict(load(trained), path, out, index="nobody")
+        predict(load(trained), path, out, read_as=Columns(index="nobody"))
 
 
 def test_rows_are_appended_as_they_would_have_been_encoded(trained: Path, tmp_path: Path) -> None:
@@ -292,7 +293,7 @@ def test_held_out_rows_are_encoded_like_those_of_the_training(trained: Path, tmp
     held_out = streamsvm.ingest(path, tmp_path / "held-out.zarr", label="income", like=data, shuffle=None)
     assert held_out.encoding == open_dataset(data).encoding
     result = train(open_dataset(data), TrainOptions(C=0.1), eval_set=EvalSet(held_out))
-    wanted = evaluate(load(trained), path, label="income")["accuracy"]
+    wanted = evaluate(load(trained), path, Columns(label="income"))["accuracy"]
     assert result.history[-1]["eval_score"] == pytest.approx(wanted)
     given = {"index": "id", "missing": "mean", "one_hot": ["work"], "hash_bits": 6, "shuffle": None}
     other = streamsvm.ingest(path, tmp_path / "other.zarr", label="income", **given)

@@ -182,7 +182,7 @@ def test_a_model_of_scaled_features_decides_alike_on_raw_rows(kind: str, write: 
     X = make_rows()[:, [0, 1, 5, 6, 9]]
     rng = np.random.default_rng(4)
     scaled, raw = write(X, scale=kind), write(X)
-    model = LinearModel(rng.standard_normal(5), 0.3, np.array([-1, 1]), scaled.scaling)
+    model = LinearModel(coef=rng.standard_normal(5), intercept=0.3, classes=np.array([-1, 1]), scaling=scaled.scaling)
     wanted = read(scaled, collect).astype(np.float64) @ model.coef + model.intercept
     for dataset in (scaled, raw, write(X, scale="standard"), write(X, scale="minmax")):
         w, b = model.weights(5, dataset.scaling, sparse=False)
@@ -192,7 +192,7 @@ def test_a_model_of_scaled_features_decides_alike_on_raw_rows(kind: str, write: 
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     assert scaled.scaling is not None
     raw_w, raw_b = scaled.scaling.to_raw(model.coef, model.intercept)
-    unscaled = LinearModel(raw_w, raw_b, model.classes)
+    unscaled = LinearModel(coef=raw_w, intercept=raw_b, classes=model.classes)
     w, b = unscaled.weights(5, scaled.scaling, sparse=False)
     np.testing.assert_allclose(w, model.coef, rtol=1e-9)
     assert b == pytest.approx(model.intercept, abs=1e-6)

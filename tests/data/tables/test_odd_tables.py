@@ -40,7 +40,7 @@ def test_decimal_commas_are_the_numbers_that_they_stand_for(tmp_path: Path) -> N
     np.testing.assert_allclose(np.sort(commas.X[:, 0]), np.sort(numbers), rtol=1e-6)
     model = streamsvm.LinearSVR().fit(made["point"]).model_
     known = evaluate(model, tmp_path / "point.csv")
-    assert evaluate(model, tmp_path / "comma.csv", decimal=",") == known
+    assert evaluate(model, tmp_path / "comma.csv", Columns(decimal=",")) == known
     with pytest.raises(InputError, match=r"comma\.csv:2:1: column x: not a number: '-1,5'; .*--decimal ,"):
         evaluate(model, tmp_path / "comma.csv")
     with pytest.raises(InputError, match=r"point\.csv:2:1: column x: not a number: '-1\.5'"):
@@ -137,7 +137,7 @@ def test_the_columns_of_a_table_are_remembered(tmp_path: Path, kind: str) -> Non
     assert (found["n_queries"], found) == (12, evaluate(model, rows))
     model.save(tmp_path / "m.npz")
     assert evaluate(load(tmp_path / "m.npz"), tmp_path / f"new.{kind}") == found
-    assert evaluate(model, tmp_path / "new.csv", qid="query") == found
+    assert evaluate(model, tmp_path / "new.csv", Columns(qid="query")) == found
 
 
 def test_the_column_of_the_labels_is_remembered_by_an_append(tmp_path: Path) -> None:

@@ -149,7 +149,9 @@ def test_known_kernel_values(tmp_path: Path) -> None:
 
 def test_a_model_without_support_vectors_is_read(tmp_path: Path) -> None:
     empty = np.empty((0, 2), np.float32)
-    model = KernelModel(Kernel("rbf"), empty, np.empty(0), 0.5, np.array([-1, 1]))
+    model = KernelModel(
+        kernel=Kernel("rbf"), support_vectors=empty, dual_coef=np.empty(0), intercept=0.5, classes=np.array([-1, 1])
+    )
     export_model(model, tmp_path / "m", "libsvm")
     _, _, values = svmutil.svm_predict([], np.ones((3, 2)), svmutil.svm_load_model(str(tmp_path / "m")), "-q")
     assert values == [[0.5]] * 3

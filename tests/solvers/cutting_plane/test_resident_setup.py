@@ -270,7 +270,7 @@ def test_many_classes(options: TrainOptions, tmp_path: Path) -> None:
         problem = Problem(rows.X, np.where(rows.y == code, 1, -1), rows.weight)
         usual = train(problem.in_memory(), TrainOptions(C=0.5, threads=1, options=LINE_SEARCH))
         assert usual.lower_bound is not None
-        own = LinearModel(together.model.coef[code], intercepts[code], CLASSES)
+        own = LinearModel(coef=together.model.coef[code], intercept=intercepts[code], classes=CLASSES)
         objectives.append(compute_objective(problem, own, problem.costs(0.5)))
         assert usual.lower_bound * (1 - 1e-9) <= objectives[-1] <= usual.objective * (1 + 1.1e-3)
     assert together.objective == pytest.approx(sum(objectives), rel=1e-9)
