@@ -184,7 +184,7 @@ def skip_comments(head: bytes) -> tuple[int, list[int]]:
 
 
 def _find_first_row(head: bytes, delimiter: str) -> int:
-    """Return the start of the first row; a comment line above it has another number of cells than the line below."""
+    """Return the start of the first comment line with as many cells as the first other line, or else of that line."""
     start, above = skip_comments(head)
     counts = {at: _count_cells(head[at : find_first_end(head, at, delimiter)], delimiter) for at in (*above, start)}
     return next(at for at in (*above, start) if counts[at] == counts[start])

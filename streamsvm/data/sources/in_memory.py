@@ -78,7 +78,7 @@ class ArrayDataset:
 
     @property
     def n_chunks(self) -> int:
-        """The number of chunks; a plan gives its sample other chunks."""
+        """The number of chunks, which a plan sets for its sample."""
         return len(self.chunk_starts) - 1
 
     @property

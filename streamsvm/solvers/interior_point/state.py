@@ -284,7 +284,7 @@ def read_point(state: State, share: F64) -> DualPoint:
     """Return the dual point C t of a state whose lower bound has just risen, with the corrections behind the bound.
 
     share (n,): t of all rows. If one exceeds 1, all shares and corrections are divided by a power of two. Division by
-    max t would change the last digits of alpha, for which alone the corrections are valid.
+    max t would change the last digits of alpha, and the corrections are valid only for these very digits.
     """
     most, exponent = math.frexp(max(1.0, float(np.max(share))))
     if (most, exponent) == (0.5, 1):
