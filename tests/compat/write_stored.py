@@ -295,12 +295,18 @@ def tell_dataset(name: str) -> dict[str, Any]:
     return do("info", f"{name}.zarr", "--verify")
 
 
+def load_rows() -> dict[str, Any]:
+    """Return the rows and their labels as arrays."""
+    with np.load("rows.npz") as arrays:
+        return dict(arrays)
+
+
 def tell_model(model: Path, data: str) -> dict[str, Any]:
     """Return what a model says of some rows, of its dataset and, if it has four features, as they were."""
     estimator: Any = streamsvm.load(model)
     given: dict[str, Any] = {"stored": f"{data}.zarr"}
     if estimator.n_features_in_ == 4:
-        given["raw"] = np.load("rows.npz")["X"]
+        given["raw"] = load_rows()["X"]
     if data == "table":
         given["file"] = "table.csv"
     told: dict[str, Any] = {"estimator": type(estimator).__name__}
@@ -384,7 +390,7 @@ def tell_result(result: dict[str, Any]) -> dict[str, Any]:
 def write_fit(name: str, folder: str = "stopped") -> dict[str, Any]:
     """Fit an estimator with a checkpoint; below `stopped` one pass at most."""
     kind, labels, parameters = FITS[name]
-    rows, limit = np.load("rows.npz"), {"max_passes": 1} if folder == "stopped" else {}
+    rows, limit = load_rows(), {"max_passes": 1} if folder == "stopped" else {}
     estimator = getattr(streamsvm, kind)(**parameters, **limit, checkpoint=Path(folder, name))
     estimator.fit(rows["X"], rows[labels])
     predicted = estimator.predict(rows["X"])[:N_TOLD].tolist()
