@@ -103,7 +103,7 @@ def test_rows_that_do_not_suit_are_refused_before_the_first_pass(rows: tuple[Dat
 
 def test_its_memory_is_projected(rows: tuple[Dataset, Dataset], tmp_path: Path) -> None:
     learned, _ = rows
-    many = ingest(np.ones((400_000, 6), np.float32), tmp_path / "many.zarr", np.arange(400_000) % 2)
+    many = ingest(np.ones((1_500_000, 6), np.float32), tmp_path / "many.zarr", np.arange(1_500_000) % 2)
     alone = train(learned, PLAIN).projected_memory_bytes
     tight = TrainOptions(**{**vars(PLAIN), "memory_bytes": alone + (8 << 20)})
     train(learned, tight)

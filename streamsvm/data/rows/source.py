@@ -182,7 +182,7 @@ TILE_ITEMS = TILE_BYTES // 8  # a sparse item is a float32 and an int32
 def split(X: Matrix) -> Iterator[Matrix]:
     """Cut rows in memory into the same tiles in which they would be streamed from disk."""
     if isinstance(X, CsrRows):
-        tiles = cut_items(X.indptr)
+        tiles = cut_items(X.indptr, TILE_ITEMS)
     else:
         n_rows = count_tile_rows(X.shape[1])
         tiles = ((a, a + n_rows) for a in range(0, len(X), n_rows))
@@ -194,7 +194,7 @@ def count_tile_rows(n_features: int) -> int:
     return max(1, TILE_BYTES // (4 * n_features))
 
 
-def cut_items(indptr: npt.NDArray[Any], n_items: int = TILE_ITEMS) -> Iterator[tuple[int, int]]:
+def cut_items(indptr: npt.NDArray[Any], n_items: int) -> Iterator[tuple[int, int]]:
     """Yield pairs (a, b) such that rows a:b of CSR rows have at most `n_items` items, or are a single longer row."""
     a, n, n_items = 0, len(indptr) - 1, max(1, n_items)
     while a < n:

@@ -165,9 +165,12 @@ def work_ahead(
     results.
     """
     in_flight: deque[tuple[Item, Future[Result]]] = deque()
+    failure: Exception | None = None
     while True:
         try:
             item = next(items)
+        except StopIteration:  # kept, it would keep this frame, and so the items, until the next garbage collection
+            break
         except Exception as error:
             failure = error
             break
@@ -177,7 +180,7 @@ def work_ahead(
             yield _take_oldest(in_flight)
     while in_flight:
         yield _take_oldest(in_flight)
-    if not isinstance(failure, StopIteration):
+    if failure is not None:
         raise failure
 
 

@@ -136,7 +136,7 @@ class CsrLayout:
                 self._advise_end(index, int(indptr[-1]))
                 data_file.skip(skipped)
                 indices_file.skip(skipped)
-            for a, b in cut_items(indptr):
+            for a, b in cut_items(indptr, TILE_ITEMS):
                 first, n = int(indptr[a]), int(indptr[b] - indptr[a])
                 self._fill(self.data, data_file, index, first, data[:n].view(np.uint8))
                 self._fill(self.indices, indices_file, index, first, indices[:n].view(np.uint8))
