@@ -125,6 +125,12 @@ def test_balanced_classes_are_recalled_by_their_factors() -> None:
     assert make_estimator(model.model_).class_weight == dict(enumerate(model.class_weight_))
 
 
+@pytest.mark.parametrize("given", [{}, {"class_weight": "balanced"}, {"multi_class": "ovr"}])
+def test_equal_factors_of_classes_are_known(given: dict[str, str]) -> None:
+    model = SVC(gamma=0.5, **given).fit(X[:60], np.arange(60) % 3)
+    assert model.class_weight_.tolist() == make_estimator(model.model_).class_weight_.tolist() == [1.0, 1.0, 1.0]
+
+
 def test_models_of_earlier_versions_are_loaded(tmp_path: Path) -> None:
     """Their files lack some of the facts, or have them in a form that nobody wrote."""
     model = SVC(gamma=0.5, class_weight=WEIGHTS).fit(X, THREE)
