@@ -50,7 +50,7 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         """Train; InputError for a solver of linear models, which have no support vectors."""
-        able = [method.name for method in SOLVERS if len(method.kernels) > 1]
+        able = list(dict.fromkeys(method.name for method in SOLVERS if len(method.kernels) > 1))
         if self.solver in {AUTO, *name_solvers()}.difference(able):
             raise InputError(
                 f"solver {self.solver!r}: {type(self).__name__} trains sums of kernels; choose from {', '.join(able)}"
