@@ -45,7 +45,8 @@ class Survey:
     """The findings of the first read about the rows. n_items counts stored values, or the non-zeros of dense rows.
 
     name: the name of the rows in messages. options: the options of the dataset. anchor (d,): the value that is
-    subtracted from each feature (data.tables.checks) before statistics are computed; None stands for 0.
+    subtracted from each feature (data.tables.checks) before statistics are computed; None stands for 0. Sparse rows may
+    have features that the anchor, which the first rows determine, lacks; it grows with them.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Survey:
     def add(self, rows: SourceRows) -> tuple[Matrix, dict[str, Any]]:
         """Add rows to the survey, and return their features and vectors in the form in which they are spooled."""
         raw = as_matrix(rows.X)
+        self._grow(raw.shape[1])
         X = round_features(raw, self.anchor)
         found: dict[str, Any] = {name: getattr(rows, name) for name in ("sample_weight", "qid", "groups")}
         vectors = {name: values for name, values in found.items() if values is not None}
@@ -88,7 +90,6 @@ class Survey:
             self._require_fields(set(vectors))
         self.fields = set(vectors)
         self.n_rows += rows.n_rows
-        self.n_features = max(self.n_features, X.shape[1])
         self.feature_names, self.encoding = rows.feature_names, rows.encoding
         self._count_items(X, raw)
         self._check_labels()
@@ -102,12 +103,17 @@ class Survey:
             self._require_fields(other.fields)
         self.fields, self.feature_names, self.encoding = other.fields, other.feature_names, other.encoding
         self.n_rows, self.n_items = self.n_rows + other.n_rows, self.n_items + other.n_items
-        self.n_features = max(self.n_features, other.n_features)
+        self._grow(other.n_features)
         self.longest_row = max(self.longest_row, other.longest_row)
         self.labels |= other.labels
         for text in other.texts:
             self.texts.setdefault(text, len(self.texts))
         self._check_labels()
+
+    def _grow(self, n_features: int) -> None:
+        self.n_features = max(self.n_features, n_features)
+        if self.anchor is not None:
+            self.anchor = np.pad(self.anchor, (0, max(0, self.n_features - len(self.anchor))))
 
     def _require_fields(self, fields: set[str]) -> None:
         if fields != self.fields:
@@ -271,7 +277,7 @@ def prepare_rows(
     """
     if scaling is not None and survey.anchor is not None:
         scaling = replace(scaling, offset=scaling.offset - survey.anchor)
-    X = _scale(_lay_out(rows.X, mine, survey.n_features, shape.sparse), scaling)
+    X = _scale(_lay_out(rows.X, mine, survey, shape.sparse), scaling)
     if shape.dtype != "float32":
         X = _narrow(X, shape.dtype, survey.name)
     vectors = {name: values[mine] for name, values in rows.vectors.items()}
@@ -282,13 +288,13 @@ def prepare_rows(
     return Rows(0, X, **vectors)
 
 
-def _lay_out(X: Matrix, mine: npt.NDArray[np.int64], n_features: int, sparse: bool) -> Matrix:
+def _lay_out(X: Matrix, mine: npt.NDArray[np.int64], survey: Survey, sparse: bool) -> Matrix:
     """Return the rows with the given numbers, dense or sparse."""
     if isinstance(X, CsrRows) and not sparse:
-        return permute_to_dense(X, mine, n_features)
+        return permute_to_dense(X, mine, survey.n_features, 0.0 if survey.anchor is None else -survey.anchor)
     X = permute_rows(X, mine)
     if isinstance(X, CsrRows):
-        return CsrRows(X.data, X.indices, X.indptr, n_features)
+        return CsrRows(X.data, X.indices, X.indptr, survey.n_features)
     return drop_zeros(X) if sparse else X
 
 
@@ -419,7 +425,7 @@ def find_shape(survey: Survey, is_dense: bool, scaling: Scaling | None) -> tuple
     sparse = options.layout == "sparse"
     if options.layout is None:
         sparse = not is_dense and survey.n_items < DENSE_FROM * survey.n_rows * survey.n_features
-    if sparse and scaling is not None and np.any(scaling.offset):
+    if sparse and scaling is not None and (survey.anchor is not None or np.any(scaling.offset)):
         raise InputError(f"{name}: --scale {scaling.kind} would fill sparse rows; use --dense or --scale maxabs")
     if sparse and options.dtype != "float32":
         raise InputError(f"{name}: its rows are sparse, and --dtype {options.dtype} needs dense rows: add --dense")

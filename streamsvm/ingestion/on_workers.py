@@ -36,7 +36,7 @@ from streamsvm.data.store.destination import Upload, open_destination, remove_un
 from streamsvm.data.store.shared_files import SPILL_FOLDER, IngestRecord, SharedFolder, SharedScratch, pack_record
 from streamsvm.data.tables.checks import look_at_features
 from streamsvm.data.tables.columns import Columns, find_folders, show_name
-from streamsvm.data.tables.encoder import TableEncoder, encode_features
+from streamsvm.data.tables.encoder import TableEncoder, encode_features, rank_categories, sort_categories
 from streamsvm.engines.cluster.engine import map_on_workers
 from streamsvm.engines.open import open_workers
 from streamsvm.ingestion import ingest, segments, tasks
@@ -220,7 +220,7 @@ def ingest_on_workers(
         paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]
     kind = _require_readable(paths, name, columns, options.append, file_format)
     refuse_inputs(destination, paths)
-    piece, encoder = _read_first(paths, kind, columns)
+    piece, encoder = first = _read_first(paths, kind, columns)
     seed = None if piece.qid is not None else options.shuffle
     n_runs = max(1, -(-guess_bytes(paths) // RUN_BYTES))
     about = describe_ingest(paths, columns, options, (kind, seed, n_runs))
@@ -239,8 +239,9 @@ def ingest_on_workers(
     ):
         map_tasks = partial(map_on_workers, client)
         record.begin(scratch)
-        source = Source(name, kind, _take_row(piece), options, seed, n_runs, scratch, encoder)
-        source, survey, written = _read(map_tasks, source, paths, columns, piece, report)
+        again = None if encoder is None else encoder.start_anew()
+        source = Source(name, kind, _take_row(piece), options, seed, n_runs, scratch, again)
+        source, survey, written = _read(map_tasks, source, paths, columns, first, report)
         write_on_workers(map_tasks, source, survey, written, place)
     return open_dataset(destination)
 
@@ -253,19 +254,21 @@ def _count_bytes(columns: Columns, options: IngestOptions, to_store: bool) -> in
 
 
 def _read(
-    map_tasks: MapTasks, source: Source, paths: list[str], columns: Columns, piece: SourceRows, report: Report
+    map_tasks: MapTasks, source: Source, paths: list[str], columns: Columns, first: First, report: Report
 ) -> tuple[Source, Survey, Segments]:
     """Let workers spool all rows. Return the source with its encoding, the survey of its rows, and their segments.
 
-    piece: the first rows.
+    first: the first rows, and the encoder that read them.
     """
+    piece, encoder = first
     calls = [(path, source.kind, columns, source.encoder is not None) for path in paths]
     plans = list(map_tasks("looking through the files", tasks.cut_file, calls))
     tasks.require_same_columns(plans, columns)
     stretches = [stretch for plan in plans for stretch in plan]
     source, encoding = find_encoding(map_tasks, source, stretches, paths)
-    if encoding is not None:
-        piece = replace(piece, X=encode_features(piece.X, encoding), feature_names=encoding.feature_names)  # type: ignore[arg-type]
+    if encoding is not None and encoder is not None:
+        codes = sort_categories(piece.X, rank_categories(encoder.known, encoding))
+        piece = replace(piece, X=encode_features(codes, encoding), feature_names=encoding.feature_names)
     source = replace(source, anchor=look_at_features(piece, source.options, source.name))
     survey = Survey(source.name, source.options, FeatureStatistics.start(), anchor=source.anchor)
     written = _spool(map_tasks, source, stretches, survey, report)
@@ -310,7 +313,10 @@ def _require_readable(paths: list[str], name: str, columns: Columns, append: boo
     return kind
 
 
-def _read_first(paths: list[str], kind: str, columns: Columns) -> tuple[SourceRows, TableEncoder | None]:
+First = tuple[SourceRows, TableEncoder | None]
+
+
+def _read_first(paths: list[str], kind: str, columns: Columns) -> First:
     """Return the first piece of rows, and the encoder of a table, with the kinds of columns that this piece decides.
 
     The encoder is None if no column is encoded. Raises InputError for a fault in the first rows.
@@ -318,7 +324,7 @@ def _read_first(paths: list[str], kind: str, columns: Columns) -> tuple[SourceRo
     pieces, encoder = open_codes(paths, kind, columns)
     with closing(pieces):  # type: ignore[type-var]
         rows = next(pieces)
-    return rows, None if encoder is None or not encoder.encoding.columns else encoder.start_anew()
+    return rows, None if encoder is None or not encoder.encoding.columns else encoder
 
 
 def _take_row(rows: SourceRows) -> SourceRows:

@@ -36,7 +36,6 @@ from scipy.sparse import csr_array
 from streamsvm.data.rows.source import LabelLists
 from streamsvm.data.store.chunks import CRC_BYTES, Bytes
 from streamsvm.data.store.shared_files import SharedScratch, pack_record, read_ranges, read_record
-from streamsvm.data.tables.checks import round_to_float32
 from streamsvm.ingestion.write import MapTasks
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, permute_rows, slice_rows, stack_rows
 from streamsvm.system.errors import IntegrityError
@@ -228,10 +227,10 @@ def _map(path: Path, dtype: np.dtype[Any], first: int, count: int) -> npt.NDArra
 
 
 def as_matrix(X: npt.NDArray[np.float32] | csr_array) -> Matrix:
-    """Return X as float32 CsrRows if it is sparse, because their slices cost less than SciPy's."""
+    """Return X as CsrRows if it is sparse, because their slices cost less than SciPy's."""
     if isinstance(X, csr_array):
-        data = X.data if X.data.dtype == np.float32 else round_to_float32(X.data)
-        return CsrRows(data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False), X.shape[1])
+        indices, indptr = X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False)
+        return CsrRows(X.data, indices, indptr, X.shape[1])
     return X
 
 

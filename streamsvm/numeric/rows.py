@@ -387,9 +387,12 @@ def permute_rows(X: Matrix, order: I64) -> Matrix:
     return taken
 
 
-def permute_to_dense(X: CsrRows, order: I64, n_features: int) -> F32:
-    """Return the rows order[0], order[1], ... of X as dense rows; X has at most `n_features` features."""
-    taken = np.zeros((len(order), n_features), np.float32)
+def permute_to_dense(X: CsrRows, order: I64, n_features: int, omitted: float | F64 = 0.0) -> F32:
+    """Return the rows order[0], order[1], ... of X as dense rows; X has at most `n_features` features.
+
+    omitted: the value, or the value of each feature, for which sparse rows store nothing.
+    """
+    taken = np.full((len(order), n_features), omitted, np.float32)
     _copy_items(X.data, X.indices, X.indptr, order, taken)
     return taken
 

@@ -180,19 +180,20 @@ class FeatureStatistics:
     def scaling(self, kind: str, n_rows: int, anchor: F64 | None = None) -> Scaling:
         """Return the scaling of this kind for `n_rows` rows; a constant feature keeps the factor 1.
 
-        anchor (d,): the values that were subtracted from the features of dense rows before.
+        anchor (d,): the values that were subtracted from the features before; where none is stored, it is -anchor.
         """
-        some_zero = self.stored < n_rows
-        low = np.where(some_zero, np.minimum(self.low, 0.0), self.low)
-        high = np.where(some_zero, np.maximum(self.high, 0.0), self.high)
+        n_zeros, zero = n_rows - self.stored, np.zeros(len(self.stored)) if anchor is None else -anchor
+        low = np.where(n_zeros > 0, np.minimum(self.low, zero), self.low)
+        high = np.where(n_zeros > 0, np.maximum(self.high, zero), self.high)
+        total, squares = self.total + n_zeros * zero, self.squares + n_zeros * zero**2
         offset = np.zeros_like(low)
         if kind == "minmax":
             offset, spread = low, high - low
         elif kind == "maxabs":
             spread = np.maximum(np.abs(low), np.abs(high))
         elif kind == "standard":
-            offset = self.total / n_rows
-            variance = np.where(high > low, self.squares / n_rows - offset**2, 0.0)  # otherwise only rounding
+            offset = total / n_rows
+            variance = np.where(high > low, squares / n_rows - offset**2, 0.0)  # otherwise only rounding
             spread = np.sqrt(np.maximum(variance, 0.0))
         else:
             raise InputError(f"scale {kind!r}: choose from {', '.join(KINDS)}")

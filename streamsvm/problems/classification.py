@@ -185,7 +185,7 @@ class OfClasses(Problem):
             label, rows = require_classes(source)[counts.argmin()], say_count(int(counts.min()), "row")
             raise InputError(
                 f"{source.name}: the class {label} has {rows}, too few for {folds} folds, each of which needs one: "
-                "remove the class, merge it with another, or add rows of it; tune also accepts fewer --folds"
+                "remove the class, merge it with another, add rows of it, or ask for fewer folds (tune --folds)"
             )
         return share_out(y, folds, rng)
 

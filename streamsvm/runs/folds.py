@@ -46,6 +46,8 @@ def draw_folds(source: RowSource, options: TrainOptions, folds: int, forward: bo
     if not 2 <= folds <= MOST_FOLDS:
         raise InputError(f"folds is {folds}; it must be from 2 to {MOST_FOLDS}")
     problem = find_problem(options.task)
+    if source.classes is None and problem.has_classes and not problem.needs_labels:
+        raise InputError(f"{source.name}: models are compared by the labels of held-out rows, and there are no labels")
     if problem.has_classes:
         require_classes(source)
     groups = source.column("groups")

@@ -84,20 +84,11 @@ def describe_status(status: str, report: Report, options: TrainOptions, is_resum
         case "interrupted":
             return f"a signal ended the run after {passes}{proved}; its checkpoint is written"
         case "stalled" if report.problems:
-            return _describe_stalled(report.problems, options)
+            return _describe_stalled_problems(report.problems, options)
         case "stalled" if gap is None:
             return "the steps no longer change the multipliers, and the kernel has no lower bound"
-        case "stalled" if report.lower_bound == 0.0 and (report.objective == 0.0 or options.task in NO_FUNCTION):
-            told = f"rounding can move the objective, {report.objective:.1e}, by {report.report_rounding(status):.1e}"
-            return f"the proved lower bound is 0, and {told}{NO_FUNCTION.get(options.task, '')}"
         case "stalled":
-            rounding, least = report.report_rounding(status) or 0.0, options.tol * report.objective
-            share = rounding / report.objective if report.objective > 0 else 0.0
-            limit = "more than tol allows" if rounding > least else "less than tol, so the solver has stopped short"
-            return (
-                f"neither the objective nor its lower bound improves any more{proved}; rounding can account for "
-                f"{share:.1e} of the objective, {limit}: scale the features to about 1, or lower C and the weights"
-            )
+            return _describe_stalled(report, report.report_rounding(status) or 0.0, options, proved)
         case "paper_stop":
             return f"the worst cut is violated by at most epsilon; the proved gap is {gap:.1e}"
         case "stationary":
@@ -105,7 +96,23 @@ def describe_status(status: str, report: Report, options: TrainOptions, is_resum
     return ""
 
 
-def _describe_stalled(problems: Sequence[dict[str, Any]], options: TrainOptions) -> str:
+def _describe_stalled(report: Report, rounding: float, options: TrainOptions, proved: str) -> str:
+    """Describe a stalled run. rounding: by how much rounding can move the objective. proved: the gap, as a text."""
+    if report.lower_bound == 0.0 and (report.objective == 0.0 or options.task in NO_FUNCTION):
+        if rounding == 0.0:
+            return "the objective is 0: all rows are 0, or their sample weights are too small to compute with"
+        told = f"rounding can move the objective, {report.objective:.1e}, by {rounding:.1e}"
+        return f"the proved lower bound is 0, and {told}{NO_FUNCTION.get(options.task, '')}"
+    share = f"{rounding / report.objective:.1e}" if rounding < report.objective else "all"
+    is_more = rounding > options.tol * report.objective
+    limit = "more than tol allows" if is_more else "less than tol, so the solver has stopped short"
+    return (
+        f"neither the objective nor its lower bound improves any more{proved}; rounding can account for {share} of the "
+        f"objective, {limit}: scale the features to about 1, or lower C and the weights"
+    )
+
+
+def _describe_stalled_problems(problems: Sequence[dict[str, Any]], options: TrainOptions) -> str:
     """Describe the stalled problems among several."""
     stalled = [one for one in problems if one["status"] == "stalled"]
     worst = max(stalled, key=lambda one: one["relative_gap"] or 0.0)
@@ -116,9 +123,9 @@ def _describe_stalled(problems: Sequence[dict[str, Any]], options: TrainOptions)
 
 NO_FUNCTION = {  # by task, for tasks with nu in place of C
     "one-class": "; the optimum is 0 if the origin lies among the rows, so no function of this kernel is "
-    "positive on them alone; another kernel helps, such as rbf",
+    "positive on them alone; the kernel rbf helps (OneClassSVM, train --kernel rbf)",
     "nu-classify": "; the optimum is 0 if the classes overlap with this nu, so no function of this kernel separates "
-    "them; a larger nu helps, or another kernel, such as rbf",
+    "them; a larger nu helps, or the kernel rbf (train --kernel rbf)",
 }
 
 

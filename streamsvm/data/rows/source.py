@@ -279,8 +279,7 @@ class SourceRows:
     """Consecutive rows of a source, before their labels are encoded and their features scaled.
 
     X is (rows, d): dense, or CSR with sorted indices and no duplicates. It is float32, or float64 if the source has
-    more digits; of a sparse source, only the first piece need be float64. As long as a sparse source has not determined
-    d, d is the number of columns seen so far.
+    more digits. As long as a sparse source has not determined d, d is the number of columns seen so far.
     encoding: how the columns of a table became the features. row_names: the texts of the column that names the rows.
     merged: an error message, (1,), if float64 rounds some label to another number, so that labels cannot be classes;
     otherwise None. A regression takes the rounded numbers as its targets.

@@ -311,7 +311,7 @@ def place_rows(where: str, n_before: int) -> Place:
 def _to_features(
     piece: Any, where: str, n_before: int, names: tuple[str, ...] | None
 ) -> npt.NDArray[np.float32 | np.float64] | csr_array:
-    """Copy a piece of X to float32; to float64 if it has more digits, and is dense or the first sparse piece.
+    """Copy a piece of X to float32, or to float64 if it has more digits.
 
     Raises InputError, with row and column, for values that are not finite numbers.
     """
@@ -338,10 +338,10 @@ def _to_features(
         if names and (remedy := checks.find_remedy(fault)):
             fault, kind = f"{fault}; {_advise(values, names) if sparse is None else remedy}", NeedsOptionError
         raise kind(f"{where}: row {n_before + i + 1}, column {j + 1}{name} (counted from 1): {fault}")
+    data = rounded if np.can_cast(values.dtype, np.float32) else np.array(values, np.float64, order="C")
     if sparse is None:
-        return rounded if np.can_cast(values.dtype, np.float32) else np.array(values, np.float64, order="C")
+        return data
     index = np.int32 if max(sparse.nnz, *sparse.shape) < 2**31 else np.int64
-    data = rounded if n_before or np.can_cast(values.dtype, np.float32) else np.array(values, np.float64)
     return csr_array((data, sparse.indices.astype(index), sparse.indptr.astype(index)), shape=sparse.shape)
 
 

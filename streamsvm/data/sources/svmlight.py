@@ -106,7 +106,8 @@ def parse_blocks(
     """Yield the rows of blocks; see read_svmlight. qid_rule: the rule from earlier blocks."""
     n_rows = 0
     with texts.unjoined_pool(threads, "svmlight") as pool:
-        for (_, block), parsed in texts.work_ahead(enumerate(blocks), partial(_parse, lists=lists), pool, threads + 2):
+        parse = partial(_parse, lists=lists)
+        for block, parsed in texts.work_ahead(blocks, parse, pool, threads + 2):
             if QID_UNDECIDED not in (qid_rule, parsed.qid_rule) and parsed.qid_rule != qid_rule:
                 raise _refuse(block, parse_lines(block.text, qid_rule, lists))  # a qid is missing or unexpected
             if parsed.error != OK:
@@ -121,11 +122,8 @@ def parse_blocks(
             del block, parsed  # frees the memory before the next block is read
 
 
-def _parse(numbered: tuple[int, Block], lists: bool) -> ParsedLines:
-    """Parse a block. Only the first block keeps more digits than float32, for the checks of data.tables.checks."""
-    number, block = numbered
-    parsed = parse_lines(block.text, lists=lists)
-    return parsed._replace(values=parsed.values.astype(np.float32)) if number else parsed
+def _parse(block: Block, lists: bool) -> ParsedLines:
+    return parse_lines(block.text, lists=lists)
 
 
 def _rows_of(block: Block, parsed: ParsedLines, lists: bool) -> SourceRows:

@@ -17,6 +17,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from numbers import Real
@@ -429,7 +430,8 @@ def explain_kind(kind: str, is_known: bool) -> str:
     """Explain why a column is read as numbers or dates, and how to override it. is_known: the encoding is given."""
     if is_known:
         return f"the column holds {kind}s in the rows for which the encoding was made"
-    return f"by its first rows or --{kind} this is a column of {kind}s; ingest --text, --date or --number changes this"
+    other = "number" if kind == "date" else "date"
+    return f"by its first rows or --{kind} this is a column of {kind}s; ingest --text or --{other} changes this"
 
 
 def advise_on_table(texts: Sequence[str], gaps: Sequence[str]) -> str:
@@ -479,27 +481,37 @@ def look_at_features(rows: SourceRows, options: IngestOptions, name: str, anchor
         return anchor
     is_dense = isinstance(X, np.ndarray)
     first = X[: max(1, min(LOOKED_AT_ROWS, LOOKED_AT_VALUES // (X.shape[1] if is_dense else X.nnz // X.shape[0] + 1)))]
-    if is_dense and anchor is None and options.scale in MOVING and options.layout != "sparse":
-        low, middle, high = np.quantile(first, (0.25, 0.5, 0.75), axis=0, method="nearest")
-        anchor = _choose(middle, np.abs(middle) > FAR * (high - low))
+    if anchor is None and options.scale in MOVING and options.layout != "sparse":
+        anchor = _find_anchor(first)
     if first.size:
         _warn_of_merged(first, anchor, rows.feature_names, name)
     return anchor
 
 
+def _find_anchor(X: Any) -> F64 | None:
+    """Return the median of each column that is far from 0, (d,), and 0 for the others; None if no column is far."""
+    anchor, often = np.zeros(X.shape[1]), np.arange(X.shape[1])
+    if issparse(X):  # the median of other columns is 0
+        often = np.flatnonzero(2 * np.bincount(X.indices, minlength=X.shape[1]) > X.shape[0])
+        X = X[:, often].toarray()
+    low, middle, high = np.quantile(X, (0.25, 0.5, 0.75), axis=0, method="nearest")
+    anchor[often] = np.where(np.abs(middle) > FAR * (high - low), middle, 0.0)
+    return anchor if anchor.any() else None
+
+
 def recall_anchor(scaling: Scaling | None) -> F64 | None:
     """Return the anchors of rows that are appended to rows with this scaling."""
-    return None if scaling is None else _choose(scaling.offset, np.abs(scaling.offset) * scaling.factor > FAR)
-
-
-def _choose(middle: F64, is_far: npt.NDArray[np.bool_]) -> F64 | None:
-    return np.where(is_far, middle, 0.0) if is_far.any() else None
+    if scaling is None:
+        return None
+    anchor = np.where(np.abs(scaling.offset) * scaling.factor > FAR, scaling.offset, 0.0)
+    return anchor if anchor.any() else None
 
 
 def round_features(X: Any, anchor: F64 | None) -> Matrix:
-    """Subtract the anchors from features, and return them as float32."""
+    """Subtract the anchors from features, and return them as float32. A value that sparse rows omit becomes -anchor."""
     if isinstance(X, CsrRows):
-        return X
+        data = X.data if anchor is None else X.data - anchor[X.indices]
+        return X if data.dtype == np.float32 else replace(X, data=round_to_float32(data))
     if anchor is not None:
         X = X - anchor
     return X if X.dtype == np.float32 else round_to_float32(X)

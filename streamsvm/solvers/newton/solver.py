@@ -144,7 +144,8 @@ def find_widths(u: F64, costs: F64, floor: float, scale: float, allowed: float) 
 def _go_on(path: Path, rows: Rows, kinks: Kinks, residual: F64, bias_feature: float) -> None:
     """Make a step, in place: the predictor aims at m = 0, the corrector at the m that the predictor makes likely."""
     room = np.maximum(kinks.costs - path.a, LEAST_ROOM * kinks.costs)
-    theta = 1.0 / (path.xi / room + path.s / path.a)
+    with np.errstate(over="ignore"):  # The theta of a row whose cost is next to 0 is 0.
+        theta = 1.0 / (path.xi / room + path.s / path.a)
     _, factor = factorise(_curve(rows, np.sum(theta, axis=0), bias_feature))
     gap = float(np.sum(path.a * path.s) + np.sum(room * path.xi))
     if factor is None or not gap > 0.0:

@@ -73,10 +73,6 @@ def test_rows_of_a_small_file(small: Path) -> None:
     rows.X.check_format(full_check=True)
 
 
-def test_only_the_first_block_keeps_the_digits_beyond_float32(small: Path) -> None:
-    assert [rows.X.dtype for rows in read_svmlight([small], 1, 8)] == [np.float64, np.float32, np.float32]
-
-
 def test_query_ids_explicit_zeros_and_rows_without_a_feature(tmp_path: Path) -> None:
     path = tmp_path / "rank.svm"
     path.write_bytes(b"2 qid:10 1:0 4:0.0\n1 qid:11")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 
+from streamsvm.data.open import open_dataset
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.tables.columns import Columns
 from streamsvm.estimators.kernel import SVC
@@ -212,6 +214,50 @@ def test_sparse_rows_whose_values_float32_merges_are_told(
         r"column (?:'day'|1): (\d+) values in the first rows become (\d+); subtract", caplog.text
     )
     assert int(before) > int(after)
+
+
+@pytest.mark.parametrize("scale", ["standard", "minmax"])
+@pytest.mark.parametrize("door", SPARSE_DOORS)
+def test_sparse_rows_that_become_dense_are_scaled_before_they_are_rounded(
+    door: str, scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A few rows have no date, which is a 0, unless the source is a table."""
+    write, given = SPARSE_DOORS[door]
+    kept = np.ones(N) if {"one_hot", "hash_bits"} & set(given) else np.arange(N) % 60 > 0
+    days = (make_frame()["day"] * kept).to_numpy()
+    monkeypatch.setattr(sys.modules[__name__], "ROWS", csr_array(np.column_stack((days, make_frame()["x"]))))
+    with caplog.at_level(logging.WARNING, logger="streamsvm"):
+        dataset = ingest(write(tmp_path), tmp_path / "d.zarr", scale=scale, layout="dense", **given)
+    assert "float32" not in caplog.text
+    assert dataset.scaling is not None
+    offset, spread = (days.mean(), days.std()) if scale == "standard" else (days.min(), np.ptp(days))
+    np.testing.assert_allclose((dataset.scaling.offset[0], 1 / dataset.scaling.factor[0]), (offset, spread), rtol=1e-6)
+    exact = (np.sort(days) - dataset.scaling.offset[0]) * dataset.scaling.factor[0]
+    np.testing.assert_allclose(np.sort(read_column(dataset)), exact, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("missing", [0, 3])
+def test_sparse_rows_are_appended_to_dense_rows(missing: int, tmp_path: Path) -> None:
+    """They are scaled like the others, and like the same rows if these are dense. missing: rows without a date."""
+    X, y = make_frame()[["day", "x"]].to_numpy(), CLASSES
+    X[400 : 400 + missing, 0] = 0.0
+    for name, more in (("dense", X[400:]), ("sparse", csr_array(X[400:]))):
+        ingest(X[:400], tmp_path / name, y[:400], scale="standard", shuffle=None)
+        ingest(more, tmp_path / name, y[400:], append=True, shuffle=None)
+    dense, sparse = (read_column(open_dataset(tmp_path / name)) for name in ("dense", "sparse"))
+    np.testing.assert_array_equal(sparse, dense)
+    assert np.abs(sparse[: N - missing]).min() < 3.0
+
+
+def test_features_that_only_later_sparse_rows_have(tmp_path: Path) -> None:
+    """The first rows, which choose the constants that are subtracted, lack them."""
+    texts = [f"{k % 2} 1:{day}" + f" 3:{k}" * (k >= 30) for k, day in enumerate(DAYS)]
+    (tmp_path / "a.svm").write_text("\n".join(texts[:30]))
+    (tmp_path / "b.svm").write_text("\n".join(texts[30:]))
+    files = [tmp_path / "a.svm", tmp_path / "b.svm"]
+    dataset = ingest(files, tmp_path / "d.zarr", scale="standard", layout="dense", shuffle=None)
+    X = np.column_stack((DAYS, np.zeros(60), np.arange(60) * (np.arange(60) >= 30)))
+    np.testing.assert_allclose(dataset.read(0).X, (X - X.mean(axis=0)) / (X.std(axis=0) + (X.std(axis=0) == 0)))
 
 
 @pytest.mark.parametrize("door", ["svmlight", "one-hot CSV"])
