@@ -74,7 +74,15 @@ def of_solvers(data: str, C: float, solvers: tuple[str, ...], *, on_store: bool 
     return Problem(data, {"C": C, **more}, {name: {"solver": name} for name in solvers}, on_store)
 
 
-TENTH = {"resident_rows": "10%"}
+def of_classes(data: str, more: dict[str, Any]) -> Problem:
+    """Return a problem of Crammer-Singer, whose alternatives are accelerations."""
+    others: dict[str, dict[str, Any]] = {
+        name: {"options": {"acceleration": name}} for name in ("block-ascent", "line-search")
+    }
+    return Problem(data, {"C": 0.1, "task": "crammer-singer", **more}, others)
+
+
+TENTH: dict[str, Any] = {"resident_rows": "10%"}
 SMALL = (*HINGE, "interior-point")
 REGRESSION = ("newton", "cutting-plane")
 GRID = [
@@ -106,14 +114,7 @@ GRID = [
     *(of_solvers("dense 30", 0.1, REGRESSION, loss=loss) for loss in ("logistic", "squared_hinge")),
     of_solvers("dense 400", 0.01, REGRESSION, loss="logistic", **TENTH),
     of_solvers("news20", 1.0, REGRESSION, loss="logistic"),
-    *(
-        Problem(
-            data,
-            {"C": 0.1, "task": "crammer-singer", **more},
-            {name: {"options": {"acceleration": name}} for name in ("block-ascent", "line-search")},
-        )
-        for data, more in (("letter", {}), ("letter", TENTH), ("20 classes", {}))
-    ),
+    *(of_classes(*case) for case in (("letter", {}), ("letter", TENTH), ("20 classes", {}))),
     of_solvers("3,000 rows", 1.0, ("smo", "irwls"), kernel="rbf"),
 ]
 
@@ -202,7 +203,7 @@ def fit(path: str, settings: dict[str, Any], most: float, environment: dict[str,
 
 def measure(problem: Problem, path: str, given: argparse.Namespace, environment: dict[str, str]) -> str:
     """Return the lines of the table for a problem: the default, and then each alternative."""
-    ways = {"default": {}, **problem.others}
+    ways: dict[str, dict[str, Any]] = {"default": {}, **problem.others}
     taken: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
     for _ in range(given.rounds):
         for name, more in ways.items():
