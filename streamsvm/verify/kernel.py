@@ -64,8 +64,8 @@ def evaluate(model: KernelModel, engine: Engine, problem: dict[str, Any], dual: 
     totals = sum_rows(engine, partial(_add_losses, losses, pairs, model), (len(losses), 2))
     squares, errors = measure_squares(model)
     loss, moved = totals.sum(axis=0).tolist()
-    half = float(np.sum(squares)) / 2
-    of_sums = bound_rounding(engine.source.n_rows + 24, loss) + bound_rounding(len(losses) + 8, half)
+    half, size = float(np.sum(squares)) / 2, float(np.sum(np.abs(squares))) / 2
+    of_sums = bound_rounding(engine.source.n_rows + 24, loss) + bound_rounding(len(losses) + 8, size)
     bound = _bound(model, engine.source, problem, squares, errors) if dual else None
     return Found(half + loss, moved + float(np.sum(errors)) / 2 + of_sums, bound)
 
@@ -216,7 +216,8 @@ def evaluate_tube(model: KernelModel, engine: Engine, problem: dict[str, Any]) -
     n = len(costs)
     width = find_best_bias(np.ones(n), costs, np.zeros(n), distances, total)
     objective = square / 2 + total * width + float(costs @ np.maximum(distances - width, 0.0))
-    return Found(objective, float(costs @ errors) + of_square / 2 + bound_rounding(n + 8, 2 * objective))
+    size = objective - min(square, 0.0)  # of the terms: an indefinite kernel may have a negative square
+    return Found(objective, float(costs @ errors) + of_square / 2 + bound_rounding(n + 8, 2 * size))
 
 
 def _add_distances(numbers: F64, model: KernelModel, tiles: list[Any], rows: Rows) -> None:

@@ -130,7 +130,7 @@ def verify(
         objective, rounding, bound = _evaluate(model, engine, problem, dual, points)
     told = model.info["objective"], model.info["lower_bound"], model.info.get("rounding_bound") or 0.0
     is_estimate = model.info.get("rounding_bound", told[2]) is None  # a solver without a rounding bound estimates P
-    slack = rounding + told[2] + (AGREEMENT * objective if isinstance(model, KernelModel) else 0.0)
+    slack = rounding + told[2] + (AGREEMENT * abs(objective) if isinstance(model, KernelModel) else 0.0)
     agrees = (is_estimate or abs(objective - told[0]) <= slack) and problem["n_rows"] == source.n_rows
     bound_agrees, reason = None, _find_inaccuracy(model, objective, rounding, bound)
     if points is not None and bound is not None:

@@ -136,6 +136,15 @@ def test_where_rounding_exceeds_the_tolerance_nothing_agrees(data: Dataset, name
     assert "1e-30 times the objective" in str(found.reason)
 
 
+@pytest.mark.parametrize("task", ["one-class", "nu-classify"])
+def test_an_objective_below_zero_agrees(data: Dataset, task: str) -> None:
+    """An indefinite kernel may have a negative |w|^2, and with it a negative objective."""
+    kernel: dict[str, Any] = {"solver": "smo", "kernel": "sigmoid", "gamma": 0.2, "coef0": -1.0, "nu": 0.2}
+    found = verify(train(data, TrainOptions(task=task, threads=1, **kernel)).model, data, threads=1)
+    assert found.objective < 0.0
+    assert found.agrees
+
+
 def test_the_rounding_of_the_lower_bound_counts_as_well() -> None:
     model: Any = SimpleNamespace(info={})  # of an older version, which tells no tolerance
     for rounding, bound, what in (
