@@ -146,7 +146,8 @@ def verify(
 def _find_inaccuracy(model: Model, objective: float, rounding: float, bound: Bound | None) -> str | None:
     """Return why the verification is too inaccurate to confirm the model, or None if it is accurate enough."""
     tol = float(model.info.get("tol", TrainOptions.tol))  # older models lack it
-    off, what = max((rounding, "the objective"), (0.0 if bound is None else bound.rounding, "the lower bound"))
+    bounds = {"the objective": rounding, "the lower bound": 0.0 if bound is None else bound.rounding}
+    what, off = max(bounds.items(), key=lambda each: np.nan_to_num(each[1], nan=np.inf))  # NaN: nothing is known of it
     if off <= tol * abs(objective):
         return None
     told = f"rounding may have changed {what} by up to {off:.1e}, more than the tolerance {tol:g} times the objective"

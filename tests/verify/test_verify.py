@@ -153,6 +153,7 @@ def test_the_rounding_of_the_lower_bound_counts_as_well() -> None:
         (0.009, Bound(9.0, 0.009), None),
         (0.009, Bound(9.0, 0.011), "lower bound"),
         (float("nan"), None, "objective"),
+        (0.009, Bound(9.0, float("nan")), "lower bound"),
     ):
         reason = _find_inaccuracy(model, 10.0, rounding, bound)
         assert reason is None if what is None else f"changed the {what} by" in str(reason)
