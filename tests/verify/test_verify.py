@@ -78,6 +78,19 @@ def test_the_dual_point_of_a_kernel_model(tmp_path: Path) -> None:
         verify(replace(model, dual_coef=10 * model.dual_coef), data, dual=True, threads=1)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_stretched_model_proves_the_bound_of_its_multipliers(tmp_path: Path, weighted: bool) -> None:
+    """A model may be its multipliers times a stretch, of rows with weights, too; a longer one is no such model."""
+    data = make_problem(7, n=200, d=4, weighted=weighted).store(tmp_path / "rows.zarr")
+    result = train(data, TrainOptions(threads=1, tol=1e-6, **SETTINGS["smo"]))
+    model: Any = result.model
+    found = verify(replace(model, dual_coef=model.dual_coef * (1.0 + 1e-7)), data, dual=True, threads=1)
+    assert found.lower_bound == pytest.approx(result.lower_bound, rel=1e-5)
+    assert found.lower_bound <= result.objective
+    with pytest.raises(InputError, match="above the cost"):
+        verify(replace(model, dual_coef=10 * model.dual_coef), data, dual=True, threads=1)
+
+
 def test_what_cannot_be_verified_is_said(data: Dataset) -> None:
     model = train(data, TrainOptions(threads=1)).model
     with pytest.raises(InputError, match="holds no dual point"):
