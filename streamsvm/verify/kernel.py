@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.certificates.dual_points import Bound
-from streamsvm.certificates.kernel import find_best_bias
+from streamsvm.certificates.kernel import LONGEST_STRETCH, find_best_bias
 from streamsvm.data.rows.source import RowSource, read_codes
 from streamsvm.data.rows.views import pick_pair
 from streamsvm.engines.engine import Engine
@@ -64,8 +64,8 @@ def evaluate(model: KernelModel, engine: Engine, problem: dict[str, Any], dual: 
     totals = sum_rows(engine, partial(_add_losses, losses, pairs, model), (len(losses), 2))
     squares, errors = measure_squares(model)
     loss, moved = totals.sum(axis=0).tolist()
-    half = float(np.sum(squares)) / 2
-    of_sums = bound_rounding(engine.source.n_rows + 24, loss) + bound_rounding(len(losses) + 8, half)
+    half, size = float(np.sum(squares)) / 2, float(np.sum(np.abs(squares))) / 2
+    of_sums = bound_rounding(engine.source.n_rows + 24, loss) + bound_rounding(len(losses) + 8, size)
     bound = _bound(model, engine.source, problem, squares, errors) if dual else None
     return Found(half + loss, moved + float(np.sum(errors)) / 2 + of_sums, bound)
 
@@ -123,25 +123,39 @@ def _bound(model: KernelModel, source: RowSource, problem: dict[str, Any], squar
     """Return D of the model's coefficients, less its rounding, or None for a kernel without a lower bound.
 
     squares, errors: the results of `measure_squares`. Raises InputError if the coefficients are no dual point: their
-    sum is not zero, or one exceeds the cost of its class (checked only if the rows have no weights).
+    sum is not zero, or one exceeds the cost of its row by more than the stretch of a model.
 
     If rounding leaves a small sum s, coefficients of its sign can shrink until it vanishes. This lowers D by at most
     |s| (1 + max |f_j|) + s^2 / 2 max k_jj, with |f_j| <= |w| sqrt(k_jj).
     """
     if model.info["lower_bound"] is None:
         return None
-    coefs, costs = model.dual_coef, np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
+    coefs = model.dual_coef
     total = np.abs(coefs).sum(axis=1)
     lacking = np.array([abs(math.fsum(coef.tolist())) for coef in coefs])
     if np.any(lacking > SUM_SHARE * total):
         raise InputError("the model's coefficients are not a dual point: they do not sum to zero")
-    if source.column("sample_weight") is None and np.any((coefs > costs[:, 1:]) | (-coefs > costs[:, :1])):
-        raise InputError("the model's coefficients are not a dual point: one is above the cost of its row")
+    shrink = _find_shrinkage(model, source, problem)
     largest = 1.01 * _bound_diagonal(model)
     of_point = lacking * (1.0 + np.sqrt(largest * np.maximum(squares + errors, 0.0)) + lacking * largest)
     rounding = float(np.sum(errors / 2 + 1.01 * of_point))
     rounding += bound_rounding(coefs.size + 8, float(np.sum(total + np.abs(squares))))
-    return Bound(float(np.sum(total - squares / 2)) - rounding, rounding)
+    return Bound(float(np.sum(shrink * (total - shrink * squares / 2))) - rounding, rounding)
+
+
+def _find_shrinkage(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> F64:
+    """Return for each problem the factor, at most 1, that makes its coefficients multipliers, (n_problems,).
+
+    A model may be its multipliers times a stretch (certificates.kernel). Raises InputError for a longer stretch.
+    """
+    coefs, costs = model.dual_coef, np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
+    weight = source.column("sample_weight")
+    own = 1.0 if weight is None else weight[_require_support(model, source.n_rows)]
+    limits, most = np.where(coefs > 0.0, costs[:, 1:], costs[:, :1]) * own, np.where(coefs == 0.0, 0.0, np.inf)
+    most = np.max(np.divide(np.abs(coefs), limits, out=most, where=limits > 0.0), axis=1, initial=1.0)
+    if np.any(most > LONGEST_STRETCH):
+        raise InputError("the model's coefficients are not a dual point: one is above the cost of its row")
+    return np.where(most > 1.0, (1.0 - 4 * UNIT) / most, 1.0)
 
 
 def _bound_diagonal(model: KernelModel) -> float:
@@ -216,7 +230,8 @@ def evaluate_tube(model: KernelModel, engine: Engine, problem: dict[str, Any]) -
     n = len(costs)
     width = find_best_bias(np.ones(n), costs, np.zeros(n), distances, total)
     objective = square / 2 + total * width + float(costs @ np.maximum(distances - width, 0.0))
-    return Found(objective, float(costs @ errors) + of_square / 2 + bound_rounding(n + 8, 2 * objective))
+    size = objective - min(square, 0.0)  # of the terms: an indefinite kernel may have a negative square
+    return Found(objective, float(costs @ errors) + of_square / 2 + bound_rounding(n + 8, 2 * size))
 
 
 def _add_distances(numbers: F64, model: KernelModel, tiles: list[Any], rows: Rows) -> None:

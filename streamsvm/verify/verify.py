@@ -130,7 +130,7 @@ def verify(
         objective, rounding, bound = _evaluate(model, engine, problem, dual, points)
     told = model.info["objective"], model.info["lower_bound"], model.info.get("rounding_bound") or 0.0
     is_estimate = model.info.get("rounding_bound", told[2]) is None  # a solver without a rounding bound estimates P
-    slack = rounding + told[2] + (AGREEMENT * objective if isinstance(model, KernelModel) else 0.0)
+    slack = rounding + told[2] + (AGREEMENT * abs(objective) if isinstance(model, KernelModel) else 0.0)
     agrees = (is_estimate or abs(objective - told[0]) <= slack) and problem["n_rows"] == source.n_rows
     bound_agrees, reason = None, _find_inaccuracy(model, objective, rounding, bound)
     if points is not None and bound is not None:
@@ -146,7 +146,8 @@ def verify(
 def _find_inaccuracy(model: Model, objective: float, rounding: float, bound: Bound | None) -> str | None:
     """Return why the verification is too inaccurate to confirm the model, or None if it is accurate enough."""
     tol = float(model.info.get("tol", TrainOptions.tol))  # older models lack it
-    off, what = max((rounding, "the objective"), (0.0 if bound is None else bound.rounding, "the lower bound"))
+    bounds = {"the objective": rounding, "the lower bound": 0.0 if bound is None else bound.rounding}
+    what, off = max(bounds.items(), key=lambda each: np.nan_to_num(each[1], nan=np.inf))  # NaN: nothing is known of it
     if off <= tol * abs(objective):
         return None
     told = f"rounding may have changed {what} by up to {off:.1e}, more than the tolerance {tol:g} times the objective"

@@ -78,6 +78,19 @@ def test_the_dual_point_of_a_kernel_model(tmp_path: Path) -> None:
         verify(replace(model, dual_coef=10 * model.dual_coef), data, dual=True, threads=1)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_stretched_model_proves_the_bound_of_its_multipliers(tmp_path: Path, weighted: bool) -> None:
+    """A model may be its multipliers times a stretch, of rows with weights, too; a longer one is no such model."""
+    data = make_problem(7, n=200, d=4, weighted=weighted).store(tmp_path / "rows.zarr")
+    result = train(data, TrainOptions(threads=1, tol=1e-6, **SETTINGS["smo"]))
+    model: Any = result.model
+    found = verify(replace(model, dual_coef=model.dual_coef * (1.0 + 1e-7)), data, dual=True, threads=1)
+    assert found.lower_bound == pytest.approx(result.lower_bound, rel=1e-5)
+    assert found.lower_bound <= result.objective
+    with pytest.raises(InputError, match="above the cost"):
+        verify(replace(model, dual_coef=10 * model.dual_coef), data, dual=True, threads=1)
+
+
 def test_what_cannot_be_verified_is_said(data: Dataset) -> None:
     model = train(data, TrainOptions(threads=1)).model
     with pytest.raises(InputError, match="holds no dual point"):
@@ -136,6 +149,15 @@ def test_where_rounding_exceeds_the_tolerance_nothing_agrees(data: Dataset, name
     assert "1e-30 times the objective" in str(found.reason)
 
 
+@pytest.mark.parametrize("task", ["one-class", "nu-classify"])
+def test_an_objective_below_zero_agrees(data: Dataset, task: str) -> None:
+    """An indefinite kernel may have a negative |w|^2, and with it a negative objective."""
+    kernel: dict[str, Any] = {"solver": "smo", "kernel": "sigmoid", "gamma": 0.2, "coef0": -1.0, "nu": 0.2}
+    found = verify(train(data, TrainOptions(task=task, threads=1, **kernel)).model, data, threads=1)
+    assert found.objective < 0.0
+    assert found.agrees
+
+
 def test_the_rounding_of_the_lower_bound_counts_as_well() -> None:
     model: Any = SimpleNamespace(info={})  # of an older version, which tells no tolerance
     for rounding, bound, what in (
@@ -144,6 +166,7 @@ def test_the_rounding_of_the_lower_bound_counts_as_well() -> None:
         (0.009, Bound(9.0, 0.009), None),
         (0.009, Bound(9.0, 0.011), "lower bound"),
         (float("nan"), None, "objective"),
+        (0.009, Bound(9.0, float("nan")), "lower bound"),
     ):
         reason = _find_inaccuracy(model, 10.0, rounding, bound)
         assert reason is None if what is None else f"changed the {what} by" in str(reason)

@@ -111,7 +111,10 @@ class ArrowPiece:
                 continue
             if role == "index" or (not is_plain and encoder.is_any(column.type, "dictionary")):
                 column = column.cast("string")
-            vectors[role] = np.asarray(column.to_numpy(zero_copy_only=False)), place
+            column = column.fill_null("") if role == "index" else column
+            has_gaps = column.null_count and encoder.is_any(column.type, "integer")  # pyarrow would make floats of it
+            values = np.array(column.to_pylist(), object) if has_gaps else column.to_numpy(zero_copy_only=False)
+            vectors[role] = np.asarray(values), place
         yield checks.to_source_rows(X, vectors, self.layout.feature_names if is_plain else None, numbers)
 
 

@@ -60,7 +60,7 @@ def test_whole_numbers_are_rounded_as_numbers_of_text_are(tmp_path: Path) -> Non
         ("y", [1.0, None, 2.0], "row 2, column y: label missing or not finite: nan"),
         ("y", ["u", None, "v"], "row 2, column y: label missing: None"),
         ("q", [1.0, 2.0, 2.5], "row 3, column q: query id is not a whole number: 2.5"),
-        ("q", [1, None, 2], "row 2, column q: query id is not a whole number: nan"),
+        ("q", [1, None, 2], "row 2, column q: query id is not a whole number: None"),
         ("w", [1.0, -1.0, 2.0], "row 2, column w: sample weight is negative: -1.0"),
     ],
 )

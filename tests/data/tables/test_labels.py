@@ -22,8 +22,10 @@ from pyarrow import feather, orc
 
 import streamsvm
 from streamsvm.data.sources import csv
+from streamsvm.data.tables.columns import Columns
 from streamsvm.ingestion.readers import ingest
 from streamsvm.models.evaluate import evaluate
+from streamsvm.models.predict import predict
 from streamsvm.system.errors import InputError
 
 FIRST = 72048431380967004  # it and the next two become one float64
@@ -177,6 +179,20 @@ def test_ids_stay_integers_or_are_refused(tmp_path: Path, role: str) -> None:
     assert sorted(set(found)) == [7, FIRST, FIRST + 2, FIRST + 4]
     with pytest.raises(InputError, match=rf"{role}: row 5 .* is a float from 2\^53 on.*: 7\.2.*e\+16"):
         ingest(X, tmp_path / "other.zarr", labels, **{role: ids.astype(np.float64)})
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow", ".jsonl"])
+def test_gaps_beside_large_integers_are_told_as_gaps(tmp_path: Path, suffix: str) -> None:
+    """pyarrow makes floats of integers beside a gap; a row without a name has an empty one."""
+    ids = pd.array([FIRST + k if k != 2 else None for k in range(16)], "Int64")
+    path = write_file(tmp_path / f"gaps{suffix}", TABLE.assign(id=ids, y=np.arange(16) % 2))
+    for role, told in (("qid", "query id is not a whole number"), ("groups", "the group is missing")):
+        with pytest.raises(InputError, match=rf"gaps{suffix}:?.*(4:4| row 3| line 3).*{told}"):
+            ingest(path, tmp_path / "rows.zarr", label="y", **{role: "id"})
+    model = streamsvm.LinearSVC().fit(X, np.arange(16) % 2).model_
+    predict(model, path, tmp_path / "out.csv", read_as=Columns(index="id", label="y"))
+    names = pd.read_csv(tmp_path / "out.csv", dtype=str, keep_default_na=False)["name"]
+    assert names.tolist() == [str(FIRST + k) if k != 2 else "" for k in range(16)]
 
 
 def test_names_of_rows_that_have_lost_digits(tmp_path: Path) -> None:
