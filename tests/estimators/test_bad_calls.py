@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import streamsvm
 from streamsvm import (
@@ -229,6 +231,20 @@ def test_a_weight_that_is_next_to_nothing() -> None:
     model = LinearOneClassSVM().fit(rows, sample_weight=weights)
     weights[3] = 0.0
     assert model.objective_ == pytest.approx(LinearOneClassSVM().fit(rows, sample_weight=weights).objective_, rel=2e-3)
+
+
+@pytest.mark.parametrize("estimator", [LinearSVC, LinearSVR, LogisticRegression, SVC, SVR, NuSVC, LinearOneClassSVM])
+@pytest.mark.parametrize("weight", [1e-300, 1e-155])
+@pytest.mark.parametrize("is_half", [True, False])
+def test_weights_next_to_nothing_lead_to_no_message_of_numpy(estimator: Any, weight: float, is_half: bool) -> None:
+    weights = np.full(60, weight)
+    weights[:: 2 if is_half else 60] = 1.0 if is_half else weight
+    rows = np.random.default_rng(0).normal(size=(60, 4))
+    labels = () if "OneClass" in estimator.__name__ else ((rows[:, 0] > 0).astype(int),)
+    with catch_warnings():
+        simplefilter("error", RuntimeWarning)
+        simplefilter("ignore", ConvergenceWarning)
+        assert estimator().fit(rows, *labels, sample_weight=weights).status_ in ("converged", "stalled")
 
 
 def test_weights_of_files_are_checked_by_their_row(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_rounding_is_the_reason_only_where_its_bound_is_more_than_tol(share: flo
     told = describe_status("stalled", Report(3.0, 2.9, 7, **bounds), TrainOptions(tol=1e-3))
     assert ("more than tol allows" in told) == (share > 1e-3)
     assert ("the solver has stopped short" in told) == (share <= 1e-3)
-    assert f"{share:.1e} of the objective" in told
+    assert f"{f'{share:.1e}' if share < 1 else 'all'} of the objective" in told
 
 
 @pytest.mark.parametrize("task", ["one-class", "nu-classify", "nu-regress"])
@@ -226,6 +226,13 @@ def test_an_optimum_of_0_is_named_only_where_the_lower_bound_leaves_it_open(task
 def test_an_objective_of_0_has_no_share_that_rounding_could_move() -> None:
     told = describe_status("stalled", Report(0.0, 0.0, 7, 1e-25), TrainOptions(task="regress"))
     assert told == "the proved lower bound is 0, and rounding can move the objective, 0.0e+00, by 1.0e-25"
+    told = describe_status("stalled", Report(0.0, 0.0, 7), TrainOptions(task="one-class"))
+    assert told == "the objective is 0: all rows are 0, or their sample weights are too small to compute with"
+
+
+def test_rounding_beyond_the_objective_is_all_of_it() -> None:
+    told = describe_status("stalled", Report(1e-300, 0.0, 7, 1.0), TrainOptions())
+    assert "rounding can account for all of the objective, more than tol allows" in told
 
 
 def test_stalled_is_said_of_rounding_only() -> None:
