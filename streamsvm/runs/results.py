@@ -99,10 +99,11 @@ def describe_status(status: str, report: Report, options: TrainOptions, is_resum
 def _describe_stalled(report: Report, rounding: float, options: TrainOptions, proved: str) -> str:
     """Describe a stalled run. rounding: by how much rounding can move the objective. proved: the gap, as a text."""
     if report.lower_bound == 0.0 and (report.objective == 0.0 or options.task in NO_FUNCTION):
-        if rounding == 0.0:
-            return "the objective is 0: all rows are 0, or their sample weights are too small to compute with"
-        told = f"rounding can move the objective, {report.objective:.1e}, by {rounding:.1e}"
-        return f"the proved lower bound is 0, and {told}{NO_FUNCTION.get(options.task, '')}"
+        told = f"the proved lower bound is 0, and rounding can move the objective, {report.objective:.1e}, by "
+        told = (
+            f"{told}{rounding:.1e}" if rounding else "the objective is 0, as it is with very small sample weights, too"
+        )
+        return told + NO_FUNCTION.get(options.task, "")
     share = f"{rounding / report.objective:.1e}" if rounding < report.objective else "all"
     is_more = rounding > options.tol * report.objective
     limit = "more than tol allows" if is_more else "less than tol, so the solver has stopped short"
