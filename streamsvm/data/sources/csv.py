@@ -55,7 +55,7 @@ class Block:
     @property
     def size(self) -> int:
         """The length of the text in bytes; 0 if it is blank."""
-        return len(self.text) * bool(self.text.strip())
+        return 0 if self.text.isspace() else len(self.text)
 
     def place(self, j: int) -> Place:
         """Return a function that gives the places of the cells of column j."""
@@ -259,7 +259,7 @@ def open_csv(
 
         yield TableStream(
             layout,
-            lambda encoded: _cut_text([io.BytesIO(rows), file], layout, line, choose_bytes(encoded)),
+            lambda encoded: _cut_text(rows, file, layout, line, choose_bytes(encoded)),
             # Half of the bytes suffice, because a block is cut after its last whole row. The head is below a block.
             lambda encoded: max(1, min(choose_bytes(encoded), DECIDING_BYTES) // 2),
             lambda: columns.features is not None or not _has_dates(rows, layout, line),
@@ -278,12 +278,16 @@ def _has_dates(rows: bytes, layout: TableLayout, line: int) -> bool:
     return False
 
 
-def _cut_text(parts: Sequence[io.BufferedIOBase], layout: TableLayout, line: int, block_bytes: int) -> Blocks:
-    """Yield whole rows, about `block_bytes` at a time. parts: the files with the text, which begins at `line`."""
+def _cut_text(head: bytes, file: io.BufferedIOBase, layout: TableLayout, line: int, block_bytes: int) -> Blocks:
+    """Yield whole rows, about `block_bytes` at a time. The text is the head, which begins at `line`, and the file."""
     text = bytearray()
     try:
-        for part in parts:
-            while len(text) < len(text := read_on(part, text, block_bytes)):
+        for part, n_bytes in ((io.BytesIO(head), min(block_bytes, len(head) + 1)), (file, block_bytes)):
+            has_more = True
+            while has_more:
+                n_wanted = len(text) + n_bytes
+                text = read_on(part, text, n_bytes)
+                has_more = len(text) == n_wanted  # another read at the end would clear a whole block for nothing
                 end, opened = csv_rows.find_last_end(text, layout.delimiter, False)
                 if end:
                     block, text = _cut(layout, text, end, line)

@@ -40,7 +40,7 @@ from streamsvm.data.sources import text as texts
 from streamsvm.data.sources.formats import HEAD_BYTES, explain_foreign
 from streamsvm.data.sources.parsing import NEWLINE, RETURN, SPACE, TAB, Address, Text, byte_at, is_digit, parse_number
 from streamsvm.data.tables.checks import FIRST_MERGED, FLOAT32_OVERFLOW, MERGED, show_text
-from streamsvm.numeric.rows import F64, I32, I64
+from streamsvm.numeric.rows import F32, F64, I32, I64
 from streamsvm.system.errors import InputError, NeedsOptionError
 
 HASH, COLON, COMMA = ord("#"), ord(":"), ord(",")
@@ -124,8 +124,7 @@ def parse_blocks(
 def _parse(numbered: tuple[int, Block], lists: bool) -> ParsedLines:
     """Parse a block. Only the first block keeps more digits than float32, for the checks of data.tables.checks."""
     number, block = numbered
-    parsed = parse_lines(block.text, lists=lists)
-    return parsed._replace(values=parsed.values.astype(np.float32)) if number else parsed
+    return parse_lines(block.text, lists=lists, exact=number == 0)
 
 
 def _rows_of(block: Block, parsed: ParsedLines, lists: bool) -> SourceRows:
@@ -267,31 +266,34 @@ class ParsedLines(NamedTuple):
     qid: I64  # (rows,), valid if qid_rule is QID_PRESENT
     indptr: I64  # (rows + 1,)
     indices: I32  # (pairs,), 0-based
-    values: F64  # (pairs,)
+    values: F32 | F64  # (pairs,)
+    exact: F64  # (pairs,), the values with all their digits if they are requested, otherwise empty
     n_columns: int  # largest 1-based index
     qid_rule: int  # QID_UNDECIDED, QID_ABSENT or QID_PRESENT
     error: int  # OK, or one of the codes above
     error_at: int  # byte where the bad token starts, or the end of the text
 
 
-def parse_lines(text: Text, qid_rule: int = QID_UNDECIDED, lists: bool = False) -> ParsedLines:
+def parse_lines(text: Text, qid_rule: int = QID_UNDECIDED, lists: bool = False, exact: bool = True) -> ParsedLines:
     """Parse whole lines; `text` (C-contiguous, writable) is empty or ends in a newline.
 
-    qid_rule: whether the rows above have `qid:`. lists: whether rows have lists of labels. Bad text does not raise an
-    error: `error` and `error_at` describe the first bad token. The float32 of a value is within one unit in the last
-    place of float32(float(token)). It is equal for up to 15 digits and powers of ten up to 22.
+    qid_rule: whether the rows above have `qid:`. lists: whether rows have lists of labels. exact: whether the values
+    are float64 rather than float32. Bad text does not raise an error: `error` and `error_at` describe the first bad
+    token. The float32 of a value is within one unit in the last place of float32(float(token)). It is equal for up to
+    15 digits and powers of ten up to 22.
     """
-    parsed: ParsedLines = parse_rows(text, qid_rule, lists)
-    return parsed
+    parsed: ParsedLines = parse_rows(text, qid_rule, lists, exact)
+    return parsed._replace(values=parsed.exact) if exact else parsed
 
 
 @njit(cache=True, nogil=True)
-def parse_rows(lines: Text, qid_rule: int, lists: bool) -> ParsedLines:
+def parse_rows(lines: Text, qid_rule: int, lists: bool, is_exact: bool) -> ParsedLines:
     """Count lines and pairs, allocate the arrays, and fill them row by row up to the first error."""
     n_lines, n_pairs = count_byte(lines, NEWLINE), count_byte(lines, COLON)
     labels = np.empty(n_lines + (count_byte(lines, COMMA) if lists else 0), np.float64)
     label_limits, indptr = np.zeros(n_lines + 1, np.int64), np.zeros(n_lines + 1, np.int64)
-    qid, indices, values = np.empty(n_lines, np.int64), np.empty(n_pairs, np.int32), np.empty(n_pairs, np.float64)
+    qid, indices, values = np.empty(n_lines, np.int64), np.empty(n_pairs, np.int32), np.empty(n_pairs, np.float32)
+    exact = np.empty(n_pairs if is_exact else 0, np.float64)
     text, size = np.int64(lines.ctypes.data), lines.size
     rows, n_columns, error, at = 0, 0, OK, 0
     while at < size:
@@ -305,7 +307,7 @@ def parse_rows(lines: Text, qid_rule: int, lists: bool) -> ParsedLines:
             if error == OK:
                 error, at, qid_rule, qid[rows] = parse_qid(text, at, qid_rule)
             if error == OK:
-                error, at, indptr[rows + 1], last = parse_pairs(text, at, indptr[rows], indices, values)
+                error, at, indptr[rows + 1], last = parse_pairs(text, at, indptr[rows], indices, values, exact)
             if error != OK:
                 break
             n_columns = max(n_columns, last)
@@ -317,9 +319,9 @@ def parse_rows(lines: Text, qid_rule: int, lists: bool) -> ParsedLines:
             error = NUL_BYTE if byte_at(text, at) == 0 else LONE_RETURN
             break
         at = end + 1
-    labels, indices, values = labels[: label_limits[rows]], indices[: indptr[rows]], values[: indptr[rows]]
-    limits, starts = label_limits[: rows + 1], indptr[: rows + 1]
-    return ParsedLines(labels, limits, qid[:rows], starts, indices, values, n_columns, qid_rule, error, at)
+    limits, starts, n_pairs = label_limits[: rows + 1], indptr[: rows + 1], indptr[rows]
+    pairs = indices[:n_pairs], values[:n_pairs], exact[:n_pairs]
+    return ParsedLines(labels[: limits[-1]], limits, qid[:rows], starts, *pairs, n_columns, qid_rule, error, at)
 
 
 @njit(cache=True, nogil=True)
@@ -388,7 +390,7 @@ def parse_qid(text: Address, at: int, qid_rule: int) -> tuple[int, int, int, int
 
 
 @njit(cache=True, nogil=True)
-def parse_pairs(text: Address, at: int, pairs: int, indices: I32, values: F64) -> tuple[int, int, int, int]:
+def parse_pairs(text: Address, at: int, pairs: int, indices: I32, values: F32, exact: F64) -> tuple[int, int, int, int]:
     """Append a row's pairs. Return (error, end of the row or start of the bad token, pairs, last index)."""
     previous = 0
     while True:
@@ -405,6 +407,8 @@ def parse_pairs(text: Address, at: int, pairs: int, indices: I32, values: F64) -
             return BAD_VALUE, at, pairs, previous
         indices[pairs] = index - 1
         values[pairs] = value
+        if exact.size:
+            exact[pairs] = value
         pairs += 1
         previous = index
         at = end
