@@ -31,12 +31,10 @@ from typing import Any, NamedTuple
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from streamsvm.data.rows.source import LabelLists
 from streamsvm.data.store.chunks import CRC_BYTES, Bytes
 from streamsvm.data.store.shared_files import SharedScratch, pack_record, read_ranges, read_record
-from streamsvm.data.tables.checks import round_to_float32
 from streamsvm.ingestion.write import MapTasks
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, permute_rows, slice_rows, stack_rows
 from streamsvm.system.errors import IntegrityError
@@ -225,14 +223,6 @@ def _map(path: Path, dtype: np.dtype[Any], first: int, count: int) -> npt.NDArra
     with path.open("r+b") as file:
         mapped = mmap.mmap(file.fileno(), end - begin + skip, flags, offset=begin - skip)
     return np.frombuffer(mapped, dtype, count, skip)
-
-
-def as_matrix(X: npt.NDArray[np.float32] | csr_array) -> Matrix:
-    """Return X as float32 CsrRows if it is sparse, because their slices cost less than SciPy's."""
-    if isinstance(X, csr_array):
-        data = X.data if X.data.dtype == np.float32 else round_to_float32(X.data)
-        return CsrRows(data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False), X.shape[1])
-    return X
 
 
 SEGMENT_BYTES = 64 << 20  # of rows that are sorted by run and written together

@@ -49,13 +49,9 @@ class Block:
 
     def __init__(self, layout: TableLayout, text: bytearray, line: int) -> None:
         self.layout, self.text, self.line, self.n_lines = layout, text, line, count_line_ends(text)
+        self.size = 0 if text.isspace() else len(text)
         # By role: the distinct cells of each column that is not a feature, and the index of each row's cell.
         self._words: dict[str, tuple[Any, npt.NDArray[Any]]] = {}
-
-    @property
-    def size(self) -> int:
-        """The length of the text in bytes; 0 if it is blank."""
-        return 0 if self.text.isspace() else len(self.text)
 
     def place(self, j: int) -> Place:
         """Return a function that gives the places of the cells of column j."""
@@ -253,15 +249,12 @@ def open_csv(
         names, start = csv_rows.read_header(head, ended, path, columns, delimiter)
         layout = lay_out(names, path, columns, before, delimiter)
         rows, line = head[start:], 1 + csv_rows.count_lines(head[:start])
-
-        def choose_bytes(encoded: bool) -> int:
-            return block_bytes or (CODED_BLOCK_BYTES if encoded else BLOCK_BYTES)
-
+        sizes = {False: block_bytes or BLOCK_BYTES, True: block_bytes or CODED_BLOCK_BYTES}
         yield TableStream(
             layout,
-            lambda encoded: _cut_text(rows, file, layout, line, choose_bytes(encoded)),
+            lambda encoded: _cut_text(rows, file, layout, line, sizes[encoded]),
             # Half of the bytes suffice, because a block is cut after its last whole row. The head is below a block.
-            lambda encoded: max(1, min(choose_bytes(encoded), DECIDING_BYTES) // 2),
+            max(1, min(sizes[True], DECIDING_BYTES) // 2),
             lambda: columns.features is not None or not _has_dates(rows, layout, line),
             default_threads(),
             mark + start,
