@@ -275,12 +275,8 @@ def _cut_text(head: bytes, file: io.BufferedIOBase, layout: TableLayout, line: i
     """Yield whole rows, about `block_bytes` at a time. The text is the head, which begins at `line`, and the file."""
     text = bytearray()
     try:
-        for part, n_bytes in ((io.BytesIO(head), min(block_bytes, len(head) + 1)), (file, block_bytes)):
-            has_more = True
-            while has_more:
-                n_wanted = len(text) + n_bytes
-                text = read_on(part, text, n_bytes)
-                has_more = len(text) == n_wanted  # another read at the end would clear a whole block for nothing
+        for part in (io.BytesIO(head), file):
+            while len(text) < len(text := read_on(part, text, block_bytes)):
                 end, opened = csv_rows.find_last_end(text, layout.delimiter, False)
                 if end:
                     block, text = _cut(layout, text, end, line)

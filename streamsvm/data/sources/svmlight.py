@@ -23,7 +23,6 @@ import re
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -106,7 +105,12 @@ def parse_blocks(
     """Yield the rows of blocks; see read_svmlight. qid_rule: the rule from earlier blocks."""
     n_rows = 0
     with texts.unjoined_pool(threads, "svmlight") as pool:
-        for (_, block), parsed in texts.work_ahead(enumerate(blocks), partial(_parse, lists=lists), pool, threads + 2):
+
+        def parse(numbered: tuple[int, Block]) -> ParsedLines:
+            number, block = numbered  # only the first block keeps more digits than float32 (data.tables.checks)
+            return parse_lines(block.text, lists=lists, exact=number == 0)
+
+        for (_, block), parsed in texts.work_ahead(enumerate(blocks), parse, pool, threads + 2):
             if QID_UNDECIDED not in (qid_rule, parsed.qid_rule) and parsed.qid_rule != qid_rule:
                 raise _refuse(block, parse_lines(block.text, qid_rule, lists))  # a qid is missing or unexpected
             if parsed.error != OK:
@@ -119,12 +123,6 @@ def parse_blocks(
                 raise InputError(f"{block.file}: no rows in this file")
             n_rows = 0 if block.last else n_rows
             del block, parsed  # frees the memory before the next block is read
-
-
-def _parse(numbered: tuple[int, Block], lists: bool) -> ParsedLines:
-    """Parse a block. Only the first block keeps more digits than float32, for the checks of data.tables.checks."""
-    number, block = numbered
-    return parse_lines(block.text, lists=lists, exact=number == 0)
 
 
 def _rows_of(block: Block, parsed: ParsedLines, lists: bool) -> SourceRows:

@@ -96,22 +96,11 @@ def open_text(source: str | Path) -> Iterator[io.BufferedIOBase]:
         yield opened
 
 
-def fill(file: io.BufferedIOBase, space: memoryview) -> int:
-    """Read until `space` is full or the file ends, since pipes return less at a time. Return the number of bytes."""
-    filled = 0
-    with waiting():
-        while filled < len(space) and (n_bytes := file.readinto(space[filled:])):
-            filled += n_bytes
-    return filled
-
-
 def read_on(file: io.BufferedIOBase, text: bytes | bytearray, n_bytes: int) -> bytearray:
     """Return the text extended by up to `n_bytes` from the file, fewer only at its end."""
-    longer = bytearray(len(text) + n_bytes)
-    longer[: len(text)] = text
-    with memoryview(longer)[len(text) :] as space:
-        n_read = fill(file, space)
-    del longer[len(text) + n_read :]
+    longer = bytearray(text)
+    with waiting():
+        longer += file.read(n_bytes) or b""  # None if standard input would block
     return longer
 
 
