@@ -83,9 +83,7 @@ class Survey:
             vectors["target"] = rows.labels
         elif rows.labels is not None:
             vectors["label"] = self._number_labels(rows.labels)
-        if self.n_rows:
-            self._require_fields(set(vectors))
-        self.fields = set(vectors)
+        self._set_fields(set(vectors))
         self.n_rows += X.shape[0]
         self.n_features = max(self.n_features, X.shape[1])
         self.feature_names, self.encoding = rows.feature_names, rows.encoding
@@ -97,9 +95,8 @@ class Survey:
         """Add the rows of another survey, but not the statistics of their features."""
         if not other.n_rows:
             return
-        if self.n_rows:
-            self._require_fields(other.fields)
-        self.fields, self.feature_names, self.encoding = other.fields, other.feature_names, other.encoding
+        self._set_fields(other.fields)
+        self.feature_names, self.encoding = other.feature_names, other.encoding
         self.n_rows, self.n_items = self.n_rows + other.n_rows, self.n_items + other.n_items
         self.n_features = max(self.n_features, other.n_features)
         self.longest_row = max(self.longest_row, other.longest_row)
@@ -108,9 +105,10 @@ class Survey:
             self.texts.setdefault(text, len(self.texts))
         self._check_labels()
 
-    def _require_fields(self, fields: set[str]) -> None:
-        if fields != self.fields:
+    def _set_fields(self, fields: set[str]) -> None:
+        if self.n_rows and fields != self.fields:
             raise InputError(f"{self.name}: only some rows have {', '.join(sorted(fields ^ self.fields))}")
+        self.fields = fields
 
     def _check_labels(self) -> None:
         if self.labels and self.texts:

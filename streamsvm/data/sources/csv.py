@@ -24,7 +24,7 @@ from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources import csv_rows
 from streamsvm.data.sources.parsing import MOST_CELL_BYTES, count_line_ends, parse_table
 from streamsvm.data.sources.table_stream import Features, TableStream
-from streamsvm.data.sources.text import READING_ERRORS, explain_reading, find_mark, open_text, read_on
+from streamsvm.data.sources.text import READING_ERRORS, explain_reading, open_text, read_on
 from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Place, Vector
 from streamsvm.data.tables.columns import Columns, TableLayout, lay_out, pyarrow, show_name
@@ -33,7 +33,6 @@ from streamsvm.system.errors import InputError, require_known
 from streamsvm.system.machine import default_threads
 
 MAX_LINE_BYTES = 1 << 28
-HEAD_BYTES = 1 << 16  # of the text, used to guess the delimiter and the header
 BLOCK_BYTES = 8 << 20
 CODED_BLOCK_BYTES = 2 << 20  # of a block if all its cells are held as texts
 DECIDING_BYTES = 2 << 20  # of the first rows, which decide the kinds of the columns and of the labels
@@ -240,15 +239,13 @@ def open_csv(
     with ExitStack() as stack:
         try:
             file = stack.enter_context(open_text(path))
-            head, mark, ended = read_head(file)
+            head, mark, ended = csv_rows.read_head(file, MAX_LINE_BYTES)
         except READING_ERRORS as error:
             raise InputError(f"{show_name(path)}: {explain_reading(error)}") from error
         if not head.strip():
             raise InputError(f"{show_name(path)}: no rows")
-        delimiter = csv_rows.choose_delimiter(head, path, columns.sep)
-        names, start = csv_rows.read_header(head, ended, path, columns, delimiter)
-        layout = lay_out(names, path, columns, before, delimiter)
-        rows, line = head[start:], 1 + csv_rows.count_lines(head[:start])
+        names, delimiter, start, line = csv_rows.read_header(head, ended, path, columns)
+        layout, rows = lay_out(names, path, columns, before, delimiter), head[start:]
         sizes = {False: block_bytes or BLOCK_BYTES, True: block_bytes or CODED_BLOCK_BYTES}
         yield TableStream(
             layout,
@@ -301,18 +298,3 @@ def _cut(layout: TableLayout, text: bytearray, end: int, line: int) -> tuple[Blo
     del text[end:]
     text += b"\n"
     return Block(layout, text, line), rest
-
-
-def read_head(file: io.BufferedIOBase) -> tuple[bytes, int, bool]:
-    """Return the first rows of a text, at least two, the length of its byte order mark, and whether they are all of it.
-
-    The rows do not include the mark.
-    """
-    head, wanted = b"", HEAD_BYTES
-    while True:
-        head = bytes(read_on(file, head, wanted - len(head)))
-        mark, ended = find_mark(head), len(head) < wanted
-        text = head[mark:]
-        if ended or wanted > MAX_LINE_BYTES or csv_rows.count_lines(text[csv_rows.skip_comments(text)[0] :]) > 2:
-            return text, mark, ended
-        wanted *= 2
