@@ -178,7 +178,7 @@ def _read_blocks(stretch: Stretch) -> Iterator[Any]:
             else:
                 file.read(stretch.starts[0])  # the byte order mark and the header
             for k, (start, end) in enumerate(pairwise(stretch.starts), 2):
-                content = text.read_on(file, b"", end - start)
+                content = bytearray(text.read_bytes(file, end - start))
                 if len(content) < end - start:
                     raise InputError(f"{stretch.path}: the file was truncated while it was read")
                 ends = stretch.ends and k == len(stretch.starts)

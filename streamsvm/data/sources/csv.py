@@ -24,7 +24,7 @@ from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources import csv_rows
 from streamsvm.data.sources.parsing import MOST_CELL_BYTES, count_line_ends, parse_table
 from streamsvm.data.sources.table_stream import Features, TableStream
-from streamsvm.data.sources.text import READING_ERRORS, explain_reading, open_text, read_on
+from streamsvm.data.sources.text import READING_ERRORS, explain_reading, open_text, read_bytes
 from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Place, Vector
 from streamsvm.data.tables.columns import Columns, TableLayout, lay_out, pyarrow, show_name
@@ -272,18 +272,21 @@ def _cut_text(head: bytes, file: io.BufferedIOBase, layout: TableLayout, line: i
     """Yield whole rows, about `block_bytes` at a time. The text is the head, which begins at `line`, and the file."""
     text = bytearray()
     try:
-        for part in (io.BytesIO(head), file):
-            while len(text) < len(text := read_on(part, text, block_bytes)):
-                end, opened = csv_rows.find_last_end(text, layout.delimiter, False)
-                if end:
-                    block, text = _cut(layout, text, end, line)
-                    line += block.n_lines
-                    yield block
-                    del block
-                if opened is not None and len(text) + end - opened > MOST_QUOTED_BYTES:
-                    raise InputError(f"{layout.where}:{line}:1: {csv_rows.LONG_CELL}")
-                if len(text) > MAX_LINE_BYTES:
-                    raise InputError(f"{layout.where}:{line}:1: line of more than {MAX_LINE_BYTES:,} bytes")
+        starts = range(0, len(head), block_bytes)
+        following = iter(lambda: read_bytes(file, block_bytes), b"")
+        for part in chain((head[at : at + block_bytes] for at in starts), following):
+            text += part
+            del part
+            end, opened = csv_rows.find_last_end(text, layout.delimiter, False)
+            if end:
+                block, text = _cut(layout, text, end, line)
+                line += block.n_lines
+                yield block
+                del block
+            if opened is not None and len(text) + end - opened > MOST_QUOTED_BYTES:
+                raise InputError(f"{layout.where}:{line}:1: {csv_rows.LONG_CELL}")
+            if len(text) > MAX_LINE_BYTES:
+                raise InputError(f"{layout.where}:{line}:1: line of more than {MAX_LINE_BYTES:,} bytes")
     except READING_ERRORS as error:
         raise InputError(f"{layout.where}: {explain_reading(error)}") from error
     if csv_rows.find_last_end(text, layout.delimiter, True)[1] is not None:

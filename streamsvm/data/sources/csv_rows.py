@@ -25,7 +25,7 @@ import numpy as np
 
 from streamsvm.data.sources.formats import explain_beginning
 from streamsvm.data.sources.parsing import find_row_end
-from streamsvm.data.sources.text import OPENERS, find_mark, read_on
+from streamsvm.data.sources.text import OPENERS, find_mark, read_bytes
 from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Vector
 from streamsvm.data.tables.columns import LABEL_NAMES, Columns, TableLayout, show_name
@@ -159,7 +159,7 @@ def read_head(file: io.BufferedIOBase, most_bytes: int) -> tuple[bytes, int, boo
     """
     head, wanted = b"", HEAD_BYTES
     while True:
-        head = bytes(read_on(file, head, wanted - len(head)))
+        head += read_bytes(file, wanted - len(head))
         mark, ended = find_mark(head), len(head) < wanted
         text = head[mark:]
         if ended or wanted > most_bytes or count_lines(text[skip_comments(text)[0] :]) > 2:

@@ -171,7 +171,8 @@ def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int, most_bytes
     rest, line, mark = b"", 0, -1  # the byte order mark is found by the first read, and precedes only the first block
     while True:
         read_bytes = max(block_bytes, min(len(rest), most_bytes - len(rest)))
-        buffer = texts.read_on(file, rest, read_bytes)
+        buffer = bytearray(rest)
+        buffer += texts.read_bytes(file, read_bytes)
         mark = texts.find_mark(buffer[: texts.MARK_BYTES]) if mark < 0 else mark
         if len(buffer) < len(rest) + read_bytes:
             buffer += b"\n"  # a file may end without a newline

@@ -96,12 +96,10 @@ def open_text(source: str | Path) -> Iterator[io.BufferedIOBase]:
         yield opened
 
 
-def read_on(file: io.BufferedIOBase, text: bytes | bytearray, n_bytes: int) -> bytearray:
-    """Return the text extended by up to `n_bytes` from the file, fewer only at its end."""
-    longer = bytearray(text)
+def read_bytes(file: io.BufferedIOBase, n_bytes: int) -> bytes:
+    """Return the next `n_bytes` of a file, fewer only at its end."""
     with waiting():
-        longer += file.read(n_bytes) or b""  # None if standard input would block
-    return longer
+        return file.read(n_bytes) or b""  # None if standard input would block
 
 
 def find_mark(head: bytes | bytearray) -> int:
