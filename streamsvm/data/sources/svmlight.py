@@ -168,20 +168,22 @@ def read_blocks(sources: Sequence[str | Path], block_bytes: int, most_bytes: int
 
 def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int, most_bytes: int) -> Iterator[Block]:
     """Read `block_bytes` at a time, and cut after the last newline. If a line is longer, the size of reads doubles."""
-    rest, line, mark = b"", 0, -1  # the byte order mark is found by the first read, and precedes only the first block
+    rest, line = np.empty(0, np.uint8), 0
+    mark = -1  # the byte order mark is found by the first read, and precedes only the first block
     while True:
         read_bytes = max(block_bytes, min(len(rest), most_bytes - len(rest)))
-        buffer = bytearray(rest)
-        buffer += texts.read_bytes(file, read_bytes)
-        mark = texts.find_mark(buffer[: texts.MARK_BYTES]) if mark < 0 else mark
-        if len(buffer) < len(rest) + read_bytes:
-            buffer += b"\n"  # a file may end without a newline
-            yield Block(name, np.frombuffer(buffer, np.uint8)[mark:], line, last=True, start=mark)
+        more = texts.read_bytes(file, read_bytes)
+        text = np.append(rest, np.frombuffer(more, np.uint8))  # in huge pages, unlike a bytearray
+        mark = texts.find_mark(text[: texts.MARK_BYTES].tobytes()) if mark < 0 else mark
+        if len(more) < read_bytes:  # a file may end without a newline
+            yield Block(name, np.append(text[mark:], np.uint8(NEWLINE)), line, last=True, start=mark)
             return
-        cut = buffer.rfind(b"\n", len(rest)) + 1
-        rest = bytes(memoryview(buffer)[cut:])
+        end = more.rfind(b"\n") + 1
+        cut = len(rest) + end if end else 0
+        rest = text[cut:].copy()
+        del more
         if cut:
-            block = Block(name, np.frombuffer(buffer, np.uint8)[mark:cut], line, start=mark)
+            block = Block(name, text[mark:cut], line, start=mark)
             line, mark = line + block.n_lines, 0
             yield block
         if len(rest) >= most_bytes:
