@@ -7,9 +7,11 @@ then. It is unnamed, so that the system removes it however the process ends.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Protocol
@@ -129,21 +131,18 @@ def _look_ahead(pieces: Iterator[Piece], enough: int) -> tuple[list[Piece], Iter
 
     If taking a piece raises InputError, the iterator raises it after the pieces before.
     """
-    first, failure = list[Piece](), list[InputError]()
+    first = list[Piece]()
     try:
         while sum(piece.size for piece in first) < enough and (piece := next(pieces, None)) is not None:
             first.append(piece)
     except InputError as error:
-        failure.append(error)
+        pieces = map(_raise, [error])
+    waiting = deque([*first, None])
+    return first, chain(iter(waiting.popleft, None), pieces)  # the last references, so that the caller can free them
 
-    def go_on(waiting: list[Piece]) -> Iterator[Piece]:
-        while waiting:
-            yield waiting.pop(0)  # the last reference, so that the caller can free the piece
-        if failure:
-            raise failure[0]
-        yield from pieces
 
-    return first, go_on(first.copy())
+def _raise(error: InputError) -> Any:
+    raise error
 
 
 def _find_places(piece: Piece) -> Callable[[int], Place]:
