@@ -7,7 +7,7 @@ features. The second read permutes each run, scales and encodes its rows, and wr
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ from streamsvm.data.store.destination import Upload, open_destination
 from streamsvm.data.store.layouts import check_targets
 from streamsvm.data.store.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
 from streamsvm.data.tables.checks import look_at_features, parse_number, round_features, show_text
-from streamsvm.ingestion.segments import Spill, SpilledRows, as_matrix
+from streamsvm.ingestion.segments import Spill, SpilledRows
 from streamsvm.ingestion.write import CODECS, DatasetWriter, Shape
 from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, count_nonzeros, drop_zeros, permute_rows, permute_to_dense
@@ -65,9 +65,8 @@ class Survey:
 
     def add(self, rows: SourceRows) -> tuple[Matrix, dict[str, Any]]:
         """Add rows to the survey, and return their features and vectors in the form in which they are spooled."""
-        raw = as_matrix(rows.X)
-        self._grow(raw.shape[1])
-        X = round_features(raw, self.anchor)
+        self._grow(rows.X.shape[1])
+        X = round_features(rows.X, self.anchor)
         found: dict[str, Any] = {name: getattr(rows, name) for name in ("sample_weight", "qid", "groups")}
         vectors = {name: values for name, values in found.items() if values is not None}
         if not self.options.regression:
@@ -86,12 +85,10 @@ class Survey:
             vectors["target"] = rows.labels
         elif rows.labels is not None:
             vectors["label"] = self._number_labels(rows.labels)
-        if self.n_rows:
-            self._require_fields(set(vectors))
-        self.fields = set(vectors)
-        self.n_rows += rows.n_rows
+        self._set_fields(set(vectors))
+        self.n_rows += X.shape[0]
         self.feature_names, self.encoding = rows.feature_names, rows.encoding
-        self._count_items(X, raw)
+        self._count_items(X, rows.X)
         self._check_labels()
         return X, vectors
 
@@ -99,9 +96,8 @@ class Survey:
         """Add the rows of another survey, but not the statistics of their features."""
         if not other.n_rows:
             return
-        if self.n_rows:
-            self._require_fields(other.fields)
-        self.fields, self.feature_names, self.encoding = other.fields, other.feature_names, other.encoding
+        self._set_fields(other.fields)
+        self.feature_names, self.encoding = other.feature_names, other.encoding
         self.n_rows, self.n_items = self.n_rows + other.n_rows, self.n_items + other.n_items
         self._grow(other.n_features)
         self.longest_row = max(self.longest_row, other.longest_row)
@@ -115,9 +111,10 @@ class Survey:
         if self.anchor is not None:
             self.anchor = np.pad(self.anchor, (0, max(0, self.n_features - len(self.anchor))))
 
-    def _require_fields(self, fields: set[str]) -> None:
-        if fields != self.fields:
+    def _set_fields(self, fields: set[str]) -> None:
+        if self.n_rows and fields != self.fields:
             raise InputError(f"{self.name}: only some rows have {', '.join(sorted(fields ^ self.fields))}")
+        self.fields = fields
 
     def _check_labels(self) -> None:
         if self.labels and self.texts:
@@ -321,7 +318,6 @@ def _narrow(X: Any, dtype: str, name: str) -> Any:
 
 
 MOST_CLASSES = 100_000
-MOST_NAMES = 8  # the most files that a message lists
 DENSE_FROM = 1 / 3  # from this share of non-zeros on, dense rows are about as small as sparse ones, and faster
 PART_ITEMS = 1 << 18  # values in the rows that are scaled and written together; they fit into the caches
 MOST_THREADS = 4  # for permuting and scaling rows; more would not help, since a single thread writes them
@@ -409,7 +405,7 @@ def write_rows(
         for run in range(len(spill.run_bytes)):
             rows, order = spill.read_shuffled(run)
             spill.remove(run)
-            parts = iter(np.split(order, range(part_rows, rows.n_rows, part_rows)))  # few rows: scaling copies them
+            parts = iter(np.split(order, range(part_rows, len(order), part_rows)))  # few rows: scaling copies them
             for _, prepared in work_ahead(parts, partial(prepare, rows), preparing, threads + 1):
                 writer.append(prepared)
                 interrupts.check()
@@ -454,10 +450,3 @@ def describe_rows(seed: int | None, survey: Survey) -> dict[str, Any]:
         **({} if survey.encoding is None else {ENCODING: survey.encoding.as_json()}),
         **{key: value for key, value in recorded.items() if value is not None},
     }
-
-
-def join_names(sources: Sequence[str | Path]) -> str:
-    """Return the name of several files in messages; of many files, only the first are listed."""
-    names = ["<stdin>" if str(source) == "-" else str(source) for source in sources[:MOST_NAMES]]
-    more = f" and {len(sources) - MOST_NAMES} more" if len(sources) > MOST_NAMES else ""
-    return f"{', '.join(names)}{more}"

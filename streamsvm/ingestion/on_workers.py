@@ -41,7 +41,7 @@ from streamsvm.engines.cluster.engine import map_on_workers
 from streamsvm.engines.open import open_workers
 from streamsvm.ingestion import ingest, segments, tasks
 from streamsvm.ingestion.ingest import IngestOptions, Report, Survey
-from streamsvm.ingestion.readers import encode_as, guess_bytes, list_files, open_codes
+from streamsvm.ingestion.readers import encode_as, guess_bytes, join_names, list_files, open_codes
 from streamsvm.ingestion.segments import RUN_BYTES, Run, Segments, list_runs
 from streamsvm.ingestion.tasks import Source, Stretch, spool_stretch, write_range
 from streamsvm.ingestion.write import LARGEST_CHUNK_BYTES, DatasetWriter, MapTasks
@@ -214,7 +214,7 @@ def ingest_on_workers(
     ingest.check_options(options)
     options = replace(options, label_column=columns.label, qid_column=columns.qid)
     columns = encode_as(columns, None, options.regression)
-    paths, name = [str(path) for path in list_files(sources)], ingest.join_names(sources)
+    paths, name = [str(path) for path in list_files(sources)], join_names(sources)
     columns = replace(columns, folders=find_folders(sources, paths, columns.features))
     if scheduler is not None:  # workers of a running cluster have other working directories
         paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]

@@ -30,13 +30,13 @@ from streamsvm.data.sources.arrays import comes_from, read_arrays, read_blocks, 
 from streamsvm.data.sources.arrow import as_table, guess_row_bytes
 from streamsvm.data.sources.formats import name_option
 from streamsvm.data.sources.parsing import compile_parser
-from streamsvm.data.sources.table_stream import read_table
+from streamsvm.data.sources.table_stream import encode_rows, read_table
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.tables.checks import GIVEN, TARGET, TEXT, is_text, refuse_name
 from streamsvm.data.tables.columns import Columns, find_folders, is_column
-from streamsvm.data.tables.encoder import TableEncoder, encode_rows
+from streamsvm.data.tables.encoder import TableEncoder
 from streamsvm.ingestion.edit import append_rows
-from streamsvm.ingestion.ingest import IngestOptions, Report, join_names, write_dataset
+from streamsvm.ingestion.ingest import IngestOptions, Report, write_dataset
 from streamsvm.system.errors import InputError, list_few
 from streamsvm.system.files import is_remote, refuse_inputs
 from streamsvm.system.interrupts import caught
@@ -45,7 +45,8 @@ from streamsvm.system.interrupts import caught
 def name_columns(columns: Columns, **vectors: Any) -> tuple[Columns, dict[str, Any]]:
     """Add the vectors that are column names to the roles; return the roles, and the values of the other vectors."""
     named: dict[str, Any] = {role: values for role, values in vectors.items() if isinstance(values, str)}
-    return replace(columns, **named), {role: None if role in named else values for role, values in vectors.items()}
+    others = {role: None if role in named else values for role, values in vectors.items()}
+    return replace(columns, **named) if named else columns, others
 
 
 def recall_label(
@@ -102,6 +103,7 @@ def refuse_unread(paths: Sequence[str | Path], name: str, kind: str, columns: Co
 
 
 IN_FOLDERS = r"([^/=]+=[^/]*/)*[^/]+"  # files in a folder of a store, or in its subfolders COLUMN=VALUE
+MOST_NAMES = 8  # the most files that a message lists
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")  # every Zarr folder contains one of these
 
 
@@ -112,9 +114,10 @@ def list_files(sources: Sequence[str | Path]) -> list[str | Path]:
     """
     found: list[str | Path] = []
     for source in sources:
-        if is_remote(source) and (str(source).endswith("/") or "*" in str(source)):
-            found += _list_objects(str(source))
-        elif is_remote(source) or str(source) == "-":
+        if is_remote(source):
+            url = str(source)
+            found += _list_objects(url) if url.endswith("/") or "*" in url else [source]
+        elif str(source) == "-":
             found.append(source)
         elif Path(source).is_dir():
             found += _list_folder(Path(source))
@@ -179,6 +182,13 @@ def _list_objects(url: str) -> list[str | Path]:
     if not found:
         raise InputError(f"{url}: no file matches" if given else f"{url}: contains no files with known endings")
     return found
+
+
+def join_names(sources: Sequence[str | Path]) -> str:
+    """Return the name of several files in messages; of many files, only the first are listed."""
+    names = ["<stdin>" if str(source) == "-" else str(source) for source in sources[:MOST_NAMES]]
+    more = f" and {len(sources) - MOST_NAMES} more" if len(sources) > MOST_NAMES else ""
+    return f"{', '.join(names)}{more}"
 
 
 LOGGER = logging.getLogger("streamsvm")

@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from streamsvm.data.rows.source import LabelLists
 from streamsvm.data.store.chunks import CRC_BYTES, Bytes
@@ -224,14 +223,6 @@ def _map(path: Path, dtype: np.dtype[Any], first: int, count: int) -> npt.NDArra
     with path.open("r+b") as file:
         mapped = mmap.mmap(file.fileno(), end - begin + skip, flags, offset=begin - skip)
     return np.frombuffer(mapped, dtype, count, skip)
-
-
-def as_matrix(X: npt.NDArray[np.float32] | csr_array) -> Matrix:
-    """Return X as CsrRows if it is sparse, because their slices cost less than SciPy's."""
-    if isinstance(X, csr_array):
-        indices, indptr = X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False)
-        return CsrRows(X.data, indices, indptr, X.shape[1])
-    return X
 
 
 SEGMENT_BYTES = 64 << 20  # of rows that are sorted by run and written together

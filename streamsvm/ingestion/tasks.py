@@ -32,7 +32,6 @@ from streamsvm.data.sources import csv, svmlight, text
 from streamsvm.data.sources.arrow import cut_parquet, open_range
 from streamsvm.data.sources.dask_collections import thread_given_up
 from streamsvm.data.sources.formats import COMPRESSED
-from streamsvm.data.sources.parsing import NEWLINE
 from streamsvm.data.sources.table_stream import read_pieces
 from streamsvm.data.store.shared_files import SharedScratch, find_record, pack_record, read_record
 from streamsvm.data.tables.checks import has_number_labels
@@ -56,7 +55,6 @@ from streamsvm.system.files import is_remote
 BLOCK_BYTES = 8 << 20  # as in svmlight.read_svmlight and csv.open_csv
 STRETCH_BLOCKS = 4
 KINDS = ("svmlight", "csv", "parquet")
-AnyBlock = TypeVar("AnyBlock", svmlight.Block, csv.Block)
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,7 @@ def read_stretch(
         raise InputError(stretch.failure)
     if kind == "svmlight":
         rule = svmlight.QID_ABSENT if first.qid is None else svmlight.QID_PRESENT
-        yield from svmlight.parse_blocks(_read_blocks(stretch, partial(_make_lines, stretch.path)), 1, False, rule)
+        yield from svmlight.parse_blocks(_read_blocks(stretch), 1, False, rule)
         return
     assert stretch.layout is not None
     numbers = has_number_labels(first)
@@ -167,20 +165,11 @@ def read_stretch(
         with open_range(stretch.path, stretch.layout, stretch.starts) as pieces:
             yield from read_pieces(pieces, encoder, numbers, 1)
     else:
-        yield from read_pieces(_read_blocks(stretch, partial(_make_table, stretch.layout)), encoder, numbers, 1)
+        yield from read_pieces(_read_blocks(stretch), encoder, numbers, 1)
 
 
-def _make_lines(path: str, content: bytearray, line: int, last: bool) -> svmlight.Block:
-    whole = np.frombuffer(content, np.uint8)
-    return svmlight.Block(path, whole if last else whole[:-1], line)
-
-
-def _make_table(layout: TableLayout, content: bytearray, line: int, _: bool) -> csv.Block:
-    return csv.Block(layout, content, 1 + line)
-
-
-def _read_blocks(stretch: Stretch, make: Callable[[bytearray, int, bool], AnyBlock]) -> Iterator[AnyBlock]:
-    """Yield each block, made from its bytes and a newline, the number of lines before it, and whether the file ends."""
+def _read_blocks(stretch: Stretch) -> Iterator[Any]:
+    """Yield the blocks of a stretch, as the reader of its format cuts them."""
     line = stretch.line
     try:
         with text.open_text(stretch.path) as file:
@@ -188,12 +177,16 @@ def _read_blocks(stretch: Stretch, make: Callable[[bytearray, int, bool], AnyBlo
                 file.seek(stretch.starts[0])
             else:
                 file.read(stretch.starts[0])  # the byte order mark and the header
-            for at, start in enumerate(stretch.starts[:-1]):
-                content = bytearray(stretch.starts[at + 1] - start + 1)
-                if text.fill(file, memoryview(content)[:-1]) < len(content) - 1:
+            for k, (start, end) in enumerate(pairwise(stretch.starts), 2):
+                content = bytearray(text.read_bytes(file, end - start))
+                if len(content) < end - start:
                     raise InputError(f"{stretch.path}: the file was truncated while it was read")
-                content[-1] = NEWLINE
-                block = make(content, line, stretch.ends and at == len(stretch.starts) - 2)
+                ends = stretch.ends and k == len(stretch.starts)
+                content += b"\n" * (ends or stretch.layout is not None)
+                if stretch.layout is None:
+                    block: Any = svmlight.Block(stretch.path, np.frombuffer(content, np.uint8), line)
+                else:
+                    block = csv.Block(stretch.layout, content, 1 + line)
                 yield block
                 line += block.n_lines
     except text.READING_ERRORS as error:

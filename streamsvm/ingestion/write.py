@@ -30,13 +30,14 @@ from zarr.storage import MemoryStore
 from streamsvm.data.store.chunks import CRC_BYTES, Bytes, Shards, Span, checksum_parts, write_parts
 from streamsvm.data.store.destination import Upload
 from streamsvm.data.store.layouts import VECTORS
-from streamsvm.data.store.manifest import ATTRIBUTE, PARTS, Meta, choose_format, describe_array, make_fingerprint
+from streamsvm.data.store.manifest import ATTRIBUTE, PARTS, Meta, choose_format, make_fingerprint
 from streamsvm.data.store.shared_files import SharedFolder, SharedScratch, read_ranges
+from streamsvm.data.store.zarr_arrays import describe_array
 from streamsvm.numeric.labels import count_bytes, sum_labels
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.numeric.stored_types import STORED_AS, Scaling
 from streamsvm.system import interrupts
-from streamsvm.system.errors import InputError, IntegrityError, require_known
+from streamsvm.system.errors import InputError, IntegrityError
 
 Array = npt.NDArray[Any]
 
@@ -425,7 +426,6 @@ class DatasetWriter:
         pool: ThreadPoolExecutor | None = None,
         shard_bytes: int | None = None,
     ) -> None:
-        require_known("codec", codec, CODECS)
         self.place = LocalFolder(folder) if isinstance(folder, Path) else folder
         self.shape, self.codec, self._pool = shape, codec, pool
         chunk_bytes = chunk_bytes or shape.chunk_bytes()

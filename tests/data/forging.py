@@ -13,7 +13,8 @@ import zarr
 
 from streamsvm.data.store.array import StoredArray
 from streamsvm.data.store.chunks import CRC_BYTES, checksum_parts
-from streamsvm.data.store.manifest import ATTRIBUTE, PARTS, describe_array, make_fingerprint
+from streamsvm.data.store.manifest import ATTRIBUTE, PARTS, make_fingerprint
+from streamsvm.data.store.zarr_arrays import describe_array
 
 Meta = dict[str, Any]
 

@@ -11,8 +11,7 @@ import pytest
 
 import streamsvm
 from streamsvm import LinearSVC
-from streamsvm.ingestion.ingest import join_names
-from streamsvm.ingestion.readers import list_files
+from streamsvm.ingestion.readers import join_names, list_files
 from streamsvm.models.model import load
 from streamsvm.models.score import score
 from streamsvm.system.errors import InputError

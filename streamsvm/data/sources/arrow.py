@@ -46,18 +46,15 @@ _READ_OPTIONS = {"pre_buffer": False, "buffer_size": 1 << 16, "page_checksum_ver
 class ArrowPiece:
     """Rows of a table as a part of an Arrow batch.
 
-    name_row: returns the place of a row, given its number in the batch. start: the number of the first row in it.
+    name_row: returns the place of a row, given its number in the batch. start: the number of the first row in it. size:
+    the number of rows.
     """
 
     layout: TableLayout
     batch: Any
     name_row: Callable[[int], str]
     start: int
-
-    @property
-    def size(self) -> int:
-        """The number of rows."""
-        return int(self.batch.num_rows)
+    size: int
 
     def place(self, j: int) -> Place:
         """Return a function that gives the places of the values of column j."""
@@ -70,7 +67,7 @@ class ArrowPiece:
     def _take(self, j: int) -> Any:
         """Return a column of the file, or a column named by a folder."""
         if j in self.layout.folders:
-            return encoder.repeat_folder(*self.layout.folders[j], self.batch.num_rows, "")
+            return encoder.repeat_folder(*self.layout.folders[j], self.size, "")
         return self.batch.column(self.layout.names[j])
 
     def read_columns(self) -> list[Any]:
@@ -154,7 +151,7 @@ def as_table(open_file: Callable[[str], Iterator[Opened]]) -> OpenTable:
             yield TableStream(
                 layout,
                 lambda _: _cut(file.read(_list_wanted(layout)), layout, most_rows),
-                lambda encoded: min(most_rows, file.deciding_rows) if encoded else 0,
+                min(most_rows, file.deciding_rows),
                 lambda: file.has_numbers(columns),
             )
 
@@ -173,7 +170,8 @@ def _list_wanted(layout: TableLayout) -> list[str]:
 def _cut(batches: NamedBatches, layout: TableLayout, most_rows: int) -> Generator[ArrowPiece, None, None]:
     for batch, name_row in batches:
         for start in range(0, batch.num_rows, most_rows):
-            yield ArrowPiece(layout, batch.slice(start, most_rows), name_row, start)
+            part = batch.slice(start, most_rows)
+            yield ArrowPiece(layout, part, name_row, start, part.num_rows)
         del batch
 
 

@@ -24,7 +24,7 @@ from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources import csv_rows
 from streamsvm.data.sources.parsing import MOST_CELL_BYTES, count_line_ends, parse_table
 from streamsvm.data.sources.table_stream import Features, TableStream
-from streamsvm.data.sources.text import READING_ERRORS, explain_reading, find_mark, open_text, read_on
+from streamsvm.data.sources.text import READING_ERRORS, explain_reading, open_text, read_bytes
 from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Place, Vector
 from streamsvm.data.tables.columns import Columns, TableLayout, lay_out, pyarrow, show_name
@@ -33,7 +33,6 @@ from streamsvm.system.errors import InputError, require_known
 from streamsvm.system.machine import default_threads
 
 MAX_LINE_BYTES = 1 << 28
-HEAD_BYTES = 1 << 16  # of the text, used to guess the delimiter and the header
 BLOCK_BYTES = 8 << 20
 CODED_BLOCK_BYTES = 2 << 20  # of a block if all its cells are held as texts
 DECIDING_BYTES = 2 << 20  # of the first rows, which decide the kinds of the columns and of the labels
@@ -49,13 +48,9 @@ class Block:
 
     def __init__(self, layout: TableLayout, text: bytearray, line: int) -> None:
         self.layout, self.text, self.line, self.n_lines = layout, text, line, count_line_ends(text)
+        self.size = 0 if text.isspace() else len(text)
         # By role: the distinct cells of each column that is not a feature, and the index of each row's cell.
         self._words: dict[str, tuple[Any, npt.NDArray[Any]]] = {}
-
-    @property
-    def size(self) -> int:
-        """The length of the text in bytes; 0 if it is blank."""
-        return len(self.text) * bool(self.text.strip())
 
     def place(self, j: int) -> Place:
         """Return a function that gives the places of the cells of column j."""
@@ -244,24 +239,19 @@ def open_csv(
     with ExitStack() as stack:
         try:
             file = stack.enter_context(open_text(path))
-            head, mark, ended = read_head(file)
+            head, mark, ended = csv_rows.read_head(file, MAX_LINE_BYTES)
         except READING_ERRORS as error:
             raise InputError(f"{show_name(path)}: {explain_reading(error)}") from error
         if not head.strip():
             raise InputError(f"{show_name(path)}: no rows")
-        delimiter = csv_rows.choose_delimiter(head, path, columns.sep)
-        names, start = csv_rows.read_header(head, ended, path, columns, delimiter)
-        layout = lay_out(names, path, columns, before, delimiter)
-        rows, line = head[start:], 1 + csv_rows.count_lines(head[:start])
-
-        def choose_bytes(encoded: bool) -> int:
-            return block_bytes or (CODED_BLOCK_BYTES if encoded else BLOCK_BYTES)
-
+        names, delimiter, start, line = csv_rows.read_header(head, ended, path, columns)
+        layout, rows = lay_out(names, path, columns, before, delimiter), head[start:]
+        sizes = {False: block_bytes or BLOCK_BYTES, True: block_bytes or CODED_BLOCK_BYTES}
         yield TableStream(
             layout,
-            lambda encoded: _cut_text([io.BytesIO(rows), file], layout, line, choose_bytes(encoded)),
+            lambda encoded: _cut_text(rows, file, layout, line, sizes[encoded]),
             # Half of the bytes suffice, because a block is cut after its last whole row. The head is below a block.
-            lambda encoded: max(1, min(choose_bytes(encoded), DECIDING_BYTES) // 2),
+            max(1, min(sizes[True], DECIDING_BYTES) // 2),
             lambda: columns.features is not None or not _has_dates(rows, layout, line),
             default_threads(),
             mark + start,
@@ -278,22 +268,25 @@ def _has_dates(rows: bytes, layout: TableLayout, line: int) -> bool:
     return False
 
 
-def _cut_text(parts: Sequence[io.BufferedIOBase], layout: TableLayout, line: int, block_bytes: int) -> Blocks:
-    """Yield whole rows, about `block_bytes` at a time. parts: the files with the text, which begins at `line`."""
+def _cut_text(head: bytes, file: io.BufferedIOBase, layout: TableLayout, line: int, block_bytes: int) -> Blocks:
+    """Yield whole rows, about `block_bytes` at a time. The text is the head, which begins at `line`, and the file."""
     text = bytearray()
     try:
-        for part in parts:
-            while len(text) < len(text := read_on(part, text, block_bytes)):
-                end, opened = csv_rows.find_last_end(text, layout.delimiter, False)
-                if end:
-                    block, text = _cut(layout, text, end, line)
-                    line += block.n_lines
-                    yield block
-                    del block
-                if opened is not None and len(text) + end - opened > MOST_QUOTED_BYTES:
-                    raise InputError(f"{layout.where}:{line}:1: {csv_rows.LONG_CELL}")
-                if len(text) > MAX_LINE_BYTES:
-                    raise InputError(f"{layout.where}:{line}:1: line of more than {MAX_LINE_BYTES:,} bytes")
+        starts = range(0, len(head), block_bytes)
+        following = iter(lambda: read_bytes(file, block_bytes), b"")
+        for part in chain((head[at : at + block_bytes] for at in starts), following):
+            text += part
+            del part
+            end, opened = csv_rows.find_last_end(text, layout.delimiter, False)
+            if end:
+                block, text = _cut(layout, text, end, line)
+                line += block.n_lines
+                yield block
+                del block
+            if opened is not None and len(text) + end - opened > MOST_QUOTED_BYTES:
+                raise InputError(f"{layout.where}:{line}:1: {csv_rows.LONG_CELL}")
+            if len(text) > MAX_LINE_BYTES:
+                raise InputError(f"{layout.where}:{line}:1: line of more than {MAX_LINE_BYTES:,} bytes")
     except READING_ERRORS as error:
         raise InputError(f"{layout.where}: {explain_reading(error)}") from error
     if csv_rows.find_last_end(text, layout.delimiter, True)[1] is not None:
@@ -308,18 +301,3 @@ def _cut(layout: TableLayout, text: bytearray, end: int, line: int) -> tuple[Blo
     del text[end:]
     text += b"\n"
     return Block(layout, text, line), rest
-
-
-def read_head(file: io.BufferedIOBase) -> tuple[bytes, int, bool]:
-    """Return the first rows of a text, at least two, the length of its byte order mark, and whether they are all of it.
-
-    The rows do not include the mark.
-    """
-    head, wanted = b"", HEAD_BYTES
-    while True:
-        head = bytes(read_on(file, head, wanted - len(head)))
-        mark, ended = find_mark(head), len(head) < wanted
-        text = head[mark:]
-        if ended or wanted > MAX_LINE_BYTES or csv_rows.count_lines(text[csv_rows.skip_comments(text)[0] :]) > 2:
-            return text, mark, ended
-        wanted *= 2

@@ -25,7 +25,7 @@ import numpy as np
 
 from streamsvm.data.sources.formats import explain_beginning
 from streamsvm.data.sources.parsing import find_row_end
-from streamsvm.data.sources.text import OPENERS
+from streamsvm.data.sources.text import OPENERS, find_mark, read_bytes
 from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Vector
 from streamsvm.data.tables.columns import LABEL_NAMES, Columns, TableLayout, show_name
@@ -145,10 +145,26 @@ def refuse_token(place: str, token: str, texts: Sequence[str], gaps: Sequence[st
 
 
 HEADERS = ("auto", "yes", "no")
+HEAD_BYTES = 1 << 16  # of the text, used to guess the delimiter and the header
 LOOKED_AT_ROWS = 1000
 COUNTED_COLUMNS = 6
 DELIMITERS = ",\t;|"
 NO_DELIMITERS = "\"'\r\n.+-_\0"  # these have a meaning within values
+
+
+def read_head(file: io.BufferedIOBase, most_bytes: int) -> tuple[bytes, int, bool]:
+    """Return the first rows of a text, at least two, the length of its byte order mark, and whether they are all of it.
+
+    The rows do not include the mark. Rows of more than `most_bytes` are cut.
+    """
+    head, wanted = b"", HEAD_BYTES
+    while True:
+        head += read_bytes(file, wanted - len(head))
+        mark, ended = find_mark(head), len(head) < wanted
+        text = head[mark:]
+        if ended or wanted > most_bytes or count_lines(text[skip_comments(text)[0] :]) > 2:
+            return text, mark, ended
+        wanted *= 2
 
 
 def choose_delimiter(head: bytes, path: str, sep: str | None = None) -> str:
@@ -190,14 +206,17 @@ def _find_first_row(head: bytes, delimiter: str) -> int:
     return next(at for at in (*above, start) if counts[at] == counts[start])
 
 
-def read_header(head: bytes, ended: bool, path: str, columns: Columns, delimiter: str) -> tuple[tuple[str, ...], int]:
-    """Return the names of the columns ("1", "2", ... without a header), and the byte at which the rows begin.
+def read_header(head: bytes, ended: bool, path: str, columns: Columns) -> tuple[tuple[str, ...], str, int, int]:
+    """Return the names of the columns, their delimiter, and the byte and the line (from 1) at which the rows begin.
 
-    `head` is the beginning of the text, or all of it if `ended`. Raises InputError if the first row is ambiguous.
+    Without a header, the names are "1", "2", ... `head` is the beginning of the text, or all of it if `ended`. Raises
+    InputError if the first row is ambiguous.
     """
+    delimiter = choose_delimiter(head, path, columns.sep)
     start = _find_first_row(head, delimiter)
     end = find_first_end(head, start, delimiter)
-    place = f"{show_name(path)}:{1 + count_lines(head[:start])}"
+    line = 1 + count_lines(head[:start])
+    place = f"{show_name(path)}:{line}"
     try:
         first = [cell.strip() for cell in next(_read_rows(head[start:end], delimiter), [])]
     except csv.Error as error:
@@ -212,7 +231,9 @@ def read_header(head: bytes, ended: bool, path: str, columns: Columns, delimiter
     if is_header and (j := find_foreign(first, range(len(first)))) is not None:
         why = explain_beginning(head) or f"the name of the column is {checks.NOT_UTF8}"
         raise InputError(f"{place}:{j + 1}: {why}")
-    return (tuple(first), end) if is_header else (tuple(str(j + 1) for j in range(len(first))), start)
+    if is_header:
+        return tuple(first), delimiter, end, line + count_lines(head[start:end])
+    return tuple(str(j + 1) for j in range(len(first))), delimiter, start, line
 
 
 def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Columns) -> bool | None:

@@ -67,9 +67,8 @@ def _read_files(name: str, has_roles: bool = False) -> Callable[..., Iterator[So
     return lambda paths, columns: _load(name)(paths, columns) if has_roles else _load(name)(paths)
 
 
-def _read_svmlight(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
-    rows: Iterator[SourceRows] = _load("svmlight.read_svmlight")(paths, default_threads(), lists=columns.multi_label)
-    return rows
+def _read_svmlight(paths: Paths, columns: Columns) -> Any:
+    return _load("svmlight.read_svmlight")(paths, default_threads(), lists=columns.multi_label)
 
 
 ROLES = ("label", "qid", "sample_weight", "groups")

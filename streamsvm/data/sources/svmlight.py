@@ -23,7 +23,6 @@ import re
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -106,7 +105,10 @@ def parse_blocks(
     """Yield the rows of blocks; see read_svmlight. qid_rule: the rule from earlier blocks."""
     n_rows = 0
     with texts.unjoined_pool(threads, "svmlight") as pool:
-        parse = partial(_parse, lists=lists)
+
+        def parse(block: Block) -> ParsedLines:
+            return parse_lines(block.text, lists=lists)
+
         for block, parsed in texts.work_ahead(blocks, parse, pool, threads + 2):
             if QID_UNDECIDED not in (qid_rule, parsed.qid_rule) and parsed.qid_rule != qid_rule:
                 raise _refuse(block, parse_lines(block.text, qid_rule, lists))  # a qid is missing or unexpected
@@ -120,10 +122,6 @@ def parse_blocks(
                 raise InputError(f"{block.file}: no rows in this file")
             n_rows = 0 if block.last else n_rows
             del block, parsed  # frees the memory before the next block is read
-
-
-def _parse(block: Block, lists: bool) -> ParsedLines:
-    return parse_lines(block.text, lists=lists)
 
 
 def _rows_of(block: Block, parsed: ParsedLines, lists: bool) -> SourceRows:
@@ -169,19 +167,22 @@ def read_blocks(sources: Sequence[str | Path], block_bytes: int, most_bytes: int
 
 def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int, most_bytes: int) -> Iterator[Block]:
     """Read `block_bytes` at a time, and cut after the last newline. If a line is longer, the size of reads doubles."""
-    rest, line, mark = b"", 0, -1  # the byte order mark is found by the first read, and precedes only the first block
+    rest, line = np.empty(0, np.uint8), 0
+    mark = -1  # the byte order mark is found by the first read, and precedes only the first block
     while True:
         read_bytes = max(block_bytes, min(len(rest), most_bytes - len(rest)))
-        buffer = texts.read_on(file, rest, read_bytes)
-        mark = texts.find_mark(buffer[: texts.MARK_BYTES]) if mark < 0 else mark
-        if len(buffer) < len(rest) + read_bytes:
-            buffer += b"\n"  # a file may end without a newline
-            yield Block(name, np.frombuffer(buffer, np.uint8)[mark:], line, last=True, start=mark)
+        more = texts.read_bytes(file, read_bytes)
+        text = np.append(rest, np.frombuffer(more, np.uint8))  # in huge pages, unlike a bytearray
+        mark = texts.find_mark(text[: texts.MARK_BYTES].tobytes()) if mark < 0 else mark
+        if len(more) < read_bytes:  # a file may end without a newline
+            yield Block(name, np.append(text[mark:], np.uint8(NEWLINE)), line, last=True, start=mark)
             return
-        cut = buffer.rfind(b"\n", len(rest)) + 1
-        rest = bytes(memoryview(buffer)[cut:])
+        end = more.rfind(b"\n") + 1
+        cut = len(rest) + end if end else 0
+        rest = text[cut:].copy()
+        del more
         if cut:
-            block = Block(name, np.frombuffer(buffer, np.uint8)[mark:cut], line, start=mark)
+            block = Block(name, text[mark:cut], line, start=mark)
             line, mark = line + block.n_lines, 0
             yield block
         if len(rest) >= most_bytes:

@@ -1,25 +1,30 @@
 """Tables of all formats become rows in the same loop. Each format provides an opener, which returns a `TableStream`.
 
 If a table holds only numbers, its values are its features. All other tables are read as codes, which an encoder turns
-into features (data.tables.encoder).
+into features (data.tables.encoder). If the encoding depends on all rows, their codes are kept in a scratch file until
+then. It is unnamed, so that the system removes it however the process ends.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.rows.source import SourceRows
-from streamsvm.data.sources.text import look_ahead, unjoined_pool, work_ahead
+from streamsvm.data.sources.text import unjoined_pool, work_ahead
 from streamsvm.data.tables.checks import Place, has_number_labels
 from streamsvm.data.tables.columns import Columns, TableLayout, show_name
-from streamsvm.data.tables.encoder import Codes, TableEncoder
+from streamsvm.data.tables.encoder import Codes, TableEncoder, encode, rank_categories, sort_categories
+from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError
 
 Features = npt.NDArray[np.float32 | np.float64]
@@ -29,10 +34,7 @@ class Piece(Protocol):
     """Consecutive rows of a table."""
 
     layout: TableLayout
-
-    @property
-    def size(self) -> int:
-        """The contribution of the piece to `TableStream.enough`; 0 if it has no rows."""
+    size: int  # the contribution of the piece to `TableStream.enough`; 0 if it has no rows
 
     def read_numbers(self) -> Features:
         """Return the features of a table of numbers. Raises InputError for other values."""
@@ -58,15 +60,14 @@ class Piece(Protocol):
 class TableStream:
     """An open table.
 
-    cut: returns the pieces in order, given whether columns are encoded. enough: returns, given the same, the total size
-    of the first pieces, which decide the kinds of columns and labels. has_numbers: returns whether the table may hold
-    only numbers. threads: the number of pieces that are read in parallel. begin: the byte of a text at which its rows
-    begin.
+    cut: returns the pieces in order, given whether columns are encoded. enough: the total size of the first pieces,
+    which decide the kinds of columns and labels. has_numbers: returns whether the table may hold only numbers. threads:
+    the number of pieces that are read in parallel. begin: the byte of a text at which its rows begin.
     """
 
     layout: TableLayout
     cut: Callable[[bool], Generator[Any, None, None]]
-    enough: Callable[[bool], int]
+    enough: int
     has_numbers: Callable[[], bool]
     threads: int = 1
     begin: int = 0
@@ -89,7 +90,7 @@ def read_table(
     numbers: bool | None = None
     used: TableEncoder | None = encoder
     for path in map(str, paths):
-        n_rows = 0
+        has_rows = False
         with open_table(path, columns, names) as stream:
             if names is None and not columns.needs_encoder and stream.has_numbers():
                 used = None
@@ -99,11 +100,10 @@ def read_table(
             names = stream.layout.names
             with closing(read_pieces(pieces, used, numbers, stream.threads)) as read:
                 for rows in read:
-                    numbers = has_number_labels(rows)
-                    n_rows += rows.n_rows
+                    has_rows, numbers = True, has_number_labels(rows) if numbers is None else numbers
                     yield rows
                     del rows  # frees the memory before the next piece is read
-        if n_rows == 0:
+        if not has_rows:
             raise InputError(f"{show_name(path)}: no rows")
 
 
@@ -114,16 +114,35 @@ def _decide(
 
     A malformed piece decides nothing; its error is raised when it is read in its turn.
     """
-    first, pieces = look_ahead(pieces, lambda piece: piece.size, stream.enough(encoder is not None))
+    first, pieces = _look_ahead(pieces, stream.enough)
     found, has_texts = [], False
     with suppress(InputError):
-        for piece in filter(lambda piece: piece.size, first):
+        for piece in (each for each in first if each.size):
             if encoder is not None:
                 found.append((piece.read_columns(), _find_places(piece)))
             has_texts = has_texts or piece.has_text_labels()
     if encoder is not None and found:
         encoder.settle(stream.layout, found)
     return pieces, False if has_texts else None
+
+
+def _look_ahead(pieces: Iterator[Piece], enough: int) -> tuple[list[Piece], Iterator[Piece]]:
+    """Return the first pieces, up to a total size of `enough`, and an iterator over all pieces.
+
+    If taking a piece raises InputError, the iterator raises it after the pieces before.
+    """
+    first = list[Piece]()
+    try:
+        while sum(piece.size for piece in first) < enough and (piece := next(pieces, None)) is not None:
+            first.append(piece)
+    except InputError as error:
+        pieces = map(_raise, [error])
+    waiting = deque([*first, None])
+    return first, chain(iter(waiting.popleft, None), pieces)  # the last references, so that the caller can free them
+
+
+def _raise(error: InputError) -> Any:
+    raise error
 
 
 def _find_places(piece: Piece) -> Callable[[int], Place]:
@@ -148,7 +167,54 @@ def read_pieces(
         for piece, found in work_ahead(pieces, read, pool, threads + 1):
             X = encoder.take_note(found) if encoder is not None and isinstance(found, tuple) else found
             for rows in piece.make_rows(X, encoder is None, numbers) if len(X) else ():
-                numbers = has_number_labels(rows)
+                numbers = has_number_labels(rows) if numbers is None else numbers
                 yield rows
                 del rows
             del piece, found, X  # frees the memory before the next piece is read
+
+
+ARRAYS = ("X", "labels", "qid", "sample_weight", "groups", "merged")  # the fields of SourceRows in the scratch file
+
+
+def write_piece(file: Any, rows: SourceRows) -> list[str]:
+    """Write dense rows to the scratch file, and return the names of their fields."""
+    given = [name for name in ARRAYS if getattr(rows, name) is not None]
+    for name in given:
+        np.lib.format.write_array(file, np.ascontiguousarray(getattr(rows, name)), allow_pickle=False)
+    return given
+
+
+def read_piece(file: Any, given: Sequence[str]) -> SourceRows:
+    """Return the next rows of the scratch file, given the names of their fields."""
+    arrays: dict[str, Any] = {name: np.lib.format.read_array(file, allow_pickle=False) for name in given}
+    return replace(SourceRows(arrays.pop("X")), **arrays)
+
+
+def encode_rows(
+    pieces: Iterator[SourceRows], encoder: TableEncoder, scratch: Path | None, paths: Sequence[str | Path]
+) -> Iterator[SourceRows]:
+    """Yield the rows of a table with their features, given their codes.
+
+    scratch: the folder of the scratch file, which is used if the encoding depends on all rows. None: the system's.
+    """
+    names, given, aside = ", ".join(show_name(str(path)) for path in paths), list[list[str]](), None
+    with ExitStack() as stack:
+        for rows in pieces:  # the first piece decides the kinds of the columns
+            if not encoder.encoding.columns:  # the table holds numbers alone, which need no encoder
+                yield rows
+            elif encoder.is_known:
+                yield encode(rows, encoder.encoding)
+            else:
+                aside = aside or stack.enter_context(TemporaryFile(prefix=".streamsvm", dir=scratch))
+                given.append(write_piece(aside, rows))
+                interrupts.check()
+            del rows  # frees the memory before the next piece is read
+        encoder.tell_unknown(names)
+        if aside is not None:
+            encoding = encoder.finish()
+            encoder.tell_many(names)
+            ranks = rank_categories(encoder.known, encoding)
+            aside.seek(0)
+            for fields in given:
+                rows = read_piece(aside, fields)
+                yield encode(replace(rows, X=sort_categories(rows.X, ranks)), encoding)

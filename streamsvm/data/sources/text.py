@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
 from streamsvm.data.remote.files import open_binary
-from streamsvm.system.errors import InputError
 from streamsvm.system.interrupts import waiting
 
 MARK_BYTES = 64  # at the beginning of a text; they reveal UTF-16 and UTF-32
@@ -97,23 +96,10 @@ def open_text(source: str | Path) -> Iterator[io.BufferedIOBase]:
         yield opened
 
 
-def fill(file: io.BufferedIOBase, space: memoryview) -> int:
-    """Read until `space` is full or the file ends, since pipes return less at a time. Return the number of bytes."""
-    filled = 0
+def read_bytes(file: io.BufferedIOBase, n_bytes: int) -> bytes:
+    """Return the next `n_bytes` of a file, fewer only at its end."""
     with waiting():
-        while filled < len(space) and (n_bytes := file.readinto(space[filled:])):
-            filled += n_bytes
-    return filled
-
-
-def read_on(file: io.BufferedIOBase, text: bytes | bytearray, n_bytes: int) -> bytearray:
-    """Return the text extended by up to `n_bytes` from the file, fewer only at its end."""
-    longer = bytearray(len(text) + n_bytes)
-    longer[: len(text)] = text
-    with memoryview(longer)[len(text) :] as space:
-        n_read = fill(file, space)
-    del longer[len(text) + n_read :]
-    return longer
+        return file.read(n_bytes) or b""  # None if standard input would block
 
 
 def find_mark(head: bytes | bytearray) -> int:
@@ -182,28 +168,6 @@ def work_ahead(
         yield _take_oldest(in_flight)
     if failure is not None:
         raise failure
-
-
-def look_ahead(items: Iterator[Item], count: Callable[[Item], int], enough: int) -> tuple[list[Item], Iterator[Item]]:
-    """Return the first items, up to a total count of `enough`, and an iterator over all items.
-
-    If taking an item raises InputError, the iterator raises it after the items before.
-    """
-    first, failure = list[Item](), list[InputError]()
-    try:
-        while sum(map(count, first)) < enough and (item := next(items, None)) is not None:
-            first.append(item)
-    except InputError as error:
-        failure.append(error)
-
-    def go_on(waiting: list[Item]) -> Iterator[Item]:
-        while waiting:
-            yield waiting.pop(0)  # the last reference, so that the caller can free the item
-        if failure:
-            raise failure[0]
-        yield from items
-
-    return first, go_on(first.copy())
 
 
 def _take_oldest(in_flight: deque[tuple[Item, Future[Result]]]) -> tuple[Item, Result]:

@@ -19,7 +19,7 @@ from streamsvm.data.store.array import StoredArray
 from streamsvm.data.store.chunks import are_raw
 from streamsvm.data.store.layouts import VECTORS
 from streamsvm.data.store.places import DiskCache
-from streamsvm.data.store.zarr_arrays import list_codecs, open_array
+from streamsvm.data.store.zarr_arrays import describe_array, open_array
 from streamsvm.numeric.encoding import read_encoding
 from streamsvm.numeric.labels import count_bytes
 from streamsvm.numeric.stored_types import KINDS, STORED_AS
@@ -54,14 +54,6 @@ Meta = dict[str, Any]
 def make_fingerprint(meta: Meta) -> str:
     """Return the SHA-256 of the manifest, which includes the checksum of every chunk."""
     return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
-
-
-def describe_array(array: zarr.Array[Any]) -> Meta:
-    """Return the manifest entry of an array, against which its Zarr metadata are checked when it is opened."""
-    layout: Meta = {"shape": list(array.shape), "chunks": list(array.chunks), "dtype": str(array.dtype)}
-    layout |= {"codecs": list_codecs(array)} | ({} if array.shards is None else {"shards": list(array.shards)})
-    entry: Meta = json.loads(json.dumps(layout))
-    return entry
 
 
 def choose_format(meta: Meta, arrays: Meta) -> int:

@@ -184,6 +184,14 @@ ALLOWED = COMPRESSORS | FILTERS | ZARR_3
 Metadata = dict[str, Any]
 
 
+def describe_array(array: zarr.Array[Any]) -> Metadata:
+    """Return the manifest entry of an array, against which its Zarr metadata are checked when it is opened."""
+    layout: Metadata = {"shape": list(array.shape), "chunks": list(array.chunks), "dtype": str(array.dtype)}
+    layout |= {"codecs": list_codecs(array)} | ({} if array.shards is None else {"shards": list(array.shards)})
+    entry: Metadata = json.loads(json.dumps(layout))
+    return entry
+
+
 def open_array(group: zarr.Group | Hdf5Group, name: str, place: str) -> zarr.Array[Any]:
     """Open an array of a group, which messages call `place`.
 

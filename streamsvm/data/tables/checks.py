@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from streamsvm.data.rows.source import LabelLists, Labels, SourceRows, list_columns
 from streamsvm.numeric.rows import F64, CsrRows, Matrix
@@ -480,11 +480,10 @@ def look_at_features(rows: SourceRows, options: IngestOptions, name: str, anchor
     if X.dtype == np.float32 or not X.size:
         return anchor
     is_dense = isinstance(X, np.ndarray)
-    first = X[: max(1, min(LOOKED_AT_ROWS, LOOKED_AT_VALUES // (X.shape[1] if is_dense else X.nnz // X.shape[0] + 1)))]
+    n_rows = max(1, min(LOOKED_AT_ROWS, LOOKED_AT_VALUES // (X.shape[1] if is_dense else X.nnz // X.shape[0] + 1)))
     if anchor is None and options.scale in MOVING and options.layout != "sparse":
-        anchor = _find_anchor(first)
-    if first.size:
-        _warn_of_merged(first, anchor, rows.feature_names, name)
+        anchor = _find_anchor(X[:n_rows])
+    _warn_of_merged(X, n_rows, anchor, rows.feature_names, name)
     return anchor
 
 
@@ -507,8 +506,17 @@ def recall_anchor(scaling: Scaling | None) -> F64 | None:
     return anchor if anchor.any() else None
 
 
+def as_matrix(X: npt.NDArray[np.float32] | csr_array) -> Matrix:
+    """Return X as CsrRows if it is sparse, because their slices cost less than SciPy's."""
+    if isinstance(X, csr_array):
+        indices, indptr = X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False)
+        return CsrRows(X.data, indices, indptr, X.shape[1])
+    return X
+
+
 def round_features(X: Any, anchor: F64 | None) -> Matrix:
     """Subtract the anchors from features, and return them as float32. A value that sparse rows omit becomes -anchor."""
+    X = as_matrix(X)
     if isinstance(X, CsrRows):
         data = X.data if anchor is None else X.data - anchor[X.indices]
         return X if data.dtype == np.float32 else replace(X, data=round_to_float32(data))
@@ -517,20 +525,30 @@ def round_features(X: Any, anchor: F64 | None) -> Matrix:
     return X if X.dtype == np.float32 else round_to_float32(X)
 
 
-def _warn_of_merged(X: Any, anchor: F64 | None, names: tuple[str, ...] | None, name: str) -> None:
-    """Warn if float32 merges more than MOST_MERGED of the distinct values of a column; name the worst column."""
+def _warn_of_merged(X: Any, n_rows: int, anchor: F64 | None, names: tuple[str, ...] | None, name: str) -> None:
+    """Warn if float32 merges more than MOST_MERGED of a column's distinct values in the first rows.
+
+    The warning names the worst column.
+    """
     if isinstance(X, np.ndarray):
-        columns, values = np.repeat(np.arange(X.shape[1]), len(X)), np.sort(X, axis=0).T.ravel()
+        values = np.sort(X[:n_rows], axis=0).T.ravel()
+        columns = np.repeat(np.arange(X.shape[1]), len(values) // X.shape[1])
     else:
-        order = np.lexsort((X.data, X.indices))
-        columns, values = X.indices[order], X.data[order]
+        by_value = np.argsort(X.data[: X.indptr[: n_rows + 1][-1]])
+        # Sorting by column and place takes a sixth of the time of np.lexsort, since no two of these keys are equal.
+        keys = np.sort((X.indices[by_value].astype(np.int64) << 32) + np.arange(len(by_value)))
+        columns, values = keys >> 32, X.data[by_value[keys & 0xFFFFFFFF]]
+    if not len(values):
+        return
     rounded = round_to_float32(values if anchor is None else values - anchor[columns])
+    is_first = np.append(True, np.diff(columns) != 0)
     before, after = (
-        np.bincount(columns[np.append(True, (np.diff(columns) != 0) | (each[1:] != each[:-1]))])
+        np.add.reduceat(is_first | np.append(True, each[1:] != each[:-1]), np.flatnonzero(is_first), dtype=np.int64)
         for each in (values, rounded)
     )
-    k = int(np.argmin((after + (before == 0)) / np.maximum(before, 1)))
+    k = int(np.argmin(after / before))
     if after[k] < (1.0 - MOST_MERGED) * before[k]:
-        column = repr(names[k]) if names else f"{k + 1:,}"
+        j = int(columns[is_first][k])
+        column = repr(names[j]) if names else f"{j + 1:,}"
         remedy = "ingest with --scale standard, or " * isinstance(X, np.ndarray)
         LOGGER.warning(MERGED_VALUES.format(name, column, before[k], after[k], remedy))

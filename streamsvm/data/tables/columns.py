@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -143,22 +144,22 @@ class TableLayout:
     folders: dict[int, tuple[str, str | None]] = field(default_factory=dict)
     decimal: str | None = None
 
-    @property
+    @cached_property
     def own_names(self) -> tuple[str, ...]:
         """Names of the columns that are in the file itself."""
         return self.names[: len(self.names) - len(self.folders)]
 
-    @property
+    @cached_property
     def wanted(self) -> list[int]:
         """Positions of the columns that are read: the features in their order, then the other columns by role."""
         return [*self.features, *self.vectors.values()]
 
-    @property
+    @cached_property
     def own_wanted(self) -> list[int]:
         """Positions of the columns that are read from the file: at least one, which determines the number of rows."""
         return [j for j in self.wanted if j not in self.folders] or [0]
 
-    @property
+    @cached_property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the features."""
         return tuple(self.names[j] for j in self.features)
@@ -176,9 +177,11 @@ class _PyArrow:
             raise AttributeError(name)
         try:
             module = importlib.import_module("pyarrow")
-            return importlib.import_module(f"pyarrow.{name}") if name in LATER_MODULES else getattr(module, name)
+            found = importlib.import_module(f"pyarrow.{name}") if name in LATER_MODULES else getattr(module, name)
         except ImportError as error:
             raise InputError("reading CSV or Parquet needs pyarrow: pip install 'streamsvm[tables]'") from error
+        self.__dict__[name] = found  # the next use does not come here
+        return found
 
 
 pyarrow: Any = _PyArrow()

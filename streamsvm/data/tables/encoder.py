@@ -1,20 +1,16 @@
 """The encoder of a table: decides how its columns become features, or applies a known encoding.
 
 The first rows of a new table decide whether a column holds numbers, dates or text. The categories, the means and the
-columns with missing values are known only after all rows have been read. Until then the codes of the rows are kept in a
-scratch file. It is unnamed, so that the system removes it however the process ends. If the encoding is known, for
-example from a model, rows are encoded as they arrive.
+columns with missing values are known only after all rows have been read. If the encoding is known, for example from a
+model, rows are encoded as they arrive.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,11 +20,10 @@ from scipy.sparse import csr_array
 from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Place, Vector
-from streamsvm.data.tables.columns import AUTO, INTEGER, Columns, TableLayout, pyarrow, show_name
+from streamsvm.data.tables.columns import AUTO, INTEGER, Columns, TableLayout, pyarrow
 from streamsvm.numeric import encoding as encodings
 from streamsvm.numeric.encoding import MOST_CATEGORIES, MOST_CHARACTERS, UNKNOWN, Column, Encoding
 from streamsvm.numeric.rows import F32, F64, I64, CsrRows
-from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 DATES = ("timestamp", "date")  # kinds of Arrow types
@@ -248,23 +243,6 @@ def _to_numpy(column: Any) -> npt.NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-ARRAYS = ("X", "labels", "qid", "sample_weight", "groups", "merged")  # the fields of SourceRows in the scratch file
-
-
-def write_piece(file: Any, rows: SourceRows) -> list[str]:
-    """Write dense rows to the scratch file, and return the names of their fields."""
-    given = [name for name in ARRAYS if getattr(rows, name) is not None]
-    for name in given:
-        np.lib.format.write_array(file, np.ascontiguousarray(getattr(rows, name)), allow_pickle=False)
-    return given
-
-
-def read_piece(file: Any, given: Sequence[str]) -> SourceRows:
-    """Return the next rows of the scratch file, given the names of their fields."""
-    arrays: dict[str, Any] = {name: np.lib.format.read_array(file, allow_pickle=False) for name in given}
-    return replace(SourceRows(arrays.pop("X")), **arrays)
-
-
 LOGGER = logging.getLogger("streamsvm")
 SEED = 0  # of the hash function
 NO_COLUMNS = Encoding(())
@@ -453,36 +431,6 @@ class TableEncoder:
                 LOGGER.warning(f"{where}: {say_count(count, 'row')} with unknown categories in column {name}, set to 0")
 
 
-def encode_rows(
-    pieces: Iterator[SourceRows], encoder: TableEncoder, scratch: Path | None, paths: Sequence[str | Path]
-) -> Iterator[SourceRows]:
-    """Yield the rows of a table with their features, given their codes.
-
-    scratch: the folder of the scratch file, which is used if the encoding depends on all rows. None: the system's.
-    """
-    names, given, aside = ", ".join(show_name(str(path)) for path in paths), list[list[str]](), None
-    with ExitStack() as stack:
-        for rows in pieces:  # the first piece decides the kinds of the columns
-            if not encoder.encoding.columns:  # the table holds numbers alone, which need no encoder
-                yield rows
-            elif encoder.is_known:
-                yield _encode(rows, encoder.encoding)
-            else:
-                aside = aside or stack.enter_context(TemporaryFile(prefix=".streamsvm", dir=scratch))
-                given.append(write_piece(aside, rows))
-                interrupts.check()
-            del rows  # frees the memory before the next piece is read
-        encoder.tell_unknown(names)
-        if aside is not None:
-            encoding = encoder.finish()
-            encoder.tell_many(names)
-            ranks = rank_categories(encoder.known, encoding)
-            aside.seek(0)
-            for fields in given:
-                rows = read_piece(aside, fields)
-                yield _encode(replace(rows, X=sort_categories(rows.X, ranks)), encoding)
-
-
 def rank_categories(known: Mapping[int, Iterable[str]], encoding: Encoding) -> dict[int, F32]:
     """Return, for each column, the index of each category among the sorted categories of the encoding.
 
@@ -507,7 +455,8 @@ def _look_up(codes: F64, table: F32) -> F32:
     return table[np.where(np.isnan(codes), len(table) - 1, codes).astype(np.int64)]
 
 
-def _encode(rows: SourceRows, encoding: Encoding) -> SourceRows:
+def encode(rows: SourceRows, encoding: Encoding) -> SourceRows:
+    """Return rows with their features, given rows with their codes."""
     recorded = None if encoding.is_plain else encoding
     features = encode_features(rows.X, encoding)
     return replace(rows, X=features, feature_names=encoding.feature_names, encoding=recorded)

@@ -329,7 +329,7 @@ def test_a_stop_while_the_codes_are_set_aside_leaves_nothing(tmp_path: Path, mon
         if len(asked) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("streamsvm.data.tables.encoder.interrupts", SimpleNamespace(check=stop))
+    monkeypatch.setattr("streamsvm.data.sources.table_stream.interrupts", SimpleNamespace(check=stop))
     path = _to_csv(make_frame(), tmp_path / "t.csv")
     with pytest.raises(KeyboardInterrupt):
         streamsvm.ingest(path, tmp_path / "t.zarr", index="id", missing="mean", one_hot="auto", **KEEP)

@@ -17,7 +17,7 @@ import zarr
 
 from streamsvm import ingest
 from streamsvm.data.remote import files
-from streamsvm.data.sources import arrow, csv, formats
+from streamsvm.data.sources import arrow, csv, csv_rows, formats
 from streamsvm.data.tables.columns import Columns
 from streamsvm.ingestion import ingest as ingest_module
 from streamsvm.ingestion.write import DatasetWriter, Shape
@@ -94,7 +94,7 @@ def test_a_reader_that_stops_leaves_nothing_open(write_file: WriteFile, monkeypa
 def test_few_blocks_are_in_memory(write_file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
     path, file = write_file(rows_of_text()), io.BytesIO(rows_of_text().encode())
     monkeypatch.setattr(files, "open", Mock(return_value=file), raising=False)
-    monkeypatch.setattr(csv, "HEAD_BYTES", 1000)
+    monkeypatch.setattr(csv_rows, "HEAD_BYTES", 1000)
     pieces = read_csv([path], ANY, 1000, 2)
     for n_taken in range(1, 30):
         next(pieces)

@@ -14,7 +14,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from streamsvm.data.open import open_dataset
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.ingestion.segments import as_matrix
+from streamsvm.data.tables.checks import as_matrix
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rows import CsrRows

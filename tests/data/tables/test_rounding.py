@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import tracemalloc
 from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
@@ -279,3 +280,18 @@ def test_columns_that_float32_holds_are_not_told(tmp_path: Path, caplog: pytest.
     with caplog.at_level(logging.WARNING, logger="streamsvm"):
         ingest(X, tmp_path / "d.zarr", rng.integers(0, 2, 5000))
     assert caplog.text == ""
+
+
+def test_values_of_the_last_possible_column_are_looked_at_in_little_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An array with an entry for each of 2^31 - 1 columns would take 16 GiB."""
+    path = tmp_path / "rows.svm"
+    path.write_text("".join(f"{i % 2} 1:{1 + i} {2**31 - 1}:{2**24 + i / 4}\n" for i in range(40)))
+    tracemalloc.start()
+    with caplog.at_level(logging.WARNING, logger="streamsvm"):
+        dataset = ingest(path, tmp_path / "rows.zarr")
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()
+    assert dataset.n_features == 2**31 - 1
+    assert "float32 merges column 2,147,483,647: 40 values in the first rows become" in caplog.text
