@@ -28,9 +28,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from distributed import Client
 from scipy.sparse import csr_array
 
 from streamsvm.data.rows.source import RowSource
@@ -60,9 +61,6 @@ from streamsvm.solvers.set_up import choose_solver, read_own_options, set_up, se
 from streamsvm.solvers.solver import Solver
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.machine import default_budget_bytes, default_threads, format_bytes
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 T = TypeVar("T")
 

@@ -17,9 +17,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from distributed import Client
 
 from streamsvm.data.rows import views
 from streamsvm.data.rows.source import RowSource
@@ -47,9 +48,6 @@ from streamsvm.system.errors import InputError
 from streamsvm.system.files import to_local_path
 from streamsvm.system.interrupts import caught
 from streamsvm.system.locks import Lock
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 FOLDS = 5
 ENOUGH = 10.0  # times tol: the gap at which a fold ends; Brier scores and log losses change by less than 0.1%

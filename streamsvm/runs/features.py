@@ -19,9 +19,10 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from distributed import Client
 
 from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import RowSource, plan_groups
@@ -50,9 +51,6 @@ from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import refuse_inputs, to_local_path
 from streamsvm.system.machine import default_threads, peak_bytes
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 
 @dataclass

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from distributed import Client
 
 from streamsvm import __version__
 from streamsvm.data.rows.source import RowSource
@@ -56,8 +57,6 @@ from streamsvm.system.machine import file_page_bytes, peak_bytes, resident_bytes
 from streamsvm.verify.dual_file import write_dual_points
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from streamsvm.runs.calibrate import FoldFits
 
 

@@ -16,9 +16,10 @@ from functools import partial
 from importlib import import_module
 from itertools import groupby, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from distributed import Client
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.rows.views import HeldOut
@@ -43,9 +44,6 @@ from streamsvm.system.display import Shown
 from streamsvm.system.errors import InputError, TimeLimitError
 from streamsvm.system.interrupts import caught
 from streamsvm.system.locks import Lock
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 Job = tuple[TrainOptions, Solver]
 OpenFolder = Callable[[int, int, dict[str, Any]], RunFolder | None]

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from distributed import Client
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.edits import Changes, find_changes
@@ -41,9 +43,6 @@ from streamsvm.system.errors import InputError, MemoryBudgetError, say_count
 from streamsvm.system.interrupts import caught
 from streamsvm.system.machine import default_budget_bytes, peak_bytes, resident_bytes
 from streamsvm.system.npz import unpack_arrays, write_arrays
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 LOGGER = logging.getLogger("streamsvm")
 NAME = "ball.npz"
