@@ -21,8 +21,7 @@ from pipelines.scale.processes import start_small_workers
 from streamsvm.data.rows import source as groups
 from streamsvm.data.rows.source import plan_groups
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.group import ChunkCache, run_group
-from streamsvm.engines.local import SerialEngine
+from streamsvm.engines.local import ChunkCache, SerialEngine, run_group
 from streamsvm.engines.merge import answer
 from streamsvm.ingestion.generated import Truth
 from streamsvm.ingestion.readers import ingest

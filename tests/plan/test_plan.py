@@ -13,8 +13,7 @@ from distributed import Client
 from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.views import ChunkRange
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.group import plan_scratch
-from streamsvm.engines.local import ThreadedEngine
+from streamsvm.engines.local import ThreadedEngine, plan_scratch
 from streamsvm.engines.open import MemoryPlan
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions
