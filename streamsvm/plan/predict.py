@@ -31,7 +31,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-from distributed import Client
 from scipy.sparse import csr_array
 
 from streamsvm.data.rows.source import RowSource
@@ -41,7 +40,7 @@ from streamsvm.engines.cluster.engine import DistributedEngine
 from streamsvm.engines.engine import Engine
 from streamsvm.engines.local import SerialEngine, plan_scratch
 from streamsvm.engines.merge import answer_all
-from streamsvm.engines.open import MemoryPlan
+from streamsvm.engines.open import Client, MemoryPlan
 from streamsvm.kernels.feature_maps import FeatureMap, Features, KernelMap, PolynomialMap, make_nystrom_map, split_rows
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import I64, CsrRows, Rows, slice_rows

@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed import Client
 
 from streamsvm.data.rows import views
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.engine import Engine
-from streamsvm.engines.open import Opened
+from streamsvm.engines.open import Client, Opened
 from streamsvm.models.calibration import CALIBRATIONS, Truth
 from streamsvm.models.evaluate import Reliability
 from streamsvm.models.model import Model

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed import Client
 
 from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import RowSource, plan_groups
@@ -32,7 +31,7 @@ from streamsvm.data.store.destination import check_destination, new_folder
 from streamsvm.data.store.manifest import ENCODING, FEATURES, LABEL_COLUMN, QID_COLUMN
 from streamsvm.data.store.shared_files import SPILL_FOLDER, SharedFolder
 from streamsvm.engines.engine import Engine
-from streamsvm.engines.open import Opened, is_local, open_engine
+from streamsvm.engines.open import Client, Opened, is_local, open_engine
 from streamsvm.ingestion.write import DatasetWriter, PlacedArray, RangeWriter, RangeWritten, Shape, map_here
 from streamsvm.kernels.feature_maps import FeatureMap, Features, KernelMap, PolynomialMap, measure_diagonal, split_rows
 from streamsvm.numeric.compilation import one_blas_thread

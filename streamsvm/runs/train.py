@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from distributed import Client
 
 from streamsvm import __version__
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.shared_files import make_scratch_folder
 from streamsvm.engines.engine import Costs, Engine, TaskSeconds
 from streamsvm.engines.merge import answer_all
-from streamsvm.engines.open import MemoryPlan, Opened, open_engine
+from streamsvm.engines.open import Client, MemoryPlan, Opened, open_engine
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.numeric.compilation import MIXED, Arithmetic, list_kinds, name_differences, one_blas_thread
 from streamsvm.numeric.labels import list_pairs

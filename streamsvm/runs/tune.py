@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed import Client
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.rows.views import HeldOut
-from streamsvm.engines.open import Opened
+from streamsvm.engines.open import Client, Opened
 from streamsvm.kernels.names import has_gamma
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import F64

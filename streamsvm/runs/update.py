@@ -16,10 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from distributed import Client
-
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.edits import Changes, find_changes
+from streamsvm.engines.open import Client
 from streamsvm.models.model import load
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.options import TrainOptions
