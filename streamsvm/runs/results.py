@@ -138,9 +138,6 @@ def require_proved(progress: Progress) -> None:
     )
 
 
-MOST_NAMED = 20  # labels listed in a text
-
-
 def sum_up_gaps(problems: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the mean and the worst gap, the label of the worst, and the unproved labels; None without such gaps."""
     gaps = [one["relative_gap"] for one in problems]
@@ -153,19 +150,6 @@ def sum_up_gaps(problems: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
         "worst_label": problems[worst]["label"],
         "unproved": [one["label"] for one in problems if one["status"] != "converged"],
     }
-
-
-def describe_gaps(problems: Sequence[dict[str, Any]]) -> str:
-    """Return a line about the gaps of several problems; "" for a single problem."""
-    gaps = sum_up_gaps(problems)
-    if gaps is None:
-        return ""
-    left = gaps["unproved"]
-    proved = f"{len(problems) - len(left)} of {say_count(len(problems), 'label')} are proved"
-    named = ", ".join(map(str, left[:MOST_NAMED])) + (f" and {len(left) - MOST_NAMED} more" * (len(left) > MOST_NAMED))
-    unproved = f"; not proved: {named}" if left else ""
-    worst = f"the worst {gaps['worst']:.2e} (label {gaps['worst_label']})"
-    return f"{proved}; the mean gap is {gaps['mean']:.2e}, {worst}{unproved}\n"
 
 
 @dataclass(frozen=True, repr=False)
