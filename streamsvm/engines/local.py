@@ -40,6 +40,7 @@ from streamsvm.system.interrupts import waiting
 from streamsvm.system.machine import peak_bytes
 
 WalkStep = Callable[[Any, Rows], Iterator[Any]]
+Order = Sequence[Sequence[int]]  # the groups of chunks that a walk visits
 Task = Callable[[], Partial]
 
 
@@ -66,6 +67,9 @@ class ChunkCache:
             self.allowed = allowed
             for index in self.chunks.keys() - allowed:
                 self.held_bytes -= add_overhead(self.chunks.pop(index).nbytes)
+
+
+Kept = tuple[ChunkCache, TileStates]  # the chunks and the row states that a process keeps
 
 
 @dataclass(frozen=True)
@@ -129,29 +133,22 @@ def pick_rows(rows: Rows, chosen: I64) -> Rows:
 
 
 def run_group(
-    source: RowSource,
-    chunks: range,
-    scan: Scan,
-    pins: ChunkCache,
-    is_stopped: Callable[[], bool] = lambda: False,
-    scratch: Scratch | None = None,
-    kept: TileStates | None = None,
+    source: RowSource, chunks: range, scan: Scan, kept: Kept, is_stopped: Callable[[], bool], scratch: Scratch | None
 ) -> Partial:
     """Return the totals of one group of chunks; `scan.by_row` holds only the entries of the group.
 
     Reading ends once `is_stopped` returns True; the totals then cover the rows read so far. scratch: where rows are
-    spooled (None: nowhere). kept: the row states that this process keeps (None: none).
+    spooled (None: nowhere).
     """
     shared, by_row = (tuple(make_writable(value) for value in values) for values in (scan.shared, scan.by_row))
     scan = replace(scan, shared=shared, by_row=by_row)
-    partial, kept = Partial(scan.start()), TileStates(0) if kept is None else kept
-    own = row_range(source, chunks)
-    kept.begin(scan.states)
-    there = kept.find_tiles(scan.states, own.start, own.stop) if scan.of_states else None
+    partial, own, (pins, states) = Partial(scan.start()), row_range(source, chunks), kept
+    states.begin(scan.states)
+    there = states.find_tiles(scan.states, own.start, own.stop) if scan.of_states else None
     read = _find_tiles(source, chunks, scan, pins, scratch, partial.costs)
     if there is not None:  # a pass over row states alone: its tiles have no features
         read = (Rows(start, np.empty((one[0].numbers.shape[1], 0), np.float32)) for start, one in there.items())
-    tiles = _catch_up(partial.costs.seconds.watch(read), scan, kept, own.start, there or {})
+    tiles = _catch_up(partial.costs.seconds.watch(read), scan, states, own.start, there or {})
     for rows, numbers in join_tiles(tiles) if scan.of_states else tiles:
         if is_stopped():
             break
@@ -285,12 +282,7 @@ def bytes_to_read(source: RowSource, chunks: Sequence[int], pins: ChunkCache) ->
 
 
 def run_walk(
-    source: RowSource,
-    step: WalkStep,
-    carry: Any,
-    order: Sequence[Sequence[int]],
-    pins: ChunkCache,
-    is_stopped: Callable[[], bool] = lambda: False,
+    source: RowSource, step: WalkStep, carry: Any, order: Order, pins: ChunkCache, is_stopped: Callable[[], bool]
 ) -> Partial:
     """Carry out one walk, while a thread reads the next group. The walk ends early once `is_stopped` returns True."""
     partial = Partial(carry)
@@ -349,11 +341,11 @@ class SerialEngine:
 
     def _list_tasks(self, scan: Scan, is_stopped: Callable[[], bool] = lambda: False) -> list[Task]:
         """Return the task of each group of chunks."""
-        source, cache, tasks = self.source, self._find_cache(), list[Task]()
+        source, kept, tasks = self.source, (self._find_cache(), self.row_states), list[Task]()
         scratch = plan_scratch(self.scratch, source, self.pin_bytes)
         for group in plan_groups(source):
             mine = replace(scan, by_row=slice_by_row(source, group, scan.by_row))
-            tasks.append(partial(run_group, source, group, mine, cache, is_stopped, scratch, self.row_states))
+            tasks.append(partial(run_group, source, group, mine, kept, is_stopped, scratch))
         return tasks
 
     def _list_walks(self, walk: Walk, is_stopped: Callable[[], bool] = lambda: False) -> list[Task]:

@@ -31,7 +31,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Question, Requests, Step, Take, only_takes
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.eval_set import EvalSet
-from streamsvm.runs.folder import OnWritten, RunFolder, open_place, write_result
+from streamsvm.runs.folder import OnWritten, RunFolder, Saved, open_place, write_result
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gamma, stand_in_for_gamma
 from streamsvm.runs.results import (
     DONE,
@@ -222,7 +222,7 @@ class Training:
         """Write a checkpoint of the last step, if there is a folder. now: even if no checkpoint is due."""
         if self.run:
             task_seconds = self._sum_costs().seconds.as_json()
-            self.run.save(self.state, len(self.history), self.status, self._seconds(), task_seconds, now)
+            self.run.save(Saved(self.state, self.history, self.status, self._seconds(), task_seconds), now)
 
     def requests(self) -> Questions:
         """Yield the solver's requests until it is done or a limit is reached. The caller sends the answers."""
