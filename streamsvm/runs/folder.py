@@ -1,7 +1,7 @@
 """The folders of runs and grids, and runs in an object store.
 
 All files except the history appear complete or not at all, and one process at a time writes to a folder
-(system.locks.Lock). Content reaches the disk before anything that relies on it: the lines of the history before the
+(system.files.Lock). Content reaches the disk before anything that relies on it: the lines of the history before the
 checkpoint that counts them, and each file before it gets its final name. So a run can be resumed, or started again,
 wherever a process or a machine stops.
 
@@ -39,7 +39,7 @@ from streamsvm.numeric.compilation import Arithmetic, list_kinds
 from streamsvm.runs.records import flatten, refuse_changes, restore
 from streamsvm.system import files
 from streamsvm.system.errors import InputError, say_count
-from streamsvm.system.locks import Lock
+from streamsvm.system.files import Lock
 from streamsvm.system.npz import unpack_arrays, write_arrays
 
 S = TypeVar("S")

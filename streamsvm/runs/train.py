@@ -30,9 +30,9 @@ from streamsvm.numeric.rows import I64, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Question, Requests, Step, Take, only_takes
 from streamsvm.problems.registry import find_problem
-from streamsvm.runs.eval_set import EvalSet
 from streamsvm.runs.folder import OnWritten, RunFolder, Saved, open_place, write_result
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gamma, stand_in_for_gamma
+from streamsvm.runs.held_out import EvalSet
 from streamsvm.runs.results import (
     DONE,
     NO_COST,
@@ -50,8 +50,7 @@ from streamsvm.solvers.solver import ONE_TRAINING, Report, Solver, Wrapper, need
 from streamsvm.solvers.start_from import StartedFrom
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import InputError, TimeLimitError
-from streamsvm.system.files import hide_secrets, is_remote
-from streamsvm.system.locks import Lock
+from streamsvm.system.files import Lock, hide_secrets, is_remote
 from streamsvm.system.machine import file_page_bytes, peak_bytes, resident_bytes
 from streamsvm.verify.dual_file import write_dual_points
 

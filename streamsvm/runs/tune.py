@@ -31,8 +31,8 @@ from streamsvm.passes import Question
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.calibrate import require_folds, train_with_probabilities
 from streamsvm.runs.folder import GridFolder, RunFolder
-from streamsvm.runs.folds import Folds, draw_folds, keep, score_held_out
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gammas, stand_in_for_gamma
+from streamsvm.runs.held_out import Folds, draw_folds, keep, score_held_out
 from streamsvm.runs.results import Event, Listener, Result
 from streamsvm.runs.train import Training, describe, drive, open_for
 from streamsvm.solvers.registry import SideBySide
@@ -41,8 +41,8 @@ from streamsvm.solvers.solver import Solver, share_memory
 from streamsvm.system import deadline
 from streamsvm.system.display import Shown
 from streamsvm.system.errors import InputError, TimeLimitError
+from streamsvm.system.files import Lock
 from streamsvm.system.interrupts import caught
-from streamsvm.system.locks import Lock
 
 Job = tuple[TrainOptions, Solver]
 OpenFolder = Callable[[int, int, dict[str, Any]], RunFolder | None]
