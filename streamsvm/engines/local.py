@@ -34,13 +34,11 @@ from streamsvm.engines.engine import Costs, Partial
 from streamsvm.engines.row_states import TileState, TileStates, add_overhead, join_tiles
 from streamsvm.numeric.compilation import describe_arithmetic
 from streamsvm.numeric.rows import F64, I64, Rows, join_rows, make_writable
-from streamsvm.passes import Scan, Subset, Take, Walk
+from streamsvm.passes import Order, Scan, Subset, Take, Walk, WalkStep
 from streamsvm.system import deadline
 from streamsvm.system.interrupts import waiting
 from streamsvm.system.machine import peak_bytes
 
-WalkStep = Callable[[Any, Rows], Iterator[Any]]
-Order = Sequence[Sequence[int]]  # the groups of chunks that a walk visits
 Task = Callable[[], Partial]
 
 

@@ -33,17 +33,7 @@ from streamsvm.problems.registry import find_problem
 from streamsvm.runs.folder import OnWritten, RunFolder, Saved, open_place, write_result
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gamma, stand_in_for_gamma
 from streamsvm.runs.held_out import EvalSet
-from streamsvm.runs.results import (
-    DONE,
-    NO_COST,
-    STATUSES,
-    Event,
-    Listener,
-    PriorCost,
-    Result,
-    describe_status,
-    require_proved,
-)
+from streamsvm.runs.results import DONE, NO_COST, STATUSES, Event, Listener, PriorCost, Result, describe_status
 from streamsvm.solvers.keep_dual import read_dual_points
 from streamsvm.solvers.set_up import choose_solver, compile_all, set_up, settle_task
 from streamsvm.solvers.solver import ONE_TRAINING, Report, Solver, Wrapper, need_in_turn, share_memory, sum_memory
@@ -236,7 +226,7 @@ class Training:
     def _record(self, step: Step) -> bool:
         """Add a step to the history; return whether the run ends with it."""
         progress = replace(step.progress, passes=self.passes_before + step.progress.passes)
-        require_proved(progress)
+        progress.check()
         costs = self._sum_costs()
         line = {
             "step": len(self.history) + 1,
