@@ -157,16 +157,11 @@ class Plan:
     cluster: Cluster | None = None
 
     @property
-    def first_bytes(self) -> int:
-        """Bytes that the first pass reads from storage."""
-        return self.source.stored_bytes
-
-    @property
     def kept_bytes(self) -> int:
         """Bytes of the chunks that stay in memory after the first pass."""
         pin_bytes = self.memory.pin_bytes * (self.cluster.workers if self.cluster else 1)
         kept = min(1.0, KEPT_SHARE * pin_bytes / max(1, self.source.nbytes))
-        return int(kept * self.first_bytes)
+        return int(kept * self.source.stored_bytes)
 
     def count_passes(self) -> tuple[int | None, int | None, int | None]:
         """Return the least, likely and largest number of passes, limited by `max_passes`; None if unknown."""
@@ -185,14 +180,14 @@ class Plan:
         """Return the bytes that a training of `n_passes` passes reads from storage; None if unknown."""
         if n_passes is None:
             return None
-        streamed = n_passes * self.first_bytes - (n_passes - 1) * self.kept_bytes
+        streamed = n_passes * self.source.stored_bytes - (n_passes - 1) * self.kept_bytes
         return streamed + n_passes * self.taken.each_bytes + self.taken.once_bytes
 
     def sum_requests(self, n_passes: int | None) -> int | None:
         """Return the number of requests to an object store in `n_passes` passes; None if unknown."""
         if n_passes is None or self.cluster is None:
             return None
-        kept = self.kept_bytes / max(1, self.first_bytes)
+        kept = self.kept_bytes / max(1, self.source.stored_bytes)
         return round(self.cluster.requests * (1 + (n_passes - 1) * (1.0 - kept)))
 
     def list_minutes(self, n_passes: int | None) -> dict[int, float]:
@@ -214,8 +209,8 @@ class Plan:
             "solver": choose_solver(self.options).name,
             "n_rows": self.source.n_rows,
             "n_features": self.source.n_features,
-            "first_pass_bytes": self.first_bytes,
-            "later_pass_bytes": self.first_bytes - self.kept_bytes,
+            "first_pass_bytes": self.source.stored_bytes,
+            "later_pass_bytes": self.source.stored_bytes - self.kept_bytes,
             "taken_bytes": self.taken.each_bytes,
             "sample_bytes": self.taken.once_bytes,
             "first_pass_seconds": self.first_seconds,

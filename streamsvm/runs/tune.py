@@ -371,7 +371,6 @@ def _carry_out(
         models, problem = [result.model for by_fold in results for result in by_fold], find_problem(grid[0].task)
         with deadline.limit(grid[0].max_seconds):
             scores = score_held_out(engine, source, models, fold, folds, problem).reshape(len(grid), folds)
-        read_bytes = engine.costs.read_bytes
     trials = tuple(map(partial(_describe_trial, axes), grid, scores, results))
     passes = n_measured + max(sum(result.passes for result in chain) for chain in found) + 1
     best, seconds = int(np.argmax([trial.mean for trial in trials])), time.monotonic() - began
@@ -380,7 +379,7 @@ def _carry_out(
     if folder is not None:
         given |= {"out": folder.root, "resume": True, "lock": folder.lock}
     result = train_with_probabilities(source, grid[best], probabilities, **given)
-    return Tuning(trials, trials[best], result, passes, read_bytes, seconds)
+    return Tuning(trials, trials[best], result, passes, engine.costs.read_bytes, seconds)
 
 
 def _describe_trial(axes: Axes, options: TrainOptions, scores: F64, results: list[Result]) -> Trial:

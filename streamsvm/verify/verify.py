@@ -124,8 +124,8 @@ def verify(
     size = model.support_vectors.nbytes * 4 if isinstance(model, KernelModel) else 16 * model.coef.nbytes
     held, totals = _count_bytes(model, source, points or [])
     groups, evaluate = _choose(model, source, dual, points)
-    rows = model.support_vectors if isinstance(model, KernelModel) else None  # kernels are computed in their layout
-    is_sparse = source.is_sparse if rows is None else isinstance(rows, CsrRows)
+    # kernels are computed in the layout of the support vectors
+    is_sparse = isinstance(model.support_vectors, CsrRows) if isinstance(model, KernelModel) else source.is_sparse
     need, load = MemoryNeed(held + size, 0, (1 << 20) + totals, size), partial(compile_all, groups, is_sparse)
     load()
     limits = TrainOptions(memory_bytes=memory_bytes, threads=threads)
