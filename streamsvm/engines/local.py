@@ -140,19 +140,19 @@ def run_group(
     """
     shared, by_row = (tuple(make_writable(value) for value in values) for values in (scan.shared, scan.by_row))
     scan = replace(scan, shared=shared, by_row=by_row)
-    partial, own, (pins, states) = Partial(scan.start()), row_range(source, chunks), kept
+    found, own, (pins, states) = Partial(scan.start()), row_range(source, chunks), kept
     states.begin(scan.states)
     there = states.find_tiles(scan.states, own.start, own.stop) if scan.of_states else None
-    read = _find_tiles(source, chunks, scan, pins, scratch, partial.costs)
+    read = _find_tiles(source, chunks, scan, pins, scratch, found.costs)
     if there is not None:  # a pass over row states alone: its tiles have no features
         read = (Rows(start, np.empty((one[0].numbers.shape[1], 0), np.float32)) for start, one in there.items())
-    tiles = _catch_up(partial.costs.seconds.watch(read), scan, states, own.start, there or {})
+    tiles = _catch_up(found.costs.seconds.watch(read), scan, states, own.start, there or {})
     for rows, numbers in join_tiles(tiles) if scan.of_states else tiles:
         if is_stopped():
             break
-        scan.add(partial.totals, rows, *scan.shared, *_slice(scan.by_row, rows, own.start), *numbers)
-    partial.costs.peaks[os.getpid()] = peak_bytes()
-    return partial
+        scan.add(found.totals, rows, *scan.shared, *_slice(scan.by_row, rows, own.start), *numbers)
+    found.costs.peaks[os.getpid()] = peak_bytes()
+    return found
 
 
 def _catch_up(
@@ -283,20 +283,20 @@ def run_walk(
     source: RowSource, step: WalkStep, carry: Any, order: Order, pins: ChunkCache, is_stopped: Callable[[], bool]
 ) -> Partial:
     """Carry out one walk, while a thread reads the next group. The walk ends early once `is_stopped` returns True."""
-    partial = Partial(carry)
-    costs = partial.costs
+    found = Partial(carry)
+    costs = found.costs
     with unjoined_pool(1, "read") as reader:
         parts = work_ahead(iter(order), lambda some: _read_chunks(source, some, pins), reader, 2)
         for _, (rows, read_bytes) in costs.seconds.watch(parts):
             if is_stopped():
                 break
             costs.read_bytes += read_bytes
-            for partial.totals in step(partial.totals, rows):  # noqa: B020  each step starts from the last carry
+            for found.totals in step(found.totals, rows):  # noqa: B020  each step starts from the last carry
                 if is_stopped():
                     break
             del rows
     costs.peaks[os.getpid()] = peak_bytes()
-    return partial
+    return found
 
 
 def _read_chunks(source: RowSource, chunks: Sequence[int], pins: ChunkCache) -> tuple[Rows, int]:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import distributed
+from distributed import Client as Client  # noqa: PLC0414  for modules that must not import distributed themselves
 
 from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.data.sources.dask_collections import require_usable, thread_given_up
@@ -34,7 +34,6 @@ from streamsvm.system.machine import (
     resident_bytes,
 )
 
-Client = distributed.Client  # for modules that must not import distributed themselves
 VARYING_BYTES = 1 << 20  # the memory of interpreter and libraries varies by this much between processes
 SLACK_BYTES = 48 << 20  # garbage between two collections, stacks of threads, messages in flight
 REMEDY = "use fewer --threads (n_jobs=... in Python), or ingest with a smaller --chunk-bytes"

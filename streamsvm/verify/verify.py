@@ -234,8 +234,8 @@ def _choose(
     if isinstance(model, LinearModel):
         if entry.has_kind("classes"):
             return ("crammer-singer",), linear.evaluate_classes
-        own = linear.evaluate_one_class if is_one_class else partial(linear.evaluate, points=points)
-        return ("cutting-plane",), own
+        own: Callable[..., Found] = partial(linear.evaluate, points=points)
+        return ("cutting-plane",), linear.evaluate_one_class if is_one_class else own
     if entry.has_kind("classes"):
         return ("smo-classes",), partial(kernel.evaluate_classes, dual=dual)
     if is_one_class:
