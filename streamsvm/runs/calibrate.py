@@ -38,7 +38,7 @@ from streamsvm.runs.folder import FOLDS as FOLDER
 from streamsvm.runs.folder import LOCK, RunFolder, compare_settings, write_result
 from streamsvm.runs.gamma_scale import needs_scale, stand_in_for_gamma
 from streamsvm.runs.held_out import Folds, draw_folds, join_tiles, list_scores
-from streamsvm.runs.results import Result
+from streamsvm.runs.results import Event, Result
 from streamsvm.runs.train import Training, describe, drive, open_for, save_all, set_up_group, train
 from streamsvm.solvers.set_up import choose_solver, hold_out, settle_task
 from streamsvm.solvers.solver import ONE_TRAINING, Solver, Wrapper
@@ -133,7 +133,7 @@ class FoldFits:
             if out is not None:
                 settings = describe(self.source, options, fit)
                 folder = RunFolder(out / FOLDER / f"fold{k}", settings, resume=True, lock=lock, n_beside=FOLDS + 1)
-            given = fit, *opened, folder, lambda _: None
+            given = fit, *opened, folder, _stay_silent
             runs.append(Training(self.source, options, *given, enough=ENOUGH * options.tol))
             runs[-1].begin()
         return runs
@@ -169,6 +169,10 @@ def _find_step(source: RowSource, n_scores: int) -> int:
     """Return n such that every n-th row is scored."""
     step = -(-source.n_rows * n_scores // MOST_SCORES)
     return min(step, max(1, source.n_rows // LEAST_SCORED)) if source.has_label_sets else step
+
+
+def _stay_silent(event: Event) -> None:
+    """Ignore the steps of a fold."""
 
 
 def _add_scores(models: list[Model], source: RowSource, step: int, tiles: list[Any], rows: Rows, fold: Folds) -> None:
