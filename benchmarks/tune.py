@@ -21,7 +21,7 @@ import numpy as np
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions
-from streamsvm.runs.folds import draw_folds
+from streamsvm.runs.held_out import draw_folds
 from streamsvm.runs.train import train
 from streamsvm.runs.tune import tune
 

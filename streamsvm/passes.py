@@ -6,6 +6,7 @@ A solver can therefore be tested without data or an engine, and runs unchanged o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.numeric.rows import Rows
+from streamsvm.system.errors import CertificateError, InputError
 
 ROUNDINGS = 10.0  # the largest gap, in rounding bounds, that may be due to rounding alone
 MORE_PATIENCE = 10  # factor of the patience for a run with a larger gap
@@ -131,6 +133,10 @@ class Take:
     rows: npt.NDArray[np.int64]
 
 
+WalkStep = Callable[[Any, Rows], Iterator[Any]]
+Order = Sequence[Sequence[int]]  # groups of chunks
+
+
 @dataclass(frozen=True)
 class Walk:
     """Sequential walks through groups of chunks, side by side; each hands a carry from one group to the next.
@@ -141,9 +147,9 @@ class Walk:
     answer is the list of the last carries.
     """
 
-    step: Callable[[Any, Rows], Iterator[Any]]
+    step: WalkStep
     carries: Sequence[Any]
-    orders: Sequence[Sequence[Sequence[int]]]
+    orders: Sequence[Order]
 
 
 @dataclass(frozen=True)
@@ -232,6 +238,20 @@ class Progress:
             return False
         of_objective = max(0.0, self.rounding_bound - self.taken_off)
         return self.objective - self.lower_bound + of_objective <= tol * self.objective
+
+    def check(self) -> None:
+        """Raise InputError for non-finite numbers, and CertificateError if rounding cannot explain a negative gap."""
+        P, D, rounding = self.objective, self.lower_bound, self.rounding_bound
+        if not all(map(math.isfinite, (P, D or 0.0, rounding))):
+            raise InputError(
+                f"numbers beyond the range of float64 after pass {self.passes} (objective {P}, lower bound {D}): scale "
+                "the features to about 1 (ingest --scale), or lower C and the weights"
+            )
+        if D is not None and rounding < D - P:
+            raise CertificateError(
+                f"the lower bound {D!r} is above the objective {P!r} by more than the rounding bound {rounding!r}: a "
+                "fault of streamsvm; please report it with the data and command"
+            )
 
     def report_rounding(self, status: str) -> float | None:
         """Return the rounding bound for reports, or None if there is neither a rounding bound nor a lower bound.

@@ -21,9 +21,9 @@ from pipelines.scale.processes import start_small_workers
 from streamsvm.data.rows import source as groups
 from streamsvm.data.rows.source import plan_groups
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.group import ChunkCache, run_group
-from streamsvm.engines.local import SerialEngine
+from streamsvm.engines.local import ChunkCache, SerialEngine, run_group
 from streamsvm.engines.merge import answer
+from streamsvm.engines.row_states import TileStates
 from streamsvm.ingestion.generated import Truth
 from streamsvm.ingestion.readers import ingest
 from streamsvm.passes import All, Scan, Step
@@ -154,12 +154,12 @@ def find_pass(data: Dataset) -> tuple[Scan, float]:
 
 def time_groups(data: Dataset, scan: Scan, pin_bytes: int) -> list[float]:
     """Return the CPU seconds a byte of each group, timed several times without the first, which reads the files."""
-    groups, found, pins = plan_groups(data), [], ChunkCache(pin_bytes)
+    groups, found, kept = plan_groups(data), [], (ChunkCache(pin_bytes), TileStates(0))
     for turn in range(TURNS):
         for chunks in groups:
             nbytes = data.nbytes * int(data.chunk_starts[chunks[-1] + 1] - data.chunk_starts[chunks[0]]) / data.n_rows
             began = time.process_time()
-            run_group(data, chunks, scan, pins)
+            run_group(data, chunks, scan, kept, lambda: False, None)
             if turn:
                 found.append((time.process_time() - began) / nbytes)
     return found

@@ -26,12 +26,13 @@ from streamsvm.ingestion.ingest import IngestOptions
 from streamsvm.ingestion.readers import ingest, is_folder_of_files
 from streamsvm.options import TrainOptions
 from streamsvm.plan.predict import plan_rows
+from streamsvm.plan.table import Plan, show_seconds
 from streamsvm.problems.ranking import RANK
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.calibrate import calibrate, make_folds, require_folds, train_with_probabilities
-from streamsvm.runs.eval_set import EvalSet
 from streamsvm.runs.features import open_rows
-from streamsvm.runs.results import STATUSES, Result, describe_gaps
+from streamsvm.runs.held_out import EvalSet
+from streamsvm.runs.results import STATUSES, Result, sum_up_gaps
 from streamsvm.runs.tune import Tuning, tune
 from streamsvm.runs.update import train_from
 from streamsvm.solvers.set_up import settle_task
@@ -52,7 +53,7 @@ def run_train(options: argparse.Namespace) -> int:
     if options.plan:
         also = {"keep_dual": options.keep_dual, "probabilities": options.probabilities}
         plan = plan_rows(dataset, read_map(options), settings, **also)
-        return show(options, plan.as_json(), str(plan))
+        return show(options, plan.as_json(), format_plan(plan))
     if options.live is None:
         return _train_on(dataset, settings, options)
     from streamsvm.cli.reports.report import serve_page
@@ -62,6 +63,11 @@ def run_train(options: argparse.Namespace) -> int:
     with serve_page(options.out, options.live) as address:
         print(f"the run is shown on {address} until it ends", file=sys.stderr, flush=True)
         return _train_on(dataset, settings, options)
+
+
+def format_plan(plan: Plan) -> str:
+    """Return a plan as lines of text."""
+    return fill_text("plan.txt", plan=plan, about=plan.as_json(), seconds=show_seconds)
 
 
 def run_tune(options: argparse.Namespace) -> int:
@@ -214,4 +220,4 @@ def _is_update(options: argparse.Namespace) -> bool:
 
 def sum_up(result: Result, out: str | Path) -> str:
     """Return the summary of a training as lines of text."""
-    return fill_text("training.txt", result=result, gaps=describe_gaps(result.problems).rstrip("\n"), out=out)
+    return fill_text("training.txt", result=result, gaps=sum_up_gaps(result.problems), out=out)

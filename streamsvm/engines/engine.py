@@ -95,7 +95,7 @@ class Partial:
 class Engine(Protocol):
     """The protocol of engines. Answers have the same bits in every engine, with any number of threads or workers.
 
-    scratch: the folder for spooled rows, if there is one (engines.group). arithmetic: the kinds of arithmetic of its
+    scratch: the folder for spooled rows, if there is one (engines.local). arithmetic: the kinds of arithmetic of its
     processes, that of the driver first (numeric.compilation).
     """
 

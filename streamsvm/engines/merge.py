@@ -9,7 +9,7 @@ a question has the same bits as without the other questions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -20,7 +20,7 @@ import numpy as np
 from streamsvm.engines.engine import Engine
 from streamsvm.numeric.products import compute_scores_of_parts
 from streamsvm.numeric.rows import F64, Rows
-from streamsvm.passes import All, Question, RowState, Scan, Take, Walk
+from streamsvm.passes import All, Question, RowState, Scan, Take, Walk, WalkStep
 
 TILE_ROWS = 4096  # rows of a walk that are added to passes at once
 BLOCK_PASSES = 8  # passes whose scores of a tile are held at once: 8 MiB for rows of two features, less for longer rows
@@ -86,7 +86,7 @@ def _collect(question: Question, answers: Iterator[Any]) -> Any:
 
 
 def _add_and_step(
-    step: Callable[[Any, Rows], Iterator[Any]], scans: Sequence[Scan], carry: tuple[Any, tuple[Any, ...]], rows: Rows
+    step: WalkStep, scans: Sequence[Scan], carry: tuple[Any, tuple[Any, ...]], rows: Rows
 ) -> Iterator[Any]:
     """Add the rows of a group to the totals of the passes, and make the step of the walk."""
     own, before = carry
@@ -214,7 +214,7 @@ def _walk(engine: Engine, walks: Sequence[Walk]) -> list[Any]:
     return [list(carries) for carries in zip(*found, strict=True)]
 
 
-def _step(steps: Sequence[Callable[[Any, Rows], Iterator[Any]]], carries: tuple[Any, ...], rows: Rows) -> Iterator[Any]:
+def _step(steps: Sequence[WalkStep], carries: tuple[Any, ...], rows: Rows) -> Iterator[Any]:
     """Make the steps of all walks on the same rows, walk by walk."""
     after = list(carries)
     for k, step in enumerate(steps):

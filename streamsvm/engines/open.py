@@ -7,12 +7,12 @@ pages of the libraries are reported separately after a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 
-from distributed import Client
+from distributed import Client as Client  # noqa: PLC0414  for modules that must not import distributed themselves
 
 from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.data.sources.dask_collections import require_usable, thread_given_up
@@ -41,11 +41,15 @@ REMEDY = "use fewer --threads (n_jobs=... in Python), or ingest with a smaller -
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The memory that a process will need: the bytes of each part by name, and the bytes of the pinned chunks."""
+    """The memory that a process will need: the bytes of each part by name, and the bytes of the pinned chunks.
+
+    refusal: the error to raise if the parts alone exceed the budget.
+    """
 
     budget_bytes: int
     parts: dict[str, int]
     pin_bytes: int
+    refusal: MemoryBudgetError | None = None
 
     @property
     def spare_bytes(self) -> int:
@@ -56,6 +60,12 @@ class MemoryPlan:
     def projected_bytes(self) -> int:
         """Sum of all parts and the pinned chunks."""
         return sum(self.parts.values()) + self.pin_bytes
+
+    def require(self) -> MemoryPlan:
+        """Return the plan. Raises MemoryBudgetError if it exceeds the budget even without pinned chunks."""
+        if self.refusal is not None:
+            raise self.refusal
+        return self
 
     def hold_more(self, nbytes: int) -> MemoryPlan:
         """Return the plan with more bytes for the solver, and fewer for chunks if necessary."""
@@ -77,10 +87,10 @@ def plan_memory(
 ) -> MemoryPlan:
     """Plan a process of base + threads * (stream + 3 totals) + solver + slack bytes; the rest may hold chunks.
 
-    A task that combines two totals holds three: the two and their sum. Raises MemoryBudgetError if the plan exceeds the
-    budget even without pinned chunks. The message names the options to change (`remedy`) and a sufficient budget, which
-    includes `varying_bytes` as an allowance for the unknown need of the process. process: its name in the message,
-    since base_bytes include everything else that the process holds for its user.
+    A task that combines two totals holds three: the two and their sum. The message of a refusal names the options to
+    change (`remedy`) and a sufficient budget, which includes `varying_bytes` as an allowance for the unknown need of
+    the process. process: its name in the message, since base_bytes include everything else that the process holds for
+    its user.
     """
     parts = {
         "interpreter and libraries": base_bytes,
@@ -88,7 +98,7 @@ def plan_memory(
         "solver": solver_bytes,
         "slack": SLACK_BYTES,
     }
-    needed = sum(parts.values())
+    needed, refusal = sum(parts.values()), None
     if needed > budget_bytes:
         others = needed - threads * (stream_bytes + 3 * totals_bytes)
         helps = remedy != REMEDY or others < budget_bytes  # the other parts alone may exceed the budget
@@ -96,12 +106,12 @@ def plan_memory(
         _, *listed = [f"{name} {format_bytes(value)}" for name, value in parts.items()]
         holds = f"{process} already holds {format_bytes(base_bytes)}: interpreter, libraries and your own data"
         enough = format_bytes(needed + varying_bytes, up=True)
-        raise MemoryBudgetError(
+        refusal = MemoryBudgetError(
             f"{format_bytes(needed)} of memory is needed ({holds}; {', '.join(listed)}), but the budget is "
             f"{format_bytes(budget_bytes)}: raise --memory to at least {enough} (memory={enough!r} in Python){ways}",
             needed + varying_bytes,
         )
-    return MemoryPlan(budget_bytes, parts, min(budget_bytes - needed, int(data_bytes * 1.05) + (1 << 20)))
+    return MemoryPlan(budget_bytes, parts, min(budget_bytes - needed, int(data_bytes * 1.05) + (1 << 20)), refusal)
 
 
 PARTS_BY_ROW = 3  # of the per-row arrays: a worker's own part, packed and unpacked, and the part of a lost worker
@@ -137,17 +147,17 @@ def open_engine(
     budget_bytes = default_budget_bytes() if options.memory_bytes is None else options.memory_bytes
     planner, threads = Planner(source, memory, budget_bytes, remedy), options.threads or 1
     if is_local(options, client):
-        threads = options.threads or planner.fit_threads()
-        plan = planner.plan_threads(threads)
-        with closing(ThreadedEngine(source, threads, plan.pin_bytes, memory(threads).state_bytes)) as engine:
+        engine, plan = planner.open_threads(options.threads)
+        with closing(engine):
             yield engine, plan
         return
     if client is not None:
         require_usable(client)
-    plans, n_workers = [partial(planner.plan_driver, threads)], options.workers or default_threads()
+    driver, n_workers = planner.plan_driver(threads), options.workers or default_threads()
     if client is None and options.scheduler is None:
-        plans.append(partial(planner.plan_worker, n_workers, resident_bytes(), threads, "a worker", UNKNOWN_BYTES))
-    driver = _require_all(plans)[0]
+        worker = planner.plan_worker(n_workers, resident_bytes(), threads, "a worker", UNKNOWN_BYTES)
+        max(driver, worker, key=lambda plan: plan.refusal.needed_bytes if plan.refusal else 0).require()
+    driver.require()
     cluster = _reach_cluster(client, options.scheduler, n_workers, threads, budget_bytes)
     with _open_cluster(planner, cluster, driver, load) as opened:
         yield opened
@@ -162,26 +172,23 @@ class Planner:
     budget_bytes: int
     remedy: str
 
-    @property
+    @cached_property
     def n_groups(self) -> int:
         """The number of groups of chunks. They are the leaves of the tree of sums."""
         return len(plan_groups(self.source))
 
-    def fit_threads(self) -> int:
-        """Return the default number of threads: one per core, or fewer if memory is short."""
-        for n_threads in range(default_threads(), 1, -1):
-            with suppress(MemoryBudgetError):
-                self.plan_threads(n_threads)
-                return n_threads
-        return 1
-
-    def plan_threads(self, threads: int) -> MemoryPlan:
-        """Plan the memory of this process if it runs the tasks on threads."""
-        need, source = self.memory(threads), self.source
-        held = need.driver_bytes + need.walk_bytes + add_overhead(need.state_bytes)
-        held += count_levels(self.n_groups) * need.totals_bytes  # one waits on each level of the tree
-        sizes = source.stream_bytes(), need.totals_bytes, held, source.nbytes if source.on_disk else 0
-        return plan_memory(self.budget_bytes, resident_bytes(), threads, *sizes, self.remedy)
+    def open_threads(self, asked: int | None) -> tuple[ThreadedEngine, MemoryPlan]:
+        """Open an engine of threads, by default one per core, or fewer if memory is short; return its plan, too."""
+        for threads in range(asked or default_threads(), 0, -1):
+            need, source = self.memory(threads), self.source
+            held = need.driver_bytes + need.walk_bytes + add_overhead(need.state_bytes)
+            held += count_levels(self.n_groups) * need.totals_bytes  # one waits on each level of the tree
+            sizes = source.stream_bytes(), need.totals_bytes, held, source.nbytes if source.on_disk else 0
+            plan = plan_memory(self.budget_bytes, resident_bytes(), threads, *sizes, self.remedy)
+            if asked or plan.refusal is None:
+                break
+        plan.require()
+        return ThreadedEngine(source, threads, plan.pin_bytes, need.state_bytes), plan
 
     def plan_driver(self, threads: int) -> MemoryPlan:
         """Plan the memory of this process if workers with this many threads run the tasks."""
@@ -210,19 +217,6 @@ class Planner:
         return plan_memory(self.budget_bytes, base_bytes, threads, *sizes, self.remedy, *named)
 
 
-def _require_all(plans: Sequence[Callable[[], MemoryPlan]]) -> list[MemoryPlan]:
-    """Return the plans of several processes, or raise the error of the process that needs the most."""
-    made, errors = list[MemoryPlan](), list[MemoryBudgetError]()
-    for plan in plans:
-        try:
-            made.append(plan())
-        except MemoryBudgetError as error:
-            errors.append(error)
-    if errors:
-        raise max(errors, key=lambda error: error.needed_bytes)
-    return made
-
-
 @contextmanager
 def open_workers(
     *, load: Load, need_bytes: int, budget_bytes: int | None, workers: int | None, scheduler: str | None, remedy: str
@@ -238,7 +232,7 @@ def open_workers(
     with _prepared(cluster, load, None, budget) as (client, ready, limit):
         largest, threads = max(ready, key=lambda worker: worker.resident_bytes), max(worker.threads for worker in ready)
         named = f"worker {largest.address}"
-        plan_memory(limit, largest.resident_bytes, threads, need_bytes, 0, 0, 0, remedy, process=named)
+        plan_memory(limit, largest.resident_bytes, threads, need_bytes, 0, 0, 0, remedy, process=named).require()
         yield client
 
 
@@ -273,12 +267,10 @@ def _open_cluster(
         given = len(ready), largest.resident_bytes, threads, f"worker {largest.address}"
         # The driver takes over totals during a pass only if it has room for them and the workers for waiting ones.
         most_handed = count_handed(planner.n_groups, need.totals_bytes, driver.spare_bytes)
-        plan = None
-        if most_handed:
-            with suppress(MemoryBudgetError):
-                plan = planner.plan_worker(*given, hands_over=True)
-        if plan is None:
+        plan = planner.plan_worker(*given, hands_over=most_handed > 0)
+        if most_handed and plan.refusal is not None:
             plan, most_handed = planner.plan_worker(*given), 0
+        plan.require()
         driver = driver.hold_more(most_handed * need.totals_bytes) if most_handed else driver
         fan_in, states = find_fan_in(planner.n_groups, need.totals_bytes), _share_states(need, len(ready))
         arithmetic = [worker.arithmetic for worker in ready]

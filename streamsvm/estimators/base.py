@@ -9,7 +9,7 @@ from functools import partial
 from inspect import get_annotations, signature
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
+from typing import Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.sources.arrays import find_pieces, is_stored, is_tensor, refuse_unsuitable, to_numpy, unwrap
 from streamsvm.data.sources.in_memory import ArrayDataset, has_columns
+from streamsvm.engines.open import Client
 from streamsvm.estimators import inputs
 from streamsvm.estimators.callbacks import CallbackSupportMixin, FitListener, StepFunction, to_callback, with_callbacks
 from streamsvm.kernels.kernel import type_of
@@ -38,9 +39,6 @@ from streamsvm.system.docstrings import Documented, join_sections, split_section
 from streamsvm.system.errors import InputError
 from streamsvm.system.interrupts import caught
 from streamsvm.system.machine import parse_bytes
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 MOST_THREADS = 1 << 16
 STORED_PIECE_BYTES = 8 << 20  # of rows in Zarr or HDF5, scored at a time

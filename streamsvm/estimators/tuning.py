@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from streamsvm.engines.open import Client
 from streamsvm.estimators.inputs import choose_calibration, connected, open_source, warn_about_queries
 from streamsvm.estimators.linear import LinearSVC, LinearSVR, RankSVM
 from streamsvm.estimators.loading import make_estimator
@@ -18,9 +19,6 @@ from streamsvm.runs.tune import AXES, Tuning
 from streamsvm.runs.tune import tune as tune_source
 from streamsvm.system.errors import InputError
 from streamsvm.system.machine import parse_bytes
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 
 @dataclass(frozen=True, repr=False)

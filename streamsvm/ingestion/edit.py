@@ -28,9 +28,8 @@ from streamsvm.ingestion.write import DatasetWriter, Shape, count_classes
 from streamsvm.numeric.rows import I64, CsrRows, Rows
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, say_count
-from streamsvm.system.files import to_local_path
+from streamsvm.system.files import Lock, to_local_path
 from streamsvm.system.interrupts import caught
-from streamsvm.system.locks import Lock
 
 BLOCK_BYTES = 8 << 20  # of rows that are copied at a time
 OF_DATASET = ("layout", "codec", "scale", "regression", "overwrite", "dtype")  # options fixed by the first rows

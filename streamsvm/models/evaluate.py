@@ -115,12 +115,7 @@ class Reliability:
         return {"brier_score": self.brier / n, "log_loss": self.log_loss / n, "reliability": curve}
 
 
-def evaluate(
-    model: Model,
-    data: Data,
-    read_as: Columns = BY_NAME,
-    file_format: str | None = None,
-) -> dict[str, Any]:
+def evaluate(model: Model, data: Data, read_as: Columns = BY_NAME, file_format: str | None = None) -> dict[str, Any]:
     """Measure a model on labelled rows, which are read chunk by chunk. Every row counts once, whatever its weight.
 
     The scores of two classes take 12 bytes per row, those of a ranking 24 bytes, and twice as much while they are

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -450,7 +450,7 @@ def _read_sums(
     return {"kernel": kernel, "support_vectors": vectors, "dual_coef": coefs, "support": support}
 
 
-def read_about(arrays: dict[str, Any], formats: tuple[int, ...]) -> dict[str, Any]:
+def read_about(arrays: Mapping[str, Any], formats: tuple[int, ...]) -> dict[str, Any]:
     """Return the JSON part of a file of arrays; ValueError unless the file has one of these formats."""
     about = json.loads(str(stored_parts.read_part(arrays, "about")))
     if not isinstance(about, dict) or about.get("format") not in formats:

@@ -28,7 +28,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -38,10 +38,9 @@ from streamsvm.data.rows.views import ChunkRange, Mapped
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines.cluster.engine import DistributedEngine
 from streamsvm.engines.engine import Engine
-from streamsvm.engines.group import plan_scratch
-from streamsvm.engines.local import SerialEngine
+from streamsvm.engines.local import SerialEngine, plan_scratch
 from streamsvm.engines.merge import answer_all
-from streamsvm.engines.open import MemoryPlan
+from streamsvm.engines.open import Client, MemoryPlan
 from streamsvm.kernels.feature_maps import FeatureMap, Features, KernelMap, PolynomialMap, make_nystrom_map, split_rows
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import I64, CsrRows, Rows, slice_rows
@@ -60,9 +59,6 @@ from streamsvm.solvers.set_up import choose_solver, read_own_options, set_up, se
 from streamsvm.solvers.solver import Solver
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.machine import default_budget_bytes, default_threads, format_bytes
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 T = TypeVar("T")
 

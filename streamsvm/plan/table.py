@@ -28,9 +28,7 @@ from streamsvm.engines.engine import Engine
 from streamsvm.engines.open import MemoryPlan
 from streamsvm.options import TrainOptions
 from streamsvm.solvers.set_up import choose_solver
-from streamsvm.system.errors import say_count
 from streamsvm.system.files import is_remote
-from streamsvm.system.machine import format_bytes
 
 WORKER_SECONDS = 0.0022  # time of the scheduler for each worker of a pass (benchmarks/passes.py)
 
@@ -118,7 +116,7 @@ NO_FETCHES = RowFetches(0, 0)
 
 @dataclass(frozen=True)
 class Plan:
-    """The expected cost of a training. `str(plan)` is a table.
+    """The expected cost of a training.
 
     Attributes
     ----------
@@ -159,16 +157,11 @@ class Plan:
     cluster: Cluster | None = None
 
     @property
-    def first_bytes(self) -> int:
-        """Bytes that the first pass reads from storage."""
-        return self.source.stored_bytes
-
-    @property
     def kept_bytes(self) -> int:
         """Bytes of the chunks that stay in memory after the first pass."""
         pin_bytes = self.memory.pin_bytes * (self.cluster.workers if self.cluster else 1)
         kept = min(1.0, KEPT_SHARE * pin_bytes / max(1, self.source.nbytes))
-        return int(kept * self.first_bytes)
+        return int(kept * self.source.stored_bytes)
 
     def count_passes(self) -> tuple[int | None, int | None, int | None]:
         """Return the least, likely and largest number of passes, limited by `max_passes`; None if unknown."""
@@ -187,14 +180,14 @@ class Plan:
         """Return the bytes that a training of `n_passes` passes reads from storage; None if unknown."""
         if n_passes is None:
             return None
-        streamed = n_passes * self.first_bytes - (n_passes - 1) * self.kept_bytes
+        streamed = n_passes * self.source.stored_bytes - (n_passes - 1) * self.kept_bytes
         return streamed + n_passes * self.taken.each_bytes + self.taken.once_bytes
 
     def sum_requests(self, n_passes: int | None) -> int | None:
         """Return the number of requests to an object store in `n_passes` passes; None if unknown."""
         if n_passes is None or self.cluster is None:
             return None
-        kept = self.kept_bytes / max(1, self.first_bytes)
+        kept = self.kept_bytes / max(1, self.source.stored_bytes)
         return round(self.cluster.requests * (1 + (n_passes - 1) * (1.0 - kept)))
 
     def list_minutes(self, n_passes: int | None) -> dict[int, float]:
@@ -207,28 +200,17 @@ class Plan:
             minutes[workers] = (first + (n_passes - 1) * later + n_passes * self.between_seconds) / 60
         return minutes
 
-    def _describe_cluster(self) -> dict[str, Any]:
-        """Return the figures about the workers; they are None if unknown, or without workers."""
-        cluster, about = self.cluster, self.count_passes()[1]
-        seconds = self.sum_seconds(about)
-        return {
-            "workers": cluster and cluster.workers,
-            "worker_minutes": None if cluster is None or seconds is None else cluster.workers * seconds / 60,
-            "fastest_workers": cluster and cluster.count_fastest(self.later_seconds),
-            "minutes_by_workers": self.list_minutes(about),
-            "requests": self.sum_requests(about),
-        }
-
     def as_json(self) -> dict[str, Any]:
         """Return the plan as `train --plan --json` prints it; unknown figures are None."""
-        counts = self.count_passes()
+        counts, cluster = self.count_passes(), self.cluster
+        seconds = self.sum_seconds(counts[1])
         return {
             "status": "planned",
             "solver": choose_solver(self.options).name,
             "n_rows": self.source.n_rows,
             "n_features": self.source.n_features,
-            "first_pass_bytes": self.first_bytes,
-            "later_pass_bytes": self.first_bytes - self.kept_bytes,
+            "first_pass_bytes": self.source.stored_bytes,
+            "later_pass_bytes": self.source.stored_bytes - self.kept_bytes,
             "taken_bytes": self.taken.each_bytes,
             "sample_bytes": self.taken.once_bytes,
             "first_pass_seconds": self.first_seconds,
@@ -239,68 +221,19 @@ class Plan:
             "passes": counts[1],
             "passes_range": [counts[0], counts[2]],
             "passes_from": self.passes.how,
-            "seconds": self.sum_seconds(counts[1]),
+            "seconds": seconds,
             "seconds_range": [self.sum_seconds(counts[0]), self.sum_seconds(counts[2])],
             "read_bytes": self.sum_bytes(counts[1]),
             "scratch_bytes": self.scratch_bytes,
             "projected_memory_bytes": self.memory.projected_bytes,
             "memory_budget_bytes": self.memory.budget_bytes,
-            **self._describe_cluster(),
+            "workers": cluster and cluster.workers,
+            "worker_minutes": None if cluster is None or seconds is None else cluster.workers * seconds / 60,
+            "fastest_workers": cluster and cluster.count_fastest(self.later_seconds),
+            "minutes_by_workers": self.list_minutes(counts[1]),
+            "requests": self.sum_requests(counts[1]),
             "note": self.note,
         }
-
-    def __str__(self) -> str:
-        """Return the plan as a table."""
-        source, counts = self.source, self.count_passes()
-        later, kept = format_bytes(self.first_bytes - self.kept_bytes), format_bytes(self.kept_bytes)
-        times = f"{show_seconds(self.first_seconds)} first, {show_seconds(self.later_seconds)} later"
-        between = self.between_seconds
-        thought = "" if between is None else f", and {show_seconds(between)} between passes"
-        least, about, most = (None if each is None else show_seconds(each) for each in map(self.sum_seconds, counts))
-        total = "not known" if least is None else f"more than {least}"
-        if None not in (least, about, most):
-            total = f"about {about} ({least} to {most}), {format_bytes(self.sum_bytes(counts[1]) or 0)} read"
-        taken = ""
-        if self.taken.each_bytes:
-            taken += f", and {format_bytes(self.taken.each_bytes)} of single rows in each pass"
-        if self.taken.once_bytes:
-            taken += f"; {format_bytes(self.taken.once_bytes)} of single rows before the first pass"
-        lines = {
-            "data": f"{source.name}: {say_count(source.n_rows, 'row')} of {say_count(source.n_features, 'feature')}",
-            "a pass": f"reads {format_bytes(self.first_bytes)} first, {later} later ({kept} stay in memory){taken}",
-            "": f"{times}{thought}",
-            "measured": f"on chunks as they are now, on disk or cached: {self.probed_chunks} of {source.n_chunks}",
-            "passes": f"{_show_range(*counts)} ({self.passes.how})",
-            "in all": total,
-            "memory": f"{format_bytes(self.memory.projected_bytes)} of {format_bytes(self.memory.budget_bytes)}",
-        }
-        if self.cluster is not None:
-            lines["memory"] += " for each worker"
-            lines["workers"] = self._show_workers(self.cluster)
-        if self.scratch:
-            lines["scratch"] = f"at most {format_bytes(self.scratch_bytes)} in {self.scratch}"
-        if self.note:
-            lines["note"] = self.note
-        return "\n".join(f"{name:<9} {text}" for name, text in lines.items())
-
-    def _show_workers(self, cluster: Cluster) -> str:
-        """Describe the cost of the workers, and how many of them minimise the time of a pass."""
-        figures, about = self._describe_cluster(), self.count_passes()[1]
-        each = say_count(cluster.threads, "thread")
-        parts = [f"{cluster.workers} with {each} each"]
-        if figures["worker_minutes"] is not None:
-            parts.append(f"{figures['worker_minutes']:.2g} worker minutes")
-        if figures["requests"]:
-            parts.append(f"{say_count(figures['requests'], 'request')} to the store")
-        minutes = ", ".join(f"{show_seconds(60 * each)} with {n:,}" for n, each in self.list_minutes(about).items())
-        fastest = f"a pass is fastest with {say_count(figures['fastest_workers'], 'worker')}"
-        return f"{', '.join(parts)}; {fastest}{f' (in all {minutes})' if minutes else ''}"
-
-
-def _show_range(least: int | None, about: int | None, most: int | None) -> str:
-    if about is None:
-        return "not known" if least is None else f"at least {least}"
-    return f"{about}" if least == most else f"about {about}, {least} to {most}"
 
 
 def show_seconds(seconds: float) -> str:

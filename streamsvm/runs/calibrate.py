@@ -17,14 +17,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from streamsvm.data.rows import views
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.engine import Engine
-from streamsvm.engines.open import Opened
+from streamsvm.engines.open import Client, Opened
 from streamsvm.models.calibration import CALIBRATIONS, Truth
 from streamsvm.models.evaluate import Reliability
 from streamsvm.models.model import Model
@@ -36,20 +36,16 @@ from streamsvm.passes import Scan
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.folder import FOLDS as FOLDER
 from streamsvm.runs.folder import LOCK, RunFolder, compare_settings, write_result
-from streamsvm.runs.folds import Folds, draw_folds, join_tiles, list_scores
 from streamsvm.runs.gamma_scale import needs_scale, stand_in_for_gamma
+from streamsvm.runs.held_out import Folds, draw_folds, join_tiles, list_scores
 from streamsvm.runs.results import Event, Result
 from streamsvm.runs.train import Training, describe, drive, open_for, save_all, set_up_group, train
 from streamsvm.solvers.set_up import choose_solver, hold_out, settle_task
 from streamsvm.solvers.solver import ONE_TRAINING, Solver, Wrapper
 from streamsvm.system import deadline
 from streamsvm.system.errors import InputError
-from streamsvm.system.files import to_local_path
+from streamsvm.system.files import Lock, to_local_path
 from streamsvm.system.interrupts import caught
-from streamsvm.system.locks import Lock
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 FOLDS = 5
 ENOUGH = 10.0  # times tol: the gap at which a fold ends; Brier scores and log losses change by less than 0.1%

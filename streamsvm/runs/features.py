@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from streamsvm.data.store.destination import check_destination, new_folder
 from streamsvm.data.store.manifest import ENCODING, FEATURES, LABEL_COLUMN, QID_COLUMN
 from streamsvm.data.store.shared_files import SPILL_FOLDER, SharedFolder
 from streamsvm.engines.engine import Engine
-from streamsvm.engines.open import Opened, is_local, open_engine
+from streamsvm.engines.open import Client, Opened, is_local, open_engine
 from streamsvm.ingestion.write import DatasetWriter, PlacedArray, RangeWriter, RangeWritten, Shape, map_here
 from streamsvm.kernels.feature_maps import FeatureMap, Features, KernelMap, PolynomialMap, measure_diagonal, split_rows
 from streamsvm.numeric.compilation import one_blas_thread
@@ -50,9 +50,6 @@ from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import refuse_inputs, to_local_path
 from streamsvm.system.machine import default_threads, peak_bytes
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 
 @dataclass

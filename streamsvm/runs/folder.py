@@ -1,7 +1,7 @@
 """The folders of runs and grids, and runs in an object store.
 
 All files except the history appear complete or not at all, and one process at a time writes to a folder
-(system.locks.Lock). Content reaches the disk before anything that relies on it: the lines of the history before the
+(system.files.Lock). Content reaches the disk before anything that relies on it: the lines of the history before the
 checkpoint that counts them, and each file before it gets its final name. So a run can be resumed, or started again,
 wherever a process or a machine stops.
 
@@ -27,7 +27,7 @@ import os
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +39,7 @@ from streamsvm.numeric.compilation import Arithmetic, list_kinds
 from streamsvm.runs.records import flatten, refuse_changes, restore
 from streamsvm.system import files
 from streamsvm.system.errors import InputError, say_count
-from streamsvm.system.locks import Lock
+from streamsvm.system.files import Lock
 from streamsvm.system.npz import unpack_arrays, write_arrays
 
 S = TypeVar("S")
@@ -305,16 +305,8 @@ class RunFolder(LockedFolder):
             file.write(content)
         self._digests.append(_digest(self._digests[-1], content))
 
-    def save(
-        self,
-        state: Any,
-        steps: int,
-        status: str,
-        seconds: float,
-        task_seconds: Mapping[str, float] | None = None,
-        now: bool = False,
-    ) -> None:
-        """Write a checkpoint of the state after `steps` steps, if `now` is set or if one is due.
+    def save(self, saved: Saved[Any], now: bool = False) -> None:
+        """Write a checkpoint, if `now` is set or if one is due.
 
         The history lines that it counts reach the disk first.
         """
@@ -324,9 +316,9 @@ class RunFolder(LockedFolder):
         began = time.monotonic()
         with (self.path / HISTORY_FILE).open("rb") as file:
             os.fsync(file.fileno())
-        about = {"status": status, "seconds": seconds, "steps": steps, "history": self._digests[steps]}
-        about["task_seconds"] = task_seconds or {}
-        write_arrays(self.path / CHECKPOINT_FILE, {**flatten(state), "run": json.dumps(about)})
+        steps, about = len(saved.history), {"status": saved.status, "seconds": saved.seconds}
+        about |= {"steps": steps, "history": self._digests[steps], "task_seconds": saved.task_seconds}
+        write_arrays(self.path / CHECKPOINT_FILE, {**flatten(saved.state), "run": json.dumps(about)})
         self.on_written((SETTINGS_FILE, HISTORY_FILE, CHECKPOINT_FILE))
         self._last_save = time.monotonic()
         self._save_cost = self._last_save - began

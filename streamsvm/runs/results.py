@@ -5,7 +5,6 @@ docs/statuses.md shows the statuses as a table.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -14,10 +13,9 @@ from typing import Any
 from streamsvm.engines.open import MemoryPlan
 from streamsvm.models.model import Model
 from streamsvm.options import TrainOptions
-from streamsvm.passes import Progress
 from streamsvm.solvers.solver import Report
 from streamsvm.system.display import Shown, describe_certificate, draw_gaps
-from streamsvm.system.errors import CertificateError, InputError, say_count
+from streamsvm.system.errors import say_count
 from streamsvm.system.machine import format_bytes
 
 
@@ -130,25 +128,6 @@ NO_FUNCTION = {  # by task, for tasks with nu in place of C
 }
 
 
-def require_proved(progress: Progress) -> None:
-    """Raise InputError for non-finite numbers, and CertificateError if rounding cannot explain a negative gap."""
-    values = (progress.objective, progress.lower_bound or 0.0, progress.rounding_bound)
-    if not all(map(math.isfinite, values)):
-        raise InputError(
-            f"numbers beyond the range of float64 after pass {progress.passes} (objective {progress.objective}, lower "
-            f"bound {progress.lower_bound}): scale the features to about 1 (ingest --scale), or lower C and the weights"
-        )
-    if progress.lower_bound is None or progress.lower_bound - progress.objective <= progress.rounding_bound:
-        return
-    raise CertificateError(
-        f"the lower bound {progress.lower_bound!r} is above the objective {progress.objective!r} by more than the "
-        f"rounding bound {progress.rounding_bound!r}: a fault of streamsvm; please report it with the data and command"
-    )
-
-
-MOST_NAMED = 20  # labels listed in a text
-
-
 def sum_up_gaps(problems: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the mean and the worst gap, the label of the worst, and the unproved labels; None without such gaps."""
     gaps = [one["relative_gap"] for one in problems]
@@ -161,19 +140,6 @@ def sum_up_gaps(problems: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
         "worst_label": problems[worst]["label"],
         "unproved": [one["label"] for one in problems if one["status"] != "converged"],
     }
-
-
-def describe_gaps(problems: Sequence[dict[str, Any]]) -> str:
-    """Return a line about the gaps of several problems; "" for a single problem."""
-    gaps = sum_up_gaps(problems)
-    if gaps is None:
-        return ""
-    left = gaps["unproved"]
-    proved = f"{len(problems) - len(left)} of {say_count(len(problems), 'label')} are proved"
-    named = ", ".join(map(str, left[:MOST_NAMED])) + (f" and {len(left) - MOST_NAMED} more" * (len(left) > MOST_NAMED))
-    unproved = f"; not proved: {named}" if left else ""
-    worst = f"the worst {gaps['worst']:.2e} (label {gaps['worst_label']})"
-    return f"{proved}; the mean gap is {gaps['mean']:.2e}, {worst}{unproved}\n"
 
 
 @dataclass(frozen=True, repr=False)

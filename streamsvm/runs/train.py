@@ -22,7 +22,7 @@ from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.shared_files import make_scratch_folder
 from streamsvm.engines.engine import Costs, Engine, TaskSeconds
 from streamsvm.engines.merge import answer_all
-from streamsvm.engines.open import MemoryPlan, Opened, open_engine
+from streamsvm.engines.open import Client, MemoryPlan, Opened, open_engine
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.numeric.compilation import MIXED, Arithmetic, list_kinds, name_differences, one_blas_thread
 from streamsvm.numeric.labels import list_pairs
@@ -30,34 +30,21 @@ from streamsvm.numeric.rows import I64, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Question, Requests, Step, Take, only_takes
 from streamsvm.problems.registry import find_problem
-from streamsvm.runs.eval_set import EvalSet
-from streamsvm.runs.folder import OnWritten, RunFolder, open_place, write_result
+from streamsvm.runs.folder import OnWritten, RunFolder, Saved, open_place, write_result
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gamma, stand_in_for_gamma
-from streamsvm.runs.results import (
-    DONE,
-    NO_COST,
-    STATUSES,
-    Event,
-    Listener,
-    PriorCost,
-    Result,
-    describe_status,
-    require_proved,
-)
+from streamsvm.runs.held_out import EvalSet
+from streamsvm.runs.results import DONE, NO_COST, STATUSES, Event, Listener, PriorCost, Result, describe_status
 from streamsvm.solvers.keep_dual import read_dual_points
 from streamsvm.solvers.set_up import choose_solver, compile_all, set_up, settle_task
 from streamsvm.solvers.solver import ONE_TRAINING, Report, Solver, Wrapper, need_in_turn, share_memory, sum_memory
 from streamsvm.solvers.start_from import StartedFrom
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import InputError, TimeLimitError
-from streamsvm.system.files import hide_secrets, is_remote
-from streamsvm.system.locks import Lock
+from streamsvm.system.files import Lock, hide_secrets, is_remote
 from streamsvm.system.machine import file_page_bytes, peak_bytes, resident_bytes
 from streamsvm.verify.dual_file import write_dual_points
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from streamsvm.runs.calibrate import FoldFits
 
 
@@ -224,7 +211,7 @@ class Training:
         """Write a checkpoint of the last step, if there is a folder. now: even if no checkpoint is due."""
         if self.run:
             task_seconds = self._sum_costs().seconds.as_json()
-            self.run.save(self.state, len(self.history), self.status, self._seconds(), task_seconds, now)
+            self.run.save(Saved(self.state, self.history, self.status, self._seconds(), task_seconds), now)
 
     def requests(self) -> Questions:
         """Yield the solver's requests until it is done or a limit is reached. The caller sends the answers."""
@@ -239,7 +226,7 @@ class Training:
     def _record(self, step: Step) -> bool:
         """Add a step to the history; return whether the run ends with it."""
         progress = replace(step.progress, passes=self.passes_before + step.progress.passes)
-        require_proved(progress)
+        progress.check()
         costs = self._sum_costs()
         line = {
             "step": len(self.history) + 1,

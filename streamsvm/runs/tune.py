@@ -16,13 +16,13 @@ from functools import partial
 from importlib import import_module
 from itertools import groupby, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.rows.views import HeldOut
-from streamsvm.engines.open import Opened
+from streamsvm.engines.open import Client, Opened
 from streamsvm.kernels.names import has_gamma
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import F64
@@ -31,8 +31,8 @@ from streamsvm.passes import Question
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.calibrate import require_folds, train_with_probabilities
 from streamsvm.runs.folder import GridFolder, RunFolder
-from streamsvm.runs.folds import Folds, draw_folds, keep, score_held_out
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gammas, stand_in_for_gamma
+from streamsvm.runs.held_out import Folds, draw_folds, keep, score_held_out
 from streamsvm.runs.results import Event, Listener, Result
 from streamsvm.runs.train import Training, describe, drive, open_for
 from streamsvm.solvers.registry import SideBySide
@@ -41,11 +41,8 @@ from streamsvm.solvers.solver import Solver, share_memory
 from streamsvm.system import deadline
 from streamsvm.system.display import Shown
 from streamsvm.system.errors import InputError, TimeLimitError
+from streamsvm.system.files import Lock
 from streamsvm.system.interrupts import caught
-from streamsvm.system.locks import Lock
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 Job = tuple[TrainOptions, Solver]
 OpenFolder = Callable[[int, int, dict[str, Any]], RunFolder | None]
@@ -374,7 +371,6 @@ def _carry_out(
         models, problem = [result.model for by_fold in results for result in by_fold], find_problem(grid[0].task)
         with deadline.limit(grid[0].max_seconds):
             scores = score_held_out(engine, source, models, fold, folds, problem).reshape(len(grid), folds)
-        read_bytes = engine.costs.read_bytes
     trials = tuple(map(partial(_describe_trial, axes), grid, scores, results))
     passes = n_measured + max(sum(result.passes for result in chain) for chain in found) + 1
     best, seconds = int(np.argmax([trial.mean for trial in trials])), time.monotonic() - began
@@ -383,7 +379,7 @@ def _carry_out(
     if folder is not None:
         given |= {"out": folder.root, "resume": True, "lock": folder.lock}
     result = train_with_probabilities(source, grid[best], probabilities, **given)
-    return Tuning(trials, trials[best], result, passes, read_bytes, seconds)
+    return Tuning(trials, trials[best], result, passes, engine.costs.read_bytes, seconds)
 
 
 def _describe_trial(axes: Axes, options: TrainOptions, scores: F64, results: list[Result]) -> Trial:

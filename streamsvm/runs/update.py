@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.edits import Changes, find_changes
-from streamsvm.models.model import load
+from streamsvm.engines.open import Client
+from streamsvm.models.model import load, read_about
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.runs.folder import RunFolder, read_settings, write_result
@@ -27,26 +28,15 @@ from streamsvm.runs.train import EXCLUSIVE, NEEDS_FOLDER, Training, describe, dr
 from streamsvm.solvers.one_read.kept_ball import Ball
 from streamsvm.solvers.one_read.setup import make_solver
 from streamsvm.solvers.one_read.state import OneRead
-from streamsvm.solvers.start_from import (
-    Update,
-    check_fit,
-    choose_ball_settings,
-    find_ball,
-    pack_ball,
-    read_about,
-    unpack_ball,
-)
+from streamsvm.solvers.start_from import Update, check_fit, choose_ball_settings, find_ball, pack_ball, unpack_ball
 from streamsvm.system import deadline
 from streamsvm.system.errors import InputError, MemoryBudgetError, say_count
 from streamsvm.system.interrupts import caught
 from streamsvm.system.machine import default_budget_bytes, peak_bytes, resident_bytes
 from streamsvm.system.npz import unpack_arrays, write_arrays
 
-if TYPE_CHECKING:
-    from distributed import Client
-
 LOGGER = logging.getLogger("streamsvm")
-NAME = "ball.npz"
+NAME, FORMATS = "ball.npz", (1, 2)
 ALL_ROWS = "All rows are read: {}."
 
 
@@ -160,7 +150,7 @@ def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> Kept | 
         raise MemoryBudgetError(f"{path} is larger than the remaining memory")
     arrays = unpack_arrays(path)
     with _naming(path):
-        if read_about(arrays).get("format") == 1:
+        if read_about(arrays, FORMATS)["format"] == 1:
             LOGGER.warning(ALL_ROWS.format(f"{path} has no bound on the rounding of its sums"))
             return None
         ball, about = unpack_ball(arrays)

@@ -16,7 +16,7 @@ import numpy as np
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.edits import Changes
-from streamsvm.models.model import LinearModel, Model
+from streamsvm.models.model import LinearModel, Model, read_about
 from streamsvm.numeric.rows import F64, CsrRows, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
@@ -179,10 +179,8 @@ def pack_ball(ball: Ball, settings: OneRead, fingerprint: str) -> dict[str, Any]
 
 def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
     """Return a ball and its metadata, with its SHA-256; ValueError or KeyError unless `pack_ball` made the arrays."""
-    found, about = dict(arrays), read_about(arrays)
+    found, about = dict(arrays), read_about(arrays, (FORMAT,))
     del found["about"]
-    if about.get("format") != FORMAT:
-        raise ValueError("it has another format")
     sha256 = about.pop("sha256", None)
     if sha256 != _digest(about, found):
         raise ValueError("its checksum is wrong")
@@ -200,14 +198,6 @@ def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
     ball = Ball(found["centre"], found["A"], sums, near, about["n_rows"], magnitudes)
     _check(ball)
     return ball, {**about, "sha256": sha256}
-
-
-def read_about(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a ball, unchecked."""
-    about = json.loads(str(arrays["about"]))
-    if not isinstance(about, dict):
-        raise ValueError("it has another format")
-    return about
 
 
 def check_fit(ball: Ball, source: RowSource, n_rows: int) -> None:

@@ -6,6 +6,7 @@ training of a linear model writes on request (verify.dual_file).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,6 @@ import numpy as np
 from streamsvm.certificates.dual_points import Bound, DualPoint
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.rows.views import Mapped
-from streamsvm.engines.engine import Engine
 from streamsvm.engines.open import open_engine
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.compilation import one_blas_thread
@@ -123,11 +123,14 @@ def verify(
         )
     size = model.support_vectors.nbytes * 4 if isinstance(model, KernelModel) else 16 * model.coef.nbytes
     held, totals = _count_bytes(model, source, points or [])
-    need, load = MemoryNeed(held + size, 0, (1 << 20) + totals, size), partial(_compile, model, source)
+    groups, evaluate = _choose(model, source, dual, points)
+    # kernels are computed in the layout of the support vectors
+    is_sparse = isinstance(model.support_vectors, CsrRows) if isinstance(model, KernelModel) else source.is_sparse
+    need, load = MemoryNeed(held + size, 0, (1 << 20) + totals, size), partial(compile_all, groups, is_sparse)
     load()
     limits = TrainOptions(memory_bytes=memory_bytes, threads=threads)
     with one_blas_thread(), open_engine(source, limits, lambda _: need, load) as (engine, _):
-        objective, rounding, bound = _evaluate(model, engine, problem, dual, points)
+        objective, rounding, bound = evaluate(model, engine, problem)
     told = model.info["objective"], model.info["lower_bound"], model.info.get("rounding_bound") or 0.0
     is_estimate = model.info.get("rounding_bound", told[2]) is None  # a solver without a rounding bound estimates P
     slack = rounding + told[2] + (AGREEMENT * abs(objective) if isinstance(model, KernelModel) else 0.0)
@@ -218,35 +221,26 @@ def _count_bytes(model: Model, source: RowSource, points: list[DualPoint]) -> tu
     return held + (ranking.ALL_BYTES * source.n_rows if compares_all else 0), totals
 
 
-def _compile(model: Model, source: RowSource) -> None:
-    """Load the compiled functions; kernels are computed in the layout of the support vectors."""
-    entry = find_entry(model.problem.name)
-    kernels: tuple[str, ...] = ("cutting-plane",)
+def _choose(
+    model: Model, source: RowSource, dual: bool, points: list[DualPoint] | None
+) -> tuple[tuple[str, ...], Callable[..., Found]]:
+    """Return the groups of compiled functions, and the function that recomputes P, and D if the model or points do.
+
+    The function takes the model, an engine and the problem that the model solves.
+    """
+    entry, problem = find_entry(model.problem.name), model.problem
+    is_one_class = problem.own_classes is not None
     if entry.has_kind("pairs"):
-        kernels = ranking.list_kernels(source, str(model.info["task"]))
-    elif entry.has_kind("classes"):
-        kernels = ("smo-classes" if isinstance(model, KernelModel) else "crammer-singer",)
-    elif isinstance(model, KernelModel):
-        kernels = ("kernel-sums",)
-    rows = model.support_vectors if isinstance(model, KernelModel) else None
-    compile_all(kernels, source.is_sparse if rows is None else isinstance(rows, CsrRows))
-
-
-def _evaluate(
-    model: Model, engine: Engine, problem: dict[str, Any], dual: bool, points: list[DualPoint] | None
-) -> Found:
-    """Recompute P, and also D if the model holds the necessary data or if there are dual points."""
-    entry, is_one_class = find_entry(model.problem.name), model.problem.own_classes is not None
+        return ranking.list_kernels(source, str(model.info["task"])), partial(ranking.evaluate, points=points)
     if isinstance(model, LinearModel):
-        if entry.has_kind("pairs") or not (entry.has_kind("classes") or is_one_class):
-            evaluate = ranking.evaluate if entry.has_kind("pairs") else linear.evaluate
-            return evaluate(model, engine, problem, points)
-        return (linear.evaluate_one_class if is_one_class else linear.evaluate_classes)(model, engine, problem)
+        if entry.has_kind("classes"):
+            return ("crammer-singer",), linear.evaluate_classes
+        own: Callable[..., Found] = partial(linear.evaluate, points=points)
+        return ("cutting-plane",), linear.evaluate_one_class if is_one_class else own
     if entry.has_kind("classes"):
-        return kernel.evaluate_classes(model, engine, problem, dual)
+        return ("smo-classes",), partial(kernel.evaluate_classes, dual=dual)
     if is_one_class:
-        return kernel.evaluate_one_class(model, engine, problem)
-    if not model.problem.has_nu:
-        return kernel.evaluate(model, engine, problem, dual)
-    recompute = kernel.evaluate_nu_classes if model.problem.has_classes else kernel.evaluate_tube
-    return recompute(model, engine, problem)
+        return ("kernel-sums",), kernel.evaluate_one_class
+    if problem.has_nu:
+        return ("kernel-sums",), kernel.evaluate_nu_classes if problem.has_classes else kernel.evaluate_tube
+    return ("kernel-sums",), partial(kernel.evaluate, dual=dual)

@@ -90,7 +90,7 @@ def test_the_outcome_names_the_labels_that_are_not_proved(text: Path, tmp_path: 
     ran = run("train", tmp_path / "rows.zarr", "--out", tmp_path / "run", *given)
     assert ran.code == STATUSES["pass_limit"].exit_code
     assert "0 of 5 labels are proved" in ran.out
-    assert "not proved: 2, 4, 5, 10, 30" in ran.out
+    assert "not proved: 2, 4, 5, 10 and 30" in ran.out
 
 
 def test_features_keep_the_labels(text: Path, tmp_path: Path, run: Run) -> None:  # noqa: F811

@@ -18,8 +18,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from streamsvm.data.rows.source import LARGEST_GROUP_BYTES, SMALLEST_GROUP_BYTES, plan_groups
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.group import ChunkCache, _read_tiles, tree_levels
-from streamsvm.engines.local import SerialEngine, ThreadedEngine
+from streamsvm.engines.local import ChunkCache, SerialEngine, ThreadedEngine, _read_tiles, tree_levels
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
 from streamsvm.plan.predict import plan_training

@@ -42,7 +42,7 @@ def test_a_plan_adds_up_or_is_refused(
     needed = base + threads * (stream + 3 * totals) + solver + SLACK_BYTES
     if needed > budget:
         with pytest.raises(MemoryBudgetError):
-            plan_memory(budget, base, threads, stream, totals, solver, data)
+            plan_memory(budget, base, threads, stream, totals, solver, data).require()
         return
     plan = plan_memory(budget, base, threads, stream, totals, solver, data)
     assert sum(plan.parts.values()) == needed
@@ -54,7 +54,7 @@ def test_a_plan_adds_up_or_is_refused(
 def test_a_refusal_names_budget_and_need(base: int, threads: int, stream: int) -> None:
     """The size it asks for is enough, also for a process whose libraries take a little more, but not much more."""
     with pytest.raises(MemoryBudgetError) as refusal:
-        plan_memory(1000, base, threads, stream, 0, 0, 0)
+        plan_memory(1000, base, threads, stream, 0, 0, 0).require()
     message = str(refusal.value)
     needed = base + threads * stream + SLACK_BYTES
     assert message.startswith(f"{format_bytes(needed)} of memory is needed")
@@ -62,13 +62,13 @@ def test_a_refusal_names_budget_and_need(base: int, threads: int, stream: int) -
     assert "--threads" not in message  # without any rows in memory the rest is too much
     enough = parse_bytes(re.findall(r"to at least (\S+)", message)[0])
     assert needed + 500_000 <= enough <= 1.1 * needed + 20_000_000
-    plan_memory(enough, base, threads, stream, 0, 0, 0)
+    plan_memory(enough, base, threads, stream, 0, 0, 0).require()
 
 
 @pytest.mark.parametrize("process", ["this process", "worker tcp://10.0.0.1:1"])
 def test_a_refusal_names_the_process_and_what_it_holds(process: str) -> None:
     with pytest.raises(MemoryBudgetError) as refusal:
-        plan_memory(600_000_000, 1_900_000_000, 1, 10_000_000, 0, 0, 0, process=process)
+        plan_memory(600_000_000, 1_900_000_000, 1, 10_000_000, 0, 0, 0, process=process).require()
     holds = f"{process} already holds 1.9 GB: interpreter, libraries and your own data; streaming on 1 thread "
     assert f"2.0 GB of memory is needed ({holds}" in str(refusal.value)
     ((option, parameter),) = re.findall(
@@ -91,7 +91,7 @@ def test_a_refusal_names_what_helps() -> None:
     """Fewer threads and smaller chunks are named where they can be enough."""
     for budget, helps in ((500 * MIB, True), (200 * MIB, False)):
         with pytest.raises(MemoryBudgetError, match="raise --memory to at least") as refusal:
-            plan_memory(budget, 150 * MIB, 4, 100 * MIB, 10 * MIB, 20 * MIB, 0)
+            plan_memory(budget, 150 * MIB, 4, 100 * MIB, 10 * MIB, 20 * MIB, 0).require()
         ways = "use fewer --threads (n_jobs=... in Python), or ingest with a smaller --chunk-bytes"
         assert (ways in str(refusal.value)) == helps
 

@@ -20,7 +20,7 @@ from streamsvm.models.evaluate import evaluate
 from streamsvm.options import TrainOptions
 from streamsvm.runs import calibrate
 from streamsvm.runs.calibrate import FOLDS
-from streamsvm.runs.folds import draw_folds
+from streamsvm.runs.held_out import draw_folds
 from streamsvm.system.errors import InputError
 from tests.label_problems import make_labels
 

@@ -24,7 +24,7 @@ from streamsvm.models.model import from_arrays
 from streamsvm.options import TrainOptions
 from streamsvm.runs import calibrate
 from streamsvm.runs.calibrate import FOLDS
-from streamsvm.runs.folds import draw_folds
+from streamsvm.runs.held_out import draw_folds
 from streamsvm.system.errors import InputError, MemoryBudgetError
 
 RANDOM = np.random.default_rng(8)

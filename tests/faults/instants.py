@@ -1,8 +1,7 @@
 """Runs that are stopped at one line of the code that keeps them, and gone on with. Run as a process of its own.
 
 Everything is imported once; each run is then a fork of this process, which takes milliseconds. An instant is a number:
-the how-manieth executed line of run.py, locks.py, files.py, train.py and training.py. Prints what happened as JSON, a
-line for each study.
+the how-manieth executed line of folder.py, files.py and train.py. Prints what happened as JSON, a line for each study.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import Any
 
 import streamsvm.runs.train
 import streamsvm.system.files
-import streamsvm.system.locks
 from streamsvm.data.open import open_dataset
 from streamsvm.options import TrainOptions
 from streamsvm.runs import folder as run_folder
@@ -29,15 +27,7 @@ from streamsvm.runs.folder import RunFolder
 from streamsvm.runs.train import train
 from streamsvm.solvers.set_up import ALL_MODELS, compile_all
 
-WATCHED = {
-    str(module.__file__)
-    for module in (
-        run_folder,
-        streamsvm.system.locks,
-        streamsvm.system.files,
-        streamsvm.runs.train,
-    )
-}
+WATCHED = {str(module.__file__) for module in (run_folder, streamsvm.system.files, streamsvm.runs.train)}
 ANY_COST = ("seconds", "pass_seconds", "solver_seconds", "memory_bytes", "read_bytes")
 
 

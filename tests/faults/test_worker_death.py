@@ -171,7 +171,7 @@ def call_or_die(marker: str, function: Callable[..., Any], *arguments: Any) -> A
 
 
 @pytest.mark.usefixtures("one_death_is_too_many")
-@pytest.mark.parametrize(("module", "name"), [(engine, "_hold"), (passes, "join_tasks")])
+@pytest.mark.parametrize(("module", "name"), [(engine, "_hold"), (passes.task, "join_tasks")])
 def test_what_holds_the_source_and_what_joins_totals_is_tried_again(
     module: Any,
     name: str,

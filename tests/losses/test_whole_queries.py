@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.engines.group import tree_levels
+from streamsvm.engines.local import tree_levels
 from streamsvm.losses.pairs import QuerySums, sum_queries
 from streamsvm.numeric.rows import I64, CsrRows, Rows
 

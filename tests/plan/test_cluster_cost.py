@@ -59,7 +59,7 @@ def test_the_workers_that_are_there_are_counted(dataset: Dataset, client: Client
     assert plan.cluster is not None
     assert (plan.cluster.workers, plan.cluster.threads, plan.cluster.requests) == (2, 1, 0)
     half = replace(plan.memory, pin_bytes=int(1.05 * dataset.nbytes / 2))
-    assert replace(plan, memory=half).kept_bytes == pytest.approx(plan.first_bytes, rel=1e-3)
+    assert replace(plan, memory=half).kept_bytes == pytest.approx(plan.source.stored_bytes, rel=1e-3)
     told = json.loads(json.dumps(plan.as_json()))
     assert told["worker_minutes"] == pytest.approx(2 * told["seconds"] / 60)
     assert told["minutes_by_workers"]["1"] > 0.0

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 from streamsvm import LinearSVC, RankSVM
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Progress, find_status
-from streamsvm.runs.results import STATUSES, describe_status, require_proved
+from streamsvm.runs.results import STATUSES, describe_status
 from streamsvm.solvers.solver import Report
 from streamsvm.system.errors import CertificateError
 from tests.conftest import ROOT, choose_examples
@@ -244,9 +244,9 @@ def test_stalled_is_said_of_rounding_only() -> None:
 
 
 def test_a_lower_bound_above_the_objective_is_an_error() -> None:
-    require_proved(Progress(1.0, 1.0 + 1e-12, 1, 1e-11))
+    Progress(1.0, 1.0 + 1e-12, 1, 1e-11).check()
     with pytest.raises(CertificateError, match="lower bound"):
-        require_proved(Progress(1.0, 1.0 + 1e-12, 1, 1e-13))
+        Progress(1.0, 1.0 + 1e-12, 1, 1e-13).check()
 
 
 def test_the_page_lists_every_status() -> None:

@@ -10,7 +10,7 @@ import pytest
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.rows.views import HeldOut
 from streamsvm.options import TrainOptions
-from streamsvm.runs.folds import draw_folds
+from streamsvm.runs.held_out import draw_folds
 from streamsvm.runs.train import open_for
 from streamsvm.runs.tune import list_fits, make_chains
 from streamsvm.solvers.registry import OTHER_BYTES

@@ -14,7 +14,7 @@ from streamsvm.data.store.dataset import Dataset
 from streamsvm.ingestion.readers import ingest
 from streamsvm.models.model import load
 from streamsvm.options import TrainOptions
-from streamsvm.runs.eval_set import EvalSet
+from streamsvm.runs.held_out import EvalSet
 from streamsvm.runs.results import Event
 from streamsvm.runs.train import train
 from streamsvm.system.errors import InputError, MemoryBudgetError

@@ -12,7 +12,7 @@ import streamsvm
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.tables.checks import to_groups
 from streamsvm.options import TrainOptions
-from streamsvm.runs.folds import NEVER, draw_folds, keep
+from streamsvm.runs.held_out import NEVER, draw_folds, keep
 from streamsvm.system.errors import InputError
 
 RANDOM = np.random.default_rng(0)

@@ -30,7 +30,7 @@ from streamsvm.runs.train import train
 from streamsvm.runs.tune import train_together, tune
 from streamsvm.solvers.options import FeatureOptions
 from streamsvm.system.errors import InputError, MemoryBudgetError
-from streamsvm.system.locks import Lock
+from streamsvm.system.files import Lock
 from tests.conftest import make_problem
 
 KERNEL = TrainOptions(solver="smo", kernel="rbf", threads=1)

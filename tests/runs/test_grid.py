@@ -23,7 +23,7 @@ from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.open import plan_memory
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions
-from streamsvm.runs.folds import draw_folds
+from streamsvm.runs.held_out import draw_folds
 from streamsvm.runs.train import Training, open_for, train
 from streamsvm.runs.tune import list_fits, run_chains, tune
 from streamsvm.solvers.set_up import set_up

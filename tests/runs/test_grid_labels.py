@@ -18,7 +18,7 @@ import streamsvm
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.open import plan_memory
 from streamsvm.options import TrainOptions
-from streamsvm.runs.folds import draw_folds
+from streamsvm.runs.held_out import draw_folds
 from streamsvm.runs.train import train
 from streamsvm.runs.tune import tune
 from tests.commands import Run, run  # noqa: F401

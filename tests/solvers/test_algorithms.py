@@ -18,7 +18,7 @@ from streamsvm.models.model import LinearModel
 from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Progress, Requests, Scan, Step
-from streamsvm.runs.folder import RunFolder
+from streamsvm.runs.folder import RunFolder, Saved
 from streamsvm.runs.results import Event, Result
 from streamsvm.runs.train import train
 from streamsvm.solvers import registry
@@ -62,7 +62,7 @@ def test_what_a_solver_owes(name: str, tmp_path: Path) -> None:
     settings = {"solver": name}
     run = RunFolder(tmp_path / "run", settings, resume=False)
     run.begin(fit.start())
-    run.save(state, 0, "", 0.0, now=True)
+    run.save(Saved(state, [], "", 0.0, {}), now=True)
     run.close()
     saved = RunFolder(tmp_path / "run", settings, resume=True).begin(fit.start())
     assert saved is not None

@@ -169,10 +169,10 @@ def plan_groups(source: RowSource) -> list[range]:
 
     The groups depend on the shape of the dataset alone. Therefore sums have the same bits in every engine.
     """
-    chunk_bytes = max(1, source.nbytes // source.n_chunks)
-    wanted_bytes = min(LARGEST_GROUP_BYTES, max(SMALLEST_GROUP_BYTES, source.nbytes // GROUPS))
-    size = max(1, wanted_bytes // chunk_bytes)
-    return [range(at, min(at + size, source.n_chunks)) for at in range(0, source.n_chunks, size)]
+    nbytes, n_chunks = source.nbytes, source.n_chunks
+    wanted_bytes = min(LARGEST_GROUP_BYTES, max(SMALLEST_GROUP_BYTES, nbytes // GROUPS))
+    size = max(1, wanted_bytes // max(1, nbytes // n_chunks))
+    return [range(at, min(at + size, n_chunks)) for at in range(0, n_chunks, size)]
 
 
 TILE_BYTES = 1 << 19

@@ -43,7 +43,7 @@ from streamsvm.data.store.shared_files import (
 )
 from streamsvm.system import files, interrupts
 from streamsvm.system.errors import InputError, IntegrityError, WriteError
-from streamsvm.system.locks import Lock
+from streamsvm.system.files import Lock
 
 MANIFEST = "zarr.json"
 GIVEN_UP = b"given up"

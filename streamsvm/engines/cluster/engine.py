@@ -41,26 +41,12 @@ import numpy as np
 from distributed import Client, Future
 
 from streamsvm.data.rows.source import RowSource, plan_groups
-from streamsvm.engines.cluster.task import (
-    DONE_ROWS,
-    Load,
-    Pass,
-    TaskGroups,
-    WorkerBudget,
-    add_groups,
-    carry_walk,
-    give_away,
-    join_tasks,
-    leave_groups,
-    load_nothing,
-    release_worker,
-    take_rows,
-    waits_end,
-)
+from streamsvm.engines.cluster import task
+from streamsvm.engines.cluster.task import Load, Pass
 from streamsvm.engines.cluster.tree import FAN_IN, MOST_STOLEN, Subtree, find_gaps, find_last_subtree, join_subtrees
 from streamsvm.engines.cluster.watch import MOST_TRIES, ClusterWatch, ask_within
 from streamsvm.engines.engine import Costs, Partial
-from streamsvm.engines.group import combine_partials, plan_scratch, slice_by_row
+from streamsvm.engines.local import combine_partials, plan_scratch, slice_by_row
 from streamsvm.numeric.compilation import MIXED, Arithmetic, describe_arithmetic, list_kinds, name_differences
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, Rows
 from streamsvm.passes import Scan, Take, Walk
@@ -171,9 +157,9 @@ class PassOnWorkers:
         for number, (address, owner, ranges) in enumerate(shares):
             for half in halve(ranges, len(self.groups)) if number < spare else [ranges]:
                 by_row = {k: slice_by_row(self.source, self.groups[k], self.by_row) for one in half for k in one}
-                part = TaskGroups(tuple(half), by_row, owner, self._kept.get(owner, ()))
+                part = task.TaskGroups(tuple(half), by_row, owner, self._kept.get(owner, ()))
                 key = f"streamsvm-part-{self.work.name}-{len(self._ranges)}"
-                graph[key], where[key] = (add_groups, *self._sent, part), [address]
+                graph[key], where[key] = (task.add_groups, *self._sent, part), [address]
                 self._ranges[key], self._owners[key] = part.ranges, owner
         if graph:
             is_free = next(iter(where.values())) == [""]
@@ -212,7 +198,7 @@ class PassOnWorkers:
 
     def _report(self, workers: Mapping[str, Any] | None) -> None:
         """Report the rows added since the last report, according to the heartbeats of the workers."""
-        done = [about["metrics"].get(DONE_ROWS, {}).get(self.work.name, 0) for about in (workers or {}).values()]
+        done = [about["metrics"].get(task.DONE_ROWS, {}).get(self.work.name, 0) for about in (workers or {}).values()]
         more = min(sum(done), self.source.n_rows) - self._reported_rows
         if more > 0:
             self.engine.costs.report_rows(more)
@@ -220,7 +206,7 @@ class PassOnWorkers:
 
     def _steal(self, pending: Mapping[str, Future]) -> list[tuple[str, range]]:
         """Make busy workers give away groups; return these with the addresses of the idle workers that take them."""
-        client, threads = self.watch.client, self.watch.threads
+        client, threads, n_groups = self.watch.client, self.watch.threads, len(self.groups)
         running: dict[str, list[str]] = self.watch.ask(self.watch.scheduler.processing, workers=None) or {}
         idle = [
             address
@@ -234,7 +220,7 @@ class PassOnWorkers:
         asked = slow[: min(len(idle), MOST_ASKED)]
         if not asked:
             return []
-        question = partial(client.run, give_away, self.work.name, len(self.groups), workers=asked, on_error="ignore")
+        question = partial(client.run, task.give_away, self.work.name, n_groups, workers=asked, on_error="ignore")
         answers: dict[str, range | None] = self.watch.ask(question, seconds=ASKED_SECONDS) or {}
         self._mute.update(set(asked) - answers.keys())
         found = list(zip(idle, [groups for groups in answers.values() if groups], strict=False))
@@ -261,7 +247,7 @@ class PassOnWorkers:
 
     def _renew(self, pending: Mapping[str, Future]) -> None:
         """Make tasks end after the current group and the next one; submit new tasks for the groups that they leave."""
-        question = partial(self.watch.client.run, leave_groups, self.work.name, on_error="ignore")
+        question = partial(self.watch.client.run, task.leave_groups, self.work.name, on_error="ignore")
         answers: dict[str, dict[str, list[int]]] = self.watch.ask(question, seconds=ASKED_SECONDS) or {}
         new = []
         for address, tasks in answers.items():
@@ -295,11 +281,11 @@ class PassOnWorkers:
         bare = replace(self.work, scan=self.work.scan.bare(), scratch=None)
         keys = sorted(self._futures, key=lambda key: self._ranges[key][0].start)
         parts: list[Any] = [self._futures[key] for key in keys]
-        graph: dict[str, Any] = {}
+        graph, join = dict[str, Any](), (task.join_tasks, bare, len(self.groups))
         while len(parts) > 1:
             together = [parts[at : at + self.engine.fan_in] for at in range(0, len(parts), self.engine.fan_in)]
             parts = [f"streamsvm-join-{self.work.name}-{uuid4().hex}" for _ in together]
-            graph |= {k: (join_tasks, bare, len(self.groups), some) for k, some in zip(parts, together, strict=True)}
+            graph |= {key: (*join, some) for key, some in zip(parts, together, strict=True)}
         joined: Future = self.watch.client.get(graph, parts[0], sync=False)
         return joined
 
@@ -406,7 +392,7 @@ class DistributedEngine:
         fan_in: int = FAN_IN,
         arithmetic: Sequence[Arithmetic] = (),
         budget_bytes: int = 0,
-        load: Load = load_nothing,
+        load: Load = task.load_nothing,
         state_bytes: int | None = None,
         most_handed: int = 0,
     ) -> None:
@@ -415,7 +401,7 @@ class DistributedEngine:
         self.scratch: str | None = None
         self.arithmetic = list_kinds([describe_arithmetic(), *arithmetic])
         self._address: str = client.scheduler.address
-        self._budget = WorkerBudget(uuid4().hex, pin_bytes, budget_bytes, load, state_bytes)
+        self._budget = task.WorkerBudget(uuid4().hex, pin_bytes, budget_bytes, load, state_bytes)
         self._passes, self._workers, self._described = 0, set[str](), set[str]()
         self._seconds = 0.0  # of the last pass that read chunks
         self._shares: dict[Slot, list[range]] = {}
@@ -480,7 +466,7 @@ class DistributedEngine:
         threads = len(watch.list_slots())
         with models_may_travel():
             parts = cut_take(self.source, plan_groups(self.source), take.rows, threads)
-            found = watch.results([partial(self._submit_on_data, "rows", take_rows, part) for part in parts])
+            found = watch.results([partial(self._submit_on_data, "rows", task.take_rows, part) for part in parts])
             rows: Rows = join_taken(found) if len(parts) > 1 else next(found)
         self.costs.read_bytes += self.source.take_bytes(take.rows)
         return rows
@@ -494,7 +480,7 @@ class DistributedEngine:
                 arguments = walk.step, carry, order, self._budget
                 at = k * len(workers) // len(walk.carries)  # consecutive walks go to the same worker while it lives
                 near: dict[str, Any] = {"workers": [workers[at]], "allow_other_workers": True} if workers else {}
-                tasks.append(partial(self._submit_on_data, "walk", carry_walk, *arguments, **near))
+                tasks.append(partial(self._submit_on_data, "walk", task.carry_walk, *arguments, **near))
             parts = list(watch.results(tasks))
         self._answered = watch
         return [self.costs.count(part) for part in parts]
@@ -515,7 +501,7 @@ class DistributedEngine:
         self._sent = None
         if self.client.scheduler is None:  # the client has disconnected
             return
-        release = partial(self.client.run, release_worker, self._budget.engine, on_error="ignore")
+        release = partial(self.client.run, task.release_worker, self._budget.engine, on_error="ignore")
         with suppress(TimeoutError, OSError):
             ask_within(self.client, release, RELEASE_SECONDS)
 
@@ -546,7 +532,7 @@ def map_on_workers(
     yield from ClusterWatch(client, what).results(again, futures)
 
 
-@waits_end()
+@task.waits_end()
 def _call(function: Callable[..., T], *arguments: Any) -> T:
     """Call a function on a worker; it stops waiting for an object store once the result is no longer needed."""
     return function(*arguments)

@@ -25,11 +25,11 @@ from distributed.protocol.pickle import dumps
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.cluster.tree import STOLEN_SUBTREES, Subtree, add_subtree, find_last_subtree, join_subtrees
 from streamsvm.engines.engine import Partial
-from streamsvm.engines.group import ChunkCache, Scratch, WalkStep, combine_partials, row_range, run_group, run_walk
+from streamsvm.engines.local import ChunkCache, Kept, Scratch, combine_partials, row_range, run_group, run_walk
 from streamsvm.engines.row_states import TileStates
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import I64, Rows
-from streamsvm.passes import Scan
+from streamsvm.passes import Order, Scan, WalkStep
 from streamsvm.system import deadline
 from streamsvm.system.errors import InputError, IntegrityError, ReadError, TimeLimitError
 
@@ -76,7 +76,7 @@ def require_data(source: RowSource | None, worker: Worker) -> None:
         raise InputError(f"worker {worker.address}: {error}{EVERY_WORKER}") from error
 
 
-def find_kept(source: RowSource, budget: WorkerBudget, worker: Worker) -> tuple[ChunkCache, TileStates]:
+def find_kept(source: RowSource, budget: WorkerBudget, worker: Worker) -> Kept:
     """Return the chunks and row states that this worker keeps for an engine; a closed engine keeps none.
 
     A worker with less memory than the plan assumed keeps fewer chunks. Raises the errors of `require_data`.
@@ -205,7 +205,7 @@ def add_groups(data: tuple[RowSource, Groups], work: Pass, part: TaskGroups) -> 
     work.budget.load()
     (source, groups), worker, key = data, get_worker(), get_worker().get_current_task()
     combine, is_stopped = partial(combine_partials, scan=work.scan), watch_task()
-    pins, states = _find_room(source, groups, work, part, worker)
+    kept = _find_room(source, groups, work, part, worker)
     task = RunningTask(key, work.name, worker.address, deque(k for one in part.ranges for k in one))
     # in the thread of the event loop, which iterates over the metrics
     worker.loop.add_callback(worker.metrics.setdefault, DONE_ROWS, report_done_rows)
@@ -215,7 +215,7 @@ def add_groups(data: tuple[RowSource, Groups], work: Pass, part: TaskGroups) -> 
     try:
         while (k := task.take()) is not None:
             mine = replace(work.scan, by_row=part.by_row[k])
-            total = run_group(source, groups[k], mine, pins, is_stopped, work.scratch, states)
+            total = run_group(source, groups[k], mine, kept, is_stopped, work.scratch)
             if is_stopped():
                 raise AbandonedError(key)
             add_subtree(found, Subtree(k, k + 1, total), len(groups), combine)
@@ -239,9 +239,7 @@ def watch_task() -> Callable[[], bool]:
     return is_stopped
 
 
-def _find_room(
-    source: RowSource, groups: Groups, work: Pass, part: TaskGroups, worker: Worker
-) -> tuple[ChunkCache, TileStates]:
+def _find_room(source: RowSource, groups: Groups, work: Pass, part: TaskGroups, worker: Worker) -> Kept:
     """Return the chunks and row states that this worker keeps. It keeps new data only for its own groups."""
     pins, states = find_kept(source, work.budget, worker)
     if part.owner != worker.address:
@@ -289,7 +287,7 @@ def join_tasks(work: Pass, n_groups: int, parts: Sequence[Sequence[Subtree]]) ->
 @waits_end()
 @one_blas_thread()
 def carry_walk(
-    data: tuple[RowSource, Groups], step: WalkStep, carry: Any, order: Sequence[Sequence[int]], budget: WorkerBudget
+    data: tuple[RowSource, Groups], step: WalkStep, carry: Any, order: Order, budget: WorkerBudget
 ) -> Partial:
     """Carry out a walk through groups of chunks, and return its last carry."""
     budget.load()

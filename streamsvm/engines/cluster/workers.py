@@ -107,7 +107,10 @@ def prepare_workers(client: Client, load: Load, source: RowSource | None = None)
     """
     watch = ClusterWatch(client, "the preparation of the workers")
     lost = f"scheduler {watch.address}: its workers were lost before the first pass"
-    with _demand(client):
+    # An adaptive cluster starts no worker without a task, and would end a worker while it loads the kernels if the
+    # result were not held. The task calls a Python built-in, so a worker without streamsvm can run it, too.
+    demand = client.submit(bool, key=f"streamsvm-start-{uuid4().hex}")
+    try:
         _await_workers(watch, FIRST_WORKER_SECONDS)
         _require_package(watch)
         for tries in range(MOST_TRIES):
@@ -116,21 +119,9 @@ def prepare_workers(client: Client, load: Load, source: RowSource | None = None)
                 _await_workers(watch)
             if ready := _prepare(watch, load, source):
                 return ready
-    raise ConnectionError(f"{lost}, {MOST_TRIES} times in a row; check whether they have enough memory")
-
-
-@contextmanager
-def _demand(client: Client) -> Iterator[None]:
-    """Hold a task within the block, since an adaptive cluster starts no worker without one.
-
-    The task calls a Python built-in, so a worker without streamsvm can run it, too. If its result were not held until
-    the end of the block, an adaptive cluster would end the worker while it loads the kernels.
-    """
-    task = client.submit(bool, key=f"streamsvm-start-{uuid4().hex}")
-    try:
-        yield
     finally:
-        task.release()
+        demand.release()
+    raise ConnectionError(f"{lost}, {MOST_TRIES} times in a row; check whether they have enough memory")
 
 
 def _require_package(watch: ClusterWatch) -> None:

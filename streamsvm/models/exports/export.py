@@ -91,8 +91,7 @@ class Exported:
 
 def name_loss(model: Model) -> str:
     """Return the loss that the model was trained with."""
-    task = str(model.info.get("task", model.default_task))
-    return str(model.info.get("loss", next(iter(PROBLEMS[task].losses))))
+    return str(model.info.get("loss", next(iter(PROBLEMS[model.problem.name].losses))))
 
 
 def write_lines(table: F64) -> Iterator[str]:

@@ -28,8 +28,8 @@ from streamsvm.models.predict import predict
 from streamsvm.models.score import score
 from streamsvm.numeric import encoding
 from streamsvm.numeric.rows import CsrRows, to_dense
-from streamsvm.runs.eval_set import EvalSet
 from streamsvm.runs.features import make_features
+from streamsvm.runs.held_out import EvalSet
 from streamsvm.solvers.options import FeatureOptions
 from streamsvm.system.errors import InputError
 from streamsvm.train import TrainOptions, train

@@ -20,7 +20,8 @@ from streamsvm.data.rows import source as sources
 from streamsvm.data.rows.source import split_rows
 from streamsvm.data.store import layouts
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.group import ChunkCache, run_group
+from streamsvm.engines.local import ChunkCache, run_group
+from streamsvm.engines.row_states import TileStates
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.passes import Scan
 from tests.conftest import choose_examples
@@ -280,9 +281,10 @@ def test_a_group_lets_go_of_a_chunk_before_it_reads_the_next(layout: str, codec:
     X = rng.standard_normal((60_000, 20)).astype(np.float32)
     dataset = write(X, X[:, 0].round(), layout=layout, codec=codec, chunk_bytes=1 << 20)
     scan = Scan(start=lambda: [0], add=lambda totals, rows: totals.append(rows.n_rows), combine=add)
-    run_group(dataset, range(1), scan, ChunkCache(0))
-    assert sum(run_group(dataset, range(4), scan, ChunkCache(0)).totals) == dataset.chunk_starts[4]
-    peak_bytes = measure_peak(lambda: run_group(dataset, range(4), scan, ChunkCache(0)))
+    given = scan, (ChunkCache(0), TileStates(0)), lambda: False, None
+    run_group(dataset, range(1), *given)
+    assert sum(run_group(dataset, range(4), *given).totals) == dataset.chunk_starts[4]
+    peak_bytes = measure_peak(lambda: run_group(dataset, range(4), *given))
     assert peak_bytes <= dataset.stream_bytes() + (1 << 19) + 100_000
 
 

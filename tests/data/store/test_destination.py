@@ -21,15 +21,14 @@ from zarr.core.sync import _get_loop
 from streamsvm.data.open import open_dataset
 from streamsvm.data.store.destination import _finish_writes, new_folder
 from streamsvm.system.errors import InputError, WriteError
-from streamsvm.system.files import open_atomically
-from streamsvm.system.locks import Lock
+from streamsvm.system.files import Lock, open_atomically
 from tests.commands import Run, data, run, text, trained  # noqa: F401
 from tests.conftest import choose_examples
 
 HOLDING = """
 import os, sys
 from pathlib import Path
-from streamsvm.system.locks import Lock
+from streamsvm.system.files import Lock
 with Lock(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None):
     print(os.getpid(), flush=True)
     sys.stdin.readline()
@@ -72,7 +71,7 @@ def test_one_of_many_gets_the_lock_each_time(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from streamsvm.system.errors import InputError
-from streamsvm.system.locks import Lock
+from streamsvm.system.files import Lock
 folder, taken = Path(sys.argv[1]), 0
 while taken < int(sys.argv[2]):
     try:

@@ -62,7 +62,7 @@ def in_a_hurry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(passes, "HAND_OVER_SECONDS", 0.0)
     monkeypatch.setattr(passes, "ASKED_SECONDS", SECONDS)
-    monkeypatch.setattr(passes, "leave_groups", partial(leave_and_tell, tmp_path))
+    monkeypatch.setattr(passes.task, "leave_groups", partial(leave_and_tell, tmp_path))
     monkeypatch.setattr(PassOnWorkers, "_fetch", fetch_and_tell)
 
 

@@ -133,7 +133,7 @@ def test_groups_whose_new_owner_was_not_told_are_added_last(
     """A worker gives groups away, and its answer is lost."""
     owners = find_owners(client, source)
     slow = owners[0][1]
-    monkeypatch.setattr(passes, "give_away", partial(give_away_in_silence, tmp_path))
+    monkeypatch.setattr(passes.task, "give_away", partial(give_away_in_silence, tmp_path))
     engine = open_engine()
     found = engine.scan(Scan(Trace, partial(add_once_given_away, tmp_path, slow), combine_traces))
     assert found.tree == SerialEngine(source).scan(trace_scan()).tree

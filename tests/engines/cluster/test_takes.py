@@ -88,7 +88,7 @@ def test_many_rows_are_taken_by_several_tasks(
     engine, submit = DistributedEngine(source, client), client.submit
 
     def submit_and_note(function: Any, *arguments: Any, **named: Any) -> Any:
-        given = (take_and_note, tmp_path) if function is cluster.take_rows else (function,)
+        given = (take_and_note, tmp_path) if function is cluster.task.take_rows else (function,)
         return submit(*given, *arguments, **named)
 
     monkeypatch.setattr(client, "submit", submit_and_note)

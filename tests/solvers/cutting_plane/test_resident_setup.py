@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, random_array
 from streamsvm.data.sources.in_memory import CHUNK_BYTES, ArrayDataset
 from streamsvm.models.model import LinearModel
 from streamsvm.options import TrainOptions
-from streamsvm.runs.folds import draw_folds
+from streamsvm.runs.held_out import draw_folds
 from streamsvm.runs.train import open_for, train
 from streamsvm.runs.tune import list_fits, run_chains, tune
 from streamsvm.solvers.registry import OTHER_BYTES

@@ -1,13 +1,18 @@
-"""The folds of a cross-validation: the training rows of each fit, its held-out rows, and their scores.
+"""Held-out rows: the folds of a cross-validation, and rows on which a training is measured after each step.
 
 If the rows of a dataset form groups (the cells of a donor, the clicks of a user), a fold consists of whole groups. If
 the groups are ordered, for example by time, a fold can follow all rows on which its fit is trained.
+
+The measure of an `EvalSet` is that of `tune` (`measure_scores` in problems.problem): the fraction of correctly
+classified rows, F1 for label sets, the negative mean absolute error, or the fraction of correctly ordered pairs.
+Greater is better. Measuring reads no training rows, except the support vectors of a kernel model.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heapreplace
 from typing import Any
@@ -19,12 +24,14 @@ from streamsvm.data.rows.source import RowSource, read_codes
 from streamsvm.data.tables.checks import LEAST_GROUP
 from streamsvm.engines.engine import Engine
 from streamsvm.models.model import Model
+from streamsvm.models.score import score
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.options import TrainOptions, require_classes
 from streamsvm.passes import Scan
-from streamsvm.problems.problem import Problem, read_truth
+from streamsvm.problems.problem import Labels, Problem, join_scored, read_truth
 from streamsvm.problems.registry import find_problem
 from streamsvm.system.errors import InputError, say_count
+from streamsvm.system.machine import default_threads
 
 Folds = npt.NDArray[np.uint8]
 NEVER = 255  # the fold of rows that are never held out
@@ -149,8 +156,8 @@ def list_scores(
             continue
         rows = take_rows(X, mine)
         for at in range(k, len(models), folds):
-            score = models[at].scorer(source.n_features, source.scaling, source.is_sparse, source.features)
-            yield at, mine, score(rows)
+            scorer = models[at].scorer(source.n_features, source.scaling, source.is_sparse, source.features)
+            yield at, mine, scorer(rows)
 
 
 def join_tiles(tiles: Iterable[tuple[int, tuple[np.ndarray, ...]]]) -> list[np.ndarray]:
@@ -175,3 +182,60 @@ def _add_scores(
     for at, mine, found in list_scores(models, folds, source, rows.X, fold):
         scores[mine, at // folds] = found
     tiles.append((rows.start, (scores,)))
+
+
+ROW_BYTES = 12  # a row's label and its query id, if any
+SCORE_BYTES = 8
+COPIES = 2  # held at once while the scores of the chunks are joined
+
+
+@dataclass(frozen=True)
+class EvalSet:
+    """The held-out rows, and the patience: training stops after this many steps without improvement (None: never)."""
+
+    source: RowSource
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.patience is not None and self.patience < 1:
+            raise InputError(f"patience is {self.patience}; it must be at least 1 step")
+
+    def check(self, source: RowSource, problem: Problem) -> None:
+        """Raise InputError unless the held-out rows have labels and the features of the training rows."""
+        if None not in (source.encoding, self.source.encoding) and source.encoding != self.source.encoding:
+            raise InputError(
+                f"{self.source.name}: its columns are not encoded like those of the training rows; ingest it with "
+                "--like and the training dataset (like=... in Python)"
+            )
+        if source.features is None and self.source.n_features != source.n_features:
+            raise InputError(
+                f"{self.source.name}: its rows have {self.source.n_features} features, and the training rows have "
+                f"{source.n_features}"
+            )
+        if problem.needs_labels and self.source.classes is None and not self.source.has_targets:
+            raise InputError(f"{self.source.name}: has no labels, which are needed to measure the model")
+
+    def measure(self, model: Model) -> float:
+        """Return the measure of a model on the rows. Raises InputError if the model cannot score them."""
+        found = join_scored(score(model, self.source, need_labels=model.problem.needs_labels))
+        if found.truth is None:  # training on one class needs no labels, but the measure does
+            raise InputError(f"{self.source.name}: has no labels, which are needed to measure the model")
+        return model.problem.measure_scores(found.scores, found.truth, found.qid)
+
+    def count_bytes(self, problem: Problem, classes: Labels | None) -> int:
+        """Return the bytes of memory for the scores of the rows and for the chunks read to compute them."""
+        per_row = ROW_BYTES + SCORE_BYTES * problem.count_scores(0 if classes is None else len(classes))
+        chunks = (default_threads() + 1) * max(map(self.source.chunk_bytes, range(self.source.n_chunks)))
+        return COPIES * self.source.n_rows * per_row + chunks
+
+    def has_waited(self, measures: Sequence[float]) -> bool:
+        """Return whether the measure has not risen for `patience` steps."""
+        if self.patience is None:
+            return False
+        best = max(range(len(measures)), key=lambda k: (measures[k], -k), default=0)
+        return len(measures) - 1 - best >= self.patience
+
+    def explain(self, measures: Sequence[float]) -> str:
+        """Return why training was stopped."""
+        steps = say_count(self.patience or 0, "step")
+        return f"the measure on the rows of --eval has not risen for {steps}; the best was {max(measures):.6g}"
