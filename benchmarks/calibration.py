@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", choices=list(CALIBRATIONS), default=list(CALIBRATIONS))
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| data | way | Brier score, log loss | reads without and with probabilities | CPU seconds | ", end="")
+    print("| data | function | Brier score, log loss | reads without and with probabilities | CPU seconds | ", end="")
     print("scikit-learn's Brier score, log loss | its CPU seconds |")
     print("|---|---|---|---|---|---|---|")
     for name in given.names:

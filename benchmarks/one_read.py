@@ -139,7 +139,7 @@ def main() -> None:
     opening.ThreadedEngine = lambda source, threads, *_: ThreadedEngine(source, threads)  # type: ignore[misc, assignment]
     reads, ways = list(WAYS), " | ".join(WAYS)
     reads.insert(1, "largest gap")
-    print(f"| data | C | resident | asked | reads, {' | '.join(reads)} | CPU s, {ways} |")
+    print(f"| data | C | resident | target | reads, {' | '.join(reads)} | CPU s, {ways} |")
     print("|---" * 13 + "|")
     with tempfile.TemporaryDirectory() as folder:
         for name in dict.fromkeys(own.only):

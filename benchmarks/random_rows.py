@@ -116,7 +116,8 @@ def main() -> None:
     options = parser.parse_args()
     began = time.monotonic()
     print(
-        "| features | rows | verified by | CPU ms | us a row | the first time |\n|---|---|---|---|---|---|", flush=True
+        "| features | rows | verified by | CPU ms | µs per row | the first time |\n|---|---|---|---|---|---|",
+        flush=True,
     )
     for n_features in options.features:
         compare(options, n_features)

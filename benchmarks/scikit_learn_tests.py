@@ -19,10 +19,13 @@ import sklearn.svm
 import streamsvm
 
 REPLACED = ("SVC", "NuSVC", "SVR", "NuSVR", "LinearSVC", "LinearSVR", "OneClassSVM")
-PRIVATE = "private attributes of LIBSVM's wrapper: predictions come from `model_`"
-KEPT = "`probability` stays, so scikit-learn's warning of its removal would be wrong here"
+PRIVATE = (
+    "the tests change private attributes of scikit-learn's LIBSVM wrapper; in streamsvm predictions come from `model_`"
+)
+KEPT = "streamsvm keeps `probability`, so scikit-learn's warning of its removal would be wrong here"
 WHY = {  # by the beginning of a test's name
-    "test_bad_input": "models of dense rows accept sparse rows as well, and score them alike; an error would not help",
+    "test_bad_input": "models of dense rows also accept sparse rows, and give them the same scores; the tests "
+    "expect an error",
     "test_linear_svm_convergence_warnings": "`max_iter` of linear models counts reads of the data, not sweeps of "
     "LIBLINEAR. One read solves these small problems with a proof, so a warning would be wrong",
     "test_probability_raises_futurewarning": KEPT,
