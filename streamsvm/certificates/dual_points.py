@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from streamsvm.kernels.kernel import absolute
 from streamsvm.numeric.products import add_rows
 from streamsvm.numeric.rounding import SMALLEST, UNIT, add_pairs
 from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.passes import grows
 
 OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # what a DualPoint says about rows with their own shares
 
@@ -87,18 +88,18 @@ class DualPoint:
     the rows, ascending within each cut, and their shares, from 0 to 1.
     """
 
-    share: F64 = field(default_factory=lambda: np.empty(0))
+    share: F64 = grows("n")
     most: float = 1.0
-    rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    corrections: F64 = field(default_factory=lambda: np.empty((0, 2)))
-    vectors: F64 = field(default_factory=lambda: np.empty((0, 0)))
-    ends: I64 = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    steps: F64 = field(default_factory=lambda: np.empty(0))
-    multipliers: F64 = field(default_factory=lambda: np.empty(0))
-    own_cuts: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    own_stops: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    own_rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    own_shares: F64 = field(default_factory=lambda: np.empty(0))
+    rows: I64 = grows("k", dtype=np.int64)
+    corrections: F64 = grows("k", "2")
+    vectors: F64 = grows("p", "d")
+    ends: I64 = grows("m", "2", dtype=np.int64)
+    steps: F64 = grows("m")
+    multipliers: F64 = grows("m")
+    own_cuts: I64 = grows("c", dtype=np.int64)
+    own_stops: I64 = grows("c", dtype=np.int64)
+    own_rows: I64 = grows("e", dtype=np.int64)
+    own_shares: F64 = grows("e")
 
     def split_own(self) -> dict[int, OfCut]:
         """Return the rows of each cut that has rows with their own shares, as views, keyed by the index of the cut."""

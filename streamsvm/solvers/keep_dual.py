@@ -32,7 +32,7 @@ from streamsvm.certificates.dual_points import DualPoint, OfCut, Origin
 from streamsvm.losses.pairs import QuerySums
 from streamsvm.models.model import Model
 from streamsvm.numeric.rows import F64
-from streamsvm.passes import All, MemoryNeed, Progress, Requests, Scan, Step
+from streamsvm.passes import All, MemoryNeed, Progress, Requests, Scan, Step, grows
 from streamsvm.solvers.cutting_plane import block_ascent
 from streamsvm.solvers.cutting_plane.cuts import CutState
 from streamsvm.solvers.cutting_plane.line_search import BothStates, PointTotals, SegmentTotals, list_cuts, read_cuts
@@ -65,19 +65,8 @@ class State(DualPoint):
     """
 
     inner: list[Any] = field(default_factory=list)
-    digests: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 2), np.uint64))
+    digests: npt.NDArray[np.uint64] = grows("m", "2", dtype=np.uint64)
     bound: float = 0.0
-    shapes: ClassVar[dict[str, tuple[str, ...]]] = {
-        "vectors": ("p", "d"),
-        "digests": ("m", "2"),
-        "ends": ("m", "2"),
-        "share": ("n",),
-        "rows": ("k",),
-        "corrections": ("k", "2"),
-        **dict.fromkeys(("steps", "multipliers"), ("m",)),
-        **dict.fromkeys(("own_cuts", "own_stops"), ("c",)),
-        **dict.fromkeys(("own_rows", "own_shares"), ("e",)),
-    }
     row_numbers: ClassVar[tuple[str, ...]] = ("rows", "own_rows")
     added: ClassVar[tuple[str, ...]] = ("most", "rows", "corrections", *own_shares.OWN)
 

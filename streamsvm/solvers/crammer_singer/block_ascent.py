@@ -37,12 +37,11 @@ from streamsvm.kernels.kernel import compute_squares
 from streamsvm.losses.classes import add_multiples, judge_row, read_costs, score_classes, solve_row, split_shares
 from streamsvm.numeric.products import add_row_to_all
 from streamsvm.numeric.rows import F64, I32, I64, U32, Rows, Split, find_items, read_item, split
-from streamsvm.passes import Scan
+from streamsvm.passes import Scan, grows
 from streamsvm.solvers.crammer_singer import line_search
 from streamsvm.solvers.cutting_plane import block_ascent
 from streamsvm.solvers.cutting_plane.block_ascent import BlockAscent, DualTotals, start_dual, take_bound
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, Visit, ascend
-from streamsvm.solvers.cutting_plane.cuts import grows
 
 WHOLE_SHARE = 0.5  # of the requested gap; the ascent ends at it if all rows are in memory
 STEPS = np.arange(1, 9) / 8  # where a pass evaluates P on the line from the best point to that of the shares

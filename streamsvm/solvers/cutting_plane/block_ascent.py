@@ -42,10 +42,10 @@ from streamsvm.certificates.double_double import ExactLosses
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.products import add_combination
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, join_rows
-from streamsvm.passes import All, Requests, Scan, Step, Take, Walk
+from streamsvm.passes import All, Requests, RowTotals, Scan, Step, Take, Walk, grows
 from streamsvm.solvers.cutting_plane import cuts, small_qp
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, ascend, make_part
-from streamsvm.solvers.cutting_plane.cuts import LINE_STEPS, Totals, grows
+from streamsvm.solvers.cutting_plane.cuts import LINE_STEPS
 from streamsvm.solvers.cutting_plane.line_search import LineState, look_along, search_line
 from streamsvm.solvers.cutting_plane.master import bound_dual
 from streamsvm.solvers.cutting_plane.near_rows import choose_rows
@@ -287,7 +287,7 @@ S = TypeVar("S", bound=State)
 
 
 @dataclass
-class DualTotals(Totals):
+class DualTotals(RowTotals):
     """The sums of a dual point: gradient (d+1,), sum C_i c_i y_i x_i, and cost, sum C_i c_i."""
 
     gradient: F64

@@ -57,14 +57,14 @@ from streamsvm.losses.convex import ConvexLoss
 from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, Sums, add_to_totals, fine_steps
 from streamsvm.numeric.products import add_combination, add_rows_of, compute_scores
 from streamsvm.numeric.rows import F64, I32, I64, Rows, Split, split
-from streamsvm.passes import All, Progress, Requests, Scan, Step, Take, find_status
+from streamsvm.passes import All, Bounds, Requests, RowTotals, Scan, Step, Take, find_status
 from streamsvm.solvers.cutting_plane import cuts
-from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, Magnitudes, RowSums, Totals
+from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, Magnitudes, RowSums
 from streamsvm.solvers.cutting_plane.master import take_cuts
 
 
 @dataclass
-class CutTotals(Totals):
+class CutTotals(RowTotals):
     """Sums over rows: losses and cuts."""
 
     losses: F64
@@ -306,7 +306,7 @@ def solve_any_loss(settings: AnyLoss, state: CutState) -> Requests:
         requests = [Scan(start, add_tangents, add, (points, settings.loss, bias))]
         if not len(state.magnitudes):
             first = partial(cuts.start_magnitudes, width)
-            requests.append(Scan(first, add_sizes, cuts.combine_magnitudes, (settings.loss, bias)))
+            requests.append(Scan(first, add_sizes, add, (settings.loss, bias)))
         tangents, *sizes = yield All(requests)
         state = take_sizes(state, sizes[0]) if sizes else state
         state, terms = _take_best(state, points, tangents)
@@ -365,7 +365,7 @@ Maker = Callable[[Any], Requests]
 
 
 @dataclass
-class BothStates:
+class BothStates(Bounds):
     """The best results of the two solvers, and the state of each.
 
     states: the state of the solver with resident rows, and the state of the line search; best_w (d+1,): the point with
@@ -374,22 +374,14 @@ class BothStates:
 
     states: list[Any]
     best_w: F64
-    objective: float = float("inf")
-    lower_bound: float = 0.0
-    objective_rounding: float = 0.0
-    bound_rounding: float = 0.0
-    passes: int = 0
-    stuck: int = 0
     alone: bool = False
     added: ClassVar[tuple[str, ...]] = ("stuck",)
 
     @property
-    def progress(self) -> Progress:
-        """The best objective and lower bound of both solvers, with their rounding."""
-        rounding, going_on = self.objective_rounding + self.bound_rounding, self.states[: 1 if self.alone else None]
-        tried = [own.progress.tried_bound for own in going_on]
-        least = min((bound for bound in tried if bound > 0.0), default=0.0)
-        return Progress(self.objective, self.lower_bound, self.passes, rounding, least, self.bound_rounding)
+    def tried_bound(self) -> float:
+        """The least bound of the solvers that still run; see Progress."""
+        tried = [own.tried_bound for own in self.states[: 1 if self.alone else None]]
+        return min((bound for bound in tried if bound > 0.0), default=0.0)
 
 
 def solve_both(makers: Sequence[Maker], tol: float, state: BothStates) -> Requests:

@@ -29,7 +29,7 @@ from streamsvm.kernels.kernel import Kernel
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rows import F64, I32, Matrix, Rows, slice_rows, take_rows
-from streamsvm.passes import ROUNDINGS, Progress, find_status
+from streamsvm.passes import ROUNDINGS, Progress, find_status, grows
 from streamsvm.solvers.decomposition.hinges import AnyRows, SummedRows, Tube, make_hinges, split_total
 from streamsvm.solvers.decomposition.inner_solvers import NO_LIMIT
 from streamsvm.system.errors import CertificateError, InputError
@@ -313,12 +313,11 @@ class State(ProvedState):
     bias: float = 0.0
     stretch: float = 1.0
     longest: float = 0.0
-    targets: F64 = field(default_factory=lambda: np.empty(0))
+    targets: F64 = grows("n")
     width: float = 0.0
     total: float = 0.0
     pairs: int = 0
     added: ClassVar = ("dual_error", "targets", "width", "total", "pairs")
-    shapes: ClassVar = {"targets": ("n",)}
 
     @property
     def tube(self) -> Tube | None:

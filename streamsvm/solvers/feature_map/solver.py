@@ -29,7 +29,7 @@ from streamsvm.kernels import feature_maps
 from streamsvm.kernels.feature_maps import FeatureMap, KernelMap, PolynomialMap
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, slice_rows
-from streamsvm.passes import Progress, Request, Requests, Scan, Step, Take
+from streamsvm.passes import Progress, Request, Requests, Scan, Step, Take, grows
 from streamsvm.system.errors import InputError
 
 BLOCKS = 10  # The pivots are chosen in this many blocks, one pass each.
@@ -103,11 +103,9 @@ class State:
     passes: int = 0
     largest: float = 0.0
     left: float = 0.0
-    pivots: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    candidates: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    gram: F64 = field(default_factory=lambda: np.empty((0, 0)))
-
-    shapes: ClassVar = {"pivots": ("p",), "candidates": ("c",), "gram": ("m", "m")}
+    pivots: I64 = grows("p", dtype=np.int64)
+    candidates: I64 = grows("c", dtype=np.int64)
+    gram: F64 = grows("m", "m")
     row_numbers: ClassVar = ("pivots", "candidates")
 
     def check(self) -> None:

@@ -35,6 +35,7 @@ from streamsvm.numeric.products import factorise
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, I64, Rows, weigh_rows
+from streamsvm.passes import grows
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.newton.steps import SAFE, STEPS, Iterates, Look, Totals, measure_line, sum_rows
 from streamsvm.system import deadline, interrupts
@@ -125,8 +126,7 @@ def descend(H: F64, z: F64, slopes: F64, rounds: int) -> float:
 class L1State(Iterates):
     """The state of a run. features: the features whose second derivatives the next pass computes, ascending."""
 
-    features: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    shapes: ClassVar = {"best_w": ("d",), "next_w": ("d",), "base_w": ("d",), "features": ("f",), "resident": ("r",)}
+    features: I64 = grows("f", dtype=np.int64)
     kept: ClassVar = ("features",)
 
     def check(self) -> None:

@@ -17,6 +17,7 @@ its score, because its distance was rounded down. The side of a near row is stor
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,7 +58,7 @@ class Ball:
 
         Only this method changes the sums of a ball, so the magnitudes account for every change.
         """
-        both = cuts.combine_magnitudes(self.magnitudes, magnitudes)
+        both = self.magnitudes + magnitudes
         both = replace(both, additions=both.additions + 1)  # one addition, one subtraction
         sums = self.sums - removed + added
         return replace(self, sums=sums, near=near, n_rows=n_rows, magnitudes=both)
@@ -146,7 +147,7 @@ def update(settings: OneRead, ball: Ball, changed: Changed, found: list[Ball], s
 def _ask(look: Look, add: Callable[..., None], *others: Any) -> All:
     """Return the scans for the near rows and sums, accumulated by `add`, and for the magnitudes of the same rows."""
     start, costs = partial(cuts.start_magnitudes, len(look.w)), (look.class_costs, look.bias_feature)
-    magnitudes = Scan(start, cuts.add_magnitudes, cuts.combine_magnitudes, costs)
+    magnitudes = Scan(start, cuts.add_magnitudes, operator.add, costs)
     return All([near_rows.scan_near(look, add, others), magnitudes])
 
 
