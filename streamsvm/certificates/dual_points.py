@@ -66,7 +66,7 @@ class Origin(NamedTuple):
     own: OfCut = NONE
 
 
-def join(parts: Sequence[OfCut]) -> dict[str, Any]:
+def join_own(parts: Sequence[OfCut]) -> dict[str, Any]:
     """Return the fields OWN of a DualPoint: the rows of the cuts, concatenated."""
     own = [k for k, part in enumerate(parts) if len(part.rows)]
     stops = np.cumsum([len(parts[k].rows) for k in own], dtype=np.int64)

@@ -45,7 +45,6 @@ from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, join_rows
 from streamsvm.passes import All, Requests, RowTotals, Scan, Step, Take, Walk, grows
 from streamsvm.solvers.cutting_plane import cuts, small_qp
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, ascend, make_part
-from streamsvm.solvers.cutting_plane.cuts import LINE_STEPS
 from streamsvm.solvers.cutting_plane.line_search import LineState, look_along, search_line
 from streamsvm.solvers.cutting_plane.master import bound_dual
 from streamsvm.solvers.cutting_plane.near_rows import choose_rows
@@ -307,7 +306,7 @@ def count_terms(settings: BlockAscent) -> float:
     if settings.keeps_all:
         return 0.0
     blocks = settings.list_blocks()
-    return float(min(settings.n_rows, max(map(settings.count_rows, blocks)) + len(blocks) + LINE_STEPS))
+    return float(min(settings.n_rows, max(map(settings.count_rows, blocks)) + len(blocks) + cuts.LINE_STEPS))
 
 
 def warm_state(settings: BlockAscent, before: S, factor: float) -> S:

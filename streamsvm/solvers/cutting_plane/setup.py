@@ -24,7 +24,6 @@ from streamsvm.solvers.cutting_plane import block_ascent, line_search, line_sear
 from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, BlockAscent, count_terms, has_newton
 from streamsvm.solvers.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes
-from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, totals_bytes
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
 from streamsvm.solvers.cutting_plane.small_qp import COPIES as COPIES_OF_ROWS
 from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, can_refine
@@ -93,7 +92,7 @@ class BlockAscentSolver(LinearSolver):
 
     def _count_sum_bytes(self) -> int:
         """Return the bytes of the sums of a pass."""
-        return totals_bytes(1, self.width) + 16 * self.width + 2 * exact_bytes(self.width)
+        return line_search.totals_bytes(1, self.width) + 16 * self.width + 2 * exact_bytes(self.width)
 
     def _count_more_bytes(self) -> int:
         """Return the bytes of the methods that replace the ascent if all rows are in memory or there are few rows."""
@@ -205,7 +204,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
     if options.resident_rows is not None:
         raise InputError(f"resident rows cannot be used with acceleration={acceleration}; use auto, or remove them")
     common = {"epsilon": own.epsilon, "max_cuts": own.max_cuts, **read_parameters(source, options, own)}
-    parameters = CuttingPlane(accelerated=acceleration == "line-search", **common)
+    parameters = line_search.CuttingPlane(accelerated=acceleration == "line-search", **common)
     return line_search_setup.LineSearchSolver(source, parameters, note)
 
 

@@ -15,7 +15,6 @@ from streamsvm.certificates.kernel import find_best_bias
 from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.kernels import kernel as kernels
 from streamsvm.kernels import precomputed
-from streamsvm.kernels.kernel import Kernel
 from streamsvm.kernels.values import BLOCK_COLUMNS
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.rows import Rows, take_rows
@@ -248,18 +247,18 @@ def run_kernels(group: str, rows: Rows) -> None:
     """
     y, ones, f, X = np.array([-1.0, 1.0]), np.ones(2), np.zeros(2), rows.X
     if group == "platt":
-        solve_by_platt(X, y, ones, Kernel("rbf"))
+        solve_by_platt(X, y, ones, kernels.Kernel("rbf"))
     elif group in ("linear-sums", "kernel-sums"):
         for columns in (X, kernels.to_float64(X)):
             kernels.add_linear_sums(columns, kernels.combine_rows(take_rows(columns, np.arange(2)), ones), f)
         if group == "kernel-sums":
-            kernels.compute_kernel_sums(Kernel("rbf"), kernels.to_float64(X), X, np.ones((1, 2)))
+            kernels.compute_kernel_sums(kernels.Kernel("rbf"), kernels.to_float64(X), X, np.ones((1, 2)))
     else:
         for columns in (X, kernels.to_float64(X)):
             kernels.compute_squares(X, np.float64)
             take_rows(columns, np.arange(2))
             for name in ("rbf", "poly"):
-                kernel = Kernel(name)
+                kernel = kernels.Kernel(name)
                 kernels.add_kernel_sums(kernel, X, columns, ones, f)
                 K = kernels.compute_kernel(kernel, columns)
                 run_pairs(WorkingSet(K, y, np.zeros(2), np.zeros(2), ones), 1e-3, NO_LIMIT)
