@@ -19,7 +19,7 @@ from numba import njit
 from numba.extending import register_jitable
 from scipy.linalg.blas import dsyrk
 
-from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED
+from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED, add_rows
 from streamsvm.numeric.rounding import add_to_pair
 from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Split, Values
 
@@ -145,6 +145,21 @@ def _add_csr_gram(data: F32, indices: I32, indptr: I64, row: I64, weight: F64, l
             value, j = weight[e] * data[k], indices[k]
             for m in range(start, k + 1):  # The indices of a row may be in any order.
                 lower[max(j, indices[m]), min(j, indices[m])] += value * data[m]
+
+
+def sum_products(X: Matrix, row: I64, weight: F64, bias_feature: float) -> F64:
+    """Return the upper triangle of the sum of weight_e x x', (d+1, d+1), over the chosen rows.
+
+    x has the constant feature as its last entry.
+    """
+    d = X.shape[1]
+    gram, last, total = GramSum(d), np.zeros((1, d)), np.zeros((d + 1, d + 1))
+    gram.add(X, row, weight)
+    add_rows(last, X, row, np.zeros_like(row), weight)
+    total[:d, :d] = np.triu(gram.finish())
+    total[:d, d] = bias_feature * last[0]
+    total[d, d] = bias_feature**2 * float(np.sum(weight))
+    return total
 
 
 BLOCK_ITEMS = 32  # items of a sparse row that are summed in float64; the sums of these blocks are added as pairs

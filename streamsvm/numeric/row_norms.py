@@ -18,8 +18,8 @@ import numpy as np
 from numba import njit
 from scipy.linalg import cholesky, solve_triangular
 
-from streamsvm.numeric.gram import GramSum
-from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED, add_rows
+from streamsvm.numeric.gram import sum_products
+from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Rows, find_items, read_item, split
 
@@ -71,22 +71,12 @@ class RowNorm:
 
 def make_norm(rows: Rows, bias_feature: float) -> RowNorm:
     """Return the norm for the scatter of these rows."""
-    M, width = _find_mean_products(rows, bias_feature), rows.X.shape[1] + 1
+    n, width = rows.n_rows, rows.X.shape[1] + 1
+    M = sum_products(rows.X, np.arange(n), np.full(n, 1.0 / n), bias_feature)
+    M[-1, -1] = bias_feature**2  # without the rounding of the mean
     M[np.diag_indices(width)] += RIDGE * float(np.mean(np.diagonal(M))) + np.finfo(float).tiny
     factor = cholesky(M, lower=False)  # M = factor' factor
     return RowNorm(np.ascontiguousarray(solve_triangular(factor, np.eye(width)).T))
-
-
-def _find_mean_products(rows: Rows, bias_feature: float) -> F64:
-    """Return the upper triangle of the mean of x x', (width, width)."""
-    d, every, share = rows.X.shape[1], np.arange(rows.n_rows), np.full(rows.n_rows, 1.0 / rows.n_rows)
-    gram, sums, M = GramSum(d), np.zeros((1, d)), np.zeros((d + 1, d + 1))
-    gram.add(rows.X, every, share)
-    add_rows(sums, rows.X, every, np.zeros_like(every), share)
-    M[:d, :d] = np.triu(gram.finish())
-    M[:d, d] = bias_feature * sums[0]
-    M[d, d] = bias_feature**2
-    return M
 
 
 def measure_rows(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F64]:

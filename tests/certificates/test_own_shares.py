@@ -26,7 +26,7 @@ def test_what_is_joined_is_split_again() -> None:
         np.testing.assert_array_equal(part.rows, PARTS[k].rows)
         np.testing.assert_array_equal(part.shares, PARTS[k].shares)
     assert DualPoint(**join_own([NONE, NONE])).split_own() == {}
-    assert [part.dtype for part in join_own([]).values()] == [part.dtype for part in join(PARTS).values()]
+    assert [part.dtype for part in join_own([]).values()] == [part.dtype for part in join_own(PARTS).values()]
 
 
 @pytest.mark.parametrize("tile", [1, 3, 10])

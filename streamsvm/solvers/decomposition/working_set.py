@@ -79,6 +79,15 @@ class Conditions:
         arrays = ("errors", "up", "down", "free", "is_used")
         return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
 
+    def join(self, other: Conditions, is_own: Mask) -> Conditions:
+        """Return the conditions of two sums, each with rows of its own. is_own: (n,), the rows of this sum.
+
+        The violation is the greater one, and the bias is 0.
+        """
+        errors = np.where(is_own, self.errors, other.errors)
+        up, down, is_used = self.up | other.up, self.down | other.down, self.is_used | other.is_used
+        return Conditions(errors, up, down, self.free, is_used, max(self.violation, other.violation), 0.0)
+
 
 def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None = None) -> Conditions:
     """Return the conditions of rows with these multipliers and sums f (without a bias). corners: None for labels."""
@@ -92,16 +101,6 @@ def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None 
     bias = bias if np.isfinite(bias) else 0.0
     violation = max(0.0, most - least) if np.isfinite(most - least) else 0.0
     return Conditions(errors - bias, up, down, above_zero & below_cost, is_used, violation, bias)
-
-
-def join_conditions(first: Conditions, second: Conditions, is_first: Mask) -> Conditions:
-    """Combine the conditions of two sums, each with rows of its own. is_first: (n,), which rows the first sum has.
-
-    The violation is the greater one, and the bias is 0.
-    """
-    errors = np.where(is_first, first.errors, second.errors)
-    up, down, is_used = first.up | second.up, first.down | second.down, first.is_used | second.is_used
-    return Conditions(errors, up, down, first.free, is_used, max(first.violation, second.violation), 0.0)
 
 
 def choose_working_set(
