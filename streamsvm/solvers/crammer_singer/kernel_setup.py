@@ -78,8 +78,8 @@ class ClassDecompositionSolver(Solver):
         tile = count_tile_bytes(source) + 16 * kernels.TILE_ROWS * min(active, kernels.SUMMED_COLUMNS)
         matrices = 16 * working**2 + 8 * JUMP_TABLES * K * min(working, count_jump_rows(K)) ** 2
         walk = threads * (settings.pass_threads * tile + int(2 * FLOAT64_ROWS * find_row_bytes(source)))
-        about, weights = (8 * (K + 3), matrices, tile, walk), 16 * K * source.n_features
-        return need_memory(source, settings, _count_held_bytes(K), *about, weights)
+        turn, weights = matrices + settings.threads * tile, 16 * K * source.n_features
+        return need_memory(source, settings, _count_held_bytes(K), 8 * (K + 3), turn, walk, weights)
 
     def make_model(self, state: State, take: TakeRows) -> KernelModel:
         """Return the model. With two classes, the only score is that of the second class minus that of the first."""

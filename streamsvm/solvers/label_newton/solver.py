@@ -67,7 +67,7 @@ from streamsvm.numeric.rows import F32, F64, I32, I64, U8, CsrRows, Matrix, Rows
 from streamsvm.passes import Requests, Scan, Step, Take
 from streamsvm.solvers.label_newton import steps, sums
 from streamsvm.solvers.label_newton.steps import SHARPEST, LabelNewton, State, is_accepted, note_found, start_state
-from streamsvm.solvers.label_newton.sums import BLOCK_LABELS, Totals, as_flags, find_labels, measure, weigh
+from streamsvm.solvers.label_newton.sums import BLOCK_LABELS, Totals, as_flags, find_labels, measure
 from streamsvm.system import deadline, interrupts
 
 LITTLE = 1e-3  # The sample is minimised once the next step is expected to lower P by less than this share.
@@ -249,7 +249,7 @@ def _find_aim(settings: LabelNewton, rows: Rows, code: int, active: I64) -> F64 
     """Return the minimiser (d+1,) of the active rows' parabolas plus 1/2 |w|^2, or None if it overflows."""
     picked = rows.pick(active)
     has = find_labels(picked, np.array([code]))[:, 0]
-    roots = np.sqrt(SHARPEST[settings.loss] * settings.costs[code][has.astype(np.int64)] * weigh([picked]))
+    roots = np.sqrt(SHARPEST[settings.loss] * settings.costs[code][has.astype(np.int64)] * picked.weights)
     B, target = _scale(picked.X, settings.bias_feature, roots), np.where(has, roots, -roots)
     by_rows = len(active) <= settings.n_features + 1
     M = B @ B.T if by_rows else B.T @ B

@@ -215,7 +215,7 @@ def _add_block(totals: Totals, parts: list[Rows], W: F64, codes: I64, costs: F64
     """Add a block of rows, BLOCK_LABELS labels at a time."""
     loss, bias_feature = about
     X, has = _stack(parts, codes, bias_feature)
-    n, weight = len(X), weigh(parts)
+    n, weight = len(X), np.concatenate([part.weights for part in parts])
     lengths = np.sqrt(np.einsum("ij,ij->i", X, X))
     totals.squares += float(weight @ lengths**2)
     places = np.empty((BLOCK_LABELS, n), np.int32), np.empty((BLOCK_LABELS, n), np.float32)
@@ -254,11 +254,6 @@ def find_labels(rows: Rows, codes: I64) -> Any:
     return rows.codes[:, None] == codes
 
 
-def weigh(parts: list[Rows]) -> F64:
-    """Return the weights of the rows of all parts, (n,)."""
-    return np.concatenate([part.weights for part in parts])
-
-
 def start_products(width: int, n_looked: int, n_bent: int) -> Totals:
     """Return the sums over no rows, if steps are found by products."""
     return Totals(np.zeros((5, n_looked)), np.zeros((width, n_looked)), np.zeros((width, n_bent), np.float32))
@@ -281,14 +276,14 @@ def add_products(
             add_looked(totals, tile, W, looked, looked_costs, about)
         if len(bent):
             along, flags = _score(tile.X, P, bias), as_flags(find_labels(tile, bent))
-            bend_rows(loss, _score(tile.X, V, bias), along, flags, weigh([tile]), bent_costs)
+            bend_rows(loss, _score(tile.X, V, bias), along, flags, tile.weights.copy(), bent_costs)
             _add(totals.curvatures, tile.X, along, bias)
 
 
 def add_looked(totals: Totals, rows: Rows, W: F64, looked: I64, costs: F64, about: About) -> F64:
     """Add rows to the sums and gradients of the labels that are evaluated; return the slopes (n, k) of the rows."""
     loss, bias = about
-    weight = weigh([rows])
+    weight = rows.weights.copy()  # writable, as compiled code requires
     X = rows.X if isinstance(rows.X, CsrRows) else rows.X.astype(np.float64)  # The products have to be float64.
     slopes: F64 = _score(X, W, bias)
     squares = _square_csr(X.data, X.indptr) if isinstance(X, CsrRows) else np.einsum("ij,ij->i", X, X, dtype=np.float64)
