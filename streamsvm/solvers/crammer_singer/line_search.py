@@ -122,14 +122,11 @@ def add_line(
 class LineSearch(cuts.CutSettings):
     """Settings of the solver.
 
-    class_costs (K,): C_i of the classes, before sample weights; tol: the relative gap to reach; bias_feature: the value
-    of the constant feature; max_cuts: the most cuts kept (None: `cuts.most_cuts` decides).
+    class_costs (K,): C_i of the classes, before sample weights; bias_feature: the value of the constant feature.
     """
 
     class_costs: tuple[float, ...]
-    tol: float = 1e-3
     bias_feature: float = 1.0
-    max_cuts: int | None = None
     vectors: ClassVar[int] = 8 + 3 * (len(CUTS_AT) + 1)
 
 

@@ -108,7 +108,7 @@ class ClassAscentSolver(ClassModel, BlockAscentSolver):
 
     def _make_line_search(self, alone: bool) -> ClassLineSearch:
         parameters, most = self.parameters, choose_most_cuts(self.width, alone)
-        search = LineSearch(parameters.class_costs, parameters.tol, parameters.bias_feature, most)
+        search = LineSearch(parameters.class_costs, parameters.bias_feature, tol=parameters.tol, max_cuts=most)
         return ClassLineSearch(self.source, search)
 
 
@@ -127,7 +127,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CrammerSingerOptions, 
         raise InputError(
             "resident_rows has no effect with line-search or max_cuts; remove it, or use acceleration=auto"
         )
-    return ClassLineSearch(source, LineSearch(costs, tol, own.intercept_scaling, own.max_cuts), note)
+    return ClassLineSearch(source, LineSearch(costs, own.intercept_scaling, tol=tol, max_cuts=own.max_cuts), note)
 
 
 def _describe(parameters: LineSearch | block_ascent.ClassAscent) -> dict[str, Any]:

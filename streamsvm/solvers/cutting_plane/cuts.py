@@ -150,10 +150,16 @@ def most_cuts(width: int) -> int:
     return int(np.clip((128 << 20) // (8 * width), 64, 500))
 
 
+@dataclass(frozen=True, kw_only=True)
 class CutSettings:
-    """The common settings of cutting planes. vectors: the number of vectors that the driver holds besides the cuts."""
+    """The common settings of cutting planes.
 
-    max_cuts: int | None
+    tol: the relative gap to reach; max_cuts: the number of cuts kept (None: the result of `most_cuts`); vectors: the
+    number of vectors that the driver holds besides the cuts.
+    """
+
+    tol: float = 1e-3
+    max_cuts: int | None = None
     vectors: ClassVar[int] = 8
 
     def most_cuts(self, width: int) -> int:

@@ -236,18 +236,15 @@ def read_cuts(totals: PointTotals) -> RowSums:
 class CuttingPlane(CutSettings):
     """Settings of the solver.
 
-    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; tol: the relative gap to reach; epsilon:
-    the paper's stop, the largest allowed violation of a cut in units of mean loss (None: stop by the gap); accelerated:
-    whether to use a line search; bias_feature: the value of the constant feature; max_cuts: the number of cuts kept
-    (None: the result of `cuts.most_cuts`).
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; epsilon: the paper's stop, the largest
+    allowed violation of a cut in units of mean loss (None: stop by the gap); accelerated: whether to use a line search;
+    bias_feature: the value of the constant feature.
     """
 
     class_costs: tuple[float, float]
-    tol: float = 1e-3
     epsilon: float | None = None
     accelerated: bool = True
     bias_feature: float = 1.0
-    max_cuts: int | None = None
 
     def cut_points(self, width: int) -> int:
         """Return the number of cuts a pass computes: as many as fit into 16 MiB, but at least 4 and at most 16."""
@@ -285,14 +282,11 @@ ANY_LOSS_STEPS = (0.1, 0.3, 1.0)  # cut points of a pass, as fractions of the wa
 class AnyLoss(CutSettings):
     """Settings of the solver.
 
-    loss: the rows' losses l_i, which include the costs; tol: the relative gap to reach; bias_feature: the value of the
-    constant feature; max_cuts: the number of cuts kept (None: the result of `cuts.most_cuts`).
+    loss: the rows' losses l_i, which include the costs; bias_feature: the value of the constant feature.
     """
 
     loss: ConvexLoss
-    tol: float = 1e-3
     bias_feature: float = 1.0
-    max_cuts: int | None = None
     vectors: ClassVar[int] = 3 * len(ANY_LOSS_STEPS) + 8
 
 

@@ -73,7 +73,7 @@ class AnyLossSolver(LinearSolver):
         problem = find_problem(options.task)
         self.source, self.bias_feature, self.has_classes = source, own.intercept_scaling, problem.has_classes
         loss, bias = problem.make_loss(source, options), own.intercept_scaling
-        self.parameters = line_search.AnyLoss(loss, float(options.tol), bias, own.max_cuts)
+        self.parameters = line_search.AnyLoss(loss, bias, tol=float(options.tol), max_cuts=own.max_cuts)
         about = {"task": options.task, "C": float(options.C), "tol": self.parameters.tol, "bias_feature": bias}
         others = {"max_cuts": own.max_cuts, "class_weight": repr(options.class_weight)}
         self.settings = about | problem.tell_loss(source, options) | others
@@ -108,7 +108,7 @@ def choose_most_cuts(width: int, alone: bool) -> int:
 def make_line_search(source: RowSource, parameters: Any, alone: bool) -> LineSearchSolver:
     """Return the line search to run beside a solver for the hinge loss with these parameters."""
     costs, most = (parameters.class_costs[0], parameters.class_costs[1]), choose_most_cuts(source.n_features + 1, alone)
-    other = line_search.CuttingPlane(costs, parameters.tol, bias_feature=parameters.bias_feature, max_cuts=most)
+    other = line_search.CuttingPlane(costs, bias_feature=parameters.bias_feature, tol=parameters.tol, max_cuts=most)
     return LineSearchSolver(source, other)
 
 

@@ -41,8 +41,9 @@ class RankingSolver(Solver):
         self, source: RowSource, options: TrainOptions, own: RankingOptions, found: Any, n_pairs: float, weight: float
     ) -> None:
         self.source, self.found, self.n_pairs, d = source, found, n_pairs, source.n_features
+        limits: dict[str, Any] = {"tol": float(options.tol), "max_cuts": own.max_cuts}
         pair_cost, accelerated = float(options.C) * (weight / n_pairs), own.acceleration == "line-search"
-        self.parameters = solver.Ranking(pair_cost, float(options.tol), own.epsilon, accelerated, own.max_cuts)
+        self.parameters = solver.Ranking(pair_cost, own.epsilon, accelerated, **limits)
         self.settings = {"task": options.task, **describe_parameters(self.parameters)}
         self.dual = DualWatch(self.kind, d, self.parameters.most_cuts(d))
 

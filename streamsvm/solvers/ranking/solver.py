@@ -124,16 +124,13 @@ def find_step(sample: Sample, start: F64, change: F64, squares: F64, slope: floa
 class Ranking(CutSettings):
     """Settings of the solver.
 
-    pair_cost: K; tol: the relative gap to reach; epsilon: the paper's stop, the largest allowed violation of a cut in
-    units of mean loss (None: stop by the gap); accelerated: whether to use a line search; max_cuts: the number of cuts
-    kept (None: the result of `cuts.most_cuts`).
+    pair_cost: K; epsilon: the paper's stop, the largest allowed violation of a cut in units of mean loss (None: stop by
+    the gap); accelerated: whether to use a line search.
     """
 
     pair_cost: float
-    tol: float = 1e-3
     epsilon: float | None = None
     accelerated: bool = True
-    max_cuts: int | None = None
     vectors: ClassVar[int] = 12
 
 
