@@ -33,9 +33,8 @@ import numpy.typing as npt
 
 from streamsvm.certificates.double_double import ExactSums, add_exact_sums, combine_exact_sums, start_exact_sums
 from streamsvm.kernels.kernel import absolute
-from streamsvm.numeric.products import add_rows
 from streamsvm.numeric.rounding import SMALLEST, UNIT, add_pairs
-from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.numeric.rows import F64, I64, Rows, add_rows
 from streamsvm.passes import grows
 
 OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # what a DualPoint says about rows with their own shares

@@ -19,9 +19,8 @@ from numba import njit
 from numba.extending import register_jitable
 from scipy.linalg.blas import dsyrk
 
-from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED, add_rows
 from streamsvm.numeric.rounding import add_to_pair
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Split, Values
+from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, CsrRows, Matrix, Split, Values, add_rows
 
 # The rows that are added at once. With fewer rows, reading and writing the matrix takes longer than the products.
 BUFFER_ROWS = 256
@@ -116,7 +115,7 @@ def _add_light(rows: F32, lower: F64) -> None:
         lower[part, part] += np.tril(block.T @ block)  # NumPy calls BLAS ssyrk, since both are the same block.
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+@njit(cache=True, nogil=True, fastmath=REORDERED_SUMS)
 def _find_light(X: F32 | F64, row: I64, weight: F64, most: float) -> npt.NDArray[np.bool_]:
     """Return flags of the chosen rows with weight_e |x|^2 at most `most`."""
     is_light = np.zeros(row.size, np.bool_)

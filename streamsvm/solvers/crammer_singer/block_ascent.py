@@ -35,8 +35,7 @@ from numba.extending import register_jitable
 
 from streamsvm.kernels.kernel import compute_squares
 from streamsvm.losses.classes import add_multiples, judge_row, read_costs, score_classes, solve_row, split_shares
-from streamsvm.numeric.products import add_row_to_all
-from streamsvm.numeric.rows import F64, I32, I64, U32, Rows, Split, find_items, read_item, split
+from streamsvm.numeric.rows import F64, I32, I64, U32, Rows, Split, add_row_to_all, find_items, read_item, split
 from streamsvm.passes import Scan, grows
 from streamsvm.solvers.crammer_singer import line_search
 from streamsvm.solvers.cutting_plane import block_ascent

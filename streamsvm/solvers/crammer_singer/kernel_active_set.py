@@ -42,10 +42,9 @@ from scipy.linalg.lapack import dposv, dtrtri
 
 from streamsvm.kernels.kernel import Kernel, add_kernel_sums, combine_rows_of
 from streamsvm.losses.classes import judge_row, multiply_shares, solve_row
-from streamsvm.numeric.central_path import BOUNDARY_SHARE, MOST_SECOND_ORDER, move
-from streamsvm.numeric.products import compute_scores
+from streamsvm.numeric.equations import BOUNDARY_SHARE, MOST_SECOND_ORDER, move
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F64, I32, I64, Matrix, Values, take_rows
+from streamsvm.numeric.rows import F64, I32, I64, Matrix, Values, compute_scores, take_rows
 from streamsvm.solvers.decomposition.active_set import ColumnCache, form_kernel, scale
 from streamsvm.solvers.decomposition.working_set import PREVIOUS_SET_DIVISOR, find_largest, join_rows
 from streamsvm.system import deadline, interrupts

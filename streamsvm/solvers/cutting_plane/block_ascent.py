@@ -40,8 +40,7 @@ import numpy as np
 
 from streamsvm.certificates.double_double import ExactLosses
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import add_combination
-from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, join_rows
+from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, add_combination, join_rows
 from streamsvm.passes import All, Requests, RowTotals, Scan, Step, Take, Walk, grows
 from streamsvm.solvers.cutting_plane import cuts, small_qp
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, ascend, make_part

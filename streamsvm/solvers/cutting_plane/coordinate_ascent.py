@@ -22,8 +22,7 @@ from numba.extending import register_jitable
 
 from streamsvm.kernels.kernel import compute_squares
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED, score_rows
-from streamsvm.numeric.rows import F32, F64, I32, I64, U32, Rows, prefetch, split
+from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, U32, Rows, prefetch, score_rows, split
 from streamsvm.system import deadline, interrupts
 
 AHEAD = 4  # number of visits between the prefetch of a row and its own visit
@@ -36,7 +35,7 @@ LOOK_BACK = 8  # epochs whose mean rate predicts the next epochs
 LONGEST = float(np.finfo(np.float64).max)
 
 
-@register_jitable(fastmath=SUMS_MAY_BE_REORDERED)
+@register_jitable(fastmath=REORDERED_SUMS)
 def _dot(values: F32, indices: I32, indptr: I64, i: int, w: F64) -> float:
     total = 0.0
     if values.ndim == 1:

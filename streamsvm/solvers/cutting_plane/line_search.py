@@ -55,8 +55,7 @@ from numba import njit
 
 from streamsvm.losses.convex import ConvexLoss
 from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, Sums, add_to_totals, fine_steps
-from streamsvm.numeric.products import add_combination, add_rows_of, compute_scores
-from streamsvm.numeric.rows import F64, I32, I64, Rows, Split, split
+from streamsvm.numeric.rows import F64, I32, I64, Rows, Split, add_combination, add_rows_of, compute_scores, split
 from streamsvm.passes import All, Bounds, Requests, RowTotals, Scan, Step, Take, find_status
 from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, Magnitudes, RowSums

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.rows.source import RowSource
-from streamsvm.numeric.products import add_rows
 from streamsvm.numeric.rounding import add_row_magnitudes
-from streamsvm.numeric.rows import F64, Rows
+from streamsvm.numeric.rows import F64, Rows, add_rows
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.registry import find_problem

@@ -25,10 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import add_combination, score_rows
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.row_norms import RowNorm, bound_rows, measure_rows
-from streamsvm.numeric.rows import F64, I64, Rows, join_rows, take_rows
+from streamsvm.numeric.rows import F64, I64, Rows, add_combination, join_rows, score_rows, take_rows
 from streamsvm.passes import Scan
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 

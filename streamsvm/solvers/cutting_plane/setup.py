@@ -14,10 +14,9 @@ import numpy as np
 from streamsvm.certificates.double_double import add_exact, start_exact
 from streamsvm.data.rows.source import RowSource
 from streamsvm.losses.hinge import add_to_totals
-from streamsvm.numeric.products import compute_scores_of_parts
 from streamsvm.numeric.rounding import add_row_magnitudes
 from streamsvm.numeric.row_norms import bound_rows, make_norm, measure_rows
-from streamsvm.numeric.rows import Rows
+from streamsvm.numeric.rows import Rows, compute_scores_of_parts
 from streamsvm.options import BUDGET_SHARE, TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.solvers.cutting_plane import block_ascent, line_search, line_search_setup

@@ -39,7 +39,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, qr, solve_triangular
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from streamsvm.numeric.central_path import BOUNDARY_SHARE, MOST_SECOND_ORDER, find_length, move
+from streamsvm.numeric.equations import BOUNDARY_SHARE, MOST_SECOND_ORDER, find_length, move
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, CsrRows, Rows, slice_rows, to_dense
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows

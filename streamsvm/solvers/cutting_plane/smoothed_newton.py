@@ -27,8 +27,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from streamsvm.numeric.gram import sum_products
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import add_rows, score_rows
-from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.numeric.rows import F64, I64, Rows, add_rows, score_rows
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 from streamsvm.system import interrupts
 

@@ -26,8 +26,7 @@ from streamsvm.certificates.kernel import Proof
 from streamsvm.kernels import kernel as kernels
 from streamsvm.kernels import precomputed
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import compute_scores
-from streamsvm.numeric.rows import F64, I32, Matrix, Rows, slice_rows, take_rows
+from streamsvm.numeric.rows import F64, I32, Matrix, Rows, compute_scores, slice_rows, take_rows
 from streamsvm.passes import ROUNDINGS, Progress, find_status, grows
 from streamsvm.solvers.decomposition.hinges import AnyRows, SummedRows, Tube, make_hinges, split_total
 from streamsvm.solvers.decomposition.inner_solvers import NO_LIMIT

@@ -32,11 +32,11 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from streamsvm.losses.convex import SmoothLoss, has_kinks
+from streamsvm.numeric.equations import factorise
 from streamsvm.numeric.gram import GramSum
-from streamsvm.numeric.products import add_rows, compute_scores, factorise
 from streamsvm.numeric.rounding import SMALLEST, bound_rounding
 from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
-from streamsvm.numeric.rows import F64, I32, I64, CsrRows, Matrix, Rows, choose_features
+from streamsvm.numeric.rows import F64, I32, I64, CsrRows, Matrix, Rows, add_rows, choose_features, compute_scores
 from streamsvm.passes import RowTotals, TriedBounds, axes, grows
 
 STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is evaluated: shares of the line to w

@@ -51,9 +51,8 @@ from scipy.sparse import csr_array, issparse
 
 from streamsvm.certificates.kernel import find_offset
 from streamsvm.kernels.kernel import combine_rows, compute_squares
-from streamsvm.numeric.products import add_rows, compute_scores
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, stack_rows, take_rows
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, add_rows, compute_scores, stack_rows, take_rows
 from streamsvm.passes import Bounds, Requests, RowTotals, Scan, Step, Take, axes, find_status, grows
 
 MOST_STEPS = 80

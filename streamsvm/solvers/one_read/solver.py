@@ -36,7 +36,7 @@ from operator import add
 import numpy as np
 
 from streamsvm.numeric.row_norms import RowNorm
-from streamsvm.numeric.rows import F64, I64, find_first_rows, weigh_rows
+from streamsvm.numeric.rows import F64, I64, find_first_rows
 from streamsvm.passes import All, Requests, Scan, Step, Subset, Take
 from streamsvm.solvers.cutting_plane import cuts, line_search
 from streamsvm.solvers.cutting_plane.line_search import PointTotals, Segment, start_points, start_totals
@@ -262,7 +262,7 @@ def solve(settings: OneRead, state: State) -> Requests:
         before, held = state, None
         if sample is None:
             taken = yield Take(state.resident)
-            sample = weigh_rows(taken, state.weight)
+            sample = taken.weigh(state.weight)
             if settings.holds_sample(state.n_rows):
                 held = find_first_rows(taken, state.resident)
             del taken
@@ -295,6 +295,6 @@ def solve(settings: OneRead, state: State) -> Requests:
         state, figures = prove(settings, state, totals.sums, kept, weight, is_narrow=narrower is not None)
         figures |= {"undecided_rows": float(totals.n_rows)} if narrower else {}
         state = cuts.count_pass(state, before, 1)
-        sample = weigh_rows(kept.rows, weight)
+        sample = kept.rows.weigh(weight)
         del kept, held, asked
         yield Step(state, state.progress, cuts.find_status(state, settings.tol), figures)

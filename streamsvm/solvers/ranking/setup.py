@@ -12,9 +12,8 @@ from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.losses import histograms
 from streamsvm.losses.pairs import Pairs, count_pairs
 from streamsvm.models.model import RankModel
-from streamsvm.numeric.products import add_rows
 from streamsvm.numeric.rounding import add_row_magnitudes
-from streamsvm.numeric.rows import Rows
+from streamsvm.numeric.rows import Rows, add_rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems import ranking

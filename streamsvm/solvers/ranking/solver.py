@@ -37,9 +37,8 @@ import numpy as np
 
 from streamsvm.certificates.double_double import bound_score, compute_exact_scores, measure_pairs_exactly
 from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs, count_pairs, sweep_pairs
-from streamsvm.numeric.products import add_rows, compute_scores
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
-from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.numeric.rows import F64, I64, Rows, add_rows, compute_scores
 from streamsvm.passes import All, Question, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, find_status, is_noisy, move_to
 from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts

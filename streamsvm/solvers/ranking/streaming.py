@@ -36,9 +36,8 @@ from streamsvm.certificates import double_double
 from streamsvm.losses import histograms
 from streamsvm.losses.histograms import HistogramCut, RankTotals
 from streamsvm.losses.pairs import count_pairs, sum_queries
-from streamsvm.numeric.products import add_rows, compute_scores
 from streamsvm.numeric.rounding import SMALLEST, UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
-from streamsvm.numeric.rows import F64, I64, Matrix, Rows, make_writable
+from streamsvm.numeric.rows import F64, I64, Matrix, Rows, add_rows, compute_scores, make_writable
 from streamsvm.passes import All, Question, Requests, RowTotals, Scan, Take
 from streamsvm.solvers.cutting_plane.cuts import RowSums, is_noisy, move_to
 from streamsvm.solvers.ranking import solver
