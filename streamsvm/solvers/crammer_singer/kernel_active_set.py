@@ -305,7 +305,7 @@ def improve(active: ActiveRows, rounds: Rounds, cache: ColumnCache, tol: float) 
         interrupts.check()
         gap, violations, ahead = active.judge()
         violation = float(np.max(violations))
-        if violation <= tol or _has_gap(active, gap, rounds.gap):
+        if violation <= tol or (rounds.gap is not None and gap <= rounds.gap * (active.measure_dual() + gap)):
             return True
         if idle == MOST_IDLE_ROUNDS or jumps == most_jumps or deadline.is_over():
             break
@@ -314,10 +314,6 @@ def improve(active: ActiveRows, rounds: Rounds, cache: ColumnCache, tol: float) 
         jumps += is_last
         rise, idle = rise + gain, idle + 1 if gain <= LEAST_ROUND_RISE * rise else 0
     return False
-
-
-def _has_gap(active: ActiveRows, gap: float, wanted: float | None) -> bool:
-    return wanted is not None and gap <= wanted * (active.measure_dual() + gap)
 
 
 def _choose_working_set(violations: F64, ahead: F64, rounds: Rounds, tol: float) -> I64:

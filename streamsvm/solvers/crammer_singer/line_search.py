@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.line_search import CutTotals, LineState
 from streamsvm.solvers.cutting_plane.master import minimise_master
 
-S = TypeVar("S", bound=cuts.CutState)
 AROUND = 2.0 ** (np.arange(-8, 9) / 2)  # the steps along a line, as multiples of the last step taken
 CUTS_AT = np.array([0.5, 1.0, 2.0])  # the steps with cuts, likewise; another cut is at the end of the line
 
@@ -53,7 +52,7 @@ def look_for_rounding(state: cuts.CutState, ends: F64, class_costs: F64, bias_fe
     return [Scan(partial(start_exact, len(W)), add_exact_classes, combine_exact, shared)]
 
 
-def take_rounding(state: S, ends: F64, answers: Sequence[Any]) -> S:
+def take_rounding(state: cuts.S, ends: F64, answers: Sequence[Any]) -> cuts.S:
     """Return the state with the answers to `look_for_rounding`, if there are any."""
     for found in answers:
         if isinstance(found, cuts.Magnitudes):
@@ -62,7 +61,7 @@ def take_rounding(state: S, ends: F64, answers: Sequence[Any]) -> S:
     return state
 
 
-def _take_sizes(state: S, found: cuts.Magnitudes) -> S:
+def _take_sizes(state: cuts.S, found: cuts.Magnitudes) -> cuts.S:
     """Return the state with the magnitudes, which bound its rounding errors.
 
     A row may contribute a slope of up to C_i to any class, so the magnitudes for each class are those of all rows. A

@@ -24,8 +24,7 @@ from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, BlockAscen
 from streamsvm.solvers.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
-from streamsvm.solvers.cutting_plane.small_qp import COPIES as COPIES_OF_ROWS
-from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, can_refine
+from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, ROW_COPIES, can_refine
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.solvers.one_read import setup as one_read
 from streamsvm.solvers.options import CuttingPlaneOptions
@@ -99,7 +98,7 @@ class BlockAscentSolver(LinearSolver):
         if self.parameters.keeps_all and has_newton(n, self.source.n_features):
             more += 8 * (NEWTON_VECTORS * n + NEWTON_MATRICES * width**2)
         if n <= MOST_ROWS:
-            more += 8 * (MATRICES * n**2 + COPIES_OF_ROWS * n * width if can_refine(n, width) else PRODUCTS * n**2)
+            more += 8 * (MATRICES * n**2 + ROW_COPIES * n * width if can_refine(n, width) else PRODUCTS * n**2)
         return more
 
     def beside_line_search(self) -> Solver:
