@@ -54,6 +54,7 @@ I32 = npt.NDArray[np.int32]
 U32 = npt.NDArray[np.uint32]
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Values = F32 | F64
 
 ROWS_AHEAD = 8  # the number of rows ahead at which rows in random order are prefetched

@@ -37,14 +37,13 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 from numba.extending import register_jitable
-from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv, dtrtri
 
 from streamsvm.kernels.kernel import Kernel, add_kernel_sums, combine_rows_of
 from streamsvm.losses.classes import judge_row, multiply_shares, solve_row
 from streamsvm.numeric.equations import BOUNDARY_SHARE, MOST_SECOND_ORDER, move
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F64, I32, I64, Matrix, Values, compute_scores, take_rows
+from streamsvm.numeric.rows import F64, I32, I64, Flags, Matrix, Values, compute_scores, take_rows
 from streamsvm.solvers.decomposition.active_set import ColumnCache, form_kernel, scale
 from streamsvm.solvers.decomposition.working_set import PREVIOUS_SET_DIVISOR, find_largest, join_rows
 from streamsvm.system import deadline, interrupts
@@ -62,7 +61,7 @@ class Equations(NamedTuple):
 
     K: F64
     C: F64
-    own: NDArray[np.bool_]
+    own: Flags
     outside: F64
 
     def multiply(self, X: F64) -> F64:

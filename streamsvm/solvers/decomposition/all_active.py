@@ -54,7 +54,6 @@ from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lstsq, qr
 from scipy.linalg.lapack import dpstrf
 
@@ -65,7 +64,7 @@ from streamsvm.kernels.kernel import Kernel
 from streamsvm.kernels.values import FAINT
 from streamsvm.numeric.equations import BOUNDARY_SHARE, MOST_SECOND_ORDER, RowQR, find_length, move
 from streamsvm.numeric.rounding import UNIT, add_two, multiply_two
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, take_rows, to_dense
+from streamsvm.numeric.rows import F64, I64, CsrRows, Flags, Matrix, take_rows, to_dense
 from streamsvm.solvers.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, fill, improve
 from streamsvm.solvers.decomposition.hinges import Hinges
 from streamsvm.solvers.decomposition.working_set import restore_balance
@@ -86,7 +85,7 @@ class Equations(NamedTuple):
     groups: F64
     sums: F64
 
-    def of_rows(self, rows: NDArray[np.bool_]) -> Equations:
+    def of_rows(self, rows: Flags) -> Equations:
         """Return the equations of these rows."""
         return Equations._make((*(each[rows] for each in self[:-1]), self.sums))
 

@@ -55,10 +55,10 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 
 from streamsvm.numeric.equations import BLOCK, RowQR
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F64, CsrRows, Rows, to_dense
+from streamsvm.numeric.rows import F64, CsrRows, Flags, Rows, to_dense
 from streamsvm.passes import RowState, Scan, Take
 from streamsvm.solvers.interior_point import steps
-from streamsvm.solvers.interior_point.passes import CHOSEN, WEIGHTS, Flags, Smallest, add_counted, scan_states
+from streamsvm.solvers.interior_point.passes import CHOSEN, WEIGHTS, Smallest, add_counted, scan_states
 from streamsvm.solvers.interior_point.state import State
 from streamsvm.solvers.interior_point.steps import COSTS, Course, Point, Y, find_omega, point_of, unwarned
 

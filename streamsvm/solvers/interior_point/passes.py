@@ -31,12 +31,11 @@ from streamsvm.certificates.double_double import ExactSums, add_exact_sums
 from streamsvm.certificates.kernel import choose_corner
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rounding import join_magnitudes
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, add_rows, split
+from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Flags, Matrix, Rows, add_rows, split
 from streamsvm.passes import RowState, RowTotals, Scan, count_additions
 from streamsvm.solvers.interior_point import steps
 from streamsvm.solvers.interior_point.steps import COSTS, Course, F, Point, Y, compiled, find_omega, point_of, unwarned
 
-Flags = npt.NDArray[np.bool_]
 U64 = npt.NDArray[np.uint64]
 WEIGHTS, PREDICTOR, CENTERING, POSITIVE, NEGATIVE, CHOSEN = range(6)  # rows of AssembledSums.sums
 N_SUMS = 6

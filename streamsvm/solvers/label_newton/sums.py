@@ -27,13 +27,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 from numba.extending import register_jitable
 
 from streamsvm.numeric.gram import scale_rows
 from streamsvm.numeric.labels import pick_labels
-from streamsvm.numeric.rows import F32, F64, I32, I64, U8, CsrRows, Matrix, Rows, Values, prefetch, to_dense
+from streamsvm.numeric.rows import F32, F64, I32, I64, U8, CsrRows, Flags, Matrix, Rows, Values, prefetch, to_dense
 
 CODES = {"squared_hinge": 0, "logistic": 1}
 LOSS, DUAL, SIZES, STEEP, ACTIVE = range(5)  # the rows of `sums`
@@ -236,7 +235,7 @@ def _add_block(totals: Totals, parts: list[Rows], W: F64, codes: I64, costs: F64
                 add_triangle(scaled[:m].T @ scaled[:m], curvature)
 
 
-def _stack(parts: list[Rows], codes: I64, bias_feature: float) -> tuple[F64, npt.NDArray[np.bool_]]:
+def _stack(parts: list[Rows], codes: I64, bias_feature: float) -> tuple[F64, Flags]:
     """Return the rows with the constant feature, (n, d+1), and flags of the labels they have, (n, k)."""
     n, d = sum(part.n_rows for part in parts), parts[0].X.shape[1]
     X, has, at = np.full((n, d + 1), bias_feature), np.empty((n, len(codes)), np.bool_), 0

@@ -24,11 +24,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.row_norms import RowNorm, make_norm
-from streamsvm.numeric.rows import F64, I64, Rows, draw_sample
+from streamsvm.numeric.rows import F64, I64, Flags, Rows, draw_sample
 from streamsvm.passes import All, Question, Requests, Scan, Step, Take
 from streamsvm.solvers.cutting_plane import cuts, near_rows
 from streamsvm.solvers.cutting_plane.cuts import Magnitudes, RowSums
@@ -108,7 +107,7 @@ class Changed:
     left_out: I64
 
 
-def leave_out(settings: OneRead, ball: Ball, left: npt.NDArray[np.bool_], numbers: I64, n_rows: int) -> Ball:
+def leave_out(settings: OneRead, ball: Ball, left: Flags, numbers: I64, n_rows: int) -> Ball:
     """Return a ball of n_rows rows without some near rows; left (n,): which rows stay; numbers: their new numbers.
 
     The terms of the deleted near rows are subtracted from the sums. `update` computes the terms of deleted far rows.
