@@ -42,7 +42,7 @@ def compare(seed: int) -> tuple[str, int]:
     source, start = make_rows(kind, seed, n, d), LineState.at_zero(1 + (d if kind != "wide" else n + d))
     fit = set_up(source, TrainOptions(C=C, tol=float(tol), resident_rows=max(2, int(share * n))))
     found = run_steps(source, fit.solve(fit.start()), MOST_STEPS)[-1]
-    other = run_steps(source, solve(CuttingPlane((C, C), float(tol)), start), MOST_STEPS)[-1]
+    other = run_steps(source, solve(CuttingPlane((C, C), tol=float(tol)), start), MOST_STEPS)[-1]
     P, progress = evaluate(source, C, found.state.best_w), found.progress
     assert progress.lower_bound is not None
     is_off = abs(P - progress.objective) > 1e-12 * P + progress.rounding_bound

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from operator import add
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -124,6 +125,24 @@ class Scan:
     def bare(self) -> Scan:
         """Return the pass without its arrays; this suffices to combine totals."""
         return replace(self, shared=(), by_row=(), states=(), held=None, apart=None, among=None, rest=None)
+
+
+@dataclass
+class RowTotals:
+    """Totals over rows. Those of two groups are added field by field, unless `joined` names another function."""
+
+    joined: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {}
+
+    def __add__(self, other: Self) -> Self:
+        """Return the totals of both groups as a new object."""
+        pairs = {name: (value, getattr(other, name)) for name, value in vars(self).items()}
+        with np.errstate(over="ignore", invalid="ignore"):  # Solvers end a run if numbers are not finite.
+            return replace(self, **{name: self.joined.get(name, add)(*pair) for name, pair in pairs.items()})
+
+
+def count_additions(left: int, right: int) -> int:
+    """Return the most additions that a term goes through if the sums of two groups are added."""
+    return max(left, right) + 1
 
 
 @dataclass(frozen=True)
@@ -291,6 +310,64 @@ class Step:
     progress: Progress
     status: str | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
+
+
+def axes(*names: str) -> Any:
+    """Return a required field of a state: an array whose axes have these names (runs.records)."""
+    return field(metadata={"axes": names})
+
+
+def grows(*names: str, dtype: Any = np.float64) -> Any:
+    """Return a field of a state: an initially empty array, with the names of its axes (runs.records).
+
+    An axis whose name is a number has this length.
+    """
+    shape = [int(name) if name.isdigit() else 0 for name in names]
+    return field(default_factory=lambda: np.empty(shape, dtype), metadata={"axes": names})
+
+
+@dataclass(kw_only=True)
+class Bounds:
+    """The part of a state that records what has been proved.
+
+    objective, lower_bound: P at the best point, and the highest proved D. objective_rounding: a bound of the rounding
+    error of the objective; bound_rounding: the amount that was subtracted from the lower bound for its own rounding.
+    passes: their number so far. stuck: the number of steps, or passes, in a row that moved neither P nor D.
+    """
+
+    objective: float = float("inf")
+    objective_rounding: float = 0.0
+    lower_bound: float = 0.0
+    bound_rounding: float = 0.0
+    passes: int = 0
+    stuck: int = 0
+
+    @property
+    def tried_bound(self) -> float:
+        """See Progress."""
+        return 0.0
+
+    @property
+    def progress(self) -> Progress:
+        """The objective, the lower bound, and their rounding errors."""
+        own = self.objective_rounding + self.bound_rounding
+        return Progress(self.objective, self.lower_bound, self.passes, own, self.tried_bound, self.bound_rounding)
+
+
+@dataclass(kw_only=True)
+class TriedBounds(Bounds):
+    """Bounds with the rounding of the latest bound.
+
+    tried_rounding: the amount that would have been subtracted from the latest D, if only this keeps D from being the
+    highest; otherwise 0.
+    """
+
+    tried_rounding: float = 0.0
+
+    @property
+    def tried_bound(self) -> float:
+        """See Progress."""
+        return self.objective_rounding + self.tried_rounding if self.tried_rounding > 0.0 else 0.0
 
 
 Question = Scan | Take | Walk | All

@@ -33,9 +33,8 @@ from streamsvm.kernels.kernel import absolute
 from streamsvm.losses.classes import read_costs
 from streamsvm.losses.pairs import Pairs
 from streamsvm.numeric import rounding
-from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, add_two, bound_rounding, multiply_two
-from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, Split, find_items, make_writable, read_item, split
+from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, Split, compute_scores, find_items, read_item, split
 
 Parts = tuple[F64, F64]  # weights as split_for_float32 returns them
 OWN_ROUNDINGS = 8  # units in the last place lost by the terms of a loss and their last sum
@@ -397,12 +396,12 @@ def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple
 
 def pair_rows(rows: Rows, starts: I64) -> Pairs:
     """Return the pairs of whole queries; query k has the rows starts[k]:starts[k + 1]."""
-    return Pairs(make_writable(rows.codes), np.sqrt(rows.weights), starts)
+    return Pairs(np.require(rows.codes, requirements="W"), np.sqrt(rows.weights), starts)
 
 
 def add_exact_losses(W: F64, shorter: F64, sums: F64, rows: Rows, starts: I64) -> None:
     """Add the losses of whole queries."""
-    pairs, scores = pair_rows(rows, starts), compute_exact_scores(rows.X, make_writable(W))
+    pairs, scores = pair_rows(rows, starts), compute_exact_scores(rows.X, np.require(W, requirements="W"))
     for k in range(len(W)):
         loss, rest, size = sum_pairs_exactly(scores[k], pairs)
         own = np.array([[loss, rest, size, 0.0]])

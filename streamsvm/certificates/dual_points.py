@@ -24,18 +24,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamsvm.certificates.double_double import ExactSums, add_exact_sums, combine_exact_sums, start_exact_sums
 from streamsvm.kernels.kernel import absolute
-from streamsvm.numeric.products import add_rows
 from streamsvm.numeric.rounding import SMALLEST, UNIT, add_pairs
-from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.numeric.rows import F64, I64, Flags, Rows, add_rows
+from streamsvm.passes import grows
 
 OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # what a DualPoint says about rows with their own shares
 
@@ -65,7 +64,7 @@ class Origin(NamedTuple):
     own: OfCut = NONE
 
 
-def join(parts: Sequence[OfCut]) -> dict[str, Any]:
+def join_own(parts: Sequence[OfCut]) -> dict[str, Any]:
     """Return the fields OWN of a DualPoint: the rows of the cuts, concatenated."""
     own = [k for k, part in enumerate(parts) if len(part.rows)]
     stops = np.cumsum([len(parts[k].rows) for k in own], dtype=np.int64)
@@ -87,18 +86,18 @@ class DualPoint:
     the rows, ascending within each cut, and their shares, from 0 to 1.
     """
 
-    share: F64 = field(default_factory=lambda: np.empty(0))
+    share: F64 = grows("n")
     most: float = 1.0
-    rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    corrections: F64 = field(default_factory=lambda: np.empty((0, 2)))
-    vectors: F64 = field(default_factory=lambda: np.empty((0, 0)))
-    ends: I64 = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    steps: F64 = field(default_factory=lambda: np.empty(0))
-    multipliers: F64 = field(default_factory=lambda: np.empty(0))
-    own_cuts: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    own_stops: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    own_rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    own_shares: F64 = field(default_factory=lambda: np.empty(0))
+    rows: I64 = grows("k", dtype=np.int64)
+    corrections: F64 = grows("k", "2")
+    vectors: F64 = grows("p", "d")
+    ends: I64 = grows("m", "2", dtype=np.int64)
+    steps: F64 = grows("m")
+    multipliers: F64 = grows("m")
+    own_cuts: I64 = grows("c", dtype=np.int64)
+    own_stops: I64 = grows("c", dtype=np.int64)
+    own_rows: I64 = grows("e", dtype=np.int64)
+    own_shares: F64 = grows("e")
 
     def split_own(self) -> dict[int, OfCut]:
         """Return the rows of each cut that has rows with their own shares, as views, keyed by the index of the cut."""
@@ -139,7 +138,7 @@ class DualPoint:
         return 1.0 if self.most == 1.0 and not len(self.rows) else (1.0 - 16 * UNIT) / self.most
 
 
-def put_own_shares(active: npt.NDArray[np.bool_], first: int, point: DualPoint) -> F64:
+def put_own_shares(active: Flags, first: int, point: DualPoint) -> F64:
     """Return the share of each row in each cut, (n, m): its own share, or else 1 for an active row and 0 for others.
 
     first: the number of the first of these consecutive rows.
@@ -151,7 +150,7 @@ def put_own_shares(active: npt.NDArray[np.bool_], first: int, point: DualPoint) 
     return shares
 
 
-def find_active(scores: F64, biases: F64, y: F64, ends: I64, steps: F64) -> npt.NDArray[np.bool_]:
+def find_active(scores: F64, biases: F64, y: F64, ends: I64, steps: F64) -> Flags:
     """Return whether each row is active in each cut, (n, m). scores (n, p): without the biases (p,); y (n,): -1 or +1.
 
     The decisions match losses.hinge and cutting_plane.line_search to the last bit.
@@ -160,7 +159,7 @@ def find_active(scores: F64, biases: F64, y: F64, ends: I64, steps: F64) -> npt.
     a, b = margins[:, ends[:, 0]], margins[:, ends[:, 1]]
     starts, switches = a < 1.0, (a < 1.0) != (b < 1.0)
     step = np.divide(1.0 - a, b - a, out=np.zeros(a.shape), where=switches)
-    active: npt.NDArray[np.bool_] = starts != (switches & (~(step > steps) | (steps >= 1.0)))
+    active: Flags = starts != (switches & (~(step > steps) | (steps >= 1.0)))
     return active
 
 

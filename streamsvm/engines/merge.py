@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.engines.engine import Engine
-from streamsvm.numeric.products import compute_scores_of_parts
-from streamsvm.numeric.rows import F64, Rows
+from streamsvm.numeric.rows import F64, Rows, compute_scores_of_parts
 from streamsvm.passes import All, Question, RowState, Scan, Take, Walk, WalkStep
 
 TILE_ROWS = 4096  # rows of a walk that are added to passes at once

@@ -19,8 +19,7 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import new_folder
 from streamsvm.ingestion.write import DatasetWriter, Shape
-from streamsvm.numeric.products import compute_scores
-from streamsvm.numeric.rows import F32, Matrix, Rows
+from streamsvm.numeric.rows import F32, Matrix, Rows, compute_scores
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError
 

@@ -28,8 +28,8 @@ from scipy.linalg import cholesky, solve_triangular
 
 from streamsvm.kernels import precomputed, stored_parts
 from streamsvm.kernels.kernel import Kernel, add_kernel_sums, compute_squares, to_float64
-from streamsvm.numeric.products import compute_scores
-from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Matrix, match_layouts, pack_rows, to_dense
+from streamsvm.kernels.layouts import match_layouts
+from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Matrix, compute_scores, pack_rows, to_dense
 from streamsvm.numeric.stored_types import Scaling, round_rows
 
 LEAST_PIVOT = 1e-10  # relative to the largest diagonal element; smaller pivots are rounding error

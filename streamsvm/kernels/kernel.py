@@ -30,12 +30,12 @@ from typing import Any
 import numpy as np
 
 from streamsvm.kernels import precomputed
+from streamsvm.kernels.layouts import match_parts
 from streamsvm.kernels.names import KERNELS
 from streamsvm.kernels.values import FAINT, Columns, CompiledKernel, add_columns, bound_sums, copy_values, evaluate_rows
 from streamsvm.numeric.gram import BLOCK_ITEMS, measure_dense, measure_sparse
-from streamsvm.numeric.products import add_rows, compute_scores
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, Values, match_parts, slice_rows, split
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, Values, add_rows, compute_scores, slice_rows, split
 
 TILE_ROWS = 512
 TILE_VALUES = 1 << 18  # float32 values (1 MiB) of a tile of sparse rows in dense form

@@ -56,7 +56,7 @@ def read_part(parts: Mapping[str, Any], name: str) -> Any:
     return parts[name]
 
 
-def _read_array(arrays: Mapping[str, Any], name: str, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def read_array(arrays: Mapping[str, Any], name: str, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """Return the array of this name, which must have this type and shape."""
     found: npt.NDArray[Any] = read_part(arrays, name)
     is_valid = isinstance(found, np.ndarray) and found.dtype == dtype and found.shape == shape
@@ -66,7 +66,7 @@ def _read_array(arrays: Mapping[str, Any], name: str, dtype: str, shape: tuple[i
 
 def read_floats(arrays: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> F64:
     """Return a finite array of float64 of the given shape."""
-    found: F64 = _read_array(arrays, name, "float64", shape)
+    found: F64 = read_array(arrays, name, "float64", shape)
     require(np.isfinite(found).all(), f"{name} contains values that are not finite")
     return np.ascontiguousarray(found)
 
@@ -79,7 +79,7 @@ def read_row_numbers(
     n_rows: the number of rows of the dataset, if known. parts: the lengths of successive parts, within each of which
     the numbers ascend; None for one part.
     """
-    found = _read_array(arrays, name, "int64", (length,))
+    found = read_array(arrays, name, "int64", (length,))
     part = np.repeat(np.arange(1 if parts is None else len(parts)), length if parts is None else parts)
     ascends = np.all((found[1:] > found[:-1]) | (part[1:] != part[:-1])) and found.min(initial=0) >= 0
     require(ascends, f"{name} contains row numbers that are negative or do not ascend")
@@ -94,12 +94,12 @@ def read_n_rows(info: Mapping[str, Any]) -> int | None:
     problem = info.get("problem")
     if not isinstance(problem, dict) or "n_rows" not in problem:
         return None
-    return read_count(problem, "n_rows", MOST_ROWS)
+    return read_count(problem, "n_rows")
 
 
 def read_class_sizes(arrays: Mapping[str, Any], name: str, n_classes: int) -> I64:
     """Return the number of rows of each class, (n_classes,), none negative."""
-    found: I64 = _read_array(arrays, name, "int64", (n_classes,))
+    found: I64 = read_array(arrays, name, "int64", (n_classes,))
     is_valid = n_classes >= 3 and found.min() >= 0 and found.max() <= MOST_FEATURES
     require(is_valid, f"{name} does not contain the numbers of rows of three or more classes")
     return found
@@ -116,7 +116,7 @@ def read_number(parts: Mapping[str, Any], name: str) -> float:
     return number
 
 
-def read_count(parts: Mapping[str, Any], name: str, most: int) -> int:
+def read_count(parts: Mapping[str, Any], name: str, most: int = MOST_ROWS) -> int:
     """Return a whole number from 1 to `most`."""
     found = read_part(parts, name)
     is_valid = type(found) is int and 1 <= found <= most

@@ -24,8 +24,7 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm.numeric.products import add_rows, compute_scores
-from streamsvm.numeric.rows import F64, I32, I64, Rows
+from streamsvm.numeric.rows import F64, I32, I64, Rows, add_rows, compute_scores
 
 
 def read_costs(class_costs: F64, rows: Rows) -> F64:

@@ -19,8 +19,7 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm.numeric.products import add_rows_of, compute_scores
-from streamsvm.numeric.rows import F64, I32, Rows, Split, split
+from streamsvm.numeric.rows import F64, I32, Rows, Split, add_rows_of, compute_scores, split
 
 NO_WEIGHTS = np.empty(0)
 Sums = tuple[F64, F64, F64]  # losses, costs and gradients

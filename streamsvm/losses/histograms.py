@@ -37,9 +37,8 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rounding import bound_rounding
-from streamsvm.numeric.rows import F64, I32, I64, Matrix, Rows, make_writable
+from streamsvm.numeric.rows import F64, I32, I64, Matrix, Rows, compute_scores, make_writable
 from streamsvm.system.errors import InputError
 
 PAGE_BITS = 6

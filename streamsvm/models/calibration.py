@@ -51,13 +51,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit, softmax
 
 from streamsvm.kernels.stored_parts import read_number, read_part
-from streamsvm.numeric.rows import F64, I32
+from streamsvm.numeric.rows import F64, I32, Flags
 
-Flags = npt.NDArray[np.bool_]
 MOST_CORNERS = 20_000  # of a stored function; a million rows without weights have fewer
 
 

@@ -21,11 +21,11 @@ from streamsvm.data.sources.formats import is_table
 from streamsvm.kernels import precomputed, stored_parts
 from streamsvm.kernels.feature_maps import Features, split_rows, unpack_features
 from streamsvm.kernels.kernel import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
+from streamsvm.kernels.layouts import match_parts
 from streamsvm.models.calibration import check_calibration
 from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.labels import count_pairs, expand, sum_by_class, vote
-from streamsvm.numeric.products import compute_scores
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, keep_features, match_parts, pack_rows, slice_rows
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, compute_scores, pack_rows, slice_rows
 from streamsvm.numeric.stored_types import Scaling, make_rescaling, refuse_overflow, same_scaling
 from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import PROBLEMS, find_problem
@@ -233,7 +233,7 @@ class LinearModel(SavedModel):
         def score(X: Matrix) -> F64:
             if self.scaling is not None and not isinstance(X, CsrRows) and X.dtype == np.float64:
                 return self._score_rows(self.n_trained, self.scaling, False)(rescale(X))
-            rows = keep_features(X, known) if isinstance(X, CsrRows) else X
+            rows = X.keep_features(known) if isinstance(X, CsrRows) else X
             return compute_scores(rows, w) + b if w.ndim > 1 else compute_scores(rows, w[None, :])[:, 0] + b
 
         return score

@@ -25,8 +25,7 @@ from streamsvm.kernels.kernel import Kernel, add_kernel_sums, compute_kernel_sum
 from streamsvm.losses.pairs import Pairs, count_pairs
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.numeric.compilation import load_or_compile, one_blas_thread
-from streamsvm.numeric.products import compute_scores
-from streamsvm.numeric.rows import CsrRows, Matrix, Rows
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows, compute_scores
 from streamsvm.problems.problem import Scored, join_scored, read_truth
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError

@@ -19,9 +19,8 @@ from numba import njit
 from numba.extending import register_jitable
 from scipy.linalg.blas import dsyrk
 
-from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED
 from streamsvm.numeric.rounding import add_to_pair
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Split, Values
+from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, CsrRows, Matrix, Split, Values, add_rows
 
 # The rows that are added at once. With fewer rows, reading and writing the matrix takes longer than the products.
 BUFFER_ROWS = 256
@@ -116,7 +115,7 @@ def _add_light(rows: F32, lower: F64) -> None:
         lower[part, part] += np.tril(block.T @ block)  # NumPy calls BLAS ssyrk, since both are the same block.
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+@njit(cache=True, nogil=True, fastmath=REORDERED_SUMS)
 def _find_light(X: F32 | F64, row: I64, weight: F64, most: float) -> npt.NDArray[np.bool_]:
     """Return flags of the chosen rows with weight_e |x|^2 at most `most`."""
     is_light = np.zeros(row.size, np.bool_)
@@ -145,6 +144,21 @@ def _add_csr_gram(data: F32, indices: I32, indptr: I64, row: I64, weight: F64, l
             value, j = weight[e] * data[k], indices[k]
             for m in range(start, k + 1):  # The indices of a row may be in any order.
                 lower[max(j, indices[m]), min(j, indices[m])] += value * data[m]
+
+
+def sum_products(X: Matrix, row: I64, weight: F64, bias_feature: float) -> F64:
+    """Return the upper triangle of the sum of weight_e x x', (d+1, d+1), over the chosen rows.
+
+    x has the constant feature as its last entry.
+    """
+    d = X.shape[1]
+    gram, last, total = GramSum(d), np.zeros((1, d)), np.zeros((d + 1, d + 1))
+    gram.add(X, row, weight)
+    add_rows(last, X, row, np.zeros_like(row), weight)
+    total[:d, :d] = np.triu(gram.finish())
+    total[:d, d] = bias_feature * last[0]
+    total[d, d] = bias_feature**2 * float(np.sum(weight))
+    return total
 
 
 BLOCK_ITEMS = 32  # items of a sparse row that are summed in float64; the sums of these blocks are added as pairs

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.numeric.rows import F64, I64
+from streamsvm.numeric.rows import F64, I64, Flags
 
 
 def read_labels(class_costs: Any, codes: Any, weight: F64 | None) -> tuple[F64, F64]:
@@ -25,7 +25,6 @@ def read_labels(class_costs: Any, codes: Any, weight: F64 | None) -> tuple[F64, 
 
 
 Bits = npt.NDArray[np.uint8]
-Flags = npt.NDArray[np.bool_]
 COUNTED_ROWS = 4096  # rows whose bits are unpacked at a time
 
 

@@ -85,6 +85,11 @@ def add_row_magnitudes(sums: F64, largest: F64, X: Matrix, weight: F64) -> None:
     _add_magnitudes(*split(X), np.require(weight, requirements="W"), sums, largest)
 
 
+def join_magnitudes(left: F64, right: F64) -> F64:
+    """Return the magnitudes (2, d) of two groups of rows: the sum of the first lines, and the maximum of the second."""
+    return np.stack((left[0] + right[0], np.maximum(left[1], right[1])))
+
+
 @njit(cache=True, nogil=True)
 def _add_magnitudes(values: F32, indices: I32, indptr: I64, weight: F64, sums: F64, largest: F64) -> None:
     for i in range(weight.size):

@@ -18,10 +18,9 @@ import numpy as np
 from numba import njit
 from scipy.linalg import cholesky, solve_triangular
 
-from streamsvm.numeric.gram import GramSum
-from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED, add_rows
+from streamsvm.numeric.gram import sum_products
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Rows, find_items, read_item, split
+from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, CsrRows, Rows, find_items, read_item, split
 
 RIDGE = 1e-6  # This multiple of the mean of M's diagonal is added to the diagonal, which makes M positive definite.
 UNIT32 = 2.0**-24
@@ -71,22 +70,12 @@ class RowNorm:
 
 def make_norm(rows: Rows, bias_feature: float) -> RowNorm:
     """Return the norm for the scatter of these rows."""
-    M, width = _find_mean_products(rows, bias_feature), rows.X.shape[1] + 1
+    n, width = rows.n_rows, rows.X.shape[1] + 1
+    M = sum_products(rows.X, np.arange(n), np.full(n, 1.0 / n), bias_feature)
+    M[-1, -1] = bias_feature**2  # without the rounding of the mean
     M[np.diag_indices(width)] += RIDGE * float(np.mean(np.diagonal(M))) + np.finfo(float).tiny
     factor = cholesky(M, lower=False)  # M = factor' factor
     return RowNorm(np.ascontiguousarray(solve_triangular(factor, np.eye(width)).T))
-
-
-def _find_mean_products(rows: Rows, bias_feature: float) -> F64:
-    """Return the upper triangle of the mean of x x', (width, width)."""
-    d, every, share = rows.X.shape[1], np.arange(rows.n_rows), np.full(rows.n_rows, 1.0 / rows.n_rows)
-    gram, sums, M = GramSum(d), np.zeros((1, d)), np.zeros((d + 1, d + 1))
-    gram.add(rows.X, every, share)
-    add_rows(sums, rows.X, every, np.zeros_like(every), share)
-    M[:d, :d] = np.triu(gram.finish())
-    M[:d, d] = bias_feature * sums[0]
-    M[d, d] = bias_feature**2
-    return M
 
 
 def measure_rows(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F64]:
@@ -131,7 +120,7 @@ def add_sizes(rows: Rows, weights: F64, bias_feature: float) -> tuple[F64, F64, 
     return lengths, first, second
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+@njit(cache=True, nogil=True, fastmath=REORDERED_SUMS)
 def _add_sizes(
     values: F32, indices: I32, indptr: I64, a: F64, b: F64, bias_feature: float, lengths: F64, first: F64, second: F64
 ) -> None:
@@ -148,7 +137,7 @@ def _add_sizes(
         lengths[i], first[i], second[i] = np.sqrt(squares), of_a, of_b
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+@njit(cache=True, nogil=True, fastmath=REORDERED_SUMS)
 def _measure_dense(X: F32, products: F32, constant: F32, bias_feature: float, measured: F64, lengths: F64) -> None:
     """Write |A x| and |x| of dense rows, given their products with A, and the constant feature's part of A x."""
     for i in range(X.shape[0]):
@@ -173,7 +162,7 @@ def bound_rows(squares: F64, rows: Rows, bias_feature: float) -> tuple[F64, F64]
     return bounds * larger, lengths * larger
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+@njit(cache=True, nogil=True, fastmath=REORDERED_SUMS)
 def _bound_rows(values: F32, indices: I32, indptr: I64, s: F64, bias_feature: float, bounds: F64, lengths: F64) -> None:
     for i in range(bounds.size):
         total, squares = s[-1] * bias_feature * bias_feature + 1e-300, bias_feature * bias_feature

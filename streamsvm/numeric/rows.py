@@ -1,4 +1,10 @@
-"""Rows in memory, dense or sparse: select, slice, stack, permute, sample, pack and convert them.
+"""Rows in memory, dense or sparse: select, slice, stack, permute, sample, convert and multiply them.
+
+    scores = X W'                      (n, k)   scores of the rows for k weight vectors
+    total[bucket_e] += coef_e x_{row_e}         linear combinations of rows, several at once
+
+Data are float32 and sums float64. Only these two products treat dense and sparse rows differently: compiled code calls
+`scores_of` and `add_rows_of` with the arrays of `split`, for rows of either layout.
 
 In the canonical form of sparse rows, the columns of a row ascend and none occurs twice. Products of two sparse rows
 need this form, and so do sums with reproducible bits. Rows from other sources may repeat a column; its value is then
@@ -10,7 +16,7 @@ Without it, every visit waits for main memory: an epoch of coordinate ascent tak
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -48,6 +54,7 @@ I32 = npt.NDArray[np.int32]
 U32 = npt.NDArray[np.uint32]
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Values = F32 | F64
 
 ROWS_AHEAD = 8  # the number of rows ahead at which rows in random order are prefetched
@@ -72,6 +79,14 @@ class CsrRows:
     def nbytes(self) -> int:
         """The bytes of the three arrays."""
         return self.data.nbytes + self.indices.nbytes + self.indptr.nbytes
+
+    def keep_features(self, n_features: int) -> CsrRows:
+        """Return the rows with `n_features` features: later features are dropped, missing features are zero."""
+        if self.n_features <= n_features:
+            return CsrRows(self.data, self.indices, self.indptr, n_features)
+        kept = self.indices < n_features
+        indptr = np.concatenate(([0], np.cumsum(kept)))[self.indptr]
+        return CsrRows(self.data[kept], self.indices[kept], indptr, n_features)
 
 
 Matrix = F32 | CsrRows
@@ -151,6 +166,10 @@ class Rows:
     def pick(self, places: I64) -> Rows:
         """Return copies of the rows at these places, with start = -1 and without scores."""
         return Rows(-1, take_rows(self.X, places), **{name: values[places] for name, values in self.vectors.items()})
+
+    def weigh(self, weight: F64 | float) -> Rows:
+        """Return a sample with the weight of each row multiplied by `weight`, the number of rows that it stands for."""
+        return replace(self, start=0, sample_weight=weight * self.weights)
 
     def slice(self, part: slice) -> Rows:
         """Return the rows part.start:part.stop as views, without scores."""
@@ -244,15 +263,6 @@ def stack_rows(parts: list[Matrix]) -> Matrix:
     return CsrRows(data, indices, np.concatenate([np.zeros(1, np.int64), *indptr]), sparse[0].n_features)
 
 
-def keep_features(X: CsrRows, n_features: int) -> CsrRows:
-    """Return X with `n_features` features: later features are dropped, missing features are zero."""
-    if X.n_features <= n_features:
-        return CsrRows(X.data, X.indices, X.indptr, n_features)
-    kept = X.indices < n_features
-    indptr = np.concatenate(([0], np.cumsum(kept)))[X.indptr]
-    return CsrRows(X.data[kept], X.indices[kept], indptr, n_features)
-
-
 def choose_features(X: Matrix, places: I32) -> Matrix:
     """Return X with some of its features, in order. places (d,): the new place of each feature, or -1 to drop it."""
     if not isinstance(X, CsrRows):
@@ -307,45 +317,6 @@ def make_canonical_rows(X: CsrRows) -> CsrRows:
     if not np.isfinite(data).all():
         raise InputError("the items that a sparse row has in one column add up to more than float32 can hold")
     return CsrRows(data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64), X.n_features)
-
-
-# Kernels hold 4 bytes per feature. From WIDE features on, it pays to renumber the features that occur, by sorting the
-# items, if there are more than ITEM_FEATURES features per item.
-WIDE, ITEM_FEATURES = 1 << 22, 8
-DENSE_VALUES = 1 << 17  # the values of sparse rows that are made dense at once: 1 MiB in float64
-LEAST_ROWS = 64  # of a part, since the computations of a part for all columns cost as much as about 20 rows
-MOST_VALUES = 1 << 22  # of a part with more than one row: 32 MiB in float64, which no memory plan counts
-
-
-def match_parts(X: Matrix, Z: Matrix) -> Iterator[tuple[slice, Matrix, Matrix]]:
-    """Yield slices of the rows X, each with these rows and the columns Z in one layout.
-
-    Sparse rows that become dense take 1 MiB per part. If this is less than LEAST_ROWS rows, and less than the number of
-    columns, a part has that many rows, as far as 32 MiB suffice.
-    """
-    (n, d), is_written = X.shape, isinstance(X, CsrRows) and not isinstance(Z, CsrRows)
-    least = min(LEAST_ROWS, Z.shape[0], MOST_VALUES // d)
-    size = max(1, DENSE_VALUES // d, least) if is_written else max(1, n)
-    for at in range(0, max(1, n), size):
-        part = slice(at, at + size)
-        yield part, *match_layouts(slice_rows(X, part) if size < n else X, Z)
-
-
-def match_layouts(X: Matrix, Z: Matrix) -> tuple[Matrix, Matrix]:
-    """Return the rows X and the columns Z in the layout of Z; very wide sparse rows are renumbered to save memory."""
-    if isinstance(Z, CsrRows):
-        known = X if isinstance(X, CsrRows) else drop_zeros(X)
-        least = max(WIDE, ITEM_FEATURES * (len(known.data) + len(Z.data)))
-        return compact_features(known, Z) if Z.n_features > least else (known, Z)
-    return (to_dense(X) if isinstance(X, CsrRows) else X), Z
-
-
-def compact_features(X: CsrRows, Z: CsrRows) -> tuple[CsrRows, CsrRows]:
-    """Return X and Z with only the features that occur, renumbered in order; products and sums keep their bits."""
-    used = np.unique(np.concatenate((X.indices, Z.indices)))
-    indices = (np.searchsorted(used, rows.indices).astype(np.int32) for rows in (X, Z))
-    x, z = (CsrRows(rows.data, own, rows.indptr, max(1, len(used))) for rows, own in zip((X, Z), indices, strict=True))
-    return x, z
 
 
 def drop_zeros(X: F32) -> CsrRows:
@@ -441,6 +412,149 @@ def find_first_rows(rows: Rows, numbers: I64) -> Rows | None:
     return rows if len(numbers) and numbers[-1] == len(numbers) - 1 else None
 
 
-def weigh_rows(rows: Rows, weight: F64 | float) -> Rows:
-    """Return a sample with the weight of each row multiplied by `weight`, the number of rows that it stands for."""
-    return replace(rows, start=0, sample_weight=weight * rows.weights)
+SCORED_ROWS = 256  # rows whose scores are computed at a time; a multiple of four, see _dense_scores
+
+
+REORDERED_SUMS = {"reassoc", "contract", "nsz"}  # LLVM may use vector registers; the order is still fixed
+
+
+@register_jitable(fastmath=REORDERED_SUMS)
+def _dense_scores(X: F32, W: F64, scores: F64) -> None:
+    """Compute X W' for four rows and two weight vectors at a time, so that every loaded number is used more than once.
+
+    If the last group is incomplete, the last row or weight vector is computed again in place of the missing ones.
+    """
+    last, d = X.shape[0] - 1, X.shape[1]
+    for i in range(0, last + 1, 4):
+        i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
+        x0, x1, x2, x3 = X[i], X[i1], X[i2], X[i3]
+        for c in range(0, W.shape[0], 2):
+            c1 = min(c + 1, W.shape[0] - 1)
+            u, v = W[c], W[c1]
+            u0, u1, u2, u3, v0, v1, v2, v3 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+            for j in range(d):
+                u0 += x0[j] * u[j]
+                u1 += x1[j] * u[j]
+                u2 += x2[j] * u[j]
+                u3 += x3[j] * u[j]
+                v0 += x0[j] * v[j]
+                v1 += x1[j] * v[j]
+                v2 += x2[j] * v[j]
+                v3 += x3[j] * v[j]
+            scores[i, c], scores[i1, c], scores[i2, c], scores[i3, c] = u0, u1, u2, u3
+            scores[i, c1], scores[i1, c1], scores[i2, c1], scores[i3, c1] = v0, v1, v2, v3
+
+
+@register_jitable
+def _csr_scores(data: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> None:
+    for i in range(indptr.size - 1):
+        for c in range(W.shape[0]):
+            total = 0.0
+            for e in range(indptr[i], indptr[i + 1]):
+                total += data[e] * W[c, indices[e]]
+            scores[i, c] = total
+
+
+@njit(cache=True, nogil=True)
+def scores_of(values: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> None:
+    """Write X W' into scores (n, k). The first three arguments come from `split`."""
+    if values.ndim == 2:
+        _dense_scores(values, W, scores)
+    else:
+        _csr_scores(values, indices, indptr, W, scores)
+
+
+def compute_scores(X: Matrix, W: F64) -> F64:
+    """Return X W', (n, k) float64, for W of shape (k, d) with a small k."""
+    scores = np.empty((X.shape[0], len(W)))
+    scores_of(*split(X), W, scores)
+    return scores
+
+
+@njit(cache=True, nogil=True)
+def _scores_of_parts(values: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> None:
+    """Compute the scores of SCORED_ROWS rows at a time, and copy them to their parts while they are in the cache."""
+    n_parts, n_rows, width = scores.shape
+    some = np.empty((SCORED_ROWS, W.shape[0]))
+    for at in range(0, n_rows, SCORED_ROWS):
+        n = min(SCORED_ROWS, n_rows - at)
+        if values.ndim == 2:
+            scores_of(values[at : at + n], indices, indptr, W, some[:n])
+        else:
+            scores_of(values, indices, indptr[at : at + n + 1], W, some[:n])
+        for part in range(n_parts):
+            for i in range(n):
+                for c in range(width):
+                    scores[part, at + i, c] = some[i, part * width + c]
+
+
+def compute_scores_of_parts(X: Matrix, W: F64) -> F64:
+    """Return X W' by parts: scores (parts, n, k) for weight vectors W (parts, k, d)."""
+    scores = np.empty((len(W), X.shape[0], W.shape[1]))
+    _scores_of_parts(*split(X), W.reshape(-1, W.shape[2]), scores)
+    return scores
+
+
+@register_jitable
+def _add_dense(X: F32, row: I64, bucket: I64, coef: F64, total: F64) -> None:
+    """Add four rows at a time if they belong to one bucket, so that its sums are loaded and stored once."""
+    e, n = 0, row.size
+    while e < n:
+        sums = total[bucket[e]]
+        if e + 3 < n and bucket[e] == bucket[e + 1] == bucket[e + 2] == bucket[e + 3]:
+            x0, x1, x2, x3 = X[row[e]], X[row[e + 1]], X[row[e + 2]], X[row[e + 3]]
+            c0, c1, c2, c3 = coef[e], coef[e + 1], coef[e + 2], coef[e + 3]
+            for j in range(x0.size):
+                sums[j] += (c0 * x0[j] + c1 * x1[j]) + (c2 * x2[j] + c3 * x3[j])
+            e += 4
+        else:
+            x, c = X[row[e]], coef[e]
+            for j in range(x.size):
+                sums[j] += c * x[j]
+            e += 1
+
+
+@register_jitable
+def _add_csr(data: F32, indices: I32, indptr: I64, row: I64, bucket: I64, coef: F64, total: F64) -> None:
+    for e in range(row.size):
+        sums, c = total[bucket[e]], coef[e]
+        for k in range(indptr[row[e]], indptr[row[e] + 1]):
+            sums[indices[k]] += c * data[k]
+
+
+@njit(cache=True, nogil=True)
+def add_rows_of(values: F32, indices: I32, indptr: I64, row: I64, bucket: I64, coef: F64, total: F64) -> None:
+    """Add coef_e x_{row_e} to total[bucket_e] for each e, in order. The first three arguments come from `split`."""
+    if values.ndim == 2:
+        _add_dense(values, row, bucket, coef, total)
+    else:
+        _add_csr(values, indices, indptr, row, bucket, coef, total)
+
+
+def add_rows(total: F64, X: Matrix, row: I64, bucket: I64, coef: F64) -> None:
+    """Add coef_e x_{row_e} to total[bucket_e] for each e, in order. total is (k, at least d) float64."""
+    add_rows_of(*split(X), row, bucket, np.require(coef, requirements="W"), total)
+
+
+@register_jitable
+def add_row_to_all(values: F32, indices: I32, indptr: I64, i: int, coefs: Values, W: Values) -> None:
+    """Add row i times the coefficients (k,) to weights that are stored by feature, (at least d, k)."""
+    first, end = find_items(values, indptr, i)
+    for e in range(first, end):
+        feature, x = read_item(values, indices, i, e)
+        weights = W[feature]
+        if x != 0.0:
+            for k in range(coefs.size):
+                weights[k] += x * coefs[k]
+
+
+def score_rows(X: Matrix, w: F64, bias_feature: float) -> F64:
+    """Return w.x of rows x with the constant feature, (n,). w (d+1,): the last weight is that of this feature."""
+    scores: F64 = compute_scores(X, w[None, :-1])[:, 0] + bias_feature * w[-1]
+    return scores
+
+
+def add_combination(total: F64, X: Matrix, row: I64, coef: F64, bias_feature: float) -> None:
+    """Add the sum of coef_e x_{row_e} to total (d+1,), where x has the constant feature as its last entry."""
+    add_rows(total[None, :], X, row, np.zeros_like(row), coef)
+    total[-1] += bias_feature * float(np.sum(coef))

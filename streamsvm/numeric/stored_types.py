@@ -18,7 +18,7 @@ import numpy.typing as npt
 from numba import njit
 
 from streamsvm.numeric.compilation import load_or_compile
-from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Matrix, keep_features, to_dense
+from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Matrix, to_dense
 from streamsvm.system.errors import InputError, say_count
 
 STORED_AS = {"float32": "float32", "float16": "float16", "bfloat16": "uint16", "int8": "int8"}
@@ -223,7 +223,7 @@ def make_rescaling(
     change = None if same_scaling(scaling, wanted) else _find_change(scaling, wanted, d)
 
     def prepare(X: Matrix) -> Matrix:
-        rows = keep_features(X, d) if isinstance(X, CsrRows) else X
+        rows = X.keep_features(d) if isinstance(X, CsrRows) else X
         with np.errstate(over="ignore", invalid="ignore"):  # _rescale rejects overflow.
             return rows if change is None else _rescale(rows, *change)
 

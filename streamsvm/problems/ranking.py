@@ -29,7 +29,6 @@ from streamsvm.numeric.rows import F64, I64
 from streamsvm.options import require_classes
 from streamsvm.problems import problem
 from streamsvm.problems.classification import share_out
-from streamsvm.problems.problem import Folds, Labels, Problem, Scored
 from streamsvm.system.errors import InputError
 
 PLACES = (1, 5, 10)  # the values of k in NDCG@k
@@ -67,12 +66,12 @@ def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any
     }
 
 
-class RocArea(Problem):
+class RocArea(problem.Problem):
     """Ranking of the rows of two classes, which maximises the area under the ROC curve."""
 
     name, models, predicts_labels = "roc-area", ("rank",), False
 
-    def code_labels(self, labels: Any, classes: Labels) -> npt.NDArray[Any]:
+    def code_labels(self, labels: Any, classes: problem.Labels) -> npt.NDArray[Any]:
         """Return the labels as numbers; if the classes are strings, their places among the classes (NaN if unknown).
 
         Raises InputError if a label is a string although the classes are numbers.
@@ -82,7 +81,7 @@ class RocArea(Problem):
         codes = problem.code_as_classes(labels, classes)
         return np.where(codes < 0, np.nan, codes)
 
-    def evaluate(self, parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:  # noqa: ARG002
+    def evaluate(self, parts: Iterable[problem.Scored], classes: problem.Labels) -> dict[str, Any]:  # noqa: ARG002
         """Return the measures of `evaluate_ranking` for the scores of all parts together."""
         scored = problem.join_scored(parts)
         return evaluate_ranking(scored.scores, scored.labels, scored.qid)
@@ -96,7 +95,7 @@ class RocArea(Problem):
         swapped = swapped_pairs(scores, Pairs(truth.astype(np.int32), np.ones(len(truth)), starts))
         return 1.0 if swapped is None else 1.0 - swapped
 
-    def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> Folds:
+    def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> problem.Folds:
         """Return the fold of each row; each rank is distributed evenly."""
         return share_out(read_codes(source), folds, rng)
 
@@ -106,7 +105,7 @@ class Rank(RocArea):
 
     name, reads_queries = "rank", True
 
-    def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> Folds:
+    def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> problem.Folds:
         """Return the fold of each row; queries are drawn whole. Without queries, each rank is distributed evenly."""
         qid = source.column("qid")
         if qid is None:
@@ -200,7 +199,7 @@ def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
     return pairs, float(np.sum(weight))
 
 
-def require_comparable(source: RowSource, task: str) -> Labels:
+def require_comparable(source: RowSource, task: str) -> problem.Labels:
     """Return the classes of a source; InputError unless they are numbers for "rank", or two classes for "roc-area"."""
     classes = require_classes(source)
     if task == "roc-area" and len(classes) != 2:

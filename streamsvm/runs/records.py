@@ -1,12 +1,11 @@
 """Solver states as named arrays in a checkpoint, and the checkpoint of a feature map.
 
 A state is a dataclass of arrays, scalars and lists of states. A restored state is checked against the initial state:
-each array must have the same dtype. It must also have the same shape, unless the initial array is empty or `shapes`
-allows another. A class of states may have these attributes:
+each array must have the same dtype. It must also have the same shape, unless the initial array is empty or its field
+names axes (passes.axes, passes.grows): "n" is the number of rows, "d" the number of weights; any other name stands for
+a length that all axes of that name share; "m-1" and "n/8" are derived from "m" and "n". A class of states may have
+these attributes:
 
-shapes        names of the axes of arrays that grow, by field: "n" is the number of rows, "d" the number of weights; any
-              other name stands for a length that all axes of that name share; "m-1" and "n/8" are derived from "m" and
-              "n"
 row_numbers   fields that hold row numbers
 added         fields that checkpoints of earlier versions lack; a missing field keeps its initial value
 
@@ -62,7 +61,7 @@ def restore(like: S, arrays: Mapping[str, Any], n_rows: int | None = None, prefi
             continue
         start = np.asarray(value)
         _check_values(name, arrays[name], start)
-        _check_shape(name, arrays[name].shape, start.shape, getattr(like, "shapes", {}).get(part.name), sizes)
+        _check_shape(name, arrays[name].shape, start.shape, part.metadata.get("axes"), sizes)
         values[part.name] = arrays[name] if arrays[name].ndim else arrays[name].item()
     for field in getattr(like, "row_numbers", ()):
         _check_rows(prefix + field, values[field], sizes.get("n"))
@@ -74,8 +73,9 @@ def restore(like: S, arrays: Mapping[str, Any], n_rows: int | None = None, prefi
 def _find_sizes(like: Any, n_rows: int | None) -> dict[str, int]:
     """Return the lengths of the fixed axes "n" and "d", as far as the initial state determines them."""
     sizes = {} if n_rows is None else {"n": n_rows}
-    for field, axes in getattr(like, "shapes", {}).items():
-        for axis, length in zip(axes, getattr(like, field).shape, strict=True):
+    named = [part for part in fields(like) if "axes" in part.metadata]
+    for part in named:
+        for axis, length in zip(part.metadata["axes"], getattr(like, part.name).shape, strict=True):
             if axis in ("n", "d") and length:
                 sizes.setdefault(axis, length)
     return sizes

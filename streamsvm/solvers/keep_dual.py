@@ -27,12 +27,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.certificates import dual_points as own_shares
-from streamsvm.certificates.dual_points import DualPoint, OfCut, Origin
+from streamsvm.certificates.dual_points import NONE, OWN, DualPoint, OfCut, Origin, join_own
 from streamsvm.losses.pairs import QuerySums
 from streamsvm.models.model import Model
 from streamsvm.numeric.rows import F64
-from streamsvm.passes import All, MemoryNeed, Progress, Requests, Scan, Step
+from streamsvm.passes import All, MemoryNeed, Progress, Requests, Scan, Step, grows
 from streamsvm.solvers.cutting_plane import block_ascent
 from streamsvm.solvers.cutting_plane.cuts import CutState
 from streamsvm.solvers.cutting_plane.line_search import BothStates, PointTotals, SegmentTotals, list_cuts, read_cuts
@@ -65,21 +64,10 @@ class State(DualPoint):
     """
 
     inner: list[Any] = field(default_factory=list)
-    digests: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 2), np.uint64))
+    digests: npt.NDArray[np.uint64] = grows("m", "2", dtype=np.uint64)
     bound: float = 0.0
-    shapes: ClassVar[dict[str, tuple[str, ...]]] = {
-        "vectors": ("p", "d"),
-        "digests": ("m", "2"),
-        "ends": ("m", "2"),
-        "share": ("n",),
-        "rows": ("k",),
-        "corrections": ("k", "2"),
-        **dict.fromkeys(("steps", "multipliers"), ("m",)),
-        **dict.fromkeys(("own_cuts", "own_stops"), ("c",)),
-        **dict.fromkeys(("own_rows", "own_shares"), ("e",)),
-    }
     row_numbers: ClassVar[tuple[str, ...]] = ("rows", "own_rows")
-    added: ClassVar[tuple[str, ...]] = ("most", "rows", "corrections", *own_shares.OWN)
+    added: ClassVar[tuple[str, ...]] = ("most", "rows", "corrections", *OWN)
 
 
 Place = tuple[F64, F64, float, OfCut]  # start, end, step and own of an Origin: where a cut was made
@@ -96,7 +84,7 @@ def read_dual_point(state: State) -> DualPoint:
         ends=ends.reshape(-1, 2),
         steps=state.steps[used],
         multipliers=state.multipliers[used],
-        **own_shares.join([known.get(k, own_shares.NONE) for k in used.tolist()]),
+        **join_own([known.get(k, NONE) for k in used.tolist()]),
     )
 
 
@@ -225,17 +213,14 @@ def _fill(state: State, places: Mapping[bytes, Place], multipliers: Mapping[byte
         ends=np.array([[rank[one] for one in pair] for pair in pairs], np.int64).reshape(-1, 2),
         steps=np.array([step for _, _, step, _ in places.values()]),
         multipliers=np.array([multipliers.get(digest, 0.0) for digest in places]),
-        **own_shares.join([own for *_, own in places.values()]),
+        **join_own([own for *_, own in places.values()]),
     )
 
 
 def _list_places(state: State) -> list[Place]:
     own = state.split_own()
     pairs = enumerate(zip(state.ends.tolist(), state.steps.tolist(), strict=True))
-    return [
-        (state.vectors[start], state.vectors[end], step, own.get(k, own_shares.NONE))
-        for k, ((start, end), step) in pairs
-    ]
+    return [(state.vectors[start], state.vectors[end], step, own.get(k, NONE)) for k, ((start, end), step) in pairs]
 
 
 def _digest_cuts(state: CutState) -> list[bytes]:

@@ -17,8 +17,7 @@ from streamsvm.data.rows.views import HeldOut, NumberedRows
 from streamsvm.kernels import precomputed
 from streamsvm.models.model import Model
 from streamsvm.numeric.compilation import load_or_compile
-from streamsvm.numeric.products import compute_scores
-from streamsvm.numeric.rows import I64, CsrRows, Matrix, Rows, make_canonical_rows, take_rows
+from streamsvm.numeric.rows import I64, CsrRows, Matrix, Rows, compute_scores, make_canonical_rows, take_rows
 from streamsvm.options import TrainOptions, check_costs, check_numbers, count_resident
 from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import MULTI_LABEL, find_kinds, find_problem

@@ -16,6 +16,8 @@ import numpy as np
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.edits import Changes
+from streamsvm.kernels.kernel import type_of
+from streamsvm.kernels.stored_parts import read_array, read_count, read_floats, read_number, read_rows, require
 from streamsvm.models.model import LinearModel, Model, read_about
 from streamsvm.numeric.rows import F64, CsrRows, Rows
 from streamsvm.options import TrainOptions
@@ -36,9 +38,8 @@ SUMS = ("sums", "largest")
 # The numbers of a ball in the metadata, each with its place in the ball.
 PLACES = {"n_rows": "n_rows", "cost": "sums.offsets", "size": "sums.sizes", "radius": "near.radius"}
 PLACES |= {"total_cost": "magnitudes.cost", "rows_summed": "magnitudes.n_rows", "additions": "magnitudes.additions"}
-ABOUT: dict[str, tuple[type, ...]] = {"fingerprint": (str,), "class_costs": (list,)}
-ABOUT |= dict.fromkeys(("n_rows", "rows_summed", "additions", "n_features"), (int,))
-ABOUT |= dict.fromkeys(("bias_feature", "cost", "size", "radius", "total_cost"), (int, float))
+NUMBERS = ("bias_feature", "cost", "size", "radius", "total_cost")
+COUNTS = ("n_rows", "rows_summed", "additions", "n_features")
 ONLY_LINEAR = (
     "a ball can be kept only for a linear model of two classes with the hinge loss and up to {} features, trained by "
     "cutting planes"
@@ -178,76 +179,42 @@ def pack_ball(ball: Ball, settings: OneRead, fingerprint: str) -> dict[str, Any]
 
 
 def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
-    """Return a ball and its metadata, with its SHA-256; ValueError or KeyError unless `pack_ball` made the arrays."""
+    """Return a ball and its metadata, with its SHA-256; ValueError or KeyError unless `pack_ball` made the arrays.
+
+    Arrays that are invalid for compiled code are refused even if their checksum is right.
+    """
     found, about = dict(arrays), read_about(arrays, (FORMAT,))
     del found["about"]
     sha256 = about.pop("sha256", None)
-    if sha256 != _digest(about, found):
-        raise ValueError("its checksum is wrong")
-    wrong = [name for name, kinds in ABOUT.items() if type(about[name]) not in kinds]
-    if wrong:
-        raise ValueError(f"{wrong[0]} is {str(about[wrong[0]])[:40]}")
-    X = found.get("X")
-    if X is None:
-        X = CsrRows(found["X/data"], found["X/indices"], found["X/indptr"], about["n_features"])
-    rows = Rows(-1, X, found["y"], found.get("sample_weight"))
-    near = replace(Part(rows, *(found[name] for name in NEAR)), radius=about["radius"])
-    counts = about["total_cost"], about["rows_summed"], about["additions"]
-    magnitudes = Magnitudes(found["sums"], found["largest"], *counts)
-    sums = RowSums(found["gradient"], about["cost"], about["size"])
-    ball = Ball(found["centre"], found["A"], sums, near, about["n_rows"], magnitudes)
-    _check(ball)
-    return ball, {**about, "sha256": sha256}
+    require(sha256 == _digest(about, found), "its checksum is wrong")
+    require(isinstance(about["fingerprint"], str) and isinstance(about["class_costs"], list), "it has other metadata")
+    _, cost, size, radius, total_cost = numbers = [read_number(about, name) for name in NUMBERS]
+    n_rows, rows_summed, additions, n_features = (read_count(about, name) for name in COUNTS)
+    X = read_rows({name.removeprefix("X/"): values for name, values in found.items()}, "X", n_features)
+    n, width, codes = X.shape[0], n_features + 1, read_array(found, "y", "int32", (X.shape[0],))
+    weight = read_floats(found, "sample_weight", (n,)) if "sample_weight" in found else np.ones(n)
+    margins, reach, priority = (read_floats(found, name, (n,)) for name in NEAR[1:])
+    sums, largest, centre, gradient = (read_floats(found, name, (width,)) for name in (*SUMS, "centre", "gradient"))
+    is_valid = type_of(X) == np.float32 and 1 <= n <= n_rows <= rows_summed and min(numbers[2:]) >= 0
+    is_valid = is_valid and min(map(np.min, (reach, priority, weight, codes))) >= 0 and np.max(codes) <= 1
+    require(is_valid, "it holds numbers, labels or weights that are impossible in a ball")
+    rows = Rows(-1, X, codes, weight if "sample_weight" in found else None)
+    near = Part(rows, read_array(found, "numbers", "int64", (n,)), margins, reach, priority, radius)
+    magnitudes = Magnitudes(sums, largest, total_cost, rows_summed, additions)
+    A = read_floats(found, "A", (width, width))
+    return Ball(centre, A, RowSums(gradient, cost, size), near, n_rows, magnitudes), {**about, "sha256": sha256}
 
 
 def check_fit(ball: Ball, source: RowSource, n_rows: int) -> None:
     """Raise ValueError unless a ball belongs to n_rows rows with the layout, features and weights of a source."""
-    rows, numbers = ball.near.rows, ball.near.numbers
+    rows, numbers, other = ball.near.rows, ball.near.numbers, f"its rows are not the rows of {source.name}: "
     width, has_weights = source.n_features + 1, source.take(np.zeros(1, np.int64)).sample_weight is not None
-    if len(ball.centre) != width or isinstance(rows.X, CsrRows) != source.is_sparse:
-        raise ValueError(f"its rows are not the rows of {source.name}: they have other features")
-    if (rows.sample_weight is not None) != has_weights:
-        raise ValueError(f"its rows are not the rows of {source.name}: only one of the two has weights")
-    if ball.n_rows != n_rows:
-        raise ValueError(f"{source.name} had {n_rows:,} rows then, not {ball.n_rows:,}")
-    if np.any((numbers < 0) | (numbers >= ball.n_rows)) or len(np.unique(numbers)) < len(numbers):
-        raise ValueError("some numbers of its rows are out of range, or occur twice")
-
-
-def _check(ball: Ball) -> None:
-    """Raise ValueError for arrays that are invalid for compiled code, even if their checksum is right."""
-    near, width, sizes = ball.near, len(ball.centre), ball.magnitudes
-    n, X, codes, weight = len(near.numbers), near.rows.X, near.rows.y, near.rows.sample_weight
-    shapes: list[tuple[Any, tuple[int, ...], Any]] = [(ball.A, (width, width), np.float64), (codes, (n,), np.int32)]
-    shapes += [(getattr(near, name), (n,), np.int64 if name == "numbers" else np.float64) for name in NEAR]
-    for values in (ball.centre, ball.sums.vectors, sizes.sums, sizes.largest):
-        shapes.append((values, (width,), np.float64))
-    if weight is not None:
-        shapes.append((weight, (n,), np.float64))
-    if isinstance(X, CsrRows):
-        items = (len(X.data),)
-        shapes += [(X.data, items, np.float32), (X.indices, items, np.int32), (X.indptr, (n + 1,), np.int64)]
-    else:
-        shapes.append((X, (n, width - 1), np.float32))
-    for values, shape, dtype in shapes:
-        if values.shape != shape or values.dtype != dtype or not np.isfinite(values).all():
-            raise ValueError(f"an array of shape {values.shape} where finite numbers {shape} are expected")
-    if isinstance(X, CsrRows):
-        _check_items(X, width - 1)
-    numbers = (near.radius, ball.sums.sizes, sizes.cost, sizes.additions, abs(ball.sums.offsets))
-    right = all(np.isfinite(number) and number >= 0 for number in numbers)
-    right = right and 1 <= n <= ball.n_rows <= sizes.n_rows < 2**62
-    right = right and not (np.any(near.reach < 0) or np.any(near.priority < 0))
-    if not right or np.any((codes != 0) & (codes != 1)) or (weight is not None and np.any(weight < 0)):
-        raise ValueError("it holds numbers, labels or weights that are impossible in a ball")
-
-
-def _check_items(X: CsrRows, n_features: int) -> None:
-    if X.n_features != n_features:
-        raise ValueError(f"sparse rows with {X.n_features} features, and a centre with {n_features}")
-    limits = X.indptr[0] == 0 and X.indptr[-1] == len(X.data) == len(X.indices) and np.all(np.diff(X.indptr) >= 0)
-    if not limits or np.any((X.indices < 0) | (X.indices >= X.n_features)):
-        raise ValueError("some items of its sparse rows are out of range")
+    are_alike = len(ball.centre) == width and isinstance(rows.X, CsrRows) == source.is_sparse
+    require(are_alike, f"{other}they have other features")
+    require((rows.sample_weight is not None) == has_weights, f"{other}only one of the two has weights")
+    require(ball.n_rows == n_rows, f"{source.name} had {n_rows:,} rows then, not {ball.n_rows:,}")
+    is_valid = np.all((numbers >= 0) & (numbers < ball.n_rows)) and len(np.unique(numbers)) == len(numbers)
+    require(is_valid, "some numbers of its rows are out of range, or occur twice")
 
 
 def _digest(about: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:

@@ -29,9 +29,8 @@ from streamsvm.losses.classes import add_line_losses, read_costs, score_classes
 from streamsvm.losses.convex import ConvexLoss, SmoothLoss
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rounding import UNIT, bound_rounding
-from streamsvm.numeric.rows import F64, Rows, take_rows
+from streamsvm.numeric.rows import F64, Rows, compute_scores, take_rows
 from streamsvm.passes import All, Scan
 from streamsvm.system.errors import InputError
 

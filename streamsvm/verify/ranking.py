@@ -30,9 +30,8 @@ from streamsvm.losses import histograms
 from streamsvm.losses.histograms import HistogramCut, measure_histogram, read_ranks
 from streamsvm.losses.pairs import Pairs, sum_queries
 from streamsvm.models.model import LinearModel
-from streamsvm.numeric.products import compute_scores
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_row_magnitudes, add_to_pair, bound_rounding, multiply_two
-from streamsvm.numeric.rows import F64, I64, Matrix, Rows, make_writable
+from streamsvm.numeric.rows import F64, I64, Matrix, Rows, compute_scores, make_writable
 from streamsvm.options import require_classes
 from streamsvm.passes import All, Scan, Take
 from streamsvm.problems import ranking

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streamsvm.certificates.dual_points import NONE, DualPoint, OfCut, join, put_own_shares
+from streamsvm.certificates.dual_points import NONE, DualPoint, OfCut, join_own, put_own_shares
 
 PARTS = [
     NONE,
@@ -16,7 +16,7 @@ PARTS = [
     OfCut(np.array([0, 9]), np.array([0.5, 0.75])),
 ]
 CUTS = {"vectors": np.eye(2), "ends": np.zeros((4, 2), np.int64)}
-POINT = DualPoint(**CUTS, **join(PARTS))
+POINT = DualPoint(**CUTS, **join_own(PARTS))
 
 
 def test_what_is_joined_is_split_again() -> None:
@@ -25,8 +25,8 @@ def test_what_is_joined_is_split_again() -> None:
     for k, part in found.items():
         np.testing.assert_array_equal(part.rows, PARTS[k].rows)
         np.testing.assert_array_equal(part.shares, PARTS[k].shares)
-    assert DualPoint(**join([NONE, NONE])).split_own() == {}
-    assert [part.dtype for part in join([]).values()] == [part.dtype for part in join(PARTS).values()]
+    assert DualPoint(**join_own([NONE, NONE])).split_own() == {}
+    assert [part.dtype for part in join_own([]).values()] == [part.dtype for part in join_own(PARTS).values()]
 
 
 @pytest.mark.parametrize("tile", [1, 3, 10])

@@ -14,8 +14,7 @@ from streamsvm.engines import merge
 from streamsvm.engines.engine import Engine
 from streamsvm.engines.local import SerialEngine, ThreadedEngine
 from streamsvm.engines.merge import answer, answer_all
-from streamsvm.numeric.products import compute_scores
-from streamsvm.numeric.rows import Rows
+from streamsvm.numeric.rows import Rows, compute_scores
 from streamsvm.passes import All, Scan, Take, Walk
 from tests.engines.scans import Trace, report_rows, trace_scan
 

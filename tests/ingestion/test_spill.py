@@ -17,7 +17,7 @@ from scipy.stats import chi2
 from streamsvm.data.tables.checks import as_matrix
 from streamsvm.ingestion import segments
 from streamsvm.ingestion.segments import Spill
-from streamsvm.numeric.rows import CsrRows, Matrix, drop_zeros, keep_features, take_rows, to_dense
+from streamsvm.numeric.rows import CsrRows, Matrix, drop_zeros, take_rows, to_dense
 from tests.data.conftest import small_files
 
 
@@ -199,7 +199,7 @@ def test_any_range_of_a_run_is_read(
         spill.add(part, {"qid": mine})
     start, stop = sorted(data.draw(st.tuples(st.integers(0, 20), st.integers(0, 20))))
     rows = spill.read(0, start, stop, int(np.count_nonzero(X[:start])))
-    found = to_dense(keep_features(rows.X, 3)) if isinstance(rows.X, CsrRows) else rows.X
+    found = to_dense(rows.X.keep_features(3)) if isinstance(rows.X, CsrRows) else rows.X
     np.testing.assert_array_equal(found, X[start:stop])
     np.testing.assert_array_equal(rows.vectors["qid"], np.arange(start, stop))
 
@@ -215,8 +215,8 @@ def test_dense_and_sparse_rows_are_the_same_rows(n: int, d: int, seed: int) -> N
     np.testing.assert_array_equal(rows.indices, wanted.indices)
     np.testing.assert_array_equal(rows.indptr, wanted.indptr)
     assert [v.dtype for v in (rows.data, rows.indices, rows.indptr)] == [np.float32, np.int32, np.int64]
-    np.testing.assert_array_equal(to_dense(keep_features(rows, d)), X)
-    np.testing.assert_array_equal(to_dense(keep_features(rows, d + 2))[:, d:], np.zeros((n, 2)))
+    np.testing.assert_array_equal(to_dense(rows.keep_features(d)), X)
+    np.testing.assert_array_equal(to_dense(rows.keep_features(d + 2))[:, d:], np.zeros((n, 2)))
 
 
 def test_a_full_disk_is_noticed_at_once(tmp_path: Path) -> None:

@@ -21,8 +21,7 @@ from streamsvm.kernels.kernel import (
     to_float64,
 )
 from streamsvm.kernels.values import evaluate_rows
-from streamsvm.numeric.products import add_rows_of
-from streamsvm.numeric.rows import F64, CsrRows, Matrix, take_rows
+from streamsvm.numeric.rows import F64, CsrRows, Matrix, add_rows_of, take_rows
 from tests.kernel_problems import KINDS, compute_matrix, to_csr
 
 D = 7

@@ -10,17 +10,9 @@ import pytest
 from scipy.sparse import random_array
 
 from streamsvm.kernels.kernel import Kernel, add_kernel_sums, prove_kernel_sums
+from streamsvm.kernels.layouts import DENSE_VALUES, LEAST_ROWS, MOST_VALUES, match_parts
 from streamsvm.models.model import KernelModel
-from streamsvm.numeric.rows import (
-    DENSE_VALUES,
-    F64,
-    LEAST_ROWS,
-    MOST_VALUES,
-    CsrRows,
-    match_parts,
-    slice_rows,
-    to_dense,
-)
+from streamsvm.numeric.rows import F64, CsrRows, slice_rows, to_dense
 
 N, D, M = 20_000, 1_000, 3
 SPARSE = random_array((N, D), density=0.002, rng=np.random.default_rng(1), dtype=np.float32, format="csr")

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from streamsvm.numeric.products import RowQR
+from streamsvm.numeric.equations import RowQR
 from streamsvm.numeric.rows import F64
 
 

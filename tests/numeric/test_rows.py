@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
-from streamsvm.numeric.products import add_rows, compute_scores, compute_scores_of_parts
-from streamsvm.numeric.rows import CsrRows, Matrix, Rows
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows, add_rows, compute_scores, compute_scores_of_parts
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]

@@ -252,22 +252,22 @@ def test_the_totals_of_an_update_are_those_of_the_new_rows(tmp_path: Path) -> No
     assert fit.memory(1).totals_bytes < make_solver(dataset, settings).memory(1).totals_bytes
 
 
-@pytest.mark.parametrize("place", ["kept_ball.add_near", "solver.minimise"])
+@pytest.mark.parametrize("place", ["cutting_plane.near_rows.add_near", "one_read.solver.minimise"])
 def test_ctrl_c_ends_an_update_without_a_model(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signal comes while the new rows are read, or while the problem of all near rows is solved."""
     dataset, append, _ = write(tmp_path / "d.zarr")
     train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
     dataset = append()
     whole = train_from(dataset, OPTIONS, start_from=tmp_path / "0")
-    module, name = place.split(".")
-    called = getattr(import_module(f"streamsvm.solvers.one_read.{module}"), name)
+    module, _, name = place.rpartition(".")
+    called = getattr(import_module(f"streamsvm.solvers.{module}"), name)
 
     def press(*given: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
         return called(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"streamsvm.solvers.one_read.{place}", press)
+        patch.setattr(f"streamsvm.solvers.{place}", press)
         with pytest.raises(KeyboardInterrupt):
             train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", keep_ball=True)
     assert not (tmp_path / "1").exists()

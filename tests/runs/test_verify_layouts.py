@@ -10,8 +10,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.kernels import layouts as compact
 from streamsvm.models.model import load
-from streamsvm.numeric import rows as compact
 from streamsvm.numeric.rows import CsrRows
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train

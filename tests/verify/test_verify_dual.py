@@ -12,7 +12,7 @@ import pytest
 
 from streamsvm.certificates.dual_points import find_active
 from streamsvm.ingestion.readers import ingest
-from streamsvm.numeric.products import compute_scores
+from streamsvm.numeric.rows import compute_scores
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 from streamsvm.verify import ranking

@@ -30,10 +30,9 @@ from pipelines.papers.jung_oleary_tits_2008.steps import follow_steps, tell_supp
 from pipelines.papers.jung_oleary_tits_2008.toy import Toy, solve_toy
 from pipelines.story import make_out, make_paper_parser, run_story
 from streamsvm.data.sources.in_memory import ArrayDataset
-from streamsvm.numeric.rows import F64
+from streamsvm.numeric.rows import F64, Flags
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
-from streamsvm.solvers.interior_point.passes import Flags
 from streamsvm.solvers.interior_point.solver import InteriorPoint
 from streamsvm.solvers.interior_point.steps import Y
 from streamsvm.solvers.options import InteriorPointOptions, name_options

@@ -10,10 +10,10 @@ from threadpoolctl import threadpool_limits
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
-from streamsvm.numeric.rows import F64
+from streamsvm.numeric.rows import F64, Flags
 from streamsvm.passes import Scan, Step
 from streamsvm.solvers.interior_point.equations import find_keys
-from streamsvm.solvers.interior_point.passes import Flags, add_number, is_drawn, join_gathered, scan_states
+from streamsvm.solvers.interior_point.passes import add_number, is_drawn, join_gathered, scan_states
 from streamsvm.solvers.interior_point.solver import InteriorPoint, solve
 from streamsvm.solvers.interior_point.state import State, start_state
 from streamsvm.solvers.interior_point.steps import N_NUMBERS, Y, point_of

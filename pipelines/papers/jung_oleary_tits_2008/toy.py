@@ -9,8 +9,7 @@ import numpy as np
 from pipelines.papers.jung_oleary_tits_2008.problems import LABELS
 from pipelines.papers.jung_oleary_tits_2008.steps import follow_steps, tell_support
 from streamsvm.data.sources.in_memory import ArrayDataset
-from streamsvm.numeric.rows import F64
-from streamsvm.solvers.interior_point.passes import Flags
+from streamsvm.numeric.rows import F64, Flags
 from streamsvm.solvers.interior_point.solver import InteriorPoint
 
 DRAWN_ROWS, LEFT_ROWS = 2000, 1727

@@ -24,8 +24,7 @@ from streamsvm.kernels.kernel import combine_rows
 from streamsvm.models.exports.formats import FORMATS
 from streamsvm.models.model import Intercept, KernelModel, LinearModel, Model
 from streamsvm.numeric.labels import sum_by_class
-from streamsvm.numeric.products import compute_scores
-from streamsvm.numeric.rows import F64, CsrRows
+from streamsvm.numeric.rows import F64, CsrRows, compute_scores
 from streamsvm.problems.registry import PROBLEMS
 from streamsvm.system.errors import InputError, require_known
 

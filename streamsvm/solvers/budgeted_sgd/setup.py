@@ -19,7 +19,6 @@ from streamsvm.problems.registry import find_problem
 from streamsvm.problems.regression import EpsilonInsensitive, SquaredEpsilonInsensitive
 from streamsvm.solvers.budgeted_sgd import solver
 from streamsvm.solvers.budgeted_sgd.maintenance import LANES, make_state
-from streamsvm.solvers.budgeted_sgd.solver import MAINTENANCES, SAMPLE_ROWS, BudgetedSGD, State, learn_rows
 from streamsvm.solvers.options import BudgetedOptions, read_options
 from streamsvm.solvers.solver import Budget, Report, Solver, TakeRows, describe_parameters, make_kernel_model
 from streamsvm.system.errors import InputError
@@ -41,7 +40,7 @@ class BudgetedSolver(Solver):
 
     name = "budgeted-sgd"
 
-    def __init__(self, source: RowSource, options: TrainOptions, parameters: BudgetedSGD) -> None:
+    def __init__(self, source: RowSource, options: TrainOptions, parameters: solver.BudgetedSGD) -> None:
         self.source, self.parameters = source, parameters
         self.settings = describe_parameters(parameters, *NOT_TOLD)  # `epochs` is left out: a resumed run may have more
         if parameters.tube is not None:
@@ -50,11 +49,11 @@ class BudgetedSolver(Solver):
         more = ("budgeted-average",) if parameters.replicas > 1 else ()
         self.compiled = (_name_kernels(parameters.maintenance), *more)
 
-    def start(self) -> State:
+    def start(self) -> solver.State:
         """Return the state with models that have no support vectors."""
         return solver.start_state(self.parameters)
 
-    def solve(self, state: State) -> Requests:
+    def solve(self, state: solver.State) -> Requests:
         """Yield the sequential passes over the epochs' buffers."""
         return solver.solve(self.parameters, _choose_sample(self.source, self.parameters.seed), state)
 
@@ -68,7 +67,7 @@ class BudgetedSolver(Solver):
         state_bytes = count_state_bytes(settings)
         models = settings.replicas * state_bytes
         kernel_bytes = settings.threads * (8 * BLOCK_COLUMNS * TILE_ROWS + 4 * TILE_VALUES + 4 * source.n_features)
-        turn = 4 * SAMPLE_ROWS * source.nbytes // source.n_rows + kernel_bytes + TABLE_BYTES
+        turn = 4 * solver.SAMPLE_ROWS * source.nbytes // source.n_rows + kernel_bytes + TABLE_BYTES
         rows = settings.buffer_chunks * int(np.diff(source.chunk_starts).max())
         buffer_bytes = 3 * rows * source.nbytes // source.n_rows + 8 * ROW_VECTORS * rows
         pack_bytes = settings.pack_rows * (4 * (settings.budget + LANES) + 16 * source.n_features)
@@ -82,19 +81,19 @@ class BudgetedSolver(Solver):
             walk_bytes=min(threads, settings.replicas) * one,
         )
 
-    def make_model(self, state: State, take: TakeRows) -> KernelModel:  # noqa: ARG002
+    def make_model(self, state: solver.State, take: TakeRows) -> KernelModel:  # noqa: ARG002
         """Return the current model."""
         parameters, source = self.parameters, self.source
         vectors, coef, bias = solver.read_vectors(parameters, solver.read_current(parameters, state))
         classes = source.classes if parameters.tube is None else np.empty(0)
         return make_kernel_model(source, parameters.kernel, vectors, coef, bias, classes)
 
-    def report(self, state: State) -> Report:
+    def report(self, state: solver.State) -> Report:
         """Return the report of a state, which counts an unfinished epoch as a pass."""
         passes = state.epoch + (state.buffer > 0)
         return Report(state.objective, None, passes, finished=state.epoch >= self.parameters.epochs)
 
-    def learn_chunk(self, source: RowSource, state: State) -> State:
+    def learn_chunk(self, source: RowSource, state: solver.State) -> solver.State:
         """Return the state after learning a chunk of a stream, with the objective estimated on that chunk."""
         for index in range(source.n_chunks):
             state = solver.learn_rows_of_stream(self.parameters, state, source.read(index))
@@ -109,14 +108,14 @@ def set_up(source: RowSource, options: TrainOptions, own: BudgetedOptions, _: Bu
     return BudgetedSolver(source, options, _choose_parameters(source, options, own))
 
 
-def _choose_parameters(source: RowSource, options: TrainOptions, own: BudgetedOptions) -> BudgetedSGD:
+def _choose_parameters(source: RowSource, options: TrainOptions, own: BudgetedOptions) -> solver.BudgetedSGD:
     loss = _make_regression_loss(source, options)
     about: dict[str, Any] = {name: getattr(source, name) for name in ("n_rows", "n_features", "n_chunks", "is_sparse")}
     about |= {name: getattr(own, name) for name in ("budget", "maintenance", "epochs", "replicas")}
     if loss is not None:
         is_squared = isinstance(loss, SquaredEpsilonInsensitive)
         about |= {"tube": loss.epsilon, "is_squared": is_squared, "numbers": loss.numbers}
-    settings = BudgetedSGD(
+    settings = solver.BudgetedSGD(
         C=float(options.C),
         class_weights=compute_class_costs(source, replace(options, C=1.0)) if loss is None else (1.0, 1.0),
         kernel=make_kernel(source, options),
@@ -140,7 +139,7 @@ def _make_regression_loss(
     return loss if isinstance(loss, EpsilonInsensitive | SquaredEpsilonInsensitive) else None
 
 
-def _check(settings: BudgetedSGD) -> None:
+def _check(settings: solver.BudgetedSGD) -> None:
     """Raise InputError for incompatible settings.
 
     `settings.rules` also raises it, for merging with a kernel other than rbf.
@@ -170,7 +169,7 @@ def make_stream(chunk: RowSource, options: TrainOptions, expected_rows: int | No
     return BudgetedSolver(chunk, options, settings)
 
 
-def count_state_bytes(settings: BudgetedSGD) -> int:
+def count_state_bytes(settings: solver.BudgetedSGD) -> int:
     """Return the bytes of a replica's model: 4 per value of a vector, and another 16 per vector."""
     return (4 * settings.n_features + 16) * (settings.replica_budget + LANES)
 
@@ -183,12 +182,12 @@ def _count_chunks(source: RowSource) -> int:
 
 def _choose_sample(source: RowSource, seed: int) -> I64:
     """Return the row numbers of the sample, ascending, from few chunks, since a chunk is always read as a whole."""
-    if source.n_rows <= SAMPLE_ROWS:
+    if source.n_rows <= solver.SAMPLE_ROWS:
         return np.arange(source.n_rows)
     rng, starts = np.random.default_rng((seed, 1 << 32)), source.chunk_starts
     chosen = rng.permutation(source.n_chunks)[:SAMPLE_CHUNKS]
     rows = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in chosen.tolist()])
-    return np.sort(rng.choice(rows, min(SAMPLE_ROWS, len(rows)), replace=False))
+    return np.sort(rng.choice(rows, min(solver.SAMPLE_ROWS, len(rows)), replace=False))
 
 
 def _name_kernels(maintenance: str) -> str:
@@ -201,11 +200,11 @@ def run_kernels(group: str, rows: Rows) -> None:
     The group "budgeted-removal" is for maintenance without merging, and "budgeted-average" for averaging replicas.
     """
     add_moments([], rows, np.ones((1, 2)))
-    for maintenance in MAINTENANCES:
+    for maintenance in solver.MAINTENANCES:
         rules, state = solver.make_rules(Kernel("rbf"), 2, 2, maintenance, regularisation=1.0), make_state(2, 2)
         if (group, maintenance) in (("budgeted-average", "merge"), ("budgeted-removal", "removal")):
             solver.average_models([state, state], rules)
         if group == _name_kernels(maintenance):
             y, order = np.array([-1.0, 1.0]), np.array([0, 1, 0, 1])
-            learn_rows(state, rules, rows.X, y, np.ones(2), order, 2)
+            solver.learn_rows(state, rules, rows.X, y, np.ones(2), order, 2)
     add_kernel_sums(Kernel("rbf"), rows.X, rows.X, np.ones(2), np.zeros(2))

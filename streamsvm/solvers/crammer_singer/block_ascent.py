@@ -35,14 +35,11 @@ from numba.extending import register_jitable
 
 from streamsvm.kernels.kernel import compute_squares
 from streamsvm.losses.classes import add_multiples, judge_row, read_costs, score_classes, solve_row, split_shares
-from streamsvm.numeric.products import add_row_to_all
-from streamsvm.numeric.rows import F64, I32, I64, U32, Rows, Split, find_items, read_item, split
-from streamsvm.passes import Scan
+from streamsvm.numeric.rows import F64, I32, I64, U32, Rows, Split, add_row_to_all, find_items, read_item, split
+from streamsvm.passes import Scan, grows
 from streamsvm.solvers.crammer_singer import line_search
 from streamsvm.solvers.cutting_plane import block_ascent
-from streamsvm.solvers.cutting_plane.block_ascent import BlockAscent, DualTotals, start_dual, take_bound
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, Visit, ascend
-from streamsvm.solvers.cutting_plane.cuts import grows
 
 WHOLE_SHARE = 0.5  # of the requested gap; the ascent ends at it if all rows are in memory
 STEPS = np.arange(1, 9) / 8  # where a pass evaluates P on the line from the best point to that of the shares
@@ -164,7 +161,7 @@ def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> 
 
 
 @dataclass(frozen=True)
-class ClassAscent(BlockAscent):
+class ClassAscent(block_ascent.BlockAscent):
     """Settings of the solver; class_costs: C_i of the K classes."""
 
     @property
@@ -199,7 +196,7 @@ class ClassAscent(BlockAscent):
         """Return the scans of a pass: sums over all rows for D, for P along the line, and for rounding bounds."""
         ends, class_costs = line_search.find_ends(start, state.master_w, self.n_classes), np.array(self.class_costs)
         shared = (class_costs, self.bias_feature)
-        dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
+        dual = Scan(partial(block_ascent.start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
         of_rounding = line_search.look_for_rounding(state, ends, *shared, self.tol)
         matrices = ends.reshape(2, self.n_classes, -1)
         return [dual, line_search.look_along(matrices, STEPS, np.empty(0), *shared), *of_rounding]
@@ -209,7 +206,7 @@ class ClassAscent(BlockAscent):
         dual, line, *others = totals
         ends = line_search.find_ends(start, state.master_w, self.n_classes)
         state = line_search.take_best(line_search.take_rounding(state, ends, others), ends, STEPS, line)
-        return take_bound(state, dual)
+        return block_ascent.take_bound(state, dual)
 
 
 @dataclass
@@ -220,7 +217,7 @@ class State(block_ascent.State):
     proved: F64 = grows("n", "k")
 
 
-def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
+def add_dual(totals: block_ascent.DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
     """Add the terms of D of rows with the shares (n, K); where rounding has made s_i exceed 1, it counts as 1."""
     y, costs = rows.codes, read_costs(class_costs, rows)
     taken, own = split_shares(share, y)

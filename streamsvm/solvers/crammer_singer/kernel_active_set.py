@@ -37,15 +37,13 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 from numba.extending import register_jitable
-from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv, dtrtri
 
 from streamsvm.kernels.kernel import Kernel, add_kernel_sums, combine_rows_of
 from streamsvm.losses.classes import judge_row, multiply_shares, solve_row
-from streamsvm.numeric.central_path import BOUNDARY_SHARE, MOST_SECOND_ORDER, move
-from streamsvm.numeric.products import compute_scores
+from streamsvm.numeric.equations import BOUNDARY_SHARE, MOST_SECOND_ORDER, move
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F64, I32, I64, Matrix, Values, take_rows
+from streamsvm.numeric.rows import F64, I32, I64, Flags, Matrix, Values, compute_scores, take_rows
 from streamsvm.solvers.decomposition.active_set import ColumnCache, form_kernel, scale
 from streamsvm.solvers.decomposition.working_set import PREVIOUS_SET_DIVISOR, find_largest, join_rows
 from streamsvm.system import deadline, interrupts
@@ -63,7 +61,7 @@ class Equations(NamedTuple):
 
     K: F64
     C: F64
-    own: NDArray[np.bool_]
+    own: Flags
     outside: F64
 
     def multiply(self, X: F64) -> F64:
@@ -306,7 +304,7 @@ def improve(active: ActiveRows, rounds: Rounds, cache: ColumnCache, tol: float) 
         interrupts.check()
         gap, violations, ahead = active.judge()
         violation = float(np.max(violations))
-        if violation <= tol or _has_gap(active, gap, rounds.gap):
+        if violation <= tol or (rounds.gap is not None and gap <= rounds.gap * (active.measure_dual() + gap)):
             return True
         if idle == MOST_IDLE_ROUNDS or jumps == most_jumps or deadline.is_over():
             break
@@ -315,10 +313,6 @@ def improve(active: ActiveRows, rounds: Rounds, cache: ColumnCache, tol: float) 
         jumps += is_last
         rise, idle = rise + gain, idle + 1 if gain <= LEAST_ROUND_RISE * rise else 0
     return False
-
-
-def _has_gap(active: ActiveRows, gap: float, wanted: float | None) -> bool:
-    return wanted is not None and gap <= wanted * (active.measure_dual() + gap)
 
 
 def _choose_working_set(violations: F64, ahead: F64, rounds: Rounds, tol: float) -> I64:

@@ -9,16 +9,14 @@ import numpy as np
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.kernels import kernel as kernels
-from streamsvm.kernels.kernel import Kernel
 from streamsvm.losses.classes import add_line_losses, multiply_shares
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.rows import F64, Rows, take_rows
 from streamsvm.options import TrainOptions, make_kernel
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.classification import CRAMMER_SINGER
-from streamsvm.solvers.crammer_singer import kernel_solver
 from streamsvm.solvers.crammer_singer.kernel_active_set import BLOCK_COLUMNS, count_jump_rows, judge_rows, visit_rows
-from streamsvm.solvers.crammer_singer.kernel_solver import ClassDecomposition, State, start_state
+from streamsvm.solvers.crammer_singer.kernel_solver import ClassDecomposition, State, solve, start_state
 from streamsvm.solvers.decomposition.setup import choose_active, count_tile_bytes, find_row_bytes, need_memory
 from streamsvm.solvers.decomposition.solver import ESCALATION_ROWS
 from streamsvm.solvers.decomposition.state import FLOAT64_ROWS
@@ -66,7 +64,7 @@ class ClassDecompositionSolver(Solver):
 
     def solve(self, state: State) -> Requests:
         """Yield the requests of the steps."""
-        return kernel_solver.solve(self.parameters, state)
+        return solve(self.parameters, state)
 
     def memory(self, threads: int) -> MemoryNeed:
         """Return the memory that the solver needs.
@@ -80,8 +78,8 @@ class ClassDecompositionSolver(Solver):
         tile = count_tile_bytes(source) + 16 * kernels.TILE_ROWS * min(active, kernels.SUMMED_COLUMNS)
         matrices = 16 * working**2 + 8 * JUMP_TABLES * K * min(working, count_jump_rows(K)) ** 2
         walk = threads * (settings.pass_threads * tile + int(2 * FLOAT64_ROWS * find_row_bytes(source)))
-        about, weights = (8 * (K + 3), matrices, tile, walk), 16 * K * source.n_features
-        return need_memory(source, settings, _count_held_bytes(K), *about, weights)
+        turn, weights = matrices + settings.threads * tile, 16 * K * source.n_features
+        return need_memory(source, settings, _count_held_bytes(K), 8 * (K + 3), turn, walk, weights)
 
     def make_model(self, state: State, take: TakeRows) -> KernelModel:
         """Return the model. With two classes, the only score is that of the second class minus that of the first."""
@@ -108,10 +106,10 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
         kernels.compute_squares(columns, np.float64)
         kernels.combine_rows(take_rows(columns, np.arange(2)), ones)
         for name in ("rbf", "poly", "linear"):
-            kernels.add_kernel_sums(Kernel(name), rows.X, columns, ones, np.zeros(2))
-            K = kernels.compute_kernel(Kernel(name), columns)
+            kernels.add_kernel_sums(kernels.Kernel(name), rows.X, columns, ones, np.zeros(2))
+            K = kernels.compute_kernel(kernels.Kernel(name), columns)
             visit_rows(K, y, ones, np.zeros((2, 2)), np.zeros((2, 2)), np.arange(2), 0.0)
     for name in ("rbf", "linear"):
-        kernels.prove_kernel_sums(Kernel(name), kernels.to_float64(rows.X), kernels.to_float64(rows.X), coefs)
+        kernels.prove_kernel_sums(kernels.Kernel(name), kernels.to_float64(rows.X), kernels.to_float64(rows.X), coefs)
     add_line_losses(coefs, coefs, y, ones, ones, np.zeros(2))
     judge_rows(np.zeros((2, 2)), y, ones, np.zeros((2, 2)), np.zeros(2), np.zeros(2))

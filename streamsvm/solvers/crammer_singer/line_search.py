@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from operator import add
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,10 +28,9 @@ from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.passes import All, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane import cuts
-from streamsvm.solvers.cutting_plane.line_search import LineState
+from streamsvm.solvers.cutting_plane.line_search import CutTotals, LineState
 from streamsvm.solvers.cutting_plane.master import minimise_master
 
-S = TypeVar("S", bound=cuts.CutState)
 AROUND = 2.0 ** (np.arange(-8, 9) / 2)  # the steps along a line, as multiples of the last step taken
 CUTS_AT = np.array([0.5, 1.0, 2.0])  # the steps with cuts, likewise; another cut is at the end of the line
 
@@ -43,7 +43,7 @@ def look_for_rounding(state: cuts.CutState, ends: F64, class_costs: F64, bias_fe
     """
     if not len(state.magnitudes):
         start = partial(cuts.start_magnitudes, len(state.best_w) // len(class_costs))
-        return [Scan(start, cuts.add_magnitudes, cuts.combine_magnitudes, (class_costs, bias_feature))]
+        return [Scan(start, cuts.add_magnitudes, add, (class_costs, bias_feature))]
     if not cuts.is_noisy(state, tol):
         return []
     W = cuts.choose_line_points(*ends)
@@ -52,7 +52,7 @@ def look_for_rounding(state: cuts.CutState, ends: F64, class_costs: F64, bias_fe
     return [Scan(partial(start_exact, len(W)), add_exact_classes, combine_exact, shared)]
 
 
-def take_rounding(state: S, ends: F64, answers: Sequence[Any]) -> S:
+def take_rounding(state: cuts.S, ends: F64, answers: Sequence[Any]) -> cuts.S:
     """Return the state with the answers to `look_for_rounding`, if there are any."""
     for found in answers:
         if isinstance(found, cuts.Magnitudes):
@@ -61,7 +61,7 @@ def take_rounding(state: S, ends: F64, answers: Sequence[Any]) -> S:
     return state
 
 
-def _take_sizes(state: S, found: cuts.Magnitudes) -> S:
+def _take_sizes(state: cuts.S, found: cuts.Magnitudes) -> cuts.S:
     """Return the state with the magnitudes, which bound its rounding errors.
 
     A row may contribute a slope of up to C_i to any class, so the magnitudes for each class are those of all rows. A
@@ -78,19 +78,10 @@ def _take_sizes(state: S, found: cuts.Magnitudes) -> S:
     )
 
 
-@dataclass
-class LineTotals:
-    """Sums over rows: losses (T,) at the steps of a line, and cuts (c, K, d+1) with offsets (c,) at some steps."""
-
-    losses: F64
-    cuts: F64
-    offsets: F64
-
-
 def look_along(ends: F64, steps: F64, cut_steps: F64, class_costs: F64, bias_feature: float) -> Scan:
     """Return the scan along the line between the ends (2, K, d+1). class_costs: (K,)."""
     start = partial(start_line, len(steps), len(cut_steps), *ends.shape[1:])
-    return Scan(start, add_line, combine_lines, (ends, steps, cut_steps, class_costs, bias_feature))
+    return Scan(start, add_line, add, (ends, steps, cut_steps, class_costs, bias_feature))
 
 
 def find_ends(best: F64, other: F64, n_classes: int) -> F64:
@@ -105,13 +96,13 @@ def find_ends(best: F64, other: F64, n_classes: int) -> F64:
     return np.stack((best, other))
 
 
-def start_line(n_steps: int, n_cuts: int, n_classes: int, width: int) -> LineTotals:
-    """Return the totals of no rows."""
-    return LineTotals(np.zeros(n_steps), np.zeros((n_cuts, n_classes, width)), np.zeros(n_cuts))
+def start_line(n_steps: int, n_cuts: int, n_classes: int, width: int) -> CutTotals:
+    """Return zero sums: the losses at the steps of a line, and the cuts (n_cuts, K, d+1) at some of these steps."""
+    return CutTotals(np.zeros(n_steps), np.zeros(n_cuts), np.zeros((n_cuts, n_classes, width)))
 
 
 def add_line(
-    totals: LineTotals, rows: Rows, ends: F64, steps: F64, cut_steps: F64, class_costs: F64, bias_feature: float
+    totals: CutTotals, rows: Rows, ends: F64, steps: F64, cut_steps: F64, class_costs: F64, bias_feature: float
 ) -> None:
     """Add the losses and cuts of rows."""
     y, costs = rows.codes, read_costs(class_costs, rows)
@@ -122,27 +113,19 @@ def add_line(
         used = np.flatnonzero((rivals >= 0) & (costs > 0.0))
         classes = np.concatenate((y[used].astype(np.int64), rivals[used]))
         coefs = np.concatenate((costs[used], -costs[used]))
-        add_multiples(totals.cuts[k], rows, np.concatenate((used, used)), classes, coefs, bias_feature)
-        totals.offsets[k] += np.sum(costs[used])
-
-
-def combine_lines(left: LineTotals, right: LineTotals) -> LineTotals:
-    """Return the totals of the rows of both."""
-    return LineTotals(left.losses + right.losses, left.cuts + right.cuts, left.offsets + right.offsets)
+        add_multiples(totals.gradients[k], rows, np.concatenate((used, used)), classes, coefs, bias_feature)
+        totals.costs[k] += np.sum(costs[used])
 
 
 @dataclass(frozen=True)
 class LineSearch(cuts.CutSettings):
     """Settings of the solver.
 
-    class_costs (K,): C_i of the classes, before sample weights; tol: the relative gap to reach; bias_feature: the value
-    of the constant feature; max_cuts: the most cuts kept (None: `cuts.most_cuts` decides).
+    class_costs (K,): C_i of the classes, before sample weights; bias_feature: the value of the constant feature.
     """
 
     class_costs: tuple[float, ...]
-    tol: float = 1e-3
     bias_feature: float = 1.0
-    max_cuts: int | None = None
     vectors: ClassVar[int] = 8 + 3 * (len(CUTS_AT) + 1)
 
 
@@ -164,7 +147,7 @@ def solve(settings: LineSearch, state: State) -> Requests:
         of_rounding = look_for_rounding(state, ends, class_costs, settings.bias_feature, settings.tol)
         found, *others = yield All([look, *of_rounding])
         state = take_best(take_rounding(state, ends, others), ends, steps, found)
-        new = cuts.RowSums(found.cuts.reshape(len(cut_steps), -1), found.offsets, found.offsets)
+        new = cuts.RowSums(found.gradients.reshape(len(cut_steps), -1), found.costs, found.costs)
         state = cuts.add_cuts(state, new, settings.most_cuts(new.vectors.shape[1]))
         state = cuts.count_pass(minimise_master(state, settings.tol), before, 1)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol))
@@ -175,7 +158,7 @@ def choose_steps(wanted: F64) -> F64:
     return np.append(wanted[(wanted > 0.0) & (wanted < 1.0)], 1.0)
 
 
-def take_best(state: Any, ends: F64, steps: F64, found: LineTotals) -> Any:
+def take_best(state: Any, ends: F64, steps: F64, found: CutTotals) -> Any:
     """Move to the best step on a line if it lowers P. ends: flat weight matrices (2, K (d+1))."""
     points = (1.0 - steps)[:, None] * ends[0] + steps[:, None] * ends[1]
     objectives = np.sum(points**2, axis=1) / 2 + found.losses

@@ -15,7 +15,6 @@ from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.classification import CRAMMER_SINGER
 from streamsvm.solvers.crammer_singer import block_ascent, line_search
-from streamsvm.solvers.crammer_singer.block_ascent import ClassAscent, make_part
 from streamsvm.solvers.crammer_singer.line_search import LineSearch, State, add_line, start_line
 from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE
 from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, exact_bytes, start_magnitudes
@@ -86,9 +85,9 @@ class ClassAscentSolver(ClassModel, BlockAscentSolver):
     """Dual coordinate ascent on blocks, for all classes at once."""
 
     compiled = ("crammer-singer",)
-    parameters: ClassAscent
+    parameters: block_ascent.ClassAscent
 
-    def __init__(self, source: RowSource, parameters: ClassAscent) -> None:
+    def __init__(self, source: RowSource, parameters: block_ascent.ClassAscent) -> None:
         super().__init__(source, parameters)
         self.width, self.n_shares, self.dual = parameters.n_classes * self.width, parameters.n_classes, None
         rows = "resident" if parameters.keeps_all else parameters.resident_rows
@@ -109,7 +108,7 @@ class ClassAscentSolver(ClassModel, BlockAscentSolver):
 
     def _make_line_search(self, alone: bool) -> ClassLineSearch:
         parameters, most = self.parameters, choose_most_cuts(self.width, alone)
-        search = LineSearch(parameters.class_costs, parameters.tol, parameters.bias_feature, most)
+        search = LineSearch(parameters.class_costs, parameters.bias_feature, tol=parameters.tol, max_cuts=most)
         return ClassLineSearch(self.source, search)
 
 
@@ -119,7 +118,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CrammerSingerOptions, 
     note = ""
     if own.acceleration == "block-ascent" or (own.acceleration == "auto" and own.max_cuts is None):
         starts = tuple(int(start) for start in source.chunk_starts)
-        parameters = ClassAscent(costs, source.n_rows, starts, tol, own.intercept_scaling, options.seed)
+        parameters = block_ascent.ClassAscent(costs, source.n_rows, starts, tol, own.intercept_scaling, options.seed)
         chosen = ClassAscentSolver(source, parameters).fit_into(budget, options.resident_rows)
         if chosen is not None:
             return chosen
@@ -128,10 +127,10 @@ def set_up(source: RowSource, options: TrainOptions, own: CrammerSingerOptions, 
         raise InputError(
             "resident_rows has no effect with line-search or max_cuts; remove it, or use acceleration=auto"
         )
-    return ClassLineSearch(source, LineSearch(costs, tol, own.intercept_scaling, own.max_cuts), note)
+    return ClassLineSearch(source, LineSearch(costs, own.intercept_scaling, tol=tol, max_cuts=own.max_cuts), note)
 
 
-def _describe(parameters: LineSearch | ClassAscent) -> dict[str, Any]:
+def _describe(parameters: LineSearch | block_ascent.ClassAscent) -> dict[str, Any]:
     about = {"task": "crammer-singer", "loss": "crammer_singer", "class_costs": list(parameters.class_costs)}
     return {**about, "tol": parameters.tol, "bias_feature": parameters.bias_feature}
 
@@ -143,6 +142,6 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
     add_exact_classes(start_exact(1), rows, np.zeros((1, 2, 2)), np.zeros((1, 2)), ones)
     add_magnitudes(start_magnitudes(3), rows, ones, 1.0)
     solve_master(np.eye(2), np.ones(2), np.zeros(2), 1e-9)
-    part = make_part(rows, ones, 1.0, np.zeros((2, 2)))
+    part = block_ascent.make_part(rows, ones, 1.0, np.zeros((2, 2)))
     part.visit(np.zeros(len(part.order), np.uint32), 1.0, np.zeros((3, 2)), 0.0)
     part.find_distances(1.0, np.zeros(6))

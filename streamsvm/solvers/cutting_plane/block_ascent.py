@@ -40,12 +40,10 @@ import numpy as np
 
 from streamsvm.certificates.double_double import ExactLosses
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import add_combination
-from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, join_rows
-from streamsvm.passes import All, Requests, Scan, Step, Take, Walk
+from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, add_combination, join_rows
+from streamsvm.passes import All, Requests, RowTotals, Scan, Step, Take, Walk, grows
 from streamsvm.solvers.cutting_plane import cuts, small_qp
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, ascend, make_part
-from streamsvm.solvers.cutting_plane.cuts import LINE_STEPS, Totals, grows
 from streamsvm.solvers.cutting_plane.line_search import LineState, look_along, search_line
 from streamsvm.solvers.cutting_plane.master import bound_dual
 from streamsvm.solvers.cutting_plane.near_rows import choose_rows
@@ -287,7 +285,7 @@ S = TypeVar("S", bound=State)
 
 
 @dataclass
-class DualTotals(Totals):
+class DualTotals(RowTotals):
     """The sums of a dual point: gradient (d+1,), sum C_i c_i y_i x_i, and cost, sum C_i c_i."""
 
     gradient: F64
@@ -307,7 +305,7 @@ def count_terms(settings: BlockAscent) -> float:
     if settings.keeps_all:
         return 0.0
     blocks = settings.list_blocks()
-    return float(min(settings.n_rows, max(map(settings.count_rows, blocks)) + len(blocks) + LINE_STEPS))
+    return float(min(settings.n_rows, max(map(settings.count_rows, blocks)) + len(blocks) + cuts.LINE_STEPS))
 
 
 def warm_state(settings: BlockAscent, before: S, factor: float) -> S:

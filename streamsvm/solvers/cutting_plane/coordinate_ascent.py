@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 from numba.extending import register_jitable
 
 from streamsvm.kernels.kernel import compute_squares
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED, score_rows
-from streamsvm.numeric.rows import F32, F64, I32, I64, U32, Rows, prefetch, split
+from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, U32, Flags, Rows, prefetch, score_rows, split
 from streamsvm.system import deadline, interrupts
 
 AHEAD = 4  # number of visits between the prefetch of a row and its own visit
@@ -36,7 +34,7 @@ LOOK_BACK = 8  # epochs whose mean rate predicts the next epochs
 LONGEST = float(np.finfo(np.float64).max)
 
 
-@register_jitable(fastmath=SUMS_MAY_BE_REORDERED)
+@register_jitable(fastmath=REORDERED_SUMS)
 def _dot(values: F32, indices: I32, indptr: I64, i: int, w: F64) -> float:
     total = 0.0
     if values.ndim == 1:
@@ -155,7 +153,7 @@ class AscentRows(Protocol):
     def visit(self, draws: U32, bias_feature: float, w: F64, limit: float) -> Visit:
         """Visit the rows of `order` in random order; w and the shares change in place."""
 
-    def find_distances(self, bias_feature: float, w: F64) -> tuple[F64, npt.NDArray[np.bool_]]:
+    def find_distances(self, bias_feature: float, w: F64) -> tuple[F64, Flags]:
         """Return each row's distance from the margin, (n,), and whether its share may move both ways, (n,)."""
 
 
@@ -195,7 +193,7 @@ class Part:
         """Visit the rows of `order`, as `_visit` does."""
         return Visit(*_visit(*split(self.rows.X), self.own, self.order, draws, w, bias_feature, limit))
 
-    def find_distances(self, bias_feature: float, w: F64) -> tuple[F64, npt.NDArray[np.bool_]]:
+    def find_distances(self, bias_feature: float, w: F64) -> tuple[F64, Flags]:
         """Return |1 - y_i w.x_i|, (n,), and whether the share of each row may move both ways, (n,)."""
         y = np.where(self.own[:, COST] < 0.0, -1.0, 1.0)  # +1 for rows without a cost
         return np.abs(1.0 - y * score_rows(self.rows.X, w, bias_feature)), (self.share > 0.0) & (self.share < 1.0)

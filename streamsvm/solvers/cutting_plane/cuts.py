@@ -17,8 +17,9 @@ margin of 1 - 1e-16 then matters, and scaling w by 1 + 1e-15 removes it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from operator import add
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -29,7 +30,7 @@ from streamsvm.losses.hinge import FINE_STEPS
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import add_row_magnitudes, bound_rounding
 from streamsvm.numeric.rows import F64, I64, Rows
-from streamsvm.passes import MemoryNeed, Progress, Scan
+from streamsvm.passes import MemoryNeed, RowTotals, Scan, TriedBounds, axes, count_additions, grows
 
 IDLE_STEPS = 40  # A cut that has been inactive for more steps than this is dropped.
 STUCK_STEPS = 30  # Rounding is the limit if neither P nor D has moved for this many steps.
@@ -41,13 +42,8 @@ LINE_STEPS = 17 * FINE_STEPS + 1  # the most changes that are summed along a lin
 MOST_VALUES = 1 << 21  # numbers in all points of a pass: with many features, fewer longer points are tried
 
 
-def grows(*axes: str, dtype: Any = np.float64) -> Any:
-    """Return a dataclass field for an array that is initially empty, with the names of its axes (runs.records)."""
-    return field(default_factory=lambda: np.empty((0,) * len(axes), dtype), metadata={"axes": axes})
-
-
 @dataclass
-class CutState:
+class CutState(TriedBounds):
     """The state of a cutting-plane solver.
 
     Parameters
@@ -60,47 +56,31 @@ class CutState:
         For each cut, the sum of the costs of all rows ever added to it or subtracted again, (m,) (`RowSums`).
     gram, idle
         The products G (m, m), and the number of steps for which the multiplier of each cut has been zero, (m,).
-    objective, lower_bound
-        P at the best point, and the highest proved D.
     slack
         The loss that the cuts give at master_w: the paper's xi, times the sum of all costs.
-    passes, stuck
-        Passes so far, and steps in a row that moved neither P nor D.
     magnitudes, largest, total_cost, terms
         M and max_i |x_ij|, (width,) each, sum C_i, and the most additions that any term of a sum goes through. Before
         the first pass the first three are empty or 0, and the last counts only the additions in the driver.
     updates
         Unused; kept because checkpoints of earlier versions contain it.
-    objective_rounding, bound_rounding
-        The error bound of P at the best point, and the amount subtracted from D.
-    tried_rounding
-        The amount that would have been subtracted from the latest D, if only this keeps D from being the highest;
-        otherwise 0.
     repeats, of_cuts
         How many times a cut may count a row, and the fields that hold one number per cut, 0 for a new cut.
     """
 
-    best_w: F64 = field(metadata={"axes": ("d",)})
-    master_w: F64
-    cuts: F64 = field(metadata={"axes": ("m", "d")})
+    best_w: F64 = axes("d")
+    master_w: F64 = axes("d")
+    cuts: F64 = axes("m", "d")
     offsets: F64 = grows("m")
     sizes: F64 = grows("m")
     z: F64 = grows("m")
     gram: F64 = grows("m", "m")
     idle: I64 = grows("m", dtype=np.int64)
-    objective: float = float("inf")
-    lower_bound: float = 0.0
     slack: float = 0.0
-    passes: int = 0
-    stuck: int = 0
     magnitudes: F64 = grows("d")
     largest: F64 = grows("d")
     total_cost: float = 0.0
     terms: float = 0.0
     updates: float = 0.0
-    objective_rounding: float = 0.0
-    bound_rounding: float = 0.0
-    tried_rounding: float = 0.0
     repeats: ClassVar[float] = 1.0
     of_cuts: ClassVar[tuple[str, ...]] = ("z", "idle")
     added: ClassVar[tuple[str, ...]] = ("tried_rounding",)
@@ -109,18 +89,6 @@ class CutState:
     def at_zero(cls, width: int) -> Self:
         """Return the state before the first pass: w = 0, and no cuts."""
         return cls(np.zeros(width), np.zeros(width), np.empty((0, width)))
-
-    @property
-    def shapes(self) -> dict[str, tuple[str, ...]]:
-        """The axis names of the arrays that grow, by field."""
-        return {part.name: part.metadata["axes"] for part in fields(self) if part.metadata}
-
-    @property
-    def progress(self) -> Progress:
-        """The objective, the lower bound, and the rounding of both."""
-        tried = self.objective_rounding + self.tried_rounding if self.tried_rounding > 0.0 else 0.0
-        own = self.objective_rounding + self.bound_rounding
-        return Progress(self.objective, self.lower_bound, self.passes, own, tried, self.bound_rounding)
 
     def bound_loss(self, sizes: F64) -> float:
         """Return the error bound of a computed P at points whose entries |w_j| are at most `sizes` (width,)."""
@@ -132,15 +100,7 @@ S = TypeVar("S", bound=CutState)
 
 
 @dataclass
-class Totals:
-    """Sums over rows. The sums of two groups of rows are added field by field."""
-
-    def __add__(self, other: Self) -> Self:
-        return replace(self, **{name: value + getattr(other, name) for name, value in vars(self).items()})
-
-
-@dataclass
-class RowSums(Totals):
+class RowSums(RowTotals):
     """Sums over rows that record the magnitude of their terms, so that their rounding can be bounded.
 
     vectors (width,), offsets: sum C_i y_i x_i and sum C_i; sizes: the sum of |C_i| over all terms ever added or
@@ -190,10 +150,16 @@ def most_cuts(width: int) -> int:
     return int(np.clip((128 << 20) // (8 * width), 64, 500))
 
 
+@dataclass(frozen=True, kw_only=True)
 class CutSettings:
-    """The common settings of cutting planes. vectors: the number of vectors that the driver holds besides the cuts."""
+    """The common settings of cutting planes.
 
-    max_cuts: int | None
+    tol: the relative gap to reach; max_cuts: the number of cuts kept (None: the result of `most_cuts`); vectors: the
+    number of vectors that the driver holds besides the cuts.
+    """
+
+    tol: float = 1e-3
+    max_cuts: int | None = None
     vectors: ClassVar[int] = 8
 
     def most_cuts(self, width: int) -> int:
@@ -293,7 +259,7 @@ def find_status(state: CutState, tol: float, epsilon: float | None = None, viola
 
 
 @dataclass
-class Magnitudes:
+class Magnitudes(RowTotals):
     """Sums over rows that bound the rounding of losses and cuts.
 
     sums: sum_i C_i |x_ij|, and largest: max_i |x_ij|, (width,) each, with the constant feature last; cost: sum_i C_i;
@@ -306,6 +272,7 @@ class Magnitudes:
     cost: float = 0.0
     n_rows: int = 0
     additions: int = 0
+    joined: ClassVar = {"largest": np.maximum, "additions": count_additions}
 
     def add(self, rows: Rows, steepest: F64, cost: float, bias_feature: float) -> None:
         """Add rows whose losses have slopes of at most `steepest` (n,), and whose costs sum to `cost`."""
@@ -326,13 +293,6 @@ def add_magnitudes(totals: Magnitudes, rows: Rows, class_costs: F64, bias_featur
     """Add the magnitudes of the rows."""
     _, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     totals.add(rows, costs, float(np.sum(costs)), bias_feature)
-
-
-def combine_magnitudes(left: Magnitudes, right: Magnitudes) -> Magnitudes:
-    """Combine the magnitudes of two groups of rows."""
-    largest, n_rows = np.maximum(left.largest, right.largest), left.n_rows + right.n_rows
-    additions = max(left.additions, right.additions) + 1
-    return Magnitudes(left.sums + right.sums, largest, left.cost + right.cost, n_rows, additions)
 
 
 def take_magnitudes(state: S, answers: Sequence[Any]) -> S:
@@ -369,7 +329,7 @@ def look_for_rounding(state: CutState, points: F64 | None, class_costs: F64, bia
         looks.append(Scan(partial(start_exact, len(points)), add_exact, combine_exact, shared))
     if not len(state.magnitudes):
         start = partial(start_magnitudes, len(state.best_w))
-        looks.append(Scan(start, add_magnitudes, combine_magnitudes, (class_costs, bias_feature)))
+        looks.append(Scan(start, add_magnitudes, add, (class_costs, bias_feature)))
     return looks
 
 

@@ -55,16 +55,15 @@ from numba import njit
 
 from streamsvm.losses.convex import ConvexLoss
 from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, Sums, add_to_totals, fine_steps
-from streamsvm.numeric.products import add_combination, add_rows_of, compute_scores
-from streamsvm.numeric.rows import F64, I32, I64, Rows, Split, split
-from streamsvm.passes import All, Progress, Requests, Scan, Step, Take, find_status
+from streamsvm.numeric.rows import F64, I32, I64, Rows, Split, add_combination, add_rows_of, compute_scores, split
+from streamsvm.passes import All, Bounds, Requests, RowTotals, Scan, Step, Take, find_status
 from streamsvm.solvers.cutting_plane import cuts
-from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, Magnitudes, RowSums, Totals
+from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, Magnitudes, RowSums
 from streamsvm.solvers.cutting_plane.master import take_cuts
 
 
 @dataclass
-class CutTotals(Totals):
+class CutTotals(RowTotals):
     """Sums over rows: losses and cuts."""
 
     losses: F64
@@ -236,18 +235,15 @@ def read_cuts(totals: PointTotals) -> RowSums:
 class CuttingPlane(CutSettings):
     """Settings of the solver.
 
-    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; tol: the relative gap to reach; epsilon:
-    the paper's stop, the largest allowed violation of a cut in units of mean loss (None: stop by the gap); accelerated:
-    whether to use a line search; bias_feature: the value of the constant feature; max_cuts: the number of cuts kept
-    (None: the result of `cuts.most_cuts`).
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; epsilon: the paper's stop, the largest
+    allowed violation of a cut in units of mean loss (None: stop by the gap); accelerated: whether to use a line search;
+    bias_feature: the value of the constant feature.
     """
 
     class_costs: tuple[float, float]
-    tol: float = 1e-3
     epsilon: float | None = None
     accelerated: bool = True
     bias_feature: float = 1.0
-    max_cuts: int | None = None
 
     def cut_points(self, width: int) -> int:
         """Return the number of cuts a pass computes: as many as fit into 16 MiB, but at least 4 and at most 16."""
@@ -285,14 +281,11 @@ ANY_LOSS_STEPS = (0.1, 0.3, 1.0)  # cut points of a pass, as fractions of the wa
 class AnyLoss(CutSettings):
     """Settings of the solver.
 
-    loss: the rows' losses l_i, which include the costs; tol: the relative gap to reach; bias_feature: the value of the
-    constant feature; max_cuts: the number of cuts kept (None: the result of `cuts.most_cuts`).
+    loss: the rows' losses l_i, which include the costs; bias_feature: the value of the constant feature.
     """
 
     loss: ConvexLoss
-    tol: float = 1e-3
     bias_feature: float = 1.0
-    max_cuts: int | None = None
     vectors: ClassVar[int] = 3 * len(ANY_LOSS_STEPS) + 8
 
 
@@ -306,7 +299,7 @@ def solve_any_loss(settings: AnyLoss, state: CutState) -> Requests:
         requests = [Scan(start, add_tangents, add, (points, settings.loss, bias))]
         if not len(state.magnitudes):
             first = partial(cuts.start_magnitudes, width)
-            requests.append(Scan(first, add_sizes, cuts.combine_magnitudes, (settings.loss, bias)))
+            requests.append(Scan(first, add_sizes, add, (settings.loss, bias)))
         tangents, *sizes = yield All(requests)
         state = take_sizes(state, sizes[0]) if sizes else state
         state, terms = _take_best(state, points, tangents)
@@ -365,7 +358,7 @@ Maker = Callable[[Any], Requests]
 
 
 @dataclass
-class BothStates:
+class BothStates(Bounds):
     """The best results of the two solvers, and the state of each.
 
     states: the state of the solver with resident rows, and the state of the line search; best_w (d+1,): the point with
@@ -374,22 +367,14 @@ class BothStates:
 
     states: list[Any]
     best_w: F64
-    objective: float = float("inf")
-    lower_bound: float = 0.0
-    objective_rounding: float = 0.0
-    bound_rounding: float = 0.0
-    passes: int = 0
-    stuck: int = 0
     alone: bool = False
     added: ClassVar[tuple[str, ...]] = ("stuck",)
 
     @property
-    def progress(self) -> Progress:
-        """The best objective and lower bound of both solvers, with their rounding."""
-        rounding, going_on = self.objective_rounding + self.bound_rounding, self.states[: 1 if self.alone else None]
-        tried = [own.progress.tried_bound for own in going_on]
-        least = min((bound for bound in tried if bound > 0.0), default=0.0)
-        return Progress(self.objective, self.lower_bound, self.passes, rounding, least, self.bound_rounding)
+    def tried_bound(self) -> float:
+        """The least bound of the solvers that still run; see Progress."""
+        tried = [own.tried_bound for own in self.states[: 1 if self.alone else None]]
+        return min((bound for bound in tried if bound > 0.0), default=0.0)
 
 
 def solve_both(makers: Sequence[Maker], tol: float, state: BothStates) -> Requests:

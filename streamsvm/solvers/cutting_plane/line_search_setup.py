@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.rows.source import RowSource
-from streamsvm.numeric.products import add_rows
 from streamsvm.numeric.rounding import add_row_magnitudes
-from streamsvm.numeric.rows import F64, Rows
+from streamsvm.numeric.rows import F64, Rows, add_rows
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.registry import find_problem
 from streamsvm.solvers.cutting_plane import line_search
 from streamsvm.solvers.cutting_plane.cuts import CutState, exact_bytes, most_cuts
-from streamsvm.solvers.cutting_plane.line_search import ANY_LOSS_STEPS, AnyLoss, CuttingPlane, LineState, totals_bytes
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.options import AnyLossOptions
 from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, Wrapper, describe_parameters
@@ -37,31 +35,31 @@ class LineSearchSolver(LinearSolver):
 
     name, compiled, n_starts = "cutting-plane", ("cutting-plane",), 1
 
-    def __init__(self, source: RowSource, parameters: CuttingPlane, note: str = "") -> None:
+    def __init__(self, source: RowSource, parameters: line_search.CuttingPlane, note: str = "") -> None:
         self.source, self.parameters, self.note, width = source, parameters, note, source.n_features + 1
         self.bias_feature, self.settings = parameters.bias_feature, describe_parameters(parameters)
         self.dual = DualWatch("cuts", width, parameters.most_cuts(width))
 
-    def start(self) -> LineState:
+    def start(self) -> line_search.LineState:
         """Return the state at w = 0."""
-        return LineState.at_zero(self.source.n_features + 1)
+        return line_search.LineState.at_zero(self.source.n_features + 1)
 
-    def start_at(self, w: F64) -> LineState:
+    def start_at(self, w: F64) -> line_search.LineState:
         """Return the state at given weights; the first pass searches the line from there to 0."""
         return replace(self.start(), best_w=w)
 
-    def warm_start(self, before: LineState, factor: float) -> LineState:
+    def warm_start(self, before: line_search.LineState, factor: float) -> line_search.LineState:
         """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
         return replace(scale_costs(before, factor, self.parameters.tol), step=1.0)
 
-    def solve(self, state: LineState) -> Requests:
+    def solve(self, state: line_search.LineState) -> Requests:
         """Yield the passes of the solver, step by step."""
         return line_search.solve(self.parameters, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory. Shared vectors count twice because passes of several solvers in one read copy them."""
         width = self.source.n_features + 1
-        exact, totals = exact_bytes(width), totals_bytes(self.parameters.cut_points(width), width)
+        exact, totals = exact_bytes(width), line_search.totals_bytes(self.parameters.cut_points(width), width)
         return self.parameters.need_memory(width, totals + 2 * exact, 32 * width + exact)
 
 
@@ -74,7 +72,7 @@ class AnyLossSolver(LinearSolver):
         problem = find_problem(options.task)
         self.source, self.bias_feature, self.has_classes = source, own.intercept_scaling, problem.has_classes
         loss, bias = problem.make_loss(source, options), own.intercept_scaling
-        self.parameters = AnyLoss(loss, float(options.tol), bias, own.max_cuts)
+        self.parameters = line_search.AnyLoss(loss, bias, tol=float(options.tol), max_cuts=own.max_cuts)
         about = {"task": options.task, "C": float(options.C), "tol": self.parameters.tol, "bias_feature": bias}
         others = {"max_cuts": own.max_cuts, "class_weight": repr(options.class_weight)}
         self.settings = about | problem.tell_loss(source, options) | others
@@ -93,7 +91,7 @@ class AnyLossSolver(LinearSolver):
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory. The totals of a task are cuts and, in the first pass, the magnitudes of the rows."""
-        width, k = self.source.n_features + 1, len(ANY_LOSS_STEPS)
+        width, k = self.source.n_features + 1, len(line_search.ANY_LOSS_STEPS)
         return self.parameters.need_memory(width, 8 * width * (k + 2) + 16 * k, 8 * width * k)
 
 
@@ -109,7 +107,7 @@ def choose_most_cuts(width: int, alone: bool) -> int:
 def make_line_search(source: RowSource, parameters: Any, alone: bool) -> LineSearchSolver:
     """Return the line search to run beside a solver for the hinge loss with these parameters."""
     costs, most = (parameters.class_costs[0], parameters.class_costs[1]), choose_most_cuts(source.n_features + 1, alone)
-    other = CuttingPlane(costs, parameters.tol, bias_feature=parameters.bias_feature, max_cuts=most)
+    other = line_search.CuttingPlane(costs, bias_feature=parameters.bias_feature, tol=parameters.tol, max_cuts=most)
     return LineSearchSolver(source, other)
 
 

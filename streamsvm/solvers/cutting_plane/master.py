@@ -35,15 +35,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import qr, solve_triangular
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from streamsvm.numeric.rounding import bound_rounding, sum_exactly
-from streamsvm.numeric.rows import F64, I64
+from streamsvm.numeric.rows import F64, I64, Flags
 from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, S, add_cuts, count_pass, raise_bound
-
-Face = npt.NDArray[np.bool_]
 
 STEPS_PER_CUT = 10  # This bounds the work. Cuts of real data took about 3 at most, from z = 0.
 EPS = float(np.finfo(np.float64).eps)
@@ -110,7 +107,7 @@ def _compute_gradient(gram: F64, b: F64, z: F64) -> F64:
     return gradient
 
 
-def _go(z: F64, step: F64, face: Face) -> tuple[F64, float]:
+def _go(z: F64, step: F64, face: Flags) -> tuple[F64, float]:
     """Step until the first multiplier reaches 0; return the new z and the fraction of the step taken, 1 if none does.
 
     The cut whose multiplier reaches 0 leaves the face.
@@ -123,7 +120,7 @@ def _go(z: F64, step: F64, face: Face) -> tuple[F64, float]:
     return z, length
 
 
-def _measure_from(face: Face, z: F64) -> tuple[int, I64]:
+def _measure_from(face: Flags, z: F64) -> tuple[int, I64]:
     """Return the reference cut of a face and the other cuts on the face.
 
     The reference is the zero cut if it is on the face, and otherwise the cut with the largest multiplier: long cuts
@@ -134,7 +131,7 @@ def _measure_from(face: Face, z: F64) -> tuple[int, I64]:
     return reference, others[others != reference]
 
 
-def choose_joining(gradient: F64, z: F64, offsets: F64, norms: F64, length: float, face: Face) -> I64:
+def choose_joining(gradient: F64, z: F64, offsets: F64, norms: F64, length: float, face: Flags) -> I64:
     """Choose the cuts that promise the largest rise of D; choose none if no cut is violated by more than rounding.
 
     On the line from z to the vertex of cut c, D has slope g_c - z'g and curvature |a_c - w|^2, and can rise by
@@ -155,7 +152,7 @@ def choose_joining(gradient: F64, z: F64, offsets: F64, norms: F64, length: floa
     return joining
 
 
-def _find_newton_step(gram: F64, size: F64, z: F64, gradient: F64, face: Face) -> F64:
+def _find_newton_step(gram: F64, size: F64, z: F64, gradient: F64, face: Flags) -> F64:
     """Return the step from z to the optimum of the face, disregarding z >= 0. The entries of the step sum to zero.
 
     The cuts are measured from one of them, the reference r, whose multiplier follows from sum z = 1. The other
@@ -240,7 +237,7 @@ def _refine(cuts: F64, offsets: F64, start: F64, tol: float) -> tuple[MasterSolu
     return MasterSolution(shares, value, max(0.0, model - value)), best_w
 
 
-def _find_step(vectors: F64, norms: F64, z: F64, gradient: F64, face: Face) -> tuple[F64, F64]:
+def _find_step(vectors: F64, norms: F64, z: F64, gradient: F64, face: Flags) -> tuple[F64, F64]:
     """Return the step of z to the optimum of the face, which sums to zero, and the corresponding step of w."""
     step, (reference, others) = np.zeros(len(z)), _measure_from(face, z)
     if not others.size:

@@ -22,13 +22,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import add_combination, score_rows
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.row_norms import RowNorm, bound_rows, measure_rows
-from streamsvm.numeric.rows import F64, I64, Rows, join_rows, take_rows
+from streamsvm.numeric.rows import F64, I64, Flags, Rows, add_combination, join_rows, score_rows, take_rows
 from streamsvm.passes import Scan
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 
@@ -125,7 +123,7 @@ def add_known(sums: RowSums, rows: Rows, look: Look, margins: F64) -> None:
     _add_active(sums, look, rows, y, costs, (margins < 1.0) & (costs > 0.0))
 
 
-def _add_active(sums: RowSums, look: Look, rows: Rows, y: F64, costs: F64, is_active: npt.NDArray[np.bool_]) -> None:
+def _add_active(sums: RowSums, look: Look, rows: Rows, y: F64, costs: F64, is_active: Flags) -> None:
     """Add C_i y_i x_i and C_i of the active rows to the sums."""
     active = np.flatnonzero(is_active)
     add_combination(sums.vectors, rows.X, active, (y * costs)[active], look.bias_feature)

@@ -14,20 +14,17 @@ import numpy as np
 from streamsvm.certificates.double_double import add_exact, start_exact
 from streamsvm.data.rows.source import RowSource
 from streamsvm.losses.hinge import add_to_totals
-from streamsvm.numeric.products import compute_scores_of_parts
 from streamsvm.numeric.rounding import add_row_magnitudes
 from streamsvm.numeric.row_norms import bound_rows, make_norm, measure_rows
-from streamsvm.numeric.rows import Rows
+from streamsvm.numeric.rows import Rows, compute_scores_of_parts
 from streamsvm.options import BUDGET_SHARE, TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.solvers.cutting_plane import block_ascent, line_search, line_search_setup
 from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, BlockAscent, count_terms, has_newton
 from streamsvm.solvers.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes
-from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, totals_bytes
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
-from streamsvm.solvers.cutting_plane.small_qp import COPIES as COPIES_OF_ROWS
-from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, can_refine
+from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, ROW_COPIES, can_refine
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.solvers.one_read import setup as one_read
 from streamsvm.solvers.options import CuttingPlaneOptions
@@ -93,7 +90,7 @@ class BlockAscentSolver(LinearSolver):
 
     def _count_sum_bytes(self) -> int:
         """Return the bytes of the sums of a pass."""
-        return totals_bytes(1, self.width) + 16 * self.width + 2 * exact_bytes(self.width)
+        return line_search.totals_bytes(1, self.width) + 16 * self.width + 2 * exact_bytes(self.width)
 
     def _count_more_bytes(self) -> int:
         """Return the bytes of the methods that replace the ascent if all rows are in memory or there are few rows."""
@@ -101,7 +98,7 @@ class BlockAscentSolver(LinearSolver):
         if self.parameters.keeps_all and has_newton(n, self.source.n_features):
             more += 8 * (NEWTON_VECTORS * n + NEWTON_MATRICES * width**2)
         if n <= MOST_ROWS:
-            more += 8 * (MATRICES * n**2 + COPIES_OF_ROWS * n * width if can_refine(n, width) else PRODUCTS * n**2)
+            more += 8 * (MATRICES * n**2 + ROW_COPIES * n * width if can_refine(n, width) else PRODUCTS * n**2)
         return more
 
     def beside_line_search(self) -> Solver:
@@ -205,7 +202,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
     if options.resident_rows is not None:
         raise InputError(f"resident rows cannot be used with acceleration={acceleration}; use auto, or remove them")
     common = {"epsilon": own.epsilon, "max_cuts": own.max_cuts, **read_parameters(source, options, own)}
-    parameters = CuttingPlane(accelerated=acceleration == "line-search", **common)
+    parameters = line_search.CuttingPlane(accelerated=acceleration == "line-search", **common)
     return line_search_setup.LineSearchSolver(source, parameters, note)
 
 

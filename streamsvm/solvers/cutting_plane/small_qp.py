@@ -39,7 +39,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, qr, solve_triangular
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from streamsvm.numeric.central_path import BOUNDARY_SHARE, MOST_SECOND_ORDER, find_length, move
+from streamsvm.numeric.equations import BOUNDARY_SHARE, MOST_SECOND_ORDER, find_length, move
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, CsrRows, Rows, slice_rows, to_dense
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
@@ -52,7 +52,7 @@ MOST_STEPS = 100
 PATIENCE = 10  # Rounding is the limit if this many steps in a row have not cut the gap to PROGRESS of its value.
 PROGRESS = 0.9
 MOST_VALUES = 1 << 20  # numbers in B; for larger B only the products of the rows are used
-COPIES = 4  # of B at once
+ROW_COPIES = 4  # of B at once
 MATRICES = 14  # (rows, rows) held at once in addition to B, including the products of the rows
 
 

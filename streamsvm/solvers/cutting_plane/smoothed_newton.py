@@ -25,10 +25,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from streamsvm.numeric.gram import GramSum
+from streamsvm.numeric.gram import sum_products
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import add_rows, score_rows
-from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.numeric.rows import F64, I64, Rows, add_rows, score_rows
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 from streamsvm.system import interrupts
 
@@ -91,16 +90,8 @@ class HingeRows:
 
         Q: None stands for I.
         """
-        d = self.rows.X.shape[1]
-        gram = GramSum(d)
-        gram.add(self.rows.X, used, weight)
-        last = np.zeros((1, d))
-        add_rows(last, self.rows.X, used, np.zeros_like(used), weight)
-        matrix = np.eye(d + 1) if Q is None else Q.copy()
-        matrix[:d, :d] += np.triu(gram.finish())
-        matrix[:d, d] += self.bias_feature * last[0]
-        matrix[d, d] += self.bias_feature**2 * float(np.sum(weight))
-        return matrix
+        products = sum_products(self.rows.X, used, weight, self.bias_feature)
+        return products + (np.eye(len(products)) if Q is None else Q)
 
 
 def read_rows(settings: Any, rows: Rows) -> HingeRows:

@@ -35,7 +35,7 @@ least-squares problem
     min_{dw, db}  1/2 |w + dw|^2 + 1/2 sum_i W_i (y_i (z_i.dw + db) + r_i - a_i / W_i)^2
     r = r_s + r_sa / a - (xi r_u + r_xu) / u
 
-which is solved by a QR factorisation of the rows W_i^1/2 (z_i, 1) and of the identity (numeric.products). The product
+which is solved by a QR factorisation of the rows W_i^1/2 (z_i, 1) and of the identity (numeric.equations). The product
 Z'WZ is never formed: where C |z|^2 is 1e15, it has no correct digits left; pair steps fail on K for the same reason. At
 the end, multipliers strictly between their bounds are corrected until w = Z'Ya. The predictor and the corrector are
 those of Mehrotra (1992).
@@ -54,7 +54,6 @@ from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lstsq, qr
 from scipy.linalg.lapack import dpstrf
 
@@ -63,10 +62,9 @@ from streamsvm.kernels import kernel as kernels
 from streamsvm.kernels import precomputed
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.kernels.values import FAINT
-from streamsvm.numeric.central_path import BOUNDARY_SHARE, MOST_SECOND_ORDER, find_length, move
-from streamsvm.numeric.products import RowQR
+from streamsvm.numeric.equations import BOUNDARY_SHARE, MOST_SECOND_ORDER, RowQR, find_length, move
 from streamsvm.numeric.rounding import UNIT, add_two, multiply_two
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, take_rows, to_dense
+from streamsvm.numeric.rows import F64, I64, CsrRows, Flags, Matrix, take_rows, to_dense
 from streamsvm.solvers.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, fill, improve
 from streamsvm.solvers.decomposition.hinges import Hinges
 from streamsvm.solvers.decomposition.working_set import restore_balance
@@ -87,7 +85,7 @@ class Equations(NamedTuple):
     groups: F64
     sums: F64
 
-    def of_rows(self, rows: NDArray[np.bool_]) -> Equations:
+    def of_rows(self, rows: Flags) -> Equations:
         """Return the equations of these rows."""
         return Equations._make((*(each[rows] for each in self[:-1]), self.sums))
 

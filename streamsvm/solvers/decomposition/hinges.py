@@ -58,13 +58,7 @@ from streamsvm.certificates import kernel as certificates
 from streamsvm.certificates.kernel import FULL_SHARE, Certificate, FixedSum, Proof
 from streamsvm.numeric.rounding import sum_exactly
 from streamsvm.numeric.rows import F64, I64
-from streamsvm.solvers.decomposition.working_set import (
-    Conditions,
-    find_conditions,
-    find_largest,
-    join_conditions,
-    restore_balance,
-)
+from streamsvm.solvers.decomposition.working_set import Conditions, find_conditions, find_largest, restore_balance
 from streamsvm.system.errors import InputError
 
 Totals = tuple[float, float]  # the sums of the multipliers of rows with y_i = +1, and with y_i = -1
@@ -141,7 +135,7 @@ class SummedRows(_Rows):
     def find_conditions(self) -> Conditions:
         """Return the optimality conditions of the rows, separately for each side."""
         found = [self.find_side(side) for side in SIDES if np.any(self.y == side)]
-        return found[0] if len(found) == 1 else join_conditions(found[0], found[1], self.y > 0)
+        return found[0] if len(found) == 1 else found[0].join(found[1], self.y > 0)
 
     def find_slacks(self) -> F64:
         """Return rho - y_i f_i at the best rho of each side, (n,)."""
@@ -255,7 +249,7 @@ class NuTubeRows(_Rows):
         """Return the optimality conditions of the rows, separately for each side if `by_side`."""
         if self.by_side:
             above, below = map(self.find_side, SIDES)
-            return join_conditions(above, below, self.y > 0)
+            return above.join(below, self.y > 0)
         return find_conditions(self.y, self.costs, self.alpha, self.f, self.corners)
 
     def find_slacks(self) -> F64:

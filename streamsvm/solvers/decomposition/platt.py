@@ -27,8 +27,7 @@ from numba.extending import register_jitable
 
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.kernels.names import KERNELS, LINEAR, POLY, RBF
-from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix
+from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, CsrRows, Matrix
 from streamsvm.system import deadline, interrupts
 
 FLAT_CURVATURE = 1e-12  # a curvature below this share of |k11| + |k22| is rounding, and counts as 0
@@ -127,7 +126,7 @@ def claim_slot(state: State, i: int) -> None:
     state.used[slot] = state.clock[0]
 
 
-@register_jitable(fastmath=SUMS_MAY_BE_REORDERED)
+@register_jitable(fastmath=REORDERED_SUMS)
 def _multiply_dense(X: F32, i: int, j: int) -> float:
     """Return x_i.x_j."""
     total = 0.0
@@ -183,7 +182,7 @@ def fill_kernel_values(problem: Problem, state: State, i: int, rows: I64, values
             state.dense_row[problem.indices[e]] = 0.0
 
 
-@register_jitable(fastmath=SUMS_MAY_BE_REORDERED)
+@register_jitable(fastmath=REORDERED_SUMS)
 def _score_folded(problem: Problem, w: F64, i: int) -> float:
     """Return x_i.w."""
     if problem.indptr.size > 0:

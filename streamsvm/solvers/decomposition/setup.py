@@ -15,7 +15,6 @@ from streamsvm.certificates.kernel import find_best_bias
 from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.kernels import kernel as kernels
 from streamsvm.kernels import precomputed
-from streamsvm.kernels.kernel import Kernel
 from streamsvm.kernels.values import BLOCK_COLUMNS
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.rows import Rows, take_rows
@@ -100,34 +99,25 @@ def _count_active(source: RowSource, fit: int, share_bytes: int) -> int:
 
 
 def need_memory(
-    source: RowSource,
-    settings: ActiveRowSettings,
-    held: Held,
-    sum_bytes: int,
-    matrix_bytes: int,
-    tile_bytes: int,
-    walk_bytes: int,
-    weight_bytes: int = 0,
+    source: RowSource, settings: ActiveRowSettings, held: Held, sum_bytes: int, turn: int, walk: int, weights: int = 0
 ) -> MemoryNeed:
     """Return the memory that a decomposition needs.
 
-    Every task receives the changed active rows in float64, or weights. A step holds the kernel values of a working set,
-    and those of a tile of rows per thread.
+    Every task receives the changed active rows in float64, or weights.
 
-    sum_bytes: the results of a pass per row. matrix_bytes: the kernel values of a working
-    set. tile_bytes: a tile of rows. walk_bytes: the tasks of a process. weight_bytes: the weights sent to a task.
+    sum_bytes: the results of a pass per row. turn: the bytes of the kernel values of a working set, and of those of a
+    tile of rows per thread. walk: the bytes of the tasks of a process. weights: the bytes of weights sent to a task.
     """
     n, active, row_bytes = source.n_rows, min(source.n_rows, settings.resident_rows), find_row_bytes(source)
     precision = 2 if settings.is_small(n) else 1  # float64 takes twice the memory of float32
-    rows_bytes, shared = int(ACTIVE_COPIES * active * row_bytes * precision), int(2 * active * row_bytes) + weight_bytes
-    turn = matrix_bytes + settings.threads * tile_bytes
+    rows_bytes, shared = int(ACTIVE_COPIES * active * row_bytes * precision), int(2 * active * row_bytes) + weights
     return MemoryNeed(
         driver_bytes=held[0] * n + held[1] * active + rows_bytes + shared + settings.cache_bytes + turn,
         turn_bytes=turn,
         totals_bytes=sum_bytes * n // len(plan_groups(source)),
         shared_bytes=shared,
         gathered_bytes=sum_bytes * n,
-        walk_bytes=walk_bytes,
+        walk_bytes=walk,
     )
 
 
@@ -183,8 +173,9 @@ class DecompositionSolver(Solver):
         settings, source, tile = self.parameters, self.source, count_tile_bytes(self.source)
         active = min(source.n_rows, settings.resident_rows)
         working = active if settings.selection == "chunking" else min(active, settings.working_rows)
-        matrices, walk = 2 * INNER_BYTES[settings.inner] * working**2, threads * settings.pass_threads * tile
-        return need_memory(source, settings, _count_held_bytes(settings.tube is not None), 24, matrices, tile, walk)
+        turn = 2 * INNER_BYTES[settings.inner] * working**2 + settings.threads * tile
+        held, walk = _count_held_bytes(settings.tube is not None), threads * settings.pass_threads * tile
+        return need_memory(source, settings, held, 24, turn, walk)
 
     def make_model(self, state: State, take: TakeRows) -> KernelModel:
         """Return the model of the support vectors."""
@@ -248,18 +239,18 @@ def run_kernels(group: str, rows: Rows) -> None:
     """
     y, ones, f, X = np.array([-1.0, 1.0]), np.ones(2), np.zeros(2), rows.X
     if group == "platt":
-        solve_by_platt(X, y, ones, Kernel("rbf"))
+        solve_by_platt(X, y, ones, kernels.Kernel("rbf"))
     elif group in ("linear-sums", "kernel-sums"):
         for columns in (X, kernels.to_float64(X)):
             kernels.add_linear_sums(columns, kernels.combine_rows(take_rows(columns, np.arange(2)), ones), f)
         if group == "kernel-sums":
-            kernels.compute_kernel_sums(Kernel("rbf"), kernels.to_float64(X), X, np.ones((1, 2)))
+            kernels.compute_kernel_sums(kernels.Kernel("rbf"), kernels.to_float64(X), X, np.ones((1, 2)))
     else:
         for columns in (X, kernels.to_float64(X)):
             kernels.compute_squares(X, np.float64)
             take_rows(columns, np.arange(2))
             for name in ("rbf", "poly"):
-                kernel = Kernel(name)
+                kernel = kernels.Kernel(name)
                 kernels.add_kernel_sums(kernel, X, columns, ones, f)
                 K = kernels.compute_kernel(kernel, columns)
                 run_pairs(WorkingSet(K, y, np.zeros(2), np.zeros(2), ones), 1e-3, NO_LIMIT)

@@ -62,14 +62,14 @@ import numpy as np
 from streamsvm.certificates.kernel import find_best_bias
 from streamsvm.kernels import kernel as kernels
 from streamsvm.numeric.rounding import UNIT, sum_exactly
-from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
+from streamsvm.numeric.rows import F64, I64, Flags, Rows, stack_rows, take_rows
 from streamsvm.passes import Requests, Scan, Step, Take
 from streamsvm.solvers.decomposition import all_active
 from streamsvm.solvers.decomposition import state as decomposition
 from streamsvm.solvers.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, fill, improve
 from streamsvm.solvers.decomposition.hinges import Hinges, SummedRows, Totals, Tube, compute_total, find_part
 from streamsvm.solvers.decomposition.state import STUCK_STEPS, Change, Decomposition, ProvedState, RowSums, State
-from streamsvm.solvers.decomposition.working_set import Conditions, Mask, draw_active_rows
+from streamsvm.solvers.decomposition.working_set import Conditions, draw_active_rows
 from streamsvm.system import deadline
 
 VIOLATION_SHARE = 0.01  # rows with less than this share of the largest violation need not be active
@@ -98,7 +98,7 @@ class NearRows:
         self.path += float(np.std(change))
         self.leeway[rows], self.known_at[rows] = conditions.leeway, self.path
 
-    def list_rows(self, is_candidate: Mask) -> I64:
+    def list_rows(self, is_candidate: Flags) -> I64:
         """Return the candidates whose leeway is less than the path since it was known, least relative leeway first."""
         path = self.path - self.known_at
         near = np.flatnonzero(is_candidate & (path > 0.0) & (self.leeway < path))
@@ -152,8 +152,8 @@ class Draw:
         self.state, self.n_rows = state, len(state.alpha)
         self.rng = np.random.default_rng((settings.seed, state.passes))
         self.size = settings.count_active(state.is_precise or is_escalated(state, self.n_rows))
-        self.was_active: Mask = np.zeros(self.n_rows, np.bool_)
-        self.candidates: Mask = np.ones(self.n_rows, np.bool_)
+        self.was_active: Flags = np.zeros(self.n_rows, np.bool_)
+        self.candidates: Flags = np.ones(self.n_rows, np.bool_)
         self.turns, self.n_violators, self.tol = 0, self.n_rows, 0.0
         self.conditions: Conditions | None = None
         self.near: NearRows | None = None
@@ -194,7 +194,7 @@ class Draw:
         self.was_active[near] = True
         return np.sort(np.concatenate((drawn, near)))
 
-    def _list_near(self, turn: Turn, others: Mask) -> I64:
+    def _list_near(self, turn: Turn, others: Flags) -> I64:
         """Return the rows of `others` that may have become violators since their f was known, the likeliest first."""
         if self.near is None:
             return np.empty(0, np.int64)

@@ -25,11 +25,9 @@ import numpy as np
 from streamsvm.certificates.kernel import Proof
 from streamsvm.kernels import kernel as kernels
 from streamsvm.kernels import precomputed
-from streamsvm.kernels.kernel import Kernel
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import compute_scores
-from streamsvm.numeric.rows import F64, I32, Matrix, Rows, slice_rows, take_rows
-from streamsvm.passes import ROUNDINGS, Progress, find_status
+from streamsvm.numeric.rows import F64, I32, Matrix, Rows, compute_scores, slice_rows, take_rows
+from streamsvm.passes import ROUNDINGS, Progress, find_status, grows
 from streamsvm.solvers.decomposition.hinges import AnyRows, SummedRows, Tube, make_hinges, split_total
 from streamsvm.solvers.decomposition.inner_solvers import NO_LIMIT
 from streamsvm.system.errors import CertificateError, InputError
@@ -43,14 +41,14 @@ class Change(NamedTuple):
     w_error: a bound of the error of each x.w relative to |x|.
     """
 
-    kernel: Kernel
+    kernel: kernels.Kernel
     columns: Matrix
     coefs: F64
     W: F64
     w_error: float
 
 
-def make_change(kernel: Kernel, columns: Matrix, coefs: F64) -> Change:
+def make_change(kernel: kernels.Kernel, columns: Matrix, coefs: F64) -> Change:
     """Return the change of f by these rows with these coefficients. columns: float64."""
     if kernel.name not in ("linear", precomputed.NAME):
         return Change(kernel, columns, coefs, np.empty((0, 0)), 0.0)
@@ -144,7 +142,7 @@ class ActiveRowSettings:
     """
 
     class_costs: tuple[float, ...]
-    kernel: Kernel
+    kernel: kernels.Kernel
     tol: float = 1e-3
     working_rows: int = 1024
     resident_rows: int = 10_000
@@ -313,12 +311,11 @@ class State(ProvedState):
     bias: float = 0.0
     stretch: float = 1.0
     longest: float = 0.0
-    targets: F64 = field(default_factory=lambda: np.empty(0))
+    targets: F64 = grows("n")
     width: float = 0.0
     total: float = 0.0
     pairs: int = 0
     added: ClassVar = ("dual_error", "targets", "width", "total", "pairs")
-    shapes: ClassVar = {"targets": ("n",)}
 
     @property
     def tube(self) -> Tube | None:
@@ -378,7 +375,7 @@ def read_hinges(
     return np.ones(len(targets)), costs if weight is None else costs * weight, Tube(targets, settings.tube)
 
 
-def require_kernel_range(kernel: Kernel, longest: float) -> None:
+def require_kernel_range(kernel: kernels.Kernel, longest: float) -> None:
     """Raise InputError if kernel values of rows with |x|^2 up to `longest`, or their sums, may exceed float64."""
     if not max(kernel.bound_values(longest), longest) < LARGEST_SUM:
         raise InputError(OUT_OF_RANGE.format(what=f"kernel values of rows of length {math.sqrt(longest):.1e}"))

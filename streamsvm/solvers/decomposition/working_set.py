@@ -31,17 +31,14 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba.extending import intrinsic
 
 from streamsvm.numeric.rounding import sum_exactly
-from streamsvm.numeric.rows import F32, F64, I64
+from streamsvm.numeric.rows import F32, F64, I64, Flags
 
 RULES = ("second-order", "largest", "smallest", "random", "chunking", "platt")
 LEAST_WEIGHT = float(np.finfo(np.float64).tiny) ** 0.5  # of a row in a draw, so that division by the weight is safe
 PREVIOUS_SET_DIVISOR = 2  # at most half of a working set comes from the working set before it
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -53,10 +50,10 @@ class Conditions:
     """
 
     errors: F64
-    up: Mask
-    down: Mask
-    free: Mask
-    is_used: Mask
+    up: Flags
+    down: Flags
+    free: Flags
+    is_used: Flags
     violation: float
     bias: float
 
@@ -66,7 +63,7 @@ class Conditions:
         above, below = np.where(self.up, self.errors, -np.inf), np.where(self.down, -self.errors, -np.inf)
         return np.asarray(-np.maximum(above, below))
 
-    def find_violators(self, tol: float) -> tuple[Mask, Mask]:
+    def find_violators(self, tol: float) -> tuple[Flags, Flags]:
         """Return two masks of the rows that violate by more than tol: rows that can move up, and down."""
         return self.up & (self.errors > tol), self.down & (self.errors < -tol)
 
@@ -78,6 +75,15 @@ class Conditions:
         """Return the conditions of these rows alone, with the violation of all rows."""
         arrays = ("errors", "up", "down", "free", "is_used")
         return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
+
+    def join(self, other: Conditions, is_own: Flags) -> Conditions:
+        """Return the conditions of two sums, each with rows of its own. is_own: (n,), the rows of this sum.
+
+        The violation is the greater one, and the bias is 0.
+        """
+        errors = np.where(is_own, self.errors, other.errors)
+        up, down, is_used = self.up | other.up, self.down | other.down, self.is_used | other.is_used
+        return Conditions(errors, up, down, self.free, is_used, max(self.violation, other.violation), 0.0)
 
 
 def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None = None) -> Conditions:
@@ -92,16 +98,6 @@ def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None 
     bias = bias if np.isfinite(bias) else 0.0
     violation = max(0.0, most - least) if np.isfinite(most - least) else 0.0
     return Conditions(errors - bias, up, down, above_zero & below_cost, is_used, violation, bias)
-
-
-def join_conditions(first: Conditions, second: Conditions, is_first: Mask) -> Conditions:
-    """Combine the conditions of two sums, each with rows of its own. is_first: (n,), which rows the first sum has.
-
-    The violation is the greater one, and the bias is 0.
-    """
-    errors = np.where(is_first, first.errors, second.errors)
-    up, down, is_used = first.up | second.up, first.down | second.down, first.is_used | second.is_used
-    return Conditions(errors, up, down, first.free, is_used, max(first.violation, second.violation), 0.0)
 
 
 def choose_working_set(
@@ -218,7 +214,7 @@ def draw_rows(rows: I64, weights: F64, size: int, rng: np.random.Generator) -> I
     return np.asarray(rows[find_largest(-lives, size)])
 
 
-def _choose_one(kind: Mask, rule: str, e: F64, rng: np.random.Generator) -> int:
+def _choose_one(kind: Flags, rule: str, e: F64, rng: np.random.Generator) -> int:
     """Return a row of this kind: a random one for the rule "random", otherwise the one with the least |e|."""
     rows = np.flatnonzero(kind)
     return int(rng.choice(rows) if rule == "random" else rows[np.argmin(np.abs(e[rows]))])

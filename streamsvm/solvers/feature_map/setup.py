@@ -10,13 +10,11 @@ import numpy as np
 from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.ingestion.write import Shape
 from streamsvm.kernels import feature_maps, precomputed
-from streamsvm.kernels.feature_maps import FeatureMap, KernelMap, PolynomialMap
 from streamsvm.kernels.kernel import Kernel, add_moments
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, take_rows
 from streamsvm.options import TrainOptions, check_count, make_kernel
 from streamsvm.passes import MemoryNeed, Requests
-from streamsvm.solvers.feature_map import solver
-from streamsvm.solvers.feature_map.solver import Settings, State
+from streamsvm.solvers.feature_map.solver import PASSES, Settings, State, make_map, solve, start_state
 from streamsvm.solvers.options import MAPS, FeatureOptions
 from streamsvm.solvers.solver import TakeRows
 from streamsvm.system.errors import InputError, require_known
@@ -40,7 +38,7 @@ class FeatureMapSolver:
 
     def __init__(self, source: RowSource, options: FeatureOptions, kernel_options: TrainOptions) -> None:
         self.parameters = parameters = _choose_parameters(source, options, kernel_options)
-        self.source, self.chunk_bytes, self.passes = source, options.chunk_bytes, solver.PASSES[parameters.name]
+        self.source, self.chunk_bytes, self.passes = source, options.chunk_bytes, PASSES[parameters.name]
         self.settings: dict[str, Any] = {"map": parameters.name}
         self._has_kernel = parameters.name != "polynomial"
         if self._has_kernel:
@@ -48,30 +46,30 @@ class FeatureMapSolver:
 
     def start(self) -> State:
         """Return the state before the first pass."""
-        return solver.start_state(self.parameters)
+        return start_state(self.parameters)
 
     def solve(self, state: State) -> Requests:
         """Yield the passes that compute the map."""
-        return solver.solve(self.parameters, state)
+        return solve(self.parameters, state)
 
-    def make_map(self, state: State, take: TakeRows) -> FeatureMap:
+    def make_map(self, state: State, take: TakeRows) -> feature_maps.FeatureMap:
         """Return the map, given the last state; `take` returns rows by number."""
-        return solver.make_map(self.parameters, state, take(state.pivots).X)
+        return make_map(self.parameters, state, take(state.pivots).X)
 
-    def stand_in(self) -> FeatureMap:
+    def stand_in(self) -> feature_maps.FeatureMap:
         """Return a placeholder map of the final size, used to project memory before any rows are read.
 
         Its rows are zeros, with as many entries as the average row.
         """
         source, m, d = self.source, self.parameters.n_pivots, self.parameters.n_features
         if not self._has_kernel:
-            return PolynomialMap(d)
+            return feature_maps.PolynomialMap(d)
         rows: Matrix = np.zeros((1, d), np.float32)
         if source.is_sparse:
             items = min(d, 1 + source.nbytes // (8 * source.n_rows))
             rows = CsrRows(np.zeros(items, np.float32), np.arange(items, dtype=np.int32), np.array([0, items]), d)
         kernel, rank = self.parameters.kernel, self.parameters.rank
-        return KernelMap(kernel, take_rows(rows, np.zeros(m, np.int64)), np.zeros((m, rank)))
+        return feature_maps.KernelMap(kernel, take_rows(rows, np.zeros(m, np.int64)), np.zeros((m, rank)))
 
     def memory(self, threads: int) -> MemoryNeed:
         """Return the memory of the passes that compute the map, and of the pass that writes the features.
@@ -102,7 +100,7 @@ class FeatureMapSolver:
         """Return the working memory of a task: rows being mapped, and a chunk of features to write."""
         source, width = self.source, self.parameters.n_pivots  # an upper limit: eigenvectors have fewer
         if not self._has_kernel:
-            width = PolynomialMap(source.n_features).n_features
+            width = feature_maps.PolynomialMap(source.n_features).n_features
         row_bytes = 8 * (2 * width + 2 * source.n_features)
         shape = Shape(source.n_rows, width, 0, width, False)
         chunk = min(max(4 * width, self.chunk_bytes or shape.chunk_bytes()), 4 * width * source.n_rows)

@@ -26,10 +26,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamsvm.kernels import feature_maps
-from streamsvm.kernels.feature_maps import FeatureMap, KernelMap, PolynomialMap
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, slice_rows
-from streamsvm.passes import Progress, Request, Requests, Scan, Step, Take
+from streamsvm.passes import Progress, Request, Requests, Scan, Step, Take, grows
 from streamsvm.system.errors import InputError
 
 BLOCKS = 10  # The pivots are chosen in this many blocks, one pass each.
@@ -40,7 +39,7 @@ PASSES = {"polynomial": 1, "nystrom": 0, "cholesky": BLOCKS, "eigen": BLOCKS + 1
 
 def add_largest_feature(totals: F64, rows: Rows) -> None:
     """Raise totals (1,) to the largest absolute value of an undivided second-order feature."""
-    plain = PolynomialMap(int(rows.X.shape[1]))
+    plain = feature_maps.PolynomialMap(int(rows.X.shape[1]))
     for part in feature_maps.split_rows(plain, rows.n_rows):
         totals[0] = max(totals[0], float(np.max(np.abs(plain.apply(slice_rows(rows.X, part))))))
 
@@ -52,7 +51,7 @@ def add_largest_diagonal(totals: F64, rows: Rows, kernel: Kernel) -> None:
 
 def add_residuals(totals: list[F64], rows: Rows, kernel: Kernel, pivots: Matrix, matrix: F64) -> None:
     """Append the residuals k(x, x) - |Phi(x)|^2 of the rows of a tile, (n,), to the list."""
-    feature_map = KernelMap(kernel, pivots, matrix)
+    feature_map = feature_maps.KernelMap(kernel, pivots, matrix)
     found = feature_maps.measure_diagonal(kernel, rows.X)
     for part in feature_maps.split_rows(feature_map, rows.n_rows):
         found[part] -= np.sum(feature_map.apply(slice_rows(rows.X, part)) ** 2, axis=1)
@@ -61,7 +60,7 @@ def add_residuals(totals: list[F64], rows: Rows, kernel: Kernel, pivots: Matrix,
 
 def add_gram(totals: F64, rows: Rows, kernel: Kernel, pivots: Matrix, matrix: F64) -> None:
     """Add Phi'Phi of the rows of a tile to totals (m, m); Phi (n, m) has the features from all m pivots."""
-    feature_map: Any = KernelMap(kernel, pivots, matrix)
+    feature_map: Any = feature_maps.KernelMap(kernel, pivots, matrix)
     for part in feature_maps.split_rows(feature_map, rows.n_rows):
         features = feature_map.apply(slice_rows(rows.X, part))
         totals += features.T @ features
@@ -103,11 +102,9 @@ class State:
     passes: int = 0
     largest: float = 0.0
     left: float = 0.0
-    pivots: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    candidates: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    gram: F64 = field(default_factory=lambda: np.empty((0, 0)))
-
-    shapes: ClassVar = {"pivots": ("p",), "candidates": ("c",), "gram": ("m", "m")}
+    pivots: I64 = grows("p", dtype=np.int64)
+    candidates: I64 = grows("c", dtype=np.int64)
+    gram: F64 = grows("m", "m")
     row_numbers: ClassVar = ("pivots", "candidates")
 
     def check(self) -> None:
@@ -143,10 +140,10 @@ def solve(settings: Settings, state: State) -> Requests:
     yield _step(state, "done")
 
 
-def make_map(settings: Settings, state: State, pivots: Matrix) -> FeatureMap:
+def make_map(settings: Settings, state: State, pivots: Matrix) -> feature_maps.FeatureMap:
     """Return the map of a finished state; pivots: the rows with the numbers `state.pivots`."""
     if settings.name == "polynomial":
-        return PolynomialMap(settings.n_features, state.largest)
+        return feature_maps.PolynomialMap(settings.n_features, state.largest)
     make = feature_maps.make_nystrom_map if settings.name == "nystrom" else feature_maps.make_cholesky_map
     feature_map = make(settings.kernel, pivots)
     if not feature_map.matrix.shape[1]:
@@ -189,7 +186,7 @@ def _find_pivots(settings: Settings, state: State) -> Generator[Request, Any, St
     return state
 
 
-def _take_map(kernel: Kernel, pivots: I64) -> Generator[Request, Any, KernelMap]:
+def _take_map(kernel: Kernel, pivots: I64) -> Generator[Request, Any, feature_maps.KernelMap]:
     return feature_maps.make_cholesky_map(kernel, (yield Take(pivots)).X)
 
 

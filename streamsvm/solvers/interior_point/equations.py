@@ -38,7 +38,7 @@ The equations set the gradient of a sum of squares to 0, with W_i = C_i / omega_
 If costs differ by many powers of ten, the rounding error of X'WX hides all products except those of the heavy rows, and
 its factorisation needs a jitter of that size. A step with the jitter hardly moves w in directions that depend on light
 rows alone, and the run stalls far from the optimum. A QR factorisation of the rows sqrt(W_i) (x_i, 1) and of the
-identity keeps the rows apart (numeric.products). It holds all rows and takes longer, so it is used only if there are
+identity keeps the rows apart (numeric.equations). It holds all rows and takes longer, so it is used only if there are
 few rows and features.
 """
 
@@ -53,12 +53,12 @@ import numpy as np
 from scipy.linalg.blas import dsyr
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from streamsvm.numeric.products import BLOCK, RowQR
+from streamsvm.numeric.equations import BLOCK, RowQR
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F64, CsrRows, Rows, to_dense
+from streamsvm.numeric.rows import F64, CsrRows, Flags, Rows, to_dense
 from streamsvm.passes import RowState, Scan, Take
 from streamsvm.solvers.interior_point import steps
-from streamsvm.solvers.interior_point.passes import CHOSEN, WEIGHTS, Flags, Smallest, add_counted, scan_states
+from streamsvm.solvers.interior_point.passes import CHOSEN, WEIGHTS, Smallest, add_counted, scan_states
 from streamsvm.solvers.interior_point.state import State
 from streamsvm.solvers.interior_point.steps import COSTS, Course, Point, Y, find_omega, point_of, unwarned
 

@@ -21,7 +21,7 @@ import operator
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,15 +30,13 @@ from numba import njit
 from streamsvm.certificates.double_double import ExactSums, add_exact_sums
 from streamsvm.certificates.kernel import choose_corner
 from streamsvm.numeric.gram import GramSum
-from streamsvm.numeric.products import add_rows
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, split
-from streamsvm.passes import RowState, Scan
+from streamsvm.numeric.rounding import join_magnitudes
+from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Flags, Matrix, Rows, add_rows, split
+from streamsvm.passes import RowState, RowTotals, Scan, count_additions
 from streamsvm.solvers.interior_point import steps
 from streamsvm.solvers.interior_point.steps import COSTS, Course, F, Point, Y, compiled, find_omega, point_of, unwarned
 
-Flags = npt.NDArray[np.bool_]
 U64 = npt.NDArray[np.uint64]
-Joins = dict[str, Callable[[Any, Any], Any]]  # by the names of fields
 WEIGHTS, PREDICTOR, CENTERING, POSITIVE, NEGATIVE, CHOSEN = range(6)  # rows of AssembledSums.sums
 N_SUMS = 6
 N_MAGNITUDES = 2
@@ -63,27 +61,7 @@ def sum_complementarity(point: Point, costs: F64) -> float:
 
 
 @dataclass
-class Totals:
-    """Totals over rows. Those of two groups of rows are added field by field, except the fields in `joined`."""
-
-    joined: ClassVar[Joins] = {}
-
-    @unwarned
-    def __add__(self, other: Self) -> Self:
-        values = {name: (value, getattr(other, name)) for name, value in vars(self).items()}
-        return replace(self, **{name: self.joined.get(name, operator.add)(*both) for name, both in values.items()})
-
-
-def _count_additions(left: int, right: int) -> int:
-    return max(left, right) + 1
-
-
-def _join_magnitudes(left: F64, right: F64) -> F64:
-    return np.array((left[0] + right[0], np.maximum(left[1], right[1])))
-
-
-@dataclass
-class AssembledSums(Totals):
+class AssembledSums(RowTotals):
     """The totals of the pass `assemble`, at the new point.
 
     gram and chosen_rows are X'WX and e'e over Q. sums (6, d) has the rows WEIGHTS to CHOSEN: X'We, X'YW r_Omega of the
@@ -110,9 +88,9 @@ class AssembledSums(Totals):
     positive_cost: float = 0.0
     largest_cost: float = 0.0
     counted_rows: int = 0
-    joined: ClassVar[Joins] = {
-        **dict.fromkeys(("depth", "additions"), _count_additions),
-        **{"magnitudes": _join_magnitudes, "shortest": min, "largest_cost": max},
+    joined: ClassVar = {
+        **dict.fromkeys(("depth", "additions"), count_additions),
+        **{"magnitudes": join_magnitudes, "shortest": min, "largest_cost": max},
     }
 
 
@@ -216,7 +194,7 @@ def _add_magnitudes(X: Matrix, costs: F64, magnitudes: F64) -> None:
 
 
 @dataclass
-class PredictedSums(Totals):
+class PredictedSums(RowTotals):
     """The totals of the pass `predict`.
 
     second_order (1, d): X'YW (ds dt / t - dxi dr / r) with limited products (steps.find_products); one: the same sum
@@ -226,7 +204,7 @@ class PredictedSums(Totals):
     second_order: F64
     one: float = 0.0
     shortest: float = float("inf")
-    joined: ClassVar[Joins] = {"shortest": min}
+    joined: ClassVar = {"shortest": min}
 
 
 def start_predicted(n_features: int) -> PredictedSums:
@@ -333,7 +311,7 @@ def guess(numbers: F64, coefs: F64) -> F64:
 
 
 @dataclass
-class Sample(Totals):
+class Sample(RowTotals):
     """A random sample of rows at the expected end of a step.
 
     complementarity: sum C (s t + xi r) of all rows there. parts: arrays (7, k) of f, s, t, xi, r, y and C.
@@ -368,7 +346,7 @@ def add_drawn(
 
 
 @dataclass
-class Measures(Totals):
+class Measures(RowTotals):
     """The scalar measures of a point, summed over its row states.
 
     losses: sum C_i max(0, 1 - y (f + b)) at the requested bias. losing: the sum of C_i of the rows whose loss may be
@@ -383,7 +361,7 @@ class Measures(Totals):
     residual: float = 0.0
     is_finite: bool = True
     additions: int = 0
-    joined: ClassVar[Joins] = {"most": max, "residual": max, "is_finite": operator.and_, "additions": _count_additions}
+    joined: ClassVar = {"most": max, "residual": max, "is_finite": operator.and_, "additions": count_additions}
 
 
 @unwarned

@@ -13,8 +13,6 @@ from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.solvers.interior_point import passes, solver, steps
 from streamsvm.solvers.interior_point.equations import Reduction, count_bytes
-from streamsvm.solvers.interior_point.passes import N_MAGNITUDES, N_SUMS, SAMPLE_ROWS, Smallest
-from streamsvm.solvers.interior_point.solver import MOST_CRITICAL_ROWS, InteriorPoint
 from streamsvm.solvers.interior_point.state import State, start_state
 from streamsvm.solvers.interior_point.steps import COSTS, N_NUMBERS, N_VECTORS, Course, Y, point_of
 from streamsvm.solvers.options import InteriorPointOptions
@@ -23,7 +21,7 @@ from streamsvm.system.errors import InputError
 
 MOST_FEATURES = 5000  # A matrix of this width takes 200 MB, and a task holds three.
 PLANNED_STEPS = 200  # A step has four vectors of d entries, small compared with a matrix unless d is small.
-MOST_TOLD_ROWS = 2 * SAMPLE_ROWS  # the most rows whose states are sent to the driver at a time
+MOST_TOLD_ROWS = 2 * passes.SAMPLE_ROWS  # the most rows whose states are sent to the driver at a time
 MATRICES = 5  # d x d matrices of the driver: Gram matrices of this and the next state, M, its factor, a checkpoint
 
 
@@ -40,7 +38,7 @@ class InteriorPointSolver(Solver):
             )
         reduction = Reduction(own.reduction, own.rule, own.most_rows, own.theta, own.beta)
         costs = compute_class_costs(source, options)
-        self.source, self.parameters = source, InteriorPoint(costs, float(options.tol), reduction, options.seed)
+        self.source, self.parameters = source, solver.InteriorPoint(costs, float(options.tol), reduction, options.seed)
         self.settings = describe_parameters(self.parameters, "seed")
         self.dual = DualWatch("shares", source.n_features + 1, 0, source.n_rows)
 
@@ -62,14 +60,14 @@ class InteriorPointSolver(Solver):
         source = self.source
         n, d = source.n_rows, source.n_features
         buffered = BUFFER_ROWS + (LIGHT_ROWS + LIGHT_COLUMNS) // 2  # Light rows and their products are float32.
-        critical = 2 * min(n, MOST_CRITICAL_ROWS) * source.nbytes // n
+        critical = 2 * min(n, solver.MOST_CRITICAL_ROWS) * source.nbytes // n
         told = 8 * min(n, MOST_TOLD_ROWS) * (N_NUMBERS + 2)
         steps = 8 * 2 * N_VECTORS * PLANNED_STEPS * d
         driver = 8 * MATRICES * d**2 + 3 * told + 3 * steps + critical + count_bytes(n, d)
         return MemoryNeed(
             driver_bytes=driver,
             turn_bytes=driver - (8 * 2 * d**2 + 2 * steps),
-            totals_bytes=8 * d * (d + buffered + N_SUMS + N_MAGNITUDES + 2) + told,
+            totals_bytes=8 * d * (d + buffered + passes.N_SUMS + passes.N_MAGNITUDES + 2) + told,
             shared_bytes=steps + 32 * d,
             state_bytes=8 * N_NUMBERS * n,
         )
@@ -92,8 +90,8 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
     add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), np.ones(2))
     passes.add_exact_multipliers(start_exact_sums(2), rows, numbers)
     passes.add_bins(np.zeros((2, 1)), rows, 0, 0, numbers)
-    passes.add_free(Smallest(1), rows, numbers)
-    passes.add_critical(Smallest(1), rows, course, np.zeros(3), numbers)
+    passes.add_free(passes.Smallest(1), rows, numbers)
+    passes.add_critical(passes.Smallest(1), rows, course, np.zeros(3), numbers)
     point = point_of(numbers)
     steps.aim_at_zero(point)
     Reduction().find_limits(point, numbers[Y], numbers[COSTS], 0.0, 1.0, 1.0, 2)

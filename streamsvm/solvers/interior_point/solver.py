@@ -51,8 +51,7 @@ from uuid import uuid4
 import numpy as np
 from scipy.linalg.blas import dtrmm
 
-from streamsvm.numeric.products import compute_scores
-from streamsvm.numeric.rows import F64, I64
+from streamsvm.numeric.rows import F64, I64, compute_scores
 from streamsvm.passes import Requests, Scan, Step, Take, find_status
 from streamsvm.solvers.interior_point import passes, steps
 from streamsvm.solvers.interior_point.equations import Equations, Reduction, RightSide, Solution, choose_equations

@@ -52,7 +52,7 @@ from streamsvm.certificates.double_double import ExactLosses, ExactSums, combine
 from streamsvm.certificates.dual_points import DualPoint
 from streamsvm.numeric.rounding import UNIT, add_pairs, bound_rounding
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, to_dense
-from streamsvm.passes import All, Progress, RowState, Scan, Take
+from streamsvm.passes import All, Progress, RowState, Scan, Take, axes, grows
 from streamsvm.solvers.interior_point import passes
 from streamsvm.solvers.interior_point.passes import N_SUMS, NEGATIVE, POSITIVE, AssembledSums, Measures, Smallest
 from streamsvm.solvers.interior_point.steps import COSTS, Course, T, check_changes, list_changes, unwarned
@@ -84,18 +84,18 @@ class State:
     corrections (`correct_sums`).
     """
 
-    w: F64
-    best_w: F64
-    gram: F64
-    sums: F64
-    change_vectors: F64
+    w: F64 = axes("d")
+    best_w: F64 = axes("d")
+    gram: F64 = axes("d", "d")
+    sums: F64 = axes("6", "d")
+    change_vectors: F64 = axes("v", "d")
     n_rows: int = 0
-    change_kinds: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    change_numbers: F64 = field(default_factory=lambda: np.empty((0, len(Course._fields))))
+    change_kinds: I64 = grows("m", dtype=np.int64)
+    change_numbers: F64 = grows("m", "7")
     ones: F64 = field(default_factory=lambda: np.zeros(N_SUMS))
     bias: float = 0.0
     best_bias: float = 0.0
-    magnitudes: F64 = field(default_factory=lambda: np.empty((2, 0)))
+    magnitudes: F64 = grows("2", "d")
     total_cost: float = 0.0
     positive_cost: float = 0.0
     largest_cost: float = 0.0
@@ -115,20 +115,8 @@ class State:
     passes: int = 0
     steps: int = 0
     stuck: int = 0
-    corrected_rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    corrections: F64 = field(default_factory=lambda: np.empty((0, 2)))
-    shapes: ClassVar = {
-        "w": ("d",),
-        "best_w": ("d",),
-        "gram": ("d", "d"),
-        "sums": ("6", "d"),
-        "change_kinds": ("m",),
-        "change_numbers": ("m", "7"),
-        "change_vectors": ("v", "d"),
-        "magnitudes": ("2", "d"),
-        "corrected_rows": ("k",),
-        "corrections": ("k", "2"),
-    }
+    corrected_rows: I64 = grows("k", dtype=np.int64)
+    corrections: F64 = grows("k", "2")
     row_numbers: ClassVar = ("corrected_rows",)
     added: ClassVar = ("corrected_rows", "corrections")
 

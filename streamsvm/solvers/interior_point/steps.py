@@ -44,8 +44,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED, scores_of
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
+from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, Rows, scores_of, split
 from streamsvm.passes import Change
 
 compiled = njit(cache=True, nogil=True, error_model="numpy")
@@ -293,7 +292,7 @@ def arrive(numbers: F64, rows: Rows) -> F64:  # noqa: ARG001
     return found
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+@njit(cache=True, nogil=True, fastmath=REORDERED_SUMS)
 def _map(values: F32, indices: I32, indptr: I64, dws: F64) -> F64:
     """Return X dw, (k, n), for k = 1 or 2 vectors dw; dense rows are read one at a time, in memory order.
 

@@ -15,9 +15,7 @@ from streamsvm.numeric.rows import F64, I64, Rows, draw_sample
 from streamsvm.options import TrainOptions, compute_class_factors, compute_label_factors
 from streamsvm.passes import MemoryNeed, Progress, Requests
 from streamsvm.solvers.label_newton import solver, sums
-from streamsvm.solvers.label_newton.solver import LABEL_POINTS, LABELS, LOOKED_ROWS, SCALED_COPIES, run_ascent
 from streamsvm.solvers.label_newton.steps import LabelNewton, State, advance, start_conjugates, start_state
-from streamsvm.solvers.label_newton.sums import BLOCK_LABELS, BLOCK_ROWS, CODES, PRODUCT_ROWS
 from streamsvm.solvers.many.classes import THREADS, count_needed_bytes, describe_problem
 from streamsvm.solvers.options import LabelNewtonOptions
 from streamsvm.solvers.solver import Budget, FirstSample, Report, Solver, TakeRows, make_linear_model
@@ -47,7 +45,7 @@ class LabelNewtonSolver(Solver):
     name, compiled = "newton", ("label-newton",)
 
     def __init__(self, source: RowSource, options: TrainOptions, own: LabelNewtonOptions, budget: Budget) -> None:
-        loss, width = CODES[str(options.loss)], source.n_features + 1
+        loss, width = sums.CODES[str(options.loss)], source.n_features + 1
         costs, weights = _find_costs(source, options)
         L = len(costs)
         at_zero, tol, bias = AT_ZERO[loss] * np.sum(costs * weights, axis=1), float(options.tol), own.intercept_scaling
@@ -117,7 +115,7 @@ def _draw(source: RowSource, seed: int, settings: LabelNewton, asked_rows: int, 
     """Return the row numbers of the sample, which takes at most room_bytes. asked_rows: its requested size, or 0."""
     row_bytes, most = COPIES * settings.row_bytes, SAMPLE_A_WEIGHT * (settings.n_features + 1)
     if settings.by_products:
-        row_bytes += ASCENT_BYTES * min(len(settings.costs), BLOCK_LABELS)
+        row_bytes += ASCENT_BYTES * min(len(settings.costs), sums.BLOCK_LABELS)
         most = MOST_SAMPLE_BYTES // settings.row_bytes
     return draw_sample(min(asked_rows or most, room_bytes // row_bytes), source.n_rows, seed, source.is_shuffled)
 
@@ -134,7 +132,7 @@ def _count_factor_rows(source: RowSource, budget: Budget, settings: LabelNewton)
 
     It is 0 for the logistic loss, for which all rows have a curvature.
     """
-    if not settings.by_products or settings.loss != CODES["squared_hinge"]:
+    if not settings.by_products or settings.loss != sums.CODES["squared_hinge"]:
         return 0
     sizes = range(MOST_FACTOR_ROWS, 0, -FACTOR_ROWS_STEP)
     return next((n for n in sizes if _has_room(source, budget, FACTOR_SHARE, replace(settings, factor_rows=n))), 0)
@@ -152,16 +150,16 @@ def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
     A task also holds a block of rows, and the scores of a block of labels.
     """
     L, width, size = len(settings.costs), settings.n_features + 1, settings.side_by_side
-    row_bytes = 12 * width + size + -(-L // 8) + BLOCK_LABELS * (2 * 8 + 8 + 1) + 4 * width
+    row_bytes = 12 * width + size + -(-L // 8) + sums.BLOCK_LABELS * (2 * 8 + 8 + 1) + 4 * width
     sample_bytes = COPIES * len(settings.sample) * settings.row_bytes
     if settings.by_products:
         held, turn = 8 * width * (2 * L + CONJUGATE_POINTS * size), 8 * width * LOOKED_POINTS * size
-        ascent = ASCENT_BYTES * min(size, BLOCK_LABELS) * (len(settings.sample) + width)
+        ascent = ASCENT_BYTES * min(size, sums.BLOCK_LABELS) * (len(settings.sample) + width)
         start = sample_bytes + max(ascent, _count_factor_bytes(settings))
         totals, shared = size * (8 * width + 40), 8 * size * (width + 4)
-        tile_bytes = threads * min(settings.n_rows, PRODUCT_ROWS) * 8 * 4 * size
+        tile_bytes = threads * min(settings.n_rows, sums.PRODUCT_ROWS) * 8 * 4 * size
         return MemoryNeed(held + max(turn, start), 0, totals, shared, tile_bytes)
-    block_rows = min(settings.n_rows, BLOCK_ROWS + min(BLOCK_ROWS, LARGEST_TILE_ROWS // width))
+    block_rows = min(settings.n_rows, sums.BLOCK_ROWS + min(sums.BLOCK_ROWS, LARGEST_TILE_ROWS // width))
     turn = 4 * 8 * width**2 + sample_bytes
     totals, shared = size * (8 * width + 2 * width * (width + 1) + 40), 8 * size * (width + 4)
     block_bytes = threads * (block_rows * row_bytes + 3 * 4 * width**2)
@@ -175,23 +173,23 @@ def _count_factor_bytes(settings: LabelNewton) -> int:
     if not size:
         return 0
     scaled_rows = n if width <= settings.factor_rows else size
-    labels = min(settings.side_by_side, LABELS)
-    looked = min(n, LOOKED_ROWS) * (3 * settings.row_bytes + 4 * 8 * labels)
-    own = labels * (8 * LABEL_POINTS * width + 2 * n)
-    start = ASCENT_BYTES * min(settings.side_by_side, BLOCK_LABELS) * (n + width)
-    return 8 * FACTOR_COPIES * size**2 + SCALED_COPIES * settings.row_bytes * scaled_rows + looked + own + start
+    labels = min(settings.side_by_side, solver.LABELS)
+    looked = min(n, solver.LOOKED_ROWS) * (3 * settings.row_bytes + 4 * 8 * labels)
+    own = labels * (8 * solver.LABEL_POINTS * width + 2 * n)
+    start = ASCENT_BYTES * min(settings.side_by_side, sums.BLOCK_LABELS) * (n + width)
+    return 8 * FACTOR_COPIES * size**2 + solver.SCALED_COPIES * settings.row_bytes * scaled_rows + looked + own + start
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
     """Call the compiled functions that sum losses, choose and sum curvatures, and find the start."""
     sets, codes, costs = Rows(0, rows.X, label_sets=pack_sets(np.eye(2, dtype=np.bool_))), np.arange(2), np.ones((2, 2))
     V = np.zeros((3, 2), np.float32)
-    for loss in CODES.values():
+    for loss in sums.CODES.values():
         totals = sums.start_totals(2, 3)
         sums.add_totals(totals, sets, np.zeros((2, 3)), codes, costs, np.ones(2), (loss, 1.0))
         sums.combine_totals(totals, sums.start_totals(2, 3)).finish()
         sums.add_active(costs, np.ones((2, 3)), totals.gradients)
         products = sums.start_products(3, 2, 2)
         sums.add_products(products, sets, np.zeros((3, 2)), codes, V, V, codes, np.ones((4, 2)), (loss, 1.0))
-    run_ascent(sets)
+    solver.run_ascent(sets)
     advance(np.zeros(2), np.ones(2), np.ones(2), np.ones(2, np.float32), 1.0)

@@ -62,12 +62,12 @@ from scipy.linalg import cho_solve
 from scipy.sparse import csr_array, hstack
 
 from streamsvm.kernels.kernel import compute_squares
-from streamsvm.numeric.products import add_row_to_all, factorise
-from streamsvm.numeric.rows import F32, F64, I32, I64, U8, CsrRows, Matrix, Rows, Split, split, to_dense, weigh_rows
+from streamsvm.numeric.equations import factorise
+from streamsvm.numeric.rows import F32, F64, I32, I64, U8, CsrRows, Matrix, Rows, Split, add_row_to_all, split, to_dense
 from streamsvm.passes import Requests, Scan, Step, Take
 from streamsvm.solvers.label_newton import steps, sums
 from streamsvm.solvers.label_newton.steps import SHARPEST, LabelNewton, State, is_accepted, note_found, start_state
-from streamsvm.solvers.label_newton.sums import BLOCK_LABELS, Totals, as_flags, find_labels, measure, weigh
+from streamsvm.solvers.label_newton.sums import BLOCK_LABELS, Totals, as_flags, find_labels, measure
 from streamsvm.system import deadline, interrupts
 
 LITTLE = 1e-3  # The sample is minimised once the next step is expected to lower P by less than this share.
@@ -136,7 +136,7 @@ def _ask_for_products(settings: LabelNewton, state: State, codes: I64) -> Scan:
 
 def minimise_sample(settings: LabelNewton, state: State, codes: I64, sample: Rows) -> State:
     """Return the state with the sample's minimisers as the next points of these labels, BLOCK_LABELS at a time."""
-    rows = weigh_rows(sample, settings.n_rows / sample.n_rows)
+    rows = sample.weigh(settings.n_rows / sample.n_rows)
     few = min(ROWS_A_WEIGHT * (settings.n_features + 1), settings.curvature_rows)
     next_w = state.next_w.copy()
     for at in range(0, len(codes), BLOCK_LABELS):
@@ -249,7 +249,7 @@ def _find_aim(settings: LabelNewton, rows: Rows, code: int, active: I64) -> F64 
     """Return the minimiser (d+1,) of the active rows' parabolas plus 1/2 |w|^2, or None if it overflows."""
     picked = rows.pick(active)
     has = find_labels(picked, np.array([code]))[:, 0]
-    roots = np.sqrt(SHARPEST[settings.loss] * settings.costs[code][has.astype(np.int64)] * weigh([picked]))
+    roots = np.sqrt(SHARPEST[settings.loss] * settings.costs[code][has.astype(np.int64)] * picked.weights)
     B, target = _scale(picked.X, settings.bias_feature, roots), np.where(has, roots, -roots)
     by_rows = len(active) <= settings.n_features + 1
     M = B @ B.T if by_rows else B.T @ B
@@ -282,7 +282,7 @@ def ascend_sample(settings: LabelNewton, state: State, codes: I64, sample: Rows)
 
     The state is changed in place, BLOCK_LABELS labels at a time.
     """
-    rows = weigh_rows(sample, settings.n_rows / sample.n_rows)
+    rows = sample.weigh(settings.n_rows / sample.n_rows)
     is_whole = sample.n_rows == settings.n_rows
     enough = SHARE_OF_TOL * settings.tol if is_whole else LITTLE_ASCENT
     for at in range(0, len(codes), BLOCK_LABELS):

@@ -25,9 +25,9 @@ import numpy.typing as npt
 from numba import njit
 from scipy.linalg import cho_solve
 
-from streamsvm.numeric.products import SUMS_MAY_BE_REORDERED, factorise
+from streamsvm.numeric.equations import factorise
 from streamsvm.numeric.rounding import bound_rounding
-from streamsvm.numeric.rows import F32, F64, I64
+from streamsvm.numeric.rows import F32, F64, I64, REORDERED_SUMS
 from streamsvm.passes import MORE_PATIENCE, ROUNDINGS, Progress
 from streamsvm.solvers.label_newton.sums import ACTIVE, DUAL, LOSS, SIZES, STEEP, Totals, unpack_triangle
 from streamsvm.system import interrupts
@@ -266,7 +266,7 @@ def take_products(settings: LabelNewton, state: State, codes: I64, totals: Total
     return replace(state, passes=state.passes + 1)
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+@njit(cache=True, nogil=True, fastmath=REORDERED_SUMS)
 def advance(step: F64, r: F64, p: F64, product: F32, before: float) -> tuple[float, float]:
     """Move along p to the minimum of the quadratic function; return the step length and the new |r|^2.
 

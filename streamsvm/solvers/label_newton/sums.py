@@ -27,13 +27,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 from numba.extending import register_jitable
 
 from streamsvm.numeric.gram import scale_rows
 from streamsvm.numeric.labels import pick_labels
-from streamsvm.numeric.rows import F32, F64, I32, I64, U8, CsrRows, Matrix, Rows, Values, prefetch, to_dense
+from streamsvm.numeric.rows import F32, F64, I32, I64, U8, CsrRows, Flags, Matrix, Rows, Values, prefetch, to_dense
 
 CODES = {"squared_hinge": 0, "logistic": 1}
 LOSS, DUAL, SIZES, STEEP, ACTIVE = range(5)  # the rows of `sums`
@@ -215,7 +214,7 @@ def _add_block(totals: Totals, parts: list[Rows], W: F64, codes: I64, costs: F64
     """Add a block of rows, BLOCK_LABELS labels at a time."""
     loss, bias_feature = about
     X, has = _stack(parts, codes, bias_feature)
-    n, weight = len(X), weigh(parts)
+    n, weight = len(X), np.concatenate([part.weights for part in parts])
     lengths = np.sqrt(np.einsum("ij,ij->i", X, X))
     totals.squares += float(weight @ lengths**2)
     places = np.empty((BLOCK_LABELS, n), np.int32), np.empty((BLOCK_LABELS, n), np.float32)
@@ -236,7 +235,7 @@ def _add_block(totals: Totals, parts: list[Rows], W: F64, codes: I64, costs: F64
                 add_triangle(scaled[:m].T @ scaled[:m], curvature)
 
 
-def _stack(parts: list[Rows], codes: I64, bias_feature: float) -> tuple[F64, npt.NDArray[np.bool_]]:
+def _stack(parts: list[Rows], codes: I64, bias_feature: float) -> tuple[F64, Flags]:
     """Return the rows with the constant feature, (n, d+1), and flags of the labels they have, (n, k)."""
     n, d = sum(part.n_rows for part in parts), parts[0].X.shape[1]
     X, has, at = np.full((n, d + 1), bias_feature), np.empty((n, len(codes)), np.bool_), 0
@@ -252,11 +251,6 @@ def find_labels(rows: Rows, codes: I64) -> Any:
     if rows.label_sets is not None:
         return pick_labels(rows.label_sets, codes)
     return rows.codes[:, None] == codes
-
-
-def weigh(parts: list[Rows]) -> F64:
-    """Return the weights of the rows of all parts, (n,)."""
-    return np.concatenate([part.weights for part in parts])
 
 
 def start_products(width: int, n_looked: int, n_bent: int) -> Totals:
@@ -281,14 +275,14 @@ def add_products(
             add_looked(totals, tile, W, looked, looked_costs, about)
         if len(bent):
             along, flags = _score(tile.X, P, bias), as_flags(find_labels(tile, bent))
-            bend_rows(loss, _score(tile.X, V, bias), along, flags, weigh([tile]), bent_costs)
+            bend_rows(loss, _score(tile.X, V, bias), along, flags, tile.weights.copy(), bent_costs)
             _add(totals.curvatures, tile.X, along, bias)
 
 
 def add_looked(totals: Totals, rows: Rows, W: F64, looked: I64, costs: F64, about: About) -> F64:
     """Add rows to the sums and gradients of the labels that are evaluated; return the slopes (n, k) of the rows."""
     loss, bias = about
-    weight = weigh([rows])
+    weight = rows.weights.copy()  # writable, as compiled code requires
     X = rows.X if isinstance(rows.X, CsrRows) else rows.X.astype(np.float64)  # The products have to be float64.
     slopes: F64 = _score(X, W, bias)
     squares = _square_csr(X.data, X.indptr) if isinstance(X, CsrRows) else np.einsum("ij,ij->i", X, X, dtype=np.float64)

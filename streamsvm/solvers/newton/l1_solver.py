@@ -31,10 +31,11 @@ import numpy as np
 from numba import njit
 from scipy.linalg import cho_solve
 
-from streamsvm.numeric.products import factorise
+from streamsvm.numeric.equations import factorise
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.row_norms import RowNorm
-from streamsvm.numeric.rows import F64, I64, Rows, weigh_rows
+from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.passes import grows
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.newton.steps import SAFE, STEPS, Iterates, Look, Totals, measure_line, sum_rows
 from streamsvm.system import deadline, interrupts
@@ -125,8 +126,7 @@ def descend(H: F64, z: F64, slopes: F64, rounds: int) -> float:
 class L1State(Iterates):
     """The state of a run. features: the features whose second derivatives the next pass computes, ascending."""
 
-    features: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    shapes: ClassVar = {"best_w": ("d",), "next_w": ("d",), "base_w": ("d",), "features": ("f",), "resident": ("r",)}
+    features: I64 = grows("f", dtype=np.int64)
     kept: ClassVar = ("features",)
 
     def check(self) -> None:
@@ -203,13 +203,13 @@ class L1Newton(Newton):
         P is minimised for smaller costs first, starting with costs for which w = 0 is nearly optimal. So no step has
         many more nonzero weights than the minimiser.
         """
-        rows, none = weigh_rows(sample, state.n_rows / sample.n_rows), np.zeros_like(state.best_w)
+        rows, none = sample.weigh(state.n_rows / sample.n_rows), np.zeros_like(state.best_w)
         own = L1State(none, none, none, features=state.features[:1], n_rows=state.n_rows)
         gradient = sum_rows(rows, np.stack((none, none)), self.make_look(own, (1.0,))).gradient
         steepest = float(np.max(np.abs(gradient)))
         own = replace(own, features=choose_features(self, none, gradient))
         for share in STAGE ** np.arange(np.ceil(np.log(max(steepest, 1.0)) / np.log(STAGE)), 0.0, -1.0):
-            own = _minimise(self, own, weigh_rows(rows, 1.0 / share), STAGE_TOL)
+            own = _minimise(self, own, rows.weigh(1.0 / share), STAGE_TOL)
             if deadline.is_over():
                 break
         else:

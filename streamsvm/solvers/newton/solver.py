@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,10 +38,10 @@ from scipy.linalg import cho_solve
 
 from streamsvm.certificates.dual_points import Bound, add_dual_sums, bound_by_coefs, start_dual_sums
 from streamsvm.losses.convex import Kinks, SmoothLoss, has_kinks
-from streamsvm.numeric.products import add_combination, factorise, score_rows
+from streamsvm.numeric.equations import factorise
 from streamsvm.numeric.rounding import bound_rounding, sum_exactly
 from streamsvm.numeric.row_norms import RowNorm, measure_rows
-from streamsvm.numeric.rows import F64, Rows, draw_sample, find_first_rows, weigh_rows
+from streamsvm.numeric.rows import F64, Rows, add_combination, draw_sample, find_first_rows, score_rows
 from streamsvm.passes import Requests, Scan, Step, Take, find_status
 from streamsvm.solvers.newton import steps
 from streamsvm.solvers.newton.steps import NEXT_REACH, STUCK_STEPS, TILE_ROWS, Look, State, Totals, sum_rows, take_step
@@ -293,13 +294,13 @@ class Newton:
         Each row of the sample stands for n / m rows. At the sample's minimiser, the gradient of P is a sampling error:
         it has the variance of a sum over m drawn rows.
         """
-        rows = weigh_rows(sample, state.n_rows / sample.n_rows)
+        rows = sample.weigh(state.n_rows / sample.n_rows)
         own, few = replace(state, resident=state.resident[:0]), np.arange(0, sample.n_rows, FEW)
         if has_kinks(self.loss):
             own = _minimise_with_kinks(self, own, rows, sample.n_rows == state.n_rows)
         else:
             if len(few) >= ROWS_A_FEATURE * len(own.best_w):
-                own = _minimise(self, own, weigh_rows(rows.pick(few), FEW), FEW_TOL)
+                own = _minimise(self, own, rows.pick(few).weigh(FEW), FEW_TOL)
                 own = replace(own, base_w=own.next_w, objective=float("inf"), value=float("inf"), lower_bound=0.0)
             own = _minimise(self, own, rows, self.tol)
         reach = own.reach
@@ -330,7 +331,7 @@ def solve(settings: Newton, state: Any) -> Requests:
             look = replace(look, steps=(1.0,))
         ends = np.stack((state.base_w if before.passes else state.next_w, state.next_w))
         start = partial(steps.start_totals, len(state.best_w) - 1, len(look.steps), look.n_bent)
-        totals = yield Scan(start, steps.add_totals, steps.combine_totals, (ends, look), scored=0, held=held)
+        totals = yield Scan(start, steps.add_totals, add, (ends, look), scored=0, held=held)
         state = settings.take_step(state, look, ends, totals)
         if held is not None and held.n_rows == state.n_rows and has_kinks(settings.loss):
             state = raise_by_kinks(settings, state, held)

@@ -25,19 +25,19 @@ first one, which ignores the curvature of the losses.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from streamsvm.losses.convex import SmoothLoss, has_kinks
+from streamsvm.numeric.equations import factorise
 from streamsvm.numeric.gram import GramSum
-from streamsvm.numeric.products import add_rows, compute_scores, factorise
 from streamsvm.numeric.rounding import SMALLEST, bound_rounding
 from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
-from streamsvm.numeric.rows import F64, I32, I64, CsrRows, Matrix, Rows, choose_features
-from streamsvm.passes import Progress
+from streamsvm.numeric.rows import F64, I32, I64, CsrRows, Matrix, Rows, add_rows, choose_features, compute_scores
+from streamsvm.passes import RowTotals, TriedBounds, axes, grows
 
 STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is evaluated: shares of the line to w
 SCORE_ROUNDINGS = 32  # roundings of a score on the line and of its error bound, in addition to those of its d+1 terms
@@ -109,7 +109,7 @@ class Curvature:
 
 
 @dataclass
-class Totals:
+class Totals(RowTotals):
     """The sums of a pass. losses (k,): L at the steps of the line. gradient (d+1,), least, rest: g and H at its end.
 
     If the loss has kinks, these are the sums of its smoothing. excess (k,) and slack sum the fields of the rows'
@@ -193,11 +193,6 @@ def _add_losses(totals: Totals, k: int, rows: Rows, scores: F64, off: F64, loss:
     return steep, slopes
 
 
-def combine_totals(left: Totals, right: Totals) -> Totals:
-    """Return the sums over both groups of rows."""
-    return Totals(**{one.name: getattr(left, one.name) + getattr(right, one.name) for one in fields(Totals)})
-
-
 def sum_rows(rows: Rows, ends: F64, look: Look) -> Totals:
     """Return the sums over rows in memory."""
     totals = start_totals(rows.X.shape[1], len(look.steps), look.n_bent)
@@ -207,39 +202,22 @@ def sum_rows(rows: Rows, ends: F64, look: Look) -> Totals:
 
 
 @dataclass
-class Iterates:
+class Iterates(TriedBounds):
     """The points, bounds and counts of Newton's method. Vectors are (d+1,), the weight of the constant feature last.
 
     best_w: the point with the lowest P. next_w: the point of the next pass. base_w, value: the point where the step to
     next_w began, and the smoothed P there. resident: the row numbers of the sample, empty after the first pass. n_rows:
-    the number of rows. objective: P at best_w. lower_bound: the best lower bound so far. passes: their number so far.
-    stuck: the number of passes since objective or lower_bound last moved. objective_rounding, bound_rounding and
-    tried_rounding bound the rounding errors of the objective, of the lower bound, and of a bound that rounding made
-    useless.
+    the number of rows.
     """
 
-    best_w: F64
-    next_w: F64
-    base_w: F64
-    resident: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    best_w: F64 = axes("d")
+    next_w: F64 = axes("d")
+    base_w: F64 = axes("d")
+    resident: I64 = grows("r", dtype=np.int64)
     value: float = float("inf")
     n_rows: int = 0
-    objective: float = float("inf")
-    lower_bound: float = 0.0
-    passes: int = 0
-    stuck: int = 0
-    objective_rounding: float = 0.0
-    bound_rounding: float = 0.0
-    tried_rounding: float = 0.0
     row_numbers: ClassVar = ("resident",)
     kept: ClassVar[tuple[str, ...]] = ()  # the fields that `restart` keeps, in addition to the best point
-
-    @property
-    def progress(self) -> Progress:
-        """The objective, the lower bound, and their rounding errors."""
-        tried = self.objective_rounding + self.tried_rounding if self.tried_rounding > 0.0 else 0.0
-        own = self.objective_rounding + self.bound_rounding
-        return Progress(self.objective, self.lower_bound, self.passes, own, tried, self.bound_rounding)
 
     def restart(self) -> Self:
         """Return the start for a problem with other costs: at the best point, without a sample."""
@@ -262,12 +240,11 @@ class State(Iterates):
     next pass, or empty and 0 for no ball.
     """
 
-    A: F64 = field(default_factory=lambda: np.empty((0, 0)))
+    A: F64 = grows("k", "k")
     reach: float = 0.0
     width: float = 0.0
     pace: float = FIRST_PACE
     damping: float = 0.0
-    shapes: ClassVar = {"best_w": ("d",), "next_w": ("d",), "base_w": ("d",), "resident": ("r",), "A": ("k", "k")}
     kept: ClassVar = ("width",)
 
     def check(self) -> None:

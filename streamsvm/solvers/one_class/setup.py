@@ -15,7 +15,6 @@ from streamsvm.options import BUDGET_SHARE, TrainOptions, count_resident
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.nu import CLASSES, ONE_CLASS, read_nu
 from streamsvm.solvers.one_class import solver
-from streamsvm.solvers.one_class.solver import BINS, MOST_POINTS, Centre, LinearOneClass, State
 from streamsvm.solvers.options import OneClassOptions
 from streamsvm.solvers.solver import Budget, FirstSample, Solver, TakeRows, describe_parameters, make_linear_model
 from streamsvm.system.errors import InputError
@@ -42,17 +41,17 @@ class OneClassSolver(Solver):
         rows = _count_rows(source, options, budget)
         self.source, self.seed = source, options.seed
         most = -(-GROUP_SHARE * rows // len(plan_groups(source)))
-        self.parameters = LinearOneClass(read_nu(options) * cost, cost, rows, most, float(options.tol))
+        self.parameters = solver.LinearOneClass(read_nu(options) * cost, cost, rows, most, float(options.tol))
         told = ONE_CLASS.tell_loss(source, options)
         self.settings = {"acceleration": "one-class", **describe_parameters(self.parameters), **told}
         self.sample = FirstSample(rows, is_held=False)
 
-    def start(self) -> State:
+    def start(self) -> solver.State:
         """Return the state before the first pass, with the row numbers of the sample."""
         source = self.source
-        return State(draw_sample(self.parameters.resident_rows, source.n_rows, self.seed, source.is_shuffled))
+        return solver.State(draw_sample(self.parameters.resident_rows, source.n_rows, self.seed, source.is_shuffled))
 
-    def solve(self, state: State) -> Requests:
+    def solve(self, state: solver.State) -> Requests:
         """Yield the passes and steps."""
         return solver.solve(self.parameters, self.source.n_features, state)
 
@@ -69,12 +68,12 @@ class OneClassSolver(Solver):
         return MemoryNeed(
             driver_bytes=_find_other_bytes(d) + kept + matrix,
             turn_bytes=kept // 2 + matrix,
-            totals_bytes=8 * (5 * d + BINS) + own,
-            shared_bytes=8 * (d + BINS),
+            totals_bytes=8 * (5 * d + solver.BINS) + own,
+            shared_bytes=8 * (d + solver.BINS),
             gathered_bytes=kept // COPIES,
         )
 
-    def make_model(self, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG002
+    def make_model(self, state: solver.State, take: TakeRows) -> LinearModel:  # noqa: ARG002
         """Return the model of the best point; rows on the boundary belong to the class in spite of rounding."""
         rho = state.best_rho - BOUNDARY_SHARE * abs(state.best_rho)
         return replace(make_linear_model(self.source, state.best, -rho, has_classes=False), classes=np.array(CLASSES))
@@ -96,10 +95,10 @@ def _find_row_bytes(source: RowSource) -> int:
 
 
 def _find_other_bytes(d: int) -> int:
-    return 8 * d * (3 * MOST_POINTS + 32)
+    return 8 * d * (3 * solver.MOST_POINTS + 32)
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
     """Call the compiled functions that sum rows."""
     totals = solver.start_lowest(rows.X.shape[1], 1)
-    solver.add_lowest(totals, rows, Centre(np.zeros(rows.X.shape[1]), 0.0, 1, np.zeros(1)))
+    solver.add_lowest(totals, rows, solver.Centre(np.zeros(rows.X.shape[1]), 0.0, 1, np.zeros(1)))

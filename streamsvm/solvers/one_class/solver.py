@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -51,10 +51,9 @@ from scipy.sparse import csr_array, issparse
 
 from streamsvm.certificates.kernel import find_offset
 from streamsvm.kernels.kernel import combine_rows, compute_squares
-from streamsvm.numeric.products import add_rows, compute_scores
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, stack_rows, take_rows
-from streamsvm.passes import Progress, Requests, Scan, Step, Take, find_status
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, add_rows, compute_scores, stack_rows, take_rows
+from streamsvm.passes import Bounds, Requests, RowTotals, Scan, Step, Take, axes, find_status, grows
 
 MOST_STEPS = 80
 TOLERANCE = 1e-13  # of the gap, relative to |v|^2
@@ -227,11 +226,8 @@ class Near(NamedTuple):
         return Near(take_rows(self.X, places), self.costs[places], self.f[places], self.reach[places])
 
 
-MAXIMA, MINIMA = ("largest", "low", "most"), ("radius", "high", "least")  # the totals that are not sums
-
-
 @dataclass
-class LowestTotals:
+class LowestTotals(RowTotals):
     """The sums of a pass.
 
     far (3, d), masses (3,): sum of C_i x_i, and of C_i, over the far rows with f_i < rho, with f_i = rho, and over the
@@ -253,6 +249,10 @@ class LowestTotals:
     least: float = np.inf
     most: float = -np.inf
     near: list[Near] = field(default_factory=list)
+    joined: ClassVar = {
+        **dict.fromkeys(("largest", "low", "most"), np.maximum),
+        **dict.fromkeys(("radius", "high", "least"), np.minimum),
+    }
 
 
 def start_lowest(d: int, n_edges: int) -> LowestTotals:
@@ -297,16 +297,6 @@ def _add_far(totals: LowestTotals, rows: Near, far: I64, rho: float) -> None:
         totals.masses[k] += float(np.sum(rows.costs[chosen]))
 
 
-def add_up_lowest(left: LowestTotals, right: LowestTotals) -> LowestTotals:
-    """Return the totals over both groups of rows."""
-    joins = dict.fromkeys(MAXIMA, np.maximum) | dict.fromkeys(MINIMA, np.minimum)
-    totals = {
-        each.name: joins.get(each.name, operator.add)(getattr(left, each.name), getattr(right, each.name))
-        for each in fields(LowestTotals)
-    }
-    return LowestTotals(**totals)
-
-
 def join_near(parts: list[Near]) -> Near:
     """Return the rows of one or more parts, concatenated."""
     X, *vectors = zip(*parts, strict=True)
@@ -329,37 +319,23 @@ class LinearOneClass:
 
 
 @dataclass
-class State:
+class State(Bounds):
     """The state of a run.
 
     w (d,), rho: the centre of the next pass, empty before the first; edges (k,): of the bins of scores; best (d,),
     best_rho: the best point of V; points (k, d): the kept points of V; point_error: a bound on their distances from V;
-    resident (r,): the row numbers of the sample. The objective is that of `best`. bound_rounding is already subtracted
-    from the lower bound.
+    resident (r,): the row numbers of the sample. The objective is that of `best`.
     """
 
-    resident: I64
-    w: F64 = field(default_factory=lambda: np.empty(0))
-    edges: F64 = field(default_factory=lambda: np.empty(0))
-    best: F64 = field(default_factory=lambda: np.empty(0))
-    points: F64 = field(default_factory=lambda: np.empty((0, 0)))
+    resident: I64 = axes("r")
+    w: F64 = grows("d")
+    edges: F64 = grows("e")
+    best: F64 = grows("d")
+    points: F64 = grows("p", "d")
     rho: float = 0.0
     best_rho: float = 0.0
     point_error: float = 0.0
-    objective: float = np.inf
-    objective_rounding: float = 0.0
-    lower_bound: float = 0.0
-    bound_rounding: float = 0.0
-    passes: int = 0
-    stuck: int = 0
-    shapes: ClassVar = {"resident": ("r",), "w": ("d",), "edges": ("e",), "best": ("d",), "points": ("p", "d")}
     row_numbers: ClassVar = ("resident",)
-
-    @property
-    def progress(self) -> Progress:
-        """The objective, the lower bound, and their rounding errors."""
-        rounding = self.objective_rounding + self.bound_rounding
-        return Progress(self.objective, self.lower_bound, self.passes, rounding, taken_off=self.bound_rounding)
 
 
 Margin = tuple[float, float, float]  # M at w and the best rho, a bound on its rounding error, and that rho
@@ -373,7 +349,7 @@ def solve(settings: LinearOneClass, d: int, state: State) -> Requests:
         del taken
     while True:
         centre = Centre(state.w, state.rho, settings.most, state.edges)
-        totals = yield Scan(partial(start_lowest, d, len(state.edges)), add_lowest, add_up_lowest, (centre,))
+        totals = yield Scan(partial(start_lowest, d, len(state.edges)), add_lowest, operator.add, (centre,))
         state = _learn(settings, state, totals, centre.unit)
         del totals
         is_zero = state.objective <= state.objective_rounding  # w is 0 up to rounding: V contains the origin.

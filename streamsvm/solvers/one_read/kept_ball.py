@@ -17,21 +17,20 @@ its score, because its distance was rounded down. The side of a near row is stor
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.row_norms import RowNorm, make_norm
-from streamsvm.numeric.rows import F64, I64, Rows, draw_sample
+from streamsvm.numeric.rows import F64, I64, Flags, Rows, draw_sample
 from streamsvm.passes import All, Question, Requests, Scan, Step, Take
 from streamsvm.solvers.cutting_plane import cuts, near_rows
 from streamsvm.solvers.cutting_plane.cuts import Magnitudes, RowSums
-from streamsvm.solvers.cutting_plane.near_rows import Look, NearTotals, Part, add_near
 from streamsvm.solvers.one_read.solver import prove
 from streamsvm.solvers.one_read.state import GROUP_SHARE, OneRead, State, make_look, start_state
 
@@ -48,16 +47,16 @@ class Ball:
     centre: F64
     A: F64
     sums: RowSums
-    near: Part
+    near: near_rows.Part
     n_rows: int
     magnitudes: Magnitudes
 
-    def edit(self, added: RowSums, removed: RowSums, magnitudes: Magnitudes, near: Part, n_rows: int) -> Ball:
+    def edit(self, added: RowSums, removed: RowSums, magnitudes: Magnitudes, near: near_rows.Part, n_rows: int) -> Ball:
         """Return the ball after rows were added and removed. magnitudes: at least the magnitudes of these rows.
 
         Only this method changes the sums of a ball, so the magnitudes account for every change.
         """
-        both = cuts.combine_magnitudes(self.magnitudes, magnitudes)
+        both = self.magnitudes + magnitudes
         both = replace(both, additions=both.additions + 1)  # one addition, one subtraction
         sums = self.sums - removed + added
         return replace(self, sums=sums, near=near, n_rows=n_rows, magnitudes=both)
@@ -72,7 +71,7 @@ def find_ball(settings: OneRead, n_rows: int, is_shuffled: bool, centre: F64) ->
     norm = make_norm(taken, settings.bias_feature)
     del taken
     look = make_look(settings, centre, norm, GROUP_SHARE * settings.resident_rows / n_rows)
-    totals, magnitudes = yield _ask(look, add_near)
+    totals, magnitudes = yield _ask(look, near_rows.add_near)
     near, _ = near_rows.gather(totals, look)
     return Ball(centre, norm.A, totals.sums, near, n_rows, magnitudes)
 
@@ -108,7 +107,7 @@ class Changed:
     left_out: I64
 
 
-def leave_out(settings: OneRead, ball: Ball, left: npt.NDArray[np.bool_], numbers: I64, n_rows: int) -> Ball:
+def leave_out(settings: OneRead, ball: Ball, left: Flags, numbers: I64, n_rows: int) -> Ball:
     """Return a ball of n_rows rows without some near rows; left (n,): which rows stay; numbers: their new numbers.
 
     The terms of the deleted near rows are subtracted from the sums. `update` computes the terms of deleted far rows.
@@ -143,17 +142,17 @@ def update(settings: OneRead, ball: Ball, changed: Changed, found: list[Ball], s
     yield Step(state, state.progress, cuts.find_status(state, settings.tol) or "stalled", figures)
 
 
-def _ask(look: Look, add: Callable[..., None], *others: Any) -> All:
+def _ask(look: near_rows.Look, add: Callable[..., None], *others: Any) -> All:
     """Return the scans for the near rows and sums, accumulated by `add`, and for the magnitudes of the same rows."""
     start, costs = partial(cuts.start_magnitudes, len(look.w)), (look.class_costs, look.bias_feature)
-    magnitudes = Scan(start, cuts.add_magnitudes, cuts.combine_magnitudes, costs)
+    magnitudes = Scan(start, cuts.add_magnitudes, operator.add, costs)
     return All([near_rows.scan_near(look, add, others), magnitudes])
 
 
-def _add_changes(totals: NearTotals, rows: Rows, look: Look, changed: Changed) -> None:
+def _add_changes(totals: near_rows.NearTotals, rows: Rows, look: near_rows.Look, changed: Changed) -> None:
     """Add a tile whose rows are either all new, or all copies of deleted rows."""
     if rows.start < changed.first_copy:
-        add_near(totals, rows, look)
+        near_rows.add_near(totals, rows, look)
         return
     a, b = np.searchsorted(changed.left_out, (rows.start, rows.start + rows.n_rows))
     gone = near_rows.choose_rows(rows, np.delete(np.arange(rows.n_rows), changed.left_out[a:b] - rows.start))

@@ -11,8 +11,7 @@ from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.solvers.cutting_plane.cuts import cut_bytes, most_cuts
 from streamsvm.solvers.cutting_plane.line_search import totals_bytes
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
-from streamsvm.solvers.one_read import solver
-from streamsvm.solvers.one_read.solver import LINE_POINTS, MOST_OWN
+from streamsvm.solvers.one_read.solver import LINE_POINTS, MOST_OWN, solve
 from streamsvm.solvers.one_read.state import GROUP_SHARE, HELD_SHARE, OneRead, State, start_state
 from streamsvm.solvers.one_read.trust_region import INNER_STEPS, KEPT_POINTS, POINTS, TILE_ROWS
 from streamsvm.solvers.options import CuttingPlaneOptions
@@ -108,7 +107,7 @@ class OneReadSolver(LinearSolver):
 
     def solve(self, state: State) -> Requests:
         """Yield the passes of the solver, step by step."""
-        return solver.solve(self.parameters, state)
+        return solve(self.parameters, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory of the solver and of its resident rows."""

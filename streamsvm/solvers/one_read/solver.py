@@ -36,10 +36,9 @@ from operator import add
 import numpy as np
 
 from streamsvm.numeric.row_norms import RowNorm
-from streamsvm.numeric.rows import F64, I64, find_first_rows, weigh_rows
+from streamsvm.numeric.rows import F64, I64, find_first_rows
 from streamsvm.passes import All, Requests, Scan, Step, Subset, Take
 from streamsvm.solvers.cutting_plane import cuts, line_search
-from streamsvm.solvers.cutting_plane.cuts import IDLE_STEPS, RowSums
 from streamsvm.solvers.cutting_plane.line_search import PointTotals, Segment, start_points, start_totals
 from streamsvm.solvers.cutting_plane.master import bound_dual, minimise_master
 from streamsvm.solvers.cutting_plane.near_rows import NearTotals, Part, choose_rows, choose_within, gather, scan_near
@@ -61,7 +60,7 @@ Line = tuple[F64, F64]  # the two ends of a line, and its cut steps
 
 
 def prove(
-    settings: OneRead, state: State, sums: RowSums, kept: Part, weight: F64, is_narrow: bool = False
+    settings: OneRead, state: State, sums: cuts.RowSums, kept: Part, weight: F64, is_narrow: bool = False
 ) -> tuple[State, dict[str, float]]:
     """Minimise F; return the state with the dual point of F as a cut. sums: over the rows with m_i < 1 at the centre.
 
@@ -81,7 +80,7 @@ def prove(
     if not np.isfinite(state.objective):  # no point is known yet, and rounding put this one outside the ball
         state = _take_inside(state, data, far, state.centre)
     cut = beyond + data.sum_up(found.shares)
-    cut = RowSums(cut.vectors[None, :], np.array([cut.offsets]), np.array([cut.sizes]))
+    cut = cuts.RowSums(cut.vectors[None, :], np.array([cut.offsets]), np.array([cut.sizes]))
     state = cuts.add_cuts(state, cut, cuts.most_cuts(len(far.slope)))
     state = note_shares(state, kept, near, found.shares)
     alone = np.append(np.zeros(len(state.z) - 1), 1.0)  # the last cut alone may give the highest bound
@@ -114,7 +113,7 @@ def make_room(state: State, resident_rows: int) -> State:
     order = held[np.lexsort((state.z[held], -state.idle[held], state.proof[held] > 0.0))]
     dropped = order[: np.searchsorted(np.cumsum(state.n_own[order]), excess) + 1] if excess > 0 else order[:0]
     idle = state.idle.copy()
-    idle[dropped] = IDLE_STEPS + 1
+    idle[dropped] = cuts.IDLE_STEPS + 1
     return replace(state, idle=idle)
 
 
@@ -155,7 +154,7 @@ def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list
         made.append(found.cuts.pick(chosen))
     if len(segments) > 1:
         state = replace(state, step=step or state.step / 8)
-    joined = RowSums(*map(np.concatenate, zip(*(vars(sums).values() for sums in made), strict=True)))
+    joined = cuts.RowSums(*map(np.concatenate, zip(*(vars(sums).values() for sums in made), strict=True)))
     state = cuts.add_cuts(state, joined, cuts.most_cuts(W.shape[1]))
     return minimise_master(state, tol)
 
@@ -252,7 +251,7 @@ def among_undecided(settings: OneRead, state: State, asked: list[Scan]) -> list[
         line.losses[0] = c - float(ends[0] @ g), -float((ends[1] - ends[0]) @ g)
         line.costs[0], line.gradients[0] = c, g
         rests.append(line)
-    rests.append(NearTotals(RowSums(g.copy(), c, c), RowSums(np.zeros(len(g)))))
+    rests.append(NearTotals(cuts.RowSums(g.copy(), c, c), cuts.RowSums(np.zeros(len(g)))))
     return [replace(scan, among=subset, rest=rest) for scan, rest in zip(asked, rests, strict=True)]
 
 
@@ -263,7 +262,7 @@ def solve(settings: OneRead, state: State) -> Requests:
         before, held = state, None
         if sample is None:
             taken = yield Take(state.resident)
-            sample = weigh_rows(taken, state.weight)
+            sample = taken.weigh(state.weight)
             if settings.holds_sample(state.n_rows):
                 held = find_first_rows(taken, state.resident)
             del taken
@@ -296,6 +295,6 @@ def solve(settings: OneRead, state: State) -> Requests:
         state, figures = prove(settings, state, totals.sums, kept, weight, is_narrow=narrower is not None)
         figures |= {"undecided_rows": float(totals.n_rows)} if narrower else {}
         state = cuts.count_pass(state, before, 1)
-        sample = weigh_rows(kept.rows, weight)
+        sample = kept.rows.weigh(weight)
         del kept, held, asked
         yield Step(state, state.progress, cuts.find_status(state, settings.tol), figures)

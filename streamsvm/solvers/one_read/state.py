@@ -9,7 +9,8 @@ import numpy as np
 
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, I64, draw_sample
-from streamsvm.solvers.cutting_plane.cuts import CutState, grows
+from streamsvm.passes import grows
+from streamsvm.solvers.cutting_plane.cuts import CutState
 from streamsvm.solvers.cutting_plane.line_search import LineState
 from streamsvm.solvers.cutting_plane.near_rows import Look
 

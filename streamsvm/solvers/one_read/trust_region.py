@@ -23,7 +23,6 @@ from streamsvm.numeric.row_norms import RowNorm, make_norm
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.solvers.cutting_plane import line_search
 from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, extend_products
-from streamsvm.solvers.cutting_plane.line_search import PointTotals
 from streamsvm.solvers.cutting_plane.master import MASTER_SHARE, solve_cuts
 from streamsvm.solvers.cutting_plane.near_rows import choose_rows, find_margins, find_reach
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, Pull, minimise, read_rows
@@ -115,7 +114,7 @@ def minimise_model(settings: OneRead, rows: Rows, model: Linear, state: State) -
     return replace(state, points=points[-KEPT_POINTS:]), W
 
 
-def _cut(rows: Rows, settings: OneRead, W: F64) -> PointTotals:
+def _cut(rows: Rows, settings: OneRead, W: F64) -> line_search.PointTotals:
     totals, class_costs = line_search.start_points(len(W), W.shape[1]), np.array(settings.class_costs)
     for at in range(0, rows.n_rows, TILE_ROWS):
         line_search.add_points(totals, rows.slice(slice(at, at + TILE_ROWS)), W, class_costs, settings.bias_feature)

@@ -12,17 +12,14 @@ from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.losses import histograms
 from streamsvm.losses.pairs import Pairs, count_pairs
 from streamsvm.models.model import RankModel
-from streamsvm.numeric.products import add_rows
 from streamsvm.numeric.rounding import add_row_magnitudes
-from streamsvm.numeric.rows import Rows
+from streamsvm.numeric.rows import Rows, add_rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems import ranking
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.options import RankingOptions
 from streamsvm.solvers.ranking import solver, streaming
-from streamsvm.solvers.ranking.solver import PairSearch, Ranking, Sample, State
-from streamsvm.solvers.ranking.streaming import NEARER, HistogramSearch, QuerySearch
 from streamsvm.solvers.solver import Budget, DualWatch, Solver, TakeRows, describe_parameters, make_linear_model
 
 HELD_VECTORS = 7  # of ranking.ROW_VECTORS, those held between steps: pairs, two states, and scores in transit
@@ -43,23 +40,24 @@ class RankingSolver(Solver):
         self, source: RowSource, options: TrainOptions, own: RankingOptions, found: Any, n_pairs: float, weight: float
     ) -> None:
         self.source, self.found, self.n_pairs, d = source, found, n_pairs, source.n_features
+        limits: dict[str, Any] = {"tol": float(options.tol), "max_cuts": own.max_cuts}
         pair_cost, accelerated = float(options.C) * (weight / n_pairs), own.acceleration == "line-search"
-        self.parameters = Ranking(pair_cost, float(options.tol), own.epsilon, accelerated, own.max_cuts)
+        self.parameters = solver.Ranking(pair_cost, own.epsilon, accelerated, **limits)
         self.settings = {"task": options.task, **describe_parameters(self.parameters)}
         self.dual = DualWatch(self.kind, d, self.parameters.most_cuts(d))
 
-    def start(self) -> State:
+    def start(self) -> solver.State:
         """Return the state at w = 0."""
-        return State.at_zero(self.source.n_features)
+        return solver.State.at_zero(self.source.n_features)
 
-    def warm_start(self, before: State, factor: float) -> State:
+    def warm_start(self, before: solver.State, factor: float) -> solver.State:
         """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
         return scale_costs(before, factor, self.parameters.tol)
 
-    def solve(self, state: State) -> Requests:
+    def solve(self, state: solver.State) -> Requests:
         """Yield the passes of the solver, step by step."""
         sample = solver.draw_sample(self.found, self.parameters.pair_cost)
-        return solver.solve(self.parameters, PairSearch(self.found), self.n_pairs, sample, state)
+        return solver.solve(self.parameters, solver.PairSearch(self.found), self.n_pairs, sample, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory.
@@ -77,7 +75,7 @@ class RankingSolver(Solver):
             by_row_bytes=8 * (solver.RETREATS + 1) * n,
         )
 
-    def make_model(self, state: State, take: TakeRows) -> RankModel:  # noqa: ARG002
+    def make_model(self, state: solver.State, take: TakeRows) -> RankModel:  # noqa: ARG002
         """Return the model with the best weights."""
         return RankModel(**vars(make_linear_model(self.source, state.best_w, 0.0)))
 
@@ -87,15 +85,15 @@ class QueryRankingSolver(RankingSolver):
 
     kind = "pairs at points"
 
-    def solve(self, state: State) -> Requests:
+    def solve(self, state: solver.State) -> Requests:
         """Yield the passes of the solver, step by step."""
-        search = QuerySearch((int(self.source.chunk_starts[0]), int(self.source.chunk_starts[-1])))
+        search = streaming.QuerySearch((int(self.source.chunk_starts[0]), int(self.source.chunk_starts[-1])))
         return self._stream(search, state)
 
-    def _stream(self, search: QuerySearch | HistogramSearch, state: State) -> Requests:
+    def _stream(self, search: streaming.QuerySearch | streaming.HistogramSearch, state: solver.State) -> Requests:
         """Yield the passes of steps, with a sample whose total pair weight equals that of all pairs."""
         sample, parameters = self.found.sample, self.parameters
-        weighed = Sample(sample, self.found.rows, parameters.pair_cost * self.n_pairs / sample.total)
+        weighed = solver.Sample(sample, self.found.rows, parameters.pair_cost * self.n_pairs / sample.total)
         return streaming.solve(parameters, search, self.n_pairs, weighed, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
@@ -111,9 +109,9 @@ class FewRanksSolver(QueryRankingSolver):
 
     compiled = ("ranking", "ranking-histograms")
 
-    def solve(self, state: State) -> Requests:
+    def solve(self, state: solver.State) -> Requests:
         """Yield the passes of the solver, step by step."""
-        return self._stream(HistogramSearch(self.found.totals, self.source.n_rows), state)
+        return self._stream(streaming.HistogramSearch(self.found.totals, self.source.n_rows), state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory.
@@ -121,7 +119,7 @@ class FewRanksSolver(QueryRankingSolver):
         The totals of a task are histograms of the scores at some points, or two cuts; for the cuts, it receives their
         tables. The driver holds the rows of the sample, and evaluates the histograms.
         """
-        d, points = self.source.n_features, 2 + len(NEARER)
+        d, points = self.source.n_features, 2 + len(streaming.NEARER)
         sample_bytes = 2 * (self.source.nbytes // self.source.n_rows + SAMPLE_ROW_BYTES) * len(self.found.rows)
         totals = points * max(histograms.histogram_bytes(self.found.totals.n_ranks), 8 * 4 * d)
         shared, measured = 8 * points * d + 2 * 8 * histograms.MOST_CELLS, histograms.MEASURE_BYTES

@@ -37,9 +37,8 @@ import numpy as np
 
 from streamsvm.certificates.double_double import bound_score, compute_exact_scores, measure_pairs_exactly
 from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs, count_pairs, sweep_pairs
-from streamsvm.numeric.products import add_rows, compute_scores
-from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding
-from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
+from streamsvm.numeric.rows import F64, I64, Rows, add_rows, compute_scores
 from streamsvm.passes import All, Question, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, find_status, is_noisy, move_to
 from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
@@ -124,16 +123,13 @@ def find_step(sample: Sample, start: F64, change: F64, squares: F64, slope: floa
 class Ranking(CutSettings):
     """Settings of the solver.
 
-    pair_cost: K; tol: the relative gap to reach; epsilon: the paper's stop, the largest allowed violation of a cut in
-    units of mean loss (None: stop by the gap); accelerated: whether to use a line search; max_cuts: the number of cuts
-    kept (None: the result of `cuts.most_cuts`).
+    pair_cost: K; epsilon: the paper's stop, the largest allowed violation of a cut in units of mean loss (None: stop by
+    the gap); accelerated: whether to use a line search.
     """
 
     pair_cost: float
-    tol: float = 1e-3
     epsilon: float | None = None
     accelerated: bool = True
-    max_cuts: int | None = None
     vectors: ClassVar[int] = 12
 
 
@@ -198,7 +194,7 @@ class PairSearch:
         most = cost * np.add(*count_pairs(np.zeros(n_rows), self.pairs, 1.0))
         state = replace(begin_at_zero(state, loss.loss, n_rows), latest=_list_cuts([(0.0, loss.offset)]))
         start = partial(np.zeros, (2, len(state.best_w)))
-        magnitudes = Scan(start, add_magnitudes, combine_magnitudes, by_row=(most,))
+        magnitudes = Scan(start, add_magnitudes, join_magnitudes, by_row=(most,))
         cuts, found = yield All([_sum_rows(state, [loss]), magnitudes])
         return note_magnitudes(state, found), sum_pairs(cuts, np.array([loss.offset])), loss.loss, 1
 
@@ -250,11 +246,6 @@ def add_magnitudes(totals: F64, rows: Rows, most: F64) -> None:
     most_i is the largest magnitude of row i's coef, so the sum bounds the terms of feature j in any cut.
     """
     add_row_magnitudes(totals[0], totals[1], rows.X, most)
-
-
-def combine_magnitudes(left: F64, right: F64) -> F64:
-    """Combine the magnitudes of two groups: the sum of the first rows, and the maximum of the second rows."""
-    return np.stack((left[0] + right[0], np.maximum(left[1], right[1])))
 
 
 def add_sums(totals: F64, rows: Rows, *coefs: F64) -> None:

@@ -27,7 +27,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from operator import add
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -35,10 +36,9 @@ from streamsvm.certificates import double_double
 from streamsvm.losses import histograms
 from streamsvm.losses.histograms import HistogramCut, RankTotals
 from streamsvm.losses.pairs import count_pairs, sum_queries
-from streamsvm.numeric.products import add_rows, compute_scores
-from streamsvm.numeric.rounding import SMALLEST, UNIT, add_row_magnitudes, bound_rounding
-from streamsvm.numeric.rows import F64, I64, Matrix, Rows, make_writable
-from streamsvm.passes import All, Question, Requests, Scan, Take
+from streamsvm.numeric.rounding import SMALLEST, UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
+from streamsvm.numeric.rows import F64, I64, Matrix, Rows, add_rows, compute_scores, make_writable
+from streamsvm.passes import All, Question, Requests, RowTotals, Scan, Take
 from streamsvm.solvers.cutting_plane.cuts import RowSums, is_noisy, move_to
 from streamsvm.solvers.ranking import solver
 from streamsvm.solvers.ranking.solver import Ranking, Sample, Search, Searching, State
@@ -49,7 +49,7 @@ Ends = tuple[int, int]
 
 
 @dataclass
-class CutSums:
+class CutSums(RowTotals):
     """Sums over queries at the points W (k, d).
 
     cuts (k, d), offsets and losses (k,): the cut at each point with its offset, and the loss there. magnitudes (2, d),
@@ -62,6 +62,7 @@ class CutSums:
     offsets: F64
     losses: F64
     magnitudes: F64
+    joined: ClassVar = {"W": lambda left, _: left, "magnitudes": join_magnitudes}
 
     def add_first(self, rows: Rows, loss: float, most: F64) -> None:
         """Add the loss of rows at w = 0, and their magnitudes; most (n,): the largest magnitude of each row's coef."""
@@ -75,12 +76,6 @@ def start_cuts(W: F64) -> CutSums:
     return CutSums(W, np.zeros_like(W), np.zeros(len(W)), np.zeros(len(W)), np.zeros((2, W.shape[1])))
 
 
-def combine_cuts(left: CutSums, right: CutSums) -> CutSums:
-    """Combine the sums of two groups of queries."""
-    magnitudes = solver.combine_magnitudes(left.magnitudes, right.magnitudes)
-    return CutSums(left.W, left.cuts + right.cuts, left.offsets + right.offsets, left.losses + right.losses, magnitudes)
-
-
 def add_first_cut(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
     """Add the cut of whole queries at w = 0. K (up + down) at w = 0 bounds the coefs of every cut."""
     up, down = count_pairs(np.zeros(rows.n_rows), double_double.pair_rows(rows, starts), 1.0)
@@ -90,7 +85,7 @@ def add_first_cut(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
 
 def sum_cuts(ends: Ends, W: F64, cost: float) -> Scan:
     """Return the pass that sums the losses and the cuts at the points W (k, d)."""
-    return Scan(*sum_queries(ends, partial(start_cuts, W), partial(add_query_cuts, cost), combine_cuts))
+    return Scan(*sum_queries(ends, partial(start_cuts, W), partial(add_query_cuts, cost), add))
 
 
 def add_query_cuts(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
@@ -127,7 +122,7 @@ class QuerySearch:
     def begin(self, settings: Ranking, state: State) -> Searching:
         """Compute P and the cut at w = 0."""
         start, take = partial(start_cuts, np.zeros((1, len(state.best_w)))), partial(add_first_cut, settings.pair_cost)
-        found = yield Scan(*sum_queries(self.ends, start, take, combine_cuts))
+        found = yield Scan(*sum_queries(self.ends, start, take, add))
         return begin_with(state, found.sums, self.ends[1] - self.ends[0])
 
     def search_line(self, settings: Ranking, sample: Sample, state: State) -> Searching:
@@ -235,11 +230,12 @@ def move(state: State, found: Found) -> State:
 
 
 @dataclass
-class HistogramCuts:
+class HistogramCuts(RowTotals):
     """Sums over rows: cuts (c, d), and for each cut, the weights of the rows by page, bucket and rank."""
 
     cuts: F64
     seen: list[F64]
+    joined: ClassVar = {"seen": lambda left, right: [a + b for a, b in zip(left, right, strict=True)]}
 
 
 def add_first_ranks(up: F64, down: F64, sums: CutSums, rows: Rows) -> None:
@@ -264,11 +260,6 @@ def add_histogram_cuts(at: list[int], cuts: list[HistogramCut], sums: HistogramC
         add_rows(sums.cuts, rows.X, row, np.full(len(row), k), coefs[row])
 
 
-def combine_histogram_cuts(left: HistogramCuts, right: HistogramCuts) -> HistogramCuts:
-    """Combine the cuts of two groups of rows."""
-    return HistogramCuts(left.cuts + right.cuts, [a + b for a, b in zip(left.seen, right.seen, strict=True)])
-
-
 def sum_histograms(n_ranks: int, X: Matrix, W: F64) -> Scan:
     """Return the pass that computes histograms at the points W (k, d). X: the rows of a sample, for their buckets."""
     start = partial(histograms.start_histograms, n_ranks, histograms.choose_exponents(X, W, n_ranks))
@@ -286,7 +277,7 @@ class HistogramSearch:
         """Compute P and the cut at w = 0."""
         cost, start = settings.pair_cost, partial(start_cuts, np.zeros((1, len(state.best_w))))
         take = partial(add_first_ranks, cost * self.ranks.below, cost * self.ranks.above)
-        sums = yield Scan(start, take, combine_cuts)
+        sums = yield Scan(start, take, add)
         return begin_with(state, sums, self.n_rows + histograms.MOST_CELLS)  # sums over rows, then over buckets
 
     def search_line(self, settings: Ranking, sample: Sample, state: State) -> Searching:
@@ -307,7 +298,7 @@ class HistogramSearch:
         at = sorted({*range(len(steps)), int(np.argmin(objectives))})
         cuts = [measured[k].cut for k in at]
         first = partial(start_histogram_cuts, W.shape[1], [cut.coefs.shape for cut in cuts])
-        sums = yield Scan(first, partial(add_histogram_cuts, at, cuts), combine_histogram_cuts, (W,))
+        sums = yield Scan(first, partial(add_histogram_cuts, at, cuts), add, (W,))
         for k, seen in zip(at, sums.seen, strict=True):
             measured[k].require_same(seen, self.n_rows)
         found = Found(W[at], objectives[at], losses[at], sums.cuts, offsets[at])

@@ -17,8 +17,7 @@ from streamsvm.engines.local import SerialEngine
 from streamsvm.kernels.feature_maps import Features, KernelMap, PolynomialMap, make_nystrom_map
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.numeric.compilation import one_blas_thread
-from streamsvm.numeric.products import add_rows
-from streamsvm.numeric.rows import Rows, to_dense
+from streamsvm.numeric.rows import Rows, add_rows, to_dense
 from streamsvm.passes import Scan
 from tests.conftest import make_problem
 

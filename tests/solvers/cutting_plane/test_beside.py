@@ -65,7 +65,7 @@ def run_known(first: Sequence[tuple[float, float]], other: Sequence[tuple[float,
 )
 def test_beside_one_that_learns_nothing_it_is_as_if_alone(known: list[tuple[float, float]], takes: bool) -> None:
     """To the bit of every pass."""
-    source, settings = PROBLEM.in_memory(), CuttingPlane((0.1, 0.1), 1e-4)
+    source, settings = PROBLEM.in_memory(), CuttingPlane((0.1, 0.1), tol=1e-4)
     alone = run_steps(source, line_search.solve(settings, line_search.LineState.at_zero(D + 1)))
     makers: list[Maker] = [partial(know, known, takes), partial(line_search.solve, settings)]
     state = BothStates([nothing(), line_search.LineState.at_zero(D + 1)], np.zeros(D + 1))
@@ -189,7 +189,7 @@ def stall(state: CutState) -> Requests:
 
 
 def test_one_that_is_stuck_does_not_end_the_other() -> None:
-    source, settings = PROBLEM.in_memory(), CuttingPlane((0.1, 0.1), 1e-4)
+    source, settings = PROBLEM.in_memory(), CuttingPlane((0.1, 0.1), tol=1e-4)
     makers: list[Maker] = [stall, partial(line_search.solve, settings)]
     state = BothStates([nothing(), line_search.LineState.at_zero(D + 1)], np.zeros(D + 1))
     assert run_steps(source, line_search.solve_both(makers, 1e-4, state))[-1].status == "converged"

@@ -21,7 +21,6 @@ from streamsvm.runs.train import train
 from streamsvm.solvers.one_class.solver import (
     Centre,
     add_lowest,
-    add_up_lowest,
     find_nearest,
     join_near,
     start_lowest,
@@ -169,7 +168,7 @@ def test_far_rows_are_summed_up_and_near_rows_kept() -> None:
         for first in range(at, at + 250, 50):
             add_lowest(totals, Rows(first, X[first : first + 50], sample_weight=weight[first : first + 50]), centre)
         parts.append(totals)
-    whole = add_up_lowest(*parts)
+    whole = parts[0] + parts[1]
     near, f = join_near(whole.near), X.astype(np.float64) @ centre.w
     reach = np.abs(f - 0.3) / np.sqrt(0.3**2 / 2.25 + np.sum(X.astype(np.float64) ** 2, axis=1))
     is_near = np.isin(f, near.f) & (weight > 0)

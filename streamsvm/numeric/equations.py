@@ -1,0 +1,77 @@
+"""Newton's equations, and the steps of primal-dual interior-point methods.
+
+`RowQR` solves least squares problems min_x |A x - b| whose rows differ by many powers of ten. A Householder QR
+factorisation with column pivoting keeps such rows apart if they are sorted by their largest entries: the error of each
+row is then proportional to this row alone, however heavy the others are (Cox & Higham 1998, Stability of Householder QR
+factorization for weighted least squares problems). In A'A, the products of the heavy rows would hide all others.
+
+A point of an interior-point method is a tuple of arrays, and a direction holds their changes in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky
+from scipy.linalg.lapack import dgeqp3, dormqr, dtrtrs
+
+from streamsvm.numeric.rows import F64
+
+Point = TypeVar("Point", bound=tuple[F64, ...])
+BOUNDARY_SHARE = 0.995  # a step goes this share of the way to the boundary
+MOST_SECOND_ORDER = 3.0  # the largest second-order product of the corrector, in units of mu
+
+
+def find_length(values: Sequence[F64], changes: Sequence[F64]) -> float:
+    """Return the longest step length, at most 1, that keeps all values, which are positive, at 0 or above."""
+    fastest = max(float(np.max(-change / value)) for value, change in zip(values, changes, strict=True))
+    return min(1.0, 1.0 / fastest) if fastest > 0 else 1.0
+
+
+def move(point: Point, direction: Point, length: float) -> Point:
+    """Return point + length * direction; both are named tuples of one type."""
+    make: Any = type(point)
+    moved: Point = make(*(old + length * change for old, change in zip(point, direction, strict=True)))
+    return moved
+
+
+RIDGES = (0.0, 1e-14, 1e-12, 1e-9, 1e-6)  # shares of a matrix's diagonal to add to it; the first that works is used
+
+
+def factorise(M: F64) -> tuple[F64, F64 | None]:
+    """Return a matrix and its upper Cholesky factor, which is None if the factorisation fails.
+
+    If rounding has made the matrix singular, its diagonal is raised by the least share in RIDGES that repairs it.
+    Dropping the large curvature of the losses instead would make a step too long by as many orders of magnitude.
+    """
+    for ridge in RIDGES:
+        raised = M + np.diag(ridge * np.diagonal(M))
+        try:
+            return raised, cholesky(raised, lower=False)
+        except (LinAlgError, ValueError):
+            continue
+    return M, None
+
+
+BLOCK = 64  # the columns that LAPACK processes at once
+
+
+class RowQR:
+    """The QR factorisation of a finite matrix A (m, n), m >= n, for weighted least squares."""
+
+    def __init__(self, matrix: F64) -> None:
+        self.order = np.argsort(-np.max(np.abs(matrix), axis=1), kind="stable")
+        sorted_rows, width = np.asfortranarray(matrix[self.order]), matrix.shape[1]
+        self.factors, self.columns, self.tau, _, _ = dgeqp3(sorted_rows, lwork=2 * width + (width + 1) * BLOCK)
+
+    def solve(self, right: F64) -> F64:
+        """Return the least-squares solution (n,) for b (m,); NaN if A is singular."""
+        width = len(self.columns)
+        turned = dormqr("L", "T", self.factors, self.tau, right[self.order][:, None], BLOCK * (1 + BLOCK))[0]
+        solution, singular = dtrtrs(np.asfortranarray(self.factors[:width]), turned[:width])
+        found = np.full(width, np.nan)
+        if not singular:
+            found[self.columns - 1] = solution[:, 0]
+        return found
