@@ -106,7 +106,7 @@ def find_ends(best: F64, other: F64, n_classes: int) -> F64:
 
 
 def start_line(n_steps: int, n_cuts: int, n_classes: int, width: int) -> LineTotals:
-    """Return the totals of no rows."""
+    """Return zero totals."""
     return LineTotals(np.zeros(n_steps), np.zeros((n_cuts, n_classes, width)), np.zeros(n_cuts))
 
 
@@ -171,7 +171,7 @@ def solve(settings: LineSearch, state: State) -> Requests:
 
 
 def choose_steps(wanted: F64) -> F64:
-    """Return the steps strictly between 0 and 1, and then 1."""
+    """Return the steps strictly between 0 and 1, followed by 1."""
     return np.append(wanted[(wanted > 0.0) & (wanted < 1.0)], 1.0)
 
 

@@ -33,7 +33,7 @@ from streamsvm.passes import MemoryNeed, Progress, Scan
 
 IDLE_STEPS = 40  # A cut that has been inactive for more steps than this is dropped.
 STUCK_STEPS = 30  # Rounding is the limit if neither P nor D has moved for this many steps.
-LEAST_FALL = 1e-3  # of the gap: if all but this share of the gap is rounding, a step must lower it by this share
+LEAST_FALL = 1e-3  # if all but this share of the gap is rounding, a step must lower the gap by this share of itself
 NOISE_SHARE = 0.1  # rounding of P below this share of the requested gap does not matter
 ON_THE_LINE = (0.0, 1 / 32, 1 / 4, 1.0)  # steps of the points on the line
 LONGER = (0.0, 2.0**-49, 2.0**-42, 2.0**-33, 2.0**-24)  # relative increases in the length of a point
@@ -74,10 +74,9 @@ class CutState:
     objective_rounding, bound_rounding
         The error bound of P at the best point, and the amount subtracted from D.
     tried_rounding
-        The amount that would have been subtracted from the latest D, if only this keeps D from being the highest;
-        otherwise 0.
+        The rounding subtracted from the latest D, if D would be the highest without this subtraction; otherwise 0.
     repeats, of_cuts
-        How many times a cut may count a row, and the fields that hold one number per cut, 0 for a new cut.
+        The most times that a cut may count a row; the fields that hold one number per cut, 0 for a new cut.
     """
 
     best_w: F64 = field(metadata={"axes": ("d",)})
@@ -178,7 +177,7 @@ def move_to(state: S, w: F64, objective: float, rounding: float, **others: Any) 
 def raise_bound(state: S, value: float, rounding: float, **others: Any) -> S:
     """Return the state with a lower bound, and the other fields set, if the bound is the highest so far.
 
-    If only its rounding keeps the bound from being the highest, the state notes this rounding.
+    If the bound would be the highest but for its rounding, the state records this rounding.
     """
     if value - rounding > state.lower_bound:
         return replace(state, lower_bound=value - rounding, bound_rounding=rounding, tried_rounding=0.0, **others)
@@ -209,7 +208,7 @@ class CutSettings:
         return master_bytes(self.most_cuts(width))
 
     def need_memory(self, width: int, totals_bytes: int, shared_bytes: int, more_bytes: int = 0) -> MemoryNeed:
-        """Return the memory of a solver whose passes have such totals and data. more_bytes: what the driver adds."""
+        """Return the memory of a solver with these totals and shared data. more_bytes: further bytes of the driver."""
         return MemoryNeed(self.driver_bytes(width) + more_bytes, self.turn_bytes(width), totals_bytes, shared_bytes)
 
 

@@ -117,7 +117,7 @@ class TwoSolvers(Wrapper):
     """A solver with resident rows and a line search that share the reads.
 
     alone: whether the first solver runs alone until it is slow. terms: the most additions that any term of a sum goes
-    through if a walk computes the passes as well.
+    through in a walk, if walks compute the passes as well.
     """
 
     def __init__(self, first: Solver, other: Solver, tol: float, alone: bool, terms: float = 0.0) -> None:

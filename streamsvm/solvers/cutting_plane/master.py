@@ -51,8 +51,8 @@ TINY = float(np.finfo(np.float64).tiny)
 REFINEMENT_STEPS_PER_CUT = 4
 PATIENCE = 30  # Rounding is the limit if this many steps in a row have not cut the gap to PROGRESS of its value.
 PROGRESS = 0.9
-DOUBTFUL_STEPS = 5  # If neither P nor D has moved for this many steps, rounding of the products may be why.
-CUT_ROUNDINGS = 12  # roundings of a term beyond n additions; the two terms of a row that leaves a line have 2 n + 19
+DOUBTFUL_STEPS = 5  # If neither P nor D has moved for this many steps, the products are no longer trusted.
+CUT_ROUNDINGS = 12  # roundings of a term besides n additions; the two terms of a row that leaves a line have 2 n + 19
 SCALING_ROUNDINGS = 8.0  # roundings of a term with a scaled cost: factor, product, magnitude, intended cost
 MASTER_SHARE = 0.05  # The master problem is solved to this share of the current or the requested gap.
 

@@ -38,7 +38,7 @@ from streamsvm.numeric.rounding import sum_exactly
 from streamsvm.numeric.rows import F32, F64, I64
 
 RULES = ("second-order", "largest", "smallest", "random", "chunking", "platt")
-LEAST_WEIGHT = float(np.finfo(np.float64).tiny) ** 0.5  # of a row in a draw, so that division by the weight is safe
+LEAST_WEIGHT = float(np.finfo(np.float64).tiny) ** 0.5  # the least weight of a row in a draw, safe to divide by
 PREVIOUS_SET_DIVISOR = 2  # at most half of a working set comes from the working set before it
 
 Mask = npt.NDArray[np.bool_]
@@ -62,7 +62,7 @@ class Conditions:
 
     @property
     def leeway(self) -> F64:
-        """How much e_i may change until the row violates its condition, (n,): negative if it does, -|e_i| if free."""
+        """The change of e_i that makes row i violate its condition, (n,): negative if it does so, -|e_i| if free."""
         above, below = np.where(self.up, self.errors, -np.inf), np.where(self.down, -self.errors, -np.inf)
         return np.asarray(-np.maximum(above, below))
 
@@ -95,7 +95,8 @@ def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None 
 
 
 def join_conditions(first: Conditions, second: Conditions, is_first: Mask) -> Conditions:
-    """Combine the conditions of two sums, each with rows of its own. is_first: (n,), which rows the first sum has.
+    """Combine the conditions of two sums, each with rows of its own. is_first: (n,), whether a row belongs to the first
+    sum.
 
     The violation is the greater one, and the bias is 0.
     """
