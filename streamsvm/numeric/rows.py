@@ -159,7 +159,7 @@ class Rows:
 
 
 def join_rows(parts: Sequence[Rows], start: int = -1) -> Rows:
-    """Return the concatenated rows of several parts; a single part is returned unchanged. start: of the result."""
+    """Return the concatenated rows of several parts; a single part is returned unchanged. start: that of the result."""
     if len(parts) == 1:
         return parts[0]
     vectors: dict[str, Any] = {
@@ -313,8 +313,8 @@ def make_canonical_rows(X: CsrRows) -> CsrRows:
 # items, if there are more than ITEM_FEATURES features per item.
 WIDE, ITEM_FEATURES = 1 << 22, 8
 DENSE_VALUES = 1 << 17  # the values of sparse rows that are made dense at once: 1 MiB in float64
-LEAST_ROWS = 64  # of a part, since the computations of a part for all columns cost as much as about 20 rows
-MOST_VALUES = 1 << 22  # of a part with more than one row: 32 MiB in float64, which no memory plan counts
+LEAST_ROWS = 64  # the least rows of a part, since the work on all columns costs each part as much as about 20 rows
+MOST_VALUES = 1 << 22  # the most values of a part of several rows: 32 MiB in float64, which no memory plan counts
 
 
 def match_parts(X: Matrix, Z: Matrix) -> Iterator[tuple[slice, Matrix, Matrix]]:
@@ -439,5 +439,5 @@ def find_first_rows(rows: Rows, numbers: I64) -> Rows | None:
 
 
 def weigh_rows(rows: Rows, weight: F64 | float) -> Rows:
-    """Return a sample with the weight of each row multiplied by `weight`, the number of rows that it stands for."""
+    """Return a sample with the weight of each row multiplied by `weight`, the number of rows that it represents."""
     return replace(rows, start=0, sample_weight=weight * rows.weights)

@@ -136,7 +136,7 @@ class FeatureStatistics:
 
     @classmethod
     def start(cls) -> FeatureStatistics:
-        """Return the statistics of no rows."""
+        """Return empty statistics."""
         return cls(*(np.empty(0) for _ in range(5)))
 
     def grow(self, n_features: int) -> None:
@@ -192,7 +192,7 @@ class FeatureStatistics:
             spread = np.maximum(np.abs(low), np.abs(high))
         elif kind == "standard":
             offset = self.total / n_rows
-            variance = np.where(high > low, self.squares / n_rows - offset**2, 0.0)  # otherwise only rounding
+            variance = np.where(high > low, self.squares / n_rows - offset**2, 0.0)  # the rest is only rounding
             spread = np.sqrt(np.maximum(variance, 0.0))
         else:
             raise InputError(f"scale {kind!r}: choose from {', '.join(KINDS)}")
