@@ -266,7 +266,7 @@ def read_piece(file: Any, given: Sequence[str]) -> SourceRows:
 
 
 LOGGER = logging.getLogger("streamsvm")
-SEED = 0  # of the hash function
+SEED = 0  # the seed of the hash function
 NO_COLUMNS = Encoding(())
 MANY_CATEGORIES = 100  # with fewer, a column is not suspected to name the rows
 

@@ -81,7 +81,7 @@ CSR = {"data": [1.0, 2], "indices": [0, 1], "indptr": [0, 1, 2], "shape": [2, 2]
         ({"X": [[1], [2]], "y": [1]}, "y: 1 row, but X has 2"),
         (
             {"X": [[1], [2]], "y": 2 * np.ones((2, 2))},
-            "y: row 1 (counted from 1): a matrix of labels holds 0 and 1, and not 2",
+            "y: row 1 (counted from 1): a matrix of labels holds only 0 and 1, not 2",
         ),
         ({"X": [[1], [2]], "y": np.array([1, None])}, "y: holds Python objects, which only pickle can read"),
         ({"X": [[1], [2]], "qid": [1, 1.5]}, "qid: row 2 (counted from 1): query id is not a whole number: 1.5"),
