@@ -288,10 +288,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "none": ({"rows": []}, "give the rows to delete as whole numbers"),
     "no numbers": ({"rows": [0.5]}, "give the rows to delete as whole numbers"),
     "flags": ({"rows": np.ones(N, bool)}, "give the rows to delete as whole numbers"),
-    "neither": ({}, "give the numbers or the groups of the rows to delete, and not both"),
+    "neither": ({}, "give either the numbers or the groups of the rows to delete"),
     "both": (
         {"rows": [1], "groups": ["donor 1"]},
-        "give the numbers or the groups of the rows to delete, and not both",
+        "give either the numbers or the groups of the rows to delete",
     ),
     "a group that is missing": ({"groups": ["donor 1", ""]}, "group 2 to delete: the group is missing"),
 }
