@@ -138,7 +138,7 @@ def require_proved(progress: Progress) -> None:
     )
 
 
-MOST_NAMED = 20  # labels listed in a text
+MOST_NAMED = 20  # the most labels that a text lists
 
 
 def sum_up_gaps(problems: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
