@@ -58,7 +58,7 @@ from streamsvm.kernels.stored_parts import read_number, read_part
 from streamsvm.numeric.rows import F64, I32
 
 Flags = npt.NDArray[np.bool_]
-MOST_CORNERS = 20_000  # of a stored function; a million rows without weights have fewer
+MOST_CORNERS = 20_000  # the most corners of a stored function; a million rows without weights have fewer
 
 
 def fit_isotonic(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool = False) -> tuple[F64, F64]:
@@ -88,7 +88,7 @@ def fit_isotonic(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool
 
 MOST_STEPS = 100
 RIDGE = 1e-12  # on the Hessian's diagonal, with scores of about 1
-LEAST_GRADIENT = 1e-9  # for weights that sum to 1
+LEAST_GRADIENT = 1e-9  # the gradient at which the fit ends, for weights that sum to 1
 LEAST_STEP = 1e-10
 SUFFICIENT_FALL = 1e-4
 
@@ -141,7 +141,7 @@ def _measure(point: F64, f: F64, target: F64, weight: F64) -> float:
     return float(weight @ (target * z + np.logaddexp(0.0, -z)))
 
 
-BLOCK_SCORES = 1 << 16  # processed at a time
+BLOCK_SCORES = 1 << 16  # scores processed at a time
 MOST_LOG = 10.0  # log(beta times the largest score) is from -MOST_LOG to MOST_LOG
 
 
@@ -208,8 +208,8 @@ class Calibration:
     """A method that turns scores into probabilities.
 
     key: the key in a model's `info`. fit(scores, truth, weight): returns the value to store; ValueError if the rows do
-    not suffice. scores: (n, K), or (n, 1) for two classes. truth: the class codes of the rows (n,), or which labels
-    they have (n, K). weight: (n,). check(stored, n_scores): raises ValueError unless the stored value is for n_scores
+    not suffice. scores: (n, K), or (n, 1) for two classes. truth: the class codes of the rows (n,), or flags of their
+    labels (n, K). weight: (n,). check(stored, n_scores): raises ValueError unless the stored value is for n_scores
     scores. by_score: whether each score has its own function, whose fit needs rows of its class and other rows;
     otherwise one function takes all scores of a row. find(stored, scores): returns probabilities (n, K), of each score
     if by_score, otherwise of each class.
