@@ -3,8 +3,9 @@
     D(alpha) = sum_i alpha_i - 1/2 |v|^2,   v = sum_i alpha_i y_i x_i,   0 <= alpha_i <= C_i          (weak duality)
 
 Any such alpha bounds the optimum from below (with a free bias, if y'alpha = 0 too). A point comes in one of two forms.
-The first is a share c_i in [0, 1] for every row, with alpha_i = C_i c_i. The second is a few cuts and where they were
-made: cut t at the step s_t on the segment from the weight vector u_t to v_t, with the multiplier lambda_t,
+The first is a share c_i in [0, 1] for every row, with alpha_i = C_i c_i. The second is a few cuts and the points at
+which they were made: cut t at the step s_t on the segment from the weight vector u_t to v_t, with the multiplier
+lambda_t,
 
     c_i = sum_t lambda_t [the margin of row i at that point is below 1],   lambda_t >= 0,   sum_t lambda_t <= 1
 
@@ -37,7 +38,7 @@ from streamsvm.numeric.products import add_rows
 from streamsvm.numeric.rounding import SMALLEST, UNIT, add_pairs
 from streamsvm.numeric.rows import F64, I64, Rows
 
-OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # what a DualPoint says about rows with their own shares
+OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # the fields of a DualPoint about rows with shares of their own
 
 
 class OfCut(NamedTuple):
