@@ -38,7 +38,7 @@ from streamsvm.numeric.products import add_rows
 from streamsvm.numeric.rounding import SMALLEST, UNIT, add_pairs
 from streamsvm.numeric.rows import F64, I64, Rows
 
-OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # the fields of a DualPoint about rows with shares of their own
+OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # fields of a DualPoint: rows with their own shares
 
 
 class OfCut(NamedTuple):
