@@ -53,7 +53,7 @@ from streamsvm.system.errors import InputError
 
 MOST_PRODUCTS = 4e8  # multiplications in a step
 MOST_STEPS = 100
-MOST_IDLE_STEPS, LEAST_FALL = 8, 0.9  # stop after so many steps in a row that leave more than this share of the gap
+MOST_IDLE_STEPS, LEAST_FALL = 8, 0.9  # stop after 8 steps in a row that each leave more than this share of the gap
 REFINEMENTS = 3  # iterative refinements of each direction, since digits are lost where K is nearly singular
 GAP_SHARE = 1e-9  # the gap of a solved working set, as a share of the sum of C_i s_i
 
@@ -165,9 +165,9 @@ TINY_SIZE = 1e-8  # the threshold below which C_i k_ii counts as tiny
 MOST_ROUNDS, BASE_ROUNDS, ROUNDS_PER_ROW = 1000, 50, 4  # the most rounds of a step, as in decomposition.active_set
 SAME_SET_ROUNDS = 20  # the most rounds if all active rows make one working set; more would make steps too long to stop
 MOST_SWEEPS = 100  # the most sweeps over all rows of a working set
-SWEEPS_BEFORE = 20  # after so many sweeps a small enough working set jumps, by the interior-point method
+SWEEPS_BEFORE = 20  # after this many sweeps a small enough working set jumps, by the interior-point method
 VAIN_JUMPS = 5  # a step ends after this many failed jumps, since only a pass or more digits can help
-MOST_IDLE_ROUNDS, LEAST_ROUND_RISE = 20, 1e-12  # rounding is the limit after so many rounds without such a rise of D
+MOST_IDLE_ROUNDS, LEAST_ROUND_RISE = 20, 1e-12  # rounding is the limit after this many rounds without such a rise of D
 SWEEP_TOL_SHARE = 0.1  # a working set is solved to this share of the violation at which it was chosen
 LEAST_SHARE = 0.1  # a row is visited if its violation exceeds this share of the requested one
 OUT_OF_RANGE = "kernel values are beyond the range of floating-point numbers: scale the features to about 1"

@@ -43,7 +43,7 @@ from streamsvm.solvers.decomposition.active_set import ColumnCache
 from streamsvm.solvers.decomposition.state import ActiveRowSettings, Change, ProvedState, RowSums
 from streamsvm.solvers.decomposition.working_set import LEAST_WEIGHT, complete_draw, draw_rows
 
-STUCK_STEPS = 3  # with all rows active, a run ends after so many steps without progress: more would only repeat them
+STUCK_STEPS = 3  # with all rows active, a run ends after this many steps without progress: more would only repeat them
 
 
 @dataclass(frozen=True)

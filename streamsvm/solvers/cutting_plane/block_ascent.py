@@ -180,7 +180,7 @@ class BlockAscent:
 
 
 class Carry(NamedTuple):
-    """What a walk passes from block to block: the next block's number, c, w, and the kept rows with their numbers."""
+    """The data that a walk passes on: the next block's number, c, w, and the kept rows with their numbers."""
 
     block: int
     share: F64

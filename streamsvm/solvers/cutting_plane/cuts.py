@@ -225,9 +225,9 @@ def master_bytes(cuts: int) -> int:
 def add_cuts(state: S, new: RowSums, most: int) -> S:
     """Add new cuts, and drop the cuts idle for longest if there would be more than `most`.
 
-    A new cut equal to its predecessor is left out. If the new cuts do not all fit beside the cuts with positive
-    multipliers, the first of the new cuts are left out: if cuts with multipliers were dropped, the next steps would
-    only find them again.
+    A new cut equal to its predecessor is left out. If the new cuts and the cuts with positive multipliers do not all
+    fit, the first of the new cuts are left out: if cuts with multipliers were dropped, the next steps would only find
+    them again.
     """
     differs = np.concatenate(([True], np.any(np.diff(new.vectors, axis=0) != 0, axis=1)))
     keep = state.idle <= IDLE_STEPS

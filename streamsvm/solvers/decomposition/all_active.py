@@ -267,7 +267,7 @@ OWN_ROUNDINGS = 2
 ROWS_AT_ONCE = 256  # rows whose products with all columns are held at a time
 LONG_DOUBLE_UNIT = 2.0**-64
 MOST_REFINEMENTS = 10
-MOST_STRETCHES = 3  # the most stretches of the multipliers until all rows on the margin are known to be on it
+MOST_STRETCHES = 3  # the most evaluations of f while stretches of the multipliers lower the proved P
 # Rows that are beyond the margin by more than this plus twice their error do not enter P. The unit is the standard
 # deviation of the targets for a regression, and of the scores for fixed sums.
 FAR_BEYOND = 0.1

@@ -77,7 +77,7 @@ from streamsvm.system.errors import InputError
 
 NO_LIMIT = 1 << 62  # a number of steps that is never reached
 BRIEF_ERROR_UPDATES = 20_000_000  # updates of errors that take about a hundredth of a second
-BRIEF_STEPS_PER_ROW = 200  # a brief solution may take at least so many steps per row
+BRIEF_STEPS_PER_ROW = 200  # a brief solution may take at least this many steps per row
 STEP_COST = 100  # fixed cost of a step, in updates of one error
 TINY_CURVATURE = 1e-12  # the least curvature in the scores of pairs, for K_ii of about 1
 LEAST_CURVATURE = 1e-290  # the least curvature in the division for t

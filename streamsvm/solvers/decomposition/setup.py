@@ -42,7 +42,7 @@ WHOLE_ROWS = 16_384  # up to this number, all rows are active if all their kerne
 # long rows takes longer than computing columns.
 WHOLE_BYTES = 2048
 WHOLE_SHARE = 10
-LEAST_TILE_ROWS = 64  # a tile has at least so many sparse rows, however many features they use
+LEAST_TILE_ROWS = 64  # a tile has at least this many sparse rows, whatever the number of their features
 PRECISE_BYTES = 4 << 20  # this size of active rows in float64 is always allowed: OTHER_BYTES has room for it
 
 

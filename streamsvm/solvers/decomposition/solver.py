@@ -76,7 +76,7 @@ VIOLATION_SHARE = 0.01  # rows with less than this share of the largest violatio
 DAMPING_POWER = 0.25  # the exponent of 1 + v / m in `Draw.choose_damping`
 MOST_TURNS = 16  # per step; each turn reads rows
 LEAST_CHANGED, LEAST_FRESH = 0.01, 6  # a further turn replaces at least this share, and number, of the active rows
-# After so many stuck steps, or steps on few rows, the inner solvers alternate on at least ESCALATION_ROWS rows.
+# After this many stuck steps, or steps on few rows, the inner solvers alternate on at least ESCALATION_ROWS rows.
 ESCALATION_STEPS, SLOW_STEPS, ESCALATION_ROWS = 2, 4, 256
 
 
@@ -293,7 +293,7 @@ def find_totals(settings: Decomposition, state: State, chosen: I64, y: F64, cost
 ACTIVE_TOL_SHARE = 0.1  # an active set is solved to this share of its violation
 ALL_ACTIVE_TOL_SHARE = 1e-4  # the share if all rows are active, unless the gap becomes small enough earlier
 SMALL_TOL_SHARE = 1e-10  # the share if all rows make one working set in float64
-FLOAT32_GAP_SHARE = 0.5  # rounds in memory aim at this share of the requested gap, which grows when recomputed
+FLOAT32_GAP_SHARE = 0.5  # rounds in memory aim at this share of the requested gap, because the recomputed gap is larger
 INTERIOR_POINT_TURN = 4  # if all rows are active and few, every fourth step is the interior-point method
 
 

@@ -122,7 +122,7 @@ def add_sums(tiles: list[RowSums], rows: Rows, first: bool, threads: int, *chang
 # of the rounding bound. The gap counts as fallen if it shrank by this share of itself.
 LEAST_DUAL_RISE, LEAST_DUAL_RISE_OF_GAP, LEAST_DUAL_RISE_OF_ROUNDING = 1e-14, 1e-6, 0.1
 LEAST_GAP_FALL = 0.01
-STUCK_STEPS = 10  # a run ends after so many steps in which D did not rise and the gap did not fall
+STUCK_STEPS = 10  # a run ends after this many steps in which D did not rise and the gap did not fall
 LARGEST_SUM = 1e150  # the square of this number is still finite in float64
 OUT_OF_RANGE = (
     "numbers beyond the range of float64 ({what}). The dual coefficients or intercepts are not finite: scale the "
