@@ -46,7 +46,7 @@ LOOK_SECONDS = 5.0  # between two requests to the scheduler, which answers in mi
 SILENT_SECONDS = 30.0  # until a silent process is logged; a busy process answers within a few seconds
 GIVEN_UP_SECONDS = 120.0  # until one of our workers is replaced; on a busy machine its imports take 30 s
 LOST_SECONDS = 60.0  # until a silent scheduler is given up
-MOST_TRIES = 3  # the run ends after so many attempts at a task, each lost with four workers
+MOST_TRIES = 3  # the run ends after this many attempts at a task, each lost with four workers
 ENDING = "resume a run in a folder with --resume, from its last complete step"
 
 
