@@ -373,7 +373,7 @@ def make_canonical(X: Any, where: str) -> csr_array:
 
 
 def refuse_beside(given: Mapping[str, Any], what: str) -> None:
-    """Raise InputError for labels and other vectors if the rows bring their own."""
+    """Raise InputError if labels or other vectors are given for rows that have their own."""
     for name, values in given.items():
         if values is not None:
             raise InputError(f"{name}: remove it, since X {what}")

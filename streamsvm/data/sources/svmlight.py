@@ -53,7 +53,7 @@ QID_UNDECIDED, QID_ABSENT, QID_PRESENT = range(3)
 
 MAX_INDEX = 2**31 - 1
 LEAST_QID, MAX_QID = -(2**63), 2**63 - 1
-SHORT_INDEX = 9  # an index of so many digits cannot be too large
+SHORT_INDEX = 9  # an index of this many digits cannot be too large
 
 
 MAX_LINE_BYTES = 1 << 30

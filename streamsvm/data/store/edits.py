@@ -282,7 +282,7 @@ def check_edits(path: str, meta: Meta) -> tuple[list[Edit], list[str]]:
 
 
 def describe_edits(base: Meta, edits: Sequence[Edit]) -> Meta:
-    """Return the manifest of a dataset with these edits. Without deletions, earlier versions can read it, too."""
+    """Return the manifest of a dataset with these edits. Without deletions, earlier versions can also read it."""
     if not edits:
         return base
     if all(edit.kind == APPENDED for edit in edits):

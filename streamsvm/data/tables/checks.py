@@ -463,7 +463,7 @@ def explain_text(words: Iterable[str], decimal: str | None = None) -> str:
 
 LOGGER = logging.getLogger("streamsvm")
 LOOKED_AT_ROWS, LOOKED_AT_VALUES = 4096, 1 << 20  # the most rows and values of the first piece that are examined
-FAR = 16.0  # a column gets an anchor if its median exceeds so many times the distance between its quartiles
+FAR = 16.0  # a column gets an anchor if its median exceeds the distance between its quartiles by this factor
 MOVING = ("standard", "minmax")  # scalings that shift the features
 MOST_MERGED = 0.01  # the share of a column's distinct values that float32 may merge without a warning
 MERGED_VALUES = "{}: float32 merges column {}: {:,} values in the first rows become {:,}; {}subtract a constant"

@@ -86,7 +86,7 @@ CSR = {"data": [1.0, 2], "indices": [0, 1], "indptr": [0, 1, 2], "shape": [2, 2]
         ({"X": [[1], [2]], "y": np.array([1, None])}, "y: holds Python objects, which only pickle can read"),
         ({"X": [[1], [2]], "qid": [1, 1.5]}, "qid: row 2 (counted from 1): query id is not a whole number: 1.5"),
         ({"X": np.zeros(1, [("é", "f8")])}, "X: "),
-        (CSR | {"format": b"csc"}, "X: format csc; save it as CSR, of rows and columns"),
+        (CSR | {"format": b"csc"}, "X: format csc; save it as a CSR matrix with two dimensions"),
         (CSR | {"shape": [3, 2]}, "X: not a CSR matrix of 3 rows, 2 columns"),
         (CSR | {"indices": [0]}, "X: not a CSR matrix of 2 rows, 2 columns"),
         (CSR | {"indices": [0, 2]}, "X: a column index is outside its 2 columns"),
