@@ -282,7 +282,7 @@ def _check_isotonic(stored: Any, n_scores: int) -> None:
         if np.any(np.diff(corners) <= 0.0):
             raise ValueError("isotonic: the scores of the corners do not ascend")
         if np.any(np.diff(p) < 0.0) or p[0] < 0.0 or p[-1] > 1.0:
-            raise ValueError("isotonic: the probabilities descend, or are not from 0 to 1")
+            raise ValueError("isotonic: the probabilities descend, or are not between 0 and 1")
 
 
 def _fit_temperature(scores: F64, codes: Truth, weight: F64) -> dict[str, float]:
