@@ -127,7 +127,7 @@ class DualPoint:
             if int(rows[0]) < 0 or (n_rows is not None and int(rows[-1]) >= n_rows):
                 raise ValueError("own_rows are not among the rows of the data")
         if not ((self.own_shares >= 0.0) & (self.own_shares <= 1.0)).all():
-            raise ValueError("own_shares are not from 0 to 1: a multiplier is beyond its bounds")
+            raise ValueError("own_shares are not between 0 and 1: a multiplier is beyond its bounds")
 
     @property
     def nbytes(self) -> int:
