@@ -33,8 +33,8 @@ class Tissue:
     """The properties that all donors share.
 
     base (genes,), effects (types, genes): see above; an effect is that of the lineage and of the markers together.
-    markers (types, N_MARKERS): the numbers of the marker genes. shares (types,): the share of the cells that are of
-    each type; they sum to 1.
+    markers (types, N_MARKERS): the numbers of the marker genes. shares (types,): the share of each type in the cells;
+    they sum to 1.
     """
 
     base: F64

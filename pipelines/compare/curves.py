@@ -65,7 +65,7 @@ class Curve:
     gaps: tuple[float, ...]
 
     def reach(self, gap: float) -> float | None:
-        """Return the reads after which the gap stays reached; None if it does not."""
+        """Return the number of reads from which on the gap is at most `gap`; None if there is none."""
         found = None
         for read, own in zip(reversed(self.reads), reversed(self.gaps), strict=True):
             if own > gap:
