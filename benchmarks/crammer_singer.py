@@ -40,7 +40,7 @@ CHUNKS = 64  # chunks of a dataset: many, so that small data are read like large
 
 
 def load_letter(folder: Path) -> Split:
-    """Return the training and test rows as they are."""
+    """Return the training and test rows unchanged."""
     found: list[Any] = []
     for end in ("", ".t"):
         X, y = load_svmlight_file(str(folder / f"letter/letter.scale{end}"))

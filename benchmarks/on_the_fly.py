@@ -91,7 +91,7 @@ def train_on_features(source: Any, features: FeatureOptions, settings: TrainOpti
 
 
 def measure(way: str, options: argparse.Namespace) -> str:
-    """Return the line of a way."""
+    """Return the table's line for one way."""
     source, memory = Shells(options.rows), parse_bytes(options.memory)
     settings = TrainOptions(C=C, tol=TOL, kernel="rbf", gamma=GAMMA, memory_bytes=memory, threads=options.threads)
     features = FeatureOptions("nystrom", options.rank)

@@ -34,7 +34,7 @@ MAPS = {"cholesky": "--rank 30", "eigen": "--rank 30", "nystrom": "--rank 30", "
 
 @dataclass(frozen=True)
 class Run:
-    """A training of `data` with these arguments. passes: it is stopped and resumed after so many; 0: never."""
+    """A training of `data` with these arguments. passes: the number after which it is stopped and resumed; 0: never."""
 
     data: str
     arguments: str
