@@ -181,7 +181,7 @@ def test_a_file_that_is_longer_than_its_header_tells(tmp_path: Path) -> None:
             {"X": [[1], [2]], "y": np.array([65, 0xD800], np.uint32).view("U1")},
             "y: row 2 (counted from 1): label is no",
         ),
-        (CSR | {"shape": [2.0, 2.0]}, "X: format csr; save it as CSR"),
+        (CSR | {"shape": [2.0, 2.0]}, "X: format csr; save it as a CSR matrix"),
         (CSR | {"shape": [2, 2**31]}, "X: 2,147,483,648 columns; at most 2,147,483,647"),
         (CSR | {"shape": [-2, 2]}, "X: not a CSR matrix of -2 rows"),
         (CSR | {"indices": [0.0, 1.0]}, "X: indices are not whole numbers"),
