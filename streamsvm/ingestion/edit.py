@@ -187,7 +187,7 @@ def _check_numbers(dataset: Dataset, rows: npt.ArrayLike | None) -> I64:
     outside = distinct[(distinct < 0) | (distinct >= dataset.n_rows)]
     if outside.size:
         n_rows = say_count(dataset.n_rows, "row")
-        raise InputError(f"{dataset.path}: no row {outside[0]} (from 0) among {n_rows} rows; nothing is deleted")
+        raise InputError(f"{dataset.path}: no row {outside[0]} (from 0) among {n_rows}; nothing is deleted")
     if len(numbers) == dataset.n_rows:
         raise InputError(f"{dataset.path}: no row would be left; nothing is deleted: remove the folder instead")
     return numbers

@@ -122,7 +122,7 @@ REFUSED = {
     "a number as label": ("1,2,3\n", {}, "some labels are numbers, and others are texts"),
     "a feature more": ("a,b,c,class\n1,2,3,no\n", {}, "its rows have 3 features, but the rows of .* have 2"),
     "a feature fewer": ("a,class\n1,no\n", {}, "its rows have 1 features, but the rows of .* have 2"),
-    "another name": ("a,z,class\n1,2,no\n", {}, "feature 2 is 'z', and 'b' in"),
+    "another name": ("a,z,class\n1,2,no\n", {}, "feature 2 is 'z', but 'b' in"),
     "zeros": ("0,0,no\n", {}, "every feature of every row is zero"),
     "bad input": ("1,x,no\n", {}, "x"),
     "another scaling": ("1,2,no\n", {"scale": "maxabs"}, "scale has no effect on appended rows"),
