@@ -39,7 +39,7 @@ def count_lines(text: str) -> int:
 
 
 def list_imports(path: Path) -> set[str]:
-    """Return what a file imports, and the names that it may import as modules."""
+    """Return the modules that a file imports, and the imported names that may be modules."""
     found = set[str]()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -50,7 +50,7 @@ def list_imports(path: Path) -> set[str]:
 
 
 def count_importers(root: Path, paths: list[Path]) -> Counter[str]:
-    """Return how many files import each module."""
+    """Return the number of files that import each module."""
     names = {path: ".".join(path.relative_to(root).with_suffix("").parts) for path in paths}
     return Counter(name for path in paths for name in list_imports(path) & {*names.values()} - {names[path]})
 

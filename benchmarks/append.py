@@ -1,20 +1,20 @@
-"""Rows are appended, deleted or relabelled, and the model is updated: what is read, and how often the ball is left.
+"""Updates of a model after rows are appended, deleted or relabelled: bytes read, and optima outside the ball.
 
     STREAMSVM_DATA=FOLDER python -m benchmarks.append [--rows 2000000] [--seeds 3] [--edits added deleted ...]
 
 Covertype (class 2 against the rest, features of variance 1) and generated rows of two overlapping classes. For each
-seed, 1% or 10% of the rows are drawn at random. Added: a model of the other rows is trained, and its ball kept; then
-these rows are appended, and the model is updated, beside a new training on all rows. Deleted, relabelled: a model of
-all rows is trained, and these rows are deleted, or get the other label. "read" is bytes read over the bytes
-of the whole dataset, "left" how often the new optimum was not proved in the ball, so that all rows were read. Chunks
-that fit into the memory are read once for all passes, so bytes are fewer than passes. CPU seconds are those of this
-process; the first line has the time to load what is compiled.
+seed, 1% or 10% of the rows are drawn at random. Added: a model of the other rows is trained and keeps its ball; then
+these rows are appended, and the model is updated. A new training on all rows is compared with it. Deleted, relabelled:
+a model of all rows is trained, and these rows are deleted, or get the other label. "read" is bytes read over the bytes
+of the whole dataset; "left" counts the updates that read all rows because the new optimum was not proved to be in the
+ball. Chunks that fit into the memory are read once for all passes, so bytes are fewer than passes. CPU seconds are
+those of this process; in the first line they include loading compiled functions.
 
 With --starts, a second table is printed in place of the first: passes and CPU seconds on Covertype of new trainings,
 and of trainings that start from a model that was trained with C = 0.01 to the default tolerance.
 
-With --many N, what N appends of ten rows have cost is printed in place of both: CPU seconds of an append, of opening
-the dataset, and of a pass over rows in memory, beside the same rows ingested at once.
+With --many N, the cost of N appends of ten rows is printed in place of both: CPU seconds of an append, of opening the
+dataset, and of a pass over rows in memory; and the same for these rows ingested at once.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _load_covertype() -> tuple[Any, Any]:
 
 
 def _print_starts() -> None:
-    """Print what a starting point saves, for one read and for a line search."""
+    """Print the savings by a starting point, for one read and for a line search."""
     print("| acceleration | resident | C | tol | new: passes | CPU s | from the model: passes | CPU s |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +105,7 @@ def _print_starts() -> None:
 
 
 def _print_many(n_appends: int, at_once: int = 20_000, few: int = 10) -> None:
-    """Print what many appends of a few rows cost, and what reading their rows costs."""
+    """Print the cost of many appends of a few rows, and of reading these rows."""
     random = np.random.default_rng(0)
     X = random.standard_normal((at_once + few * n_appends, FEATURES), dtype=np.float32)
     y = np.where(X[:, 0] + random.standard_normal(len(X)) > 0, 1, -1)
@@ -118,7 +118,7 @@ def _print_many(n_appends: int, at_once: int = 20_000, few: int = 10) -> None:
         last = f"{time.process_time() - began:.2f}"
         ingest(X, Path(folder) / "once", y)
         options = TrainOptions(C=0.01, threads=1, options={"acceleration": "line-search"})
-        for name, cost in (("once", "-"), ("many", last)) * 2:  # the first training of each loads what is compiled
+        for name, cost in (("once", "-"), ("many", last)) * 2:  # the first training of each loads compiled functions
             began = time.process_time()
             dataset = open_dataset(Path(folder) / name)
             opened = time.process_time()

@@ -1,11 +1,11 @@
-"""Reads of the data to a certified gap, by ascent on blocks and by line search.
+"""Reads of the data until a gap is certified, by ascent on blocks and by line search.
 
     python -m benchmarks.block_ascent --data FOLDER [--tol 1e-3] [--seeds 3] [--only few memory]
 
-FOLDER: the unpacked data. `few`: the rows are stored, shuffled by each of the seeds, and read from there; reads are the
-bytes read, those of single rows included, over the bytes of the dataset, and nothing is kept in memory but the resident
-rows. `memory`: all rows in memory, beside one read (up to 400 features) and LIBLINEAR (scikit-learn's LinearSVC at
-falling tolerances, to the first that is as near the optimum). CPU seconds are medians, on one thread, of all in turn.
+FOLDER: the unpacked data. `few`: the rows are shuffled by each of the seeds and stored; reads are the bytes read, those
+of single rows included, over the bytes of the dataset, and only the resident rows are kept in memory. `memory`: all
+rows are in memory; the other trainers are one read (up to 400 features) and LIBLINEAR (scikit-learn's LinearSVC at the
+largest tolerance that comes as near the optimum). CPU seconds are medians on one thread; trainers take turns.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TOLERANCES = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4)
 
 
 def load_any(folder: Path, name: str) -> ArrayDataset:
-    """Rows and labels of two classes: of digits the even and the odd ones, of letters A to M and the others."""
+    """Return rows and labels of two classes: even and odd digits, or letters A to M and the others."""
     if name == "mnist":
         X = np.fromfile(folder / "mnist/train-images-idx3-ubyte", np.uint8, offset=16).reshape(-1, 784)
         odd = np.fromfile(folder / "mnist/train-labels-idx1-ubyte", np.uint8, offset=8) % 2
@@ -67,13 +67,13 @@ def load_any(folder: Path, name: str) -> ArrayDataset:
 
 
 def measure(call: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what it returns, and CPU seconds."""
+    """Return the result of a call, and its CPU seconds."""
     began = time.process_time()
     return call(), time.process_time() - began
 
 
 def run(source: Any, C: float, tol: float, way: str, resident_rows: str | None) -> tuple[Result, float]:
-    """Train in one way; return the result and CPU seconds."""
+    """Train by one method; return the result and CPU seconds."""
     own = None if way == "line-search" else resident_rows
     options = TrainOptions(
         C=C, tol=tol, threads=1, max_passes=MOST_PASSES, resident_rows=own, options={"acceleration": way}
@@ -82,7 +82,7 @@ def run(source: Any, C: float, tol: float, way: str, resident_rows: str | None) 
 
 
 def compare_few(folder: Path, tol: float, seeds: int) -> None:
-    """Table of reads, with a share of the rows resident."""
+    """Print a table of reads, with a share of the rows resident."""
     opening.ThreadedEngine = lambda source, threads, *_: ThreadedEngine(source, threads)  # type: ignore[misc, assignment]
     print("| data | C | resident | reads, ascent | line search | CPU s, ascent | line search |")
     print("|---|---|---|---|---|---|---|")
@@ -102,7 +102,7 @@ def _tell_reads(result: Result, size: int) -> str:
 
 
 def compare_in_memory(folder: Path, tol: float) -> None:
-    """Table of CPU seconds, with all rows in memory."""
+    """Print a table of CPU seconds, with all rows in memory."""
     print("| data | C | CPU s, ascent | one read | LIBLINEAR | its tol |")
     print("|---|---|---|---|---|---|")
     for name, C in MEMORY:
@@ -117,7 +117,7 @@ def compare_in_memory(folder: Path, tol: float) -> None:
 
 
 def _run_liblinear(source: ArrayDataset, C: float, tol: float, bound: float) -> tuple[str, str]:
-    """Return the CPU seconds of LIBLINEAR, at the largest tolerance with which P is within `tol` of the bound."""
+    """Return LIBLINEAR's CPU seconds at the largest tolerance with which P is within `tol` of the bound."""
     rows = source.take(np.arange(source.n_rows))
     assert rows.y is not None
     y: F64 = np.where(rows.y == 1, 1.0, -1.0)

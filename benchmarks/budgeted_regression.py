@@ -1,13 +1,14 @@
-"""Budgeted SGD for regression beside the exact solver and LIBSVM: error, support vectors, CPU seconds. Prints Markdown.
+"""Budgeted SGD for regression against exact SMO and LIBSVM: error, support vectors, CPU seconds. Prints Markdown.
 
     python -m benchmarks.budgeted_regression --data FOLDER [--seeds 5] [--squared]
 
 FOLDER holds wine/winequality-white.csv, which is standardised. The generated set has 20,000 rows of two features from
--3 to 3 and targets 3 sin(2 x_1) cos(x_2) + 100 with noise of standard deviation 0.2. A quarter of the rows is held out,
-by which the root of the mean squared error is taken. gamma is 1 over the number of features for wine, and 1 for the
-generated rows; epsilon is 0.1. Budgeted SGD: the mean error over the seeds, with the standard deviation, and the median
-of the CPU seconds of one thread; the first training of each kind, which compiles, is not counted. With --squared the
-loss is the squared error, beside scikit-learn's kernel ridge regression of the targets less their median.
+-3 to 3 and targets 3 sin(2 x_1) cos(x_2) + 100 with noise of standard deviation 0.2. The error is the root of the mean
+squared error of a quarter of the rows, which is held out. gamma is 1 over the number of features for wine, and 1 for
+the generated rows; epsilon is 0.1. For budgeted SGD the table has the mean and standard deviation of the error over the
+seeds. CPU seconds are medians on one thread; the first training of each kind, which compiles, is not counted. With
+--squared the loss is the squared error, and the exact solver is scikit-learn's kernel ridge regression, fitted to the
+targets minus their median.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 from tests.conftest import F64
 
-HELD_OUT = 4  # one row in so many
+HELD_OUT = 4  # one row in four is held out
 BUDGETS = [(100, 2, 1), (300, 2, 1), (300, 2, 5), (300, 3, 5), (300, 4, 5)]  # B, M and epochs
 
 

@@ -3,11 +3,11 @@
     python benchmarks/budgeted_sgd.py --data FOLDER [--only accuracy merges nystroem stream replicas]
         [--seeds 5] [--rows 10000000] [--work FOLDER]
 
-FOLDER holds the files that pipelines/papers/qaadan_glasmachers_2018/ lists. One epoch, one thread, CPU seconds
-(time.process_time), medians of the seeds; accuracy: mean ± standard deviation. stream and replicas write --rows
+FOLDER holds the files that pipelines/papers/qaadan_glasmachers_2018/ lists. One epoch, one thread; CPU seconds
+(time.process_time) are medians of the seeds, accuracies mean ± standard deviation. stream and replicas write --rows
 generated rows of 32 features to --work (a temporary folder by default) and train from there as the command does: stream
-within 700 MB, replicas on as many worker processes. Their seconds are of the clock: the machine must have nothing else
-to do.
+within 700 MB, replicas on one worker process for each replica. Their seconds are wall seconds: the machine must have
+nothing else to do.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from pipelines.report import format_head
 
 PARTS = ("accuracy", "merges", "nystroem", "stream", "replicas")
 FEATURES, STREAM_BUDGET, STREAM_GAMMA = 32, 1000, 0.05
-MEMORY_BYTES = 700_000_000  # fewer than the rows have: no chunk may stay in memory for good
+MEMORY_BYTES = 700_000_000  # fewer bytes than the rows have: no chunk may stay in memory throughout
 
 
 def main() -> None:
-    """Print what is asked for."""
+    """Print the tables of --only."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
@@ -83,7 +83,7 @@ def write_head(*cells: str) -> None:
 
 
 def compare_exact(splits: dict[Problem, Split], seeds: range) -> None:
-    """A budget of 15% of the exact SVM's support vectors."""
+    """Compare with the exact SVM, at a budget of 15% of its support vectors."""
     write_head("data", "exact, published", "exact, ours", "B", "M", "accuracy", "off the published", "CPU s")
     for problem, split in splits.items():
         exact, n_support = solve_exactly(problem, split)
@@ -98,7 +98,7 @@ def compare_exact(splits: dict[Problem, Split], seeds: range) -> None:
 
 
 def compare_merges(splits: dict[Problem, Split], seeds: range) -> None:
-    """What M does to time and accuracy, at two budgets."""
+    """Print time and accuracy against M, at two budgets."""
     write_head("data", "B", "M", "CPU s", "time / M = 2", "share of merging", "accuracy")
     for problem, split in splits.items():
         for budget in (100, 500):
@@ -112,7 +112,7 @@ def compare_merges(splits: dict[Problem, Split], seeds: range) -> None:
 
 
 def compare_nystroem(splits: dict[Problem, Split], seeds: range) -> None:
-    """ijcnn1 with B = 500, and Nyström features with a linear SGD on them, of as many components as are as accurate."""
+    """Compare ijcnn1 at B = 500 with linear SGD on Nyström features, for several numbers of components."""
     write_head("ijcnn1", "B or components", "CPU s to train", "accuracy")
     problem = next(one for one in splits if one.name == "ijcnn1")
     split = splits[problem]
@@ -139,7 +139,7 @@ def compare_nystroem(splits: dict[Problem, Split], seeds: range) -> None:
 
 
 def follow_stream(data: streamsvm.Dataset) -> None:
-    """Memory at each tenth of the rows, rows a second, and where the time goes."""
+    """Print the memory at each tenth of the rows, the rows a second, and the parts of the time."""
     began = time.process_time()
     result = train_on(data, 1, threads=1, memory_bytes=MEMORY_BYTES)
     spent = time.process_time() - began
@@ -161,7 +161,7 @@ def follow_stream(data: streamsvm.Dataset) -> None:
 
 
 def time_of_merge(data: streamsvm.Dataset) -> float:
-    """Seconds of one maintenance of a full model of these data."""
+    """Return the seconds of one maintenance of a full model of these data."""
     rows = data.take(np.arange(min(data.n_rows, 20_000)))
     rules = make_rules(
         Kernel("rbf", gamma=STREAM_GAMMA), STREAM_BUDGET, 2, regularisation=1 / data.n_rows, period=data.n_rows
@@ -172,7 +172,7 @@ def time_of_merge(data: streamsvm.Dataset) -> float:
 
 
 def train_on(data: streamsvm.Dataset, replicas: int, **given: Any) -> Result:
-    """One epoch."""
+    """Train for one epoch."""
     options = TrainOptions(
         C=1.0,
         solver="budgeted-sgd",
@@ -185,7 +185,7 @@ def train_on(data: streamsvm.Dataset, replicas: int, **given: Any) -> Result:
 
 
 def compare_replicas(data: streamsvm.Dataset) -> None:
-    """Two replicas on two workers against one on one; accuracy on rows of the same truth that nobody learned."""
+    """Compare two replicas on two workers with one on one; accuracy is that of new rows of the same distribution."""
     n_test = 20_000
     truth = Truth(FEATURES, noise=0.05)
     blocks = truth.make_blocks(data.n_rows + n_test)

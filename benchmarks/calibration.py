@@ -1,10 +1,10 @@
-"""Brier score and log loss of probabilities, beside scikit-learn's CalibratedClassifierCV, as a Markdown table.
+"""Brier score and log loss of our probabilities and of scikit-learn's CalibratedClassifierCV, as a Markdown table.
 
     python -m benchmarks.calibration --data FOLDER [--names a9a ijcnn1 phishing skin] [--ways sigmoid isotonic]
 
-FOLDER: the unpacked data. A fifth of the rows, drawn by a seed, tests what the others have trained. Both models are
-linear with the hinge loss, C = 1. Ours is trained from a dataset on disk, on one thread, and its reads are those of a
-training without probabilities, and with them. Seconds are CPU seconds of the whole fit.
+FOLDER: the unpacked data. A fifth of the rows, drawn by a seed, is the test set. Both models are linear with the hinge
+loss, C = 1. Ours is trained from a dataset on disk, on one thread; its reads are counted without and with
+probabilities. Seconds are CPU seconds of the whole fit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from streamsvm.models.calibration import CALIBRATIONS
 
 
 def measure(fit: Any, X: Any, y: Any) -> tuple[float, float, float]:
-    """Return the Brier score and the log loss of the test rows X of the model that `fit` returns, and CPU seconds."""
+    """Fit, and return the Brier score and the log loss of the test rows X, and the CPU seconds of the fit."""
     began = time.process_time()
     model = fit()
     seconds = time.process_time() - began
@@ -36,7 +36,7 @@ def measure(fit: Any, X: Any, y: Any) -> tuple[float, float, float]:
 
 
 def compare(name: str, folder: Path, ways: list[str]) -> None:
-    """Print the lines of the table for a set of data."""
+    """Print the lines of the table for one dataset."""
     source = load(folder, name)
     assert source.y is not None
     X, y = source.X, source.y == 1

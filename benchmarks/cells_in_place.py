@@ -1,9 +1,9 @@
-"""A `.h5ad` file of sparse cells: trained where it lies, ingested and trained, and read whole for scikit-learn.
+"""Three ways to train on a `.h5ad` file of sparse cells: in place, after an ingest, and by scikit-learn in memory.
 
     python -m benchmarks.cells_in_place [--cells 100000] [--genes 2000] [--memory 600MB] [--rounds 2]
 
-Prints a Markdown table of medians, in turn, each way in a process of its own: CPU seconds from the start of Python, and
-the most resident memory. The cells are generated, 7% of their counts are not zero, and C is 0.01.
+Prints a Markdown table of medians: CPU seconds from the start of Python, and the peak of resident memory. The ways take
+turns, each in a process of its own. The cells are generated, 7% of their counts are not zero, and C is 0.01.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LinearSVC(C=0.01, loss="hinge", tol=1e-2, max_iter=300).fit(cells.X, cells.obs.c
 
 
 def write_cells(path: Path, n_cells: int, n_genes: int) -> None:
-    """Write cells of two types, which the first 20 genes tell."""
+    """Write cells of two types, which differ in the first 20 genes."""
     import anndata
     import pandas as pd
     from scipy.sparse import random_array
@@ -47,7 +47,7 @@ def write_cells(path: Path, n_cells: int, n_genes: int) -> None:
 
 
 def measure(command: list[str]) -> tuple[float, float]:
-    """Return the CPU seconds and the most resident memory, in MB, of a command."""
+    """Return the CPU seconds and the peak of resident memory, in MB, of a command."""
     ran = subprocess.run([sys.executable, "-c", MEASURED, *command], check=True, capture_output=True)
     seconds, megabytes = json.loads(ran.stdout)
     return seconds, megabytes

@@ -1,15 +1,15 @@
-"""A smooth loss with several classes and many dense features: three ways to train it, beside scikit-learn's.
+"""A smooth loss with several classes and many dense features: three of our methods, and scikit-learn's.
 
     python -m benchmarks.classes_and_features [--rows 10000] [--classes 3,10,26] [--features 100,500,1000,1500]
         [--data isolet|mnist|pixels --folder FOLDER] [--loss squared_hinge|logistic] [--C 1] [--most-passes 1000]
         [--memory 8GB,700MB] [--ways classes,curvatures,products,chosen] [--without-theirs]
 
-Rows are generated, or the first ones of isolet, of MNIST from 0 to 1, or of its pixels from 0 to 255, which lie in the
-folder. "classes" is Newton's method for each class, "curvatures" and "products" are the two ways of the method for all
-labels (streamsvm.solvers.label_newton), and "chosen" is what streamsvm chooses. Each is trained from disk in a process
-of its own, with each memory: of the larger one the rows stay in memory after the first read. A cell has CPU seconds,
-those of the start of Python included, and reads of all rows; and of a training that did not converge its status and
-the gap of all classes. Theirs is LinearSVC (LIBLINEAR), or LogisticRegression of each class.
+The rows are generated, or they are the first rows in the folder of isolet, of MNIST scaled to 0..1, or of its pixels
+from 0 to 255. "classes" is Newton's method for each class, "curvatures" and "products" are the two forms of the method
+for all labels (streamsvm.solvers.label_newton), and "chosen" is the default of streamsvm. Each is trained from disk in
+a process of its own, with each memory; with the larger one the rows stay in memory after the first read. A cell has CPU
+seconds, those of the start of Python included, and reads of all rows; if a training did not converge, also its status
+and the gap of all classes. "theirs" is LinearSVC (LIBLINEAR), or LogisticRegression for each class.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def load_rows(folder: Path, name: str, n: int) -> tuple[npt.NDArray[np.float32],
 
 
 def choose(way: str) -> None:
-    """Let streamsvm train in this way."""
+    """Make streamsvm use this method."""
 
     def find(method: SolverRecord, *_: object) -> SolverRecord:
         return method if way == "classes" else find_solver(method.name, ("labels",))

@@ -1,14 +1,15 @@
-"""Training from a cold cache beside reading the data once, as a Markdown table.
+"""Training from a cold cache, compared with reading the data once, as a Markdown table.
 
     python benchmarks/cold_cache.py [--gigabytes 8] [--features 64] [--memory 1GB] [--C 0.001] [--work DIR]
         [--rounds 1]
 
-Generates dense rows on the disk (kept in --work if that is given). In turn, each in a process of its own and with the
-files out of the page cache: read every chunk once, checked (`streamsvm info --verify`); train by default (one read),
-and by line search. The last columns are the seconds before the first pass ends, which begin with the interpreter and
-the sample, and of a later pass, with what is computed between two. A memory budget that is a part of the data's size:
-what does not stay in memory is read again every pass. Reads between passes of one run may come from the page cache,
-which belongs to the system: `--drop` empties it for the files after every step, so that every read comes from the disk.
+Generates dense rows on the disk (kept in --work if that is given). Three jobs take turns, each in a process of its own
+and with the files out of the page cache: reading and verifying every chunk once (`streamsvm info --verify`), training
+with defaults (one read), and training by line search. The last columns are the seconds to the end of the first pass,
+which include the start of Python and the sample, and the seconds of a later pass with the computation that follows it.
+The memory budget is a part of the data's size: chunks that do not stay in memory are read again in every pass. Reads in
+later passes of a run may come from the system's page cache; `--drop` empties it for the files after every step, so that
+every read comes from the disk.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def drop_pages(folder: Path) -> None:
 
 
 def run(data: Path, drop: bool, *arguments: str) -> tuple[float, dict[str, float]]:
-    """Run a command from a cold cache; return its seconds and what it printed last."""
+    """Run a command from a cold cache; return its seconds and the object in its last line."""
     drop_pages(data)
     began = time.monotonic()
     command = [sys.executable, "-m", "streamsvm", *arguments, "--json"]
@@ -57,7 +58,7 @@ def run(data: Path, drop: bool, *arguments: str) -> tuple[float, dict[str, float
 
 
 def split(out: Path, seconds: float, result: dict[str, float]) -> tuple[float, float]:
-    """Return the seconds before the first pass of a run ends, and the mean of its later passes."""
+    """Return the seconds to the end of a run's first pass, and the mean seconds of its later passes."""
     steps = [json.loads(line)["seconds"] for line in (out / "history.jsonl").read_text().splitlines()]
     later = (steps[-1] - steps[0]) / max(1, len(steps) - 1)
     return seconds - (result["seconds"] - steps[0]), later

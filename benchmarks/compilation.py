@@ -1,11 +1,11 @@
-"""CPU seconds that a first training spends on compiling, as a Markdown table for each solver and layout.
+"""CPU seconds of compiling in a first training, as a Markdown table with a line for each solver and layout.
 
     python benchmarks/compilation.py [--case cutting-plane ...] [--layout dense ...] [--rounds 1]
 
-Every line begins with an empty cache. The case trains twice, each time in a process of its own: the difference of their
-CPU seconds, child processes included, is what the compiler took. `kernels` are the functions with their argument types
-that the training called, and `lines` their lines of LLVM code, which tests/solvers/test_warm_up.py limits.
-CPU seconds grow when other programs share the cores: compare two versions in turn, on a machine at rest.
+Every line begins with an empty cache. The case trains twice, each time in a process of its own: the compiler's time is
+the difference of their CPU seconds, child processes included. `kernels` counts the functions with their argument types
+that the training called, and `lines` their lines of LLVM code, which tests/solvers/test_warm_up.py limits. CPU seconds
+grow when other programs share the cores: compare two versions in turn, on a machine at rest.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Crammer-Singer beside one against the rest and LIBLINEAR (-s 4), as Markdown tables.
+"""Crammer-Singer compared with one against the rest and with LIBLINEAR (-s 4), as Markdown tables.
 
     python -m benchmarks.crammer_singer --data FOLDER [--only NAME ...] [--tol 1e-3]
 
-FOLDER: the unpacked data. Accuracy is that of test rows. `reads`: the bytes that are read over the bytes of the dataset
-with a tenth of the rows in memory, where nothing else is kept. CPU seconds are those of one thread with all rows in
-memory; LIBLINEAR's (scikit-learn's LinearSVC) are those at the largest of some tolerances with which its P is within
-`tol` of the bound, and it is told where it ends otherwise.
+FOLDER: the unpacked data. Accuracy is that of test rows. `reads`: bytes read over the bytes of the dataset, with only a
+tenth of the rows kept in memory. CPU seconds are those of one thread with all rows in memory. LIBLINEAR (scikit-learn's
+LinearSVC) has the largest of some tolerances with which its P is within `tol` of the bound; if there is none, the table
+has its distance.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from streamsvm.runs.train import train
 Split = tuple[Any, np.ndarray, Any, np.ndarray]
 TOLERANCES = (0.1, 0.03, 0.01, 1e-3)
 WAYS: list[dict[str, Any]] = [{}, {"loss": "squared_hinge"}, {"task": "crammer-singer"}]
-MOST_FEATURES = 5000  # of Newton's method
-CHUNKS = 64  # of a dataset, so that small data are read like large data
+MOST_FEATURES = 5000  # for Newton's method
+CHUNKS = 64  # chunks of a dataset: many, so that small data are read like large data
 
 
 def load_letter(folder: Path) -> Split:
-    """Return the training and test rows as they are."""
+    """Return the training and test rows unchanged."""
     found: list[Any] = []
     for end in ("", ".t"):
         X, y = load_svmlight_file(str(folder / f"letter/letter.scale{end}"))
@@ -59,7 +59,7 @@ def load_mnist(folder: Path) -> Split:
 
 
 def split_off(X: Any, y: np.ndarray, n_train: int, n_test: int) -> Split:
-    """Return so many rows, drawn at random, of zero mean and unit variance as the training rows have."""
+    """Draw training and test rows, and standardise both by the mean and variance of the training rows."""
     order = np.random.default_rng(0).permutation(len(y))
     own, other = order[:n_train], order[n_train : n_train + n_test]
     mean, deviation = X[own].mean(axis=0), X[own].std(axis=0)
@@ -68,13 +68,13 @@ def split_off(X: Any, y: np.ndarray, n_train: int, n_test: int) -> Split:
 
 
 def load_waveform(folder: Path) -> Split:
-    """Return 4,000 rows and 1,000 others."""
+    """Return 4,000 training rows and 1,000 test rows."""
     rows = np.loadtxt(folder / "waveform/waveform.data", delimiter=",", skiprows=1, dtype=str)
     return split_off(rows[:, :-1].astype(np.float64), np.unique(rows[:, -1], return_inverse=True)[1], 4000, 1000)
 
 
 def load_covtype(folder: Path) -> Split:
-    """Return 100,000 rows and 100,000 others."""
+    """Return 100,000 training rows and 100,000 test rows."""
     rows = np.loadtxt(folder / "covtype/covtype.csv", delimiter=",", dtype=np.float32, skiprows=1)
     return split_off(rows[:, :-1], rows[:, -1] - 1, 100_000, 100_000)
 
@@ -103,7 +103,7 @@ def make_source(X: Any, y: np.ndarray) -> ArrayDataset:
 
 
 def measure(call: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what it returns, and CPU seconds."""
+    """Return the result of a call, and its CPU seconds."""
     began = time.process_time()
     return call(), time.process_time() - began
 
@@ -120,7 +120,7 @@ def count_reads(source: ArrayDataset, options: TrainOptions) -> float:
 
 
 def compute_objective(W: Any, X: Any, y: np.ndarray, C: float) -> float:
-    """P of weights (K, d+1)."""
+    """Return P of weights (K, d+1)."""
     scores, every = np.asarray(X @ W[:, :-1].T) + W[:, -1], np.arange(len(y))
     leads = 1 + scores - scores[every, y.astype(int)][:, None]
     leads[every, y.astype(int)] = 0
@@ -128,7 +128,7 @@ def compute_objective(W: Any, X: Any, y: np.ndarray, C: float) -> float:
 
 
 def run_liblinear(X: Any, y: np.ndarray, C: float, limit: float) -> tuple[str, str]:
-    """Return its CPU seconds and its tolerance, or how far its P is above the limit."""
+    """Return LIBLINEAR's CPU seconds and tolerance, or how far its P is above the limit."""
     X, told = X.astype(np.float64), ("", "")
     if issparse(X):
         X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)

@@ -1,12 +1,12 @@
-"""Crammer-Singer on random problems with hostile scales: is a certificate ever wrong, and does a run ever take long?
+"""Crammer-Singer on random problems with extreme scales: prints false certificates and long runs.
 
     python -m benchmarks.crammer_singer_fuzz [FIRST LAST]
 
-Problem SEED has 10 to 400 rows of 1 to 20 features and 2 to 7 classes, dense or sparse. Features are of 1e-6 to
-1e6, weights from 1e-6 to 1e6 and C from 1e-6 to 1e8; rows are repeated, zero, or nearly parallel. Each is trained with
+Problem SEED has 10 to 400 rows of 1 to 20 features and 2 to 7 classes, dense or sparse. Features and weights are of
+scales from 1e-6 to 1e6, C from 1e-6 to 1e8; rows are repeated, zero, or nearly parallel. Each problem is trained with
 all rows in memory, on blocks of a third of the rows, and by line search alone. P of each model is computed in long
-double. A certificate is false if P differs from what is told by more than the rounding that is told, or if a lower
-bound is above the P of any of the three models.
+double. A certificate is false if P differs from the reported P by more than the reported rounding, or if a lower bound
+is above the P of any of the three models.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ def evaluate(source: ArrayDataset, C: float, model: Any) -> float:
 
 
 def run(source: ArrayDataset, options: TrainOptions) -> tuple[Result, float]:
-    """Return the result and seconds of CPU."""
+    """Return the result and CPU seconds."""
     began = time.process_time()
     return train(source, options), time.process_time() - began
 
 
 def try_one(seed: int) -> list[str]:
-    """Print what is wrong; return how the runs ended."""
+    """Print false certificates, and runs that are long or not converged; return the runs' statuses."""
     source, C = make(seed)
     tol, limit = 1e-3 if seed % 3 else 1e-6, MOST_SECONDS
     options = TrainOptions(task="crammer-singer", C=C, tol=tol, threads=1, max_seconds=limit)

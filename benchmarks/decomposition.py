@@ -4,12 +4,12 @@
 
 FOLDER holds adult/a1a to a9a, web/w1a to w8a, ijcnn1/ijcnn1.trn and covtype/covtype.csv (a header, then features and a
 class from 1 to 7; 100,000 or 20,000 rows are drawn, class 2 against the rest, columns divided by their maxima),
-phishing/phishing, banana/banana.all.txt, skin_nonskin/Skin_NonSkin.txt and splice_libsvm/splice.txt. The constants of
-the turns of a step were chosen by splice, covtype-20k, banana and phishing. With --only the linear kernel is left out.
-Each training of the first table is a `streamsvm train` of its own, so that its peak of memory is its own; the reference
-has the default's rows resident and a gap of 1e-5. The floor of the passes is the number of support vectors over that of
-the resident rows, as a pass adds no more columns than there are resident rows. Exponents of the second table are slopes
-of log seconds over log rows.
+phishing/phishing, banana/banana.all.txt, skin_nonskin/Skin_NonSkin.txt and splice_libsvm/splice.txt. The constants of a
+step's turns were chosen with splice, covtype-20k, banana and phishing. With --only, the table of the linear kernel is
+left out. Each training of the first table is a `streamsvm train` process, so that its memory peak is its own; the
+reference has the default number of resident rows and a gap of 1e-5. The floor of the passes is the number of support
+vectors over the number of resident rows, because a pass adds no more columns than there are resident rows. Exponents of
+the second table are slopes of log seconds over log rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PROBLEMS = {  # C and gamma
 
 
 def read_covtype(file: Path, n_rows: int = 100_000) -> tuple[Any, Any]:
-    """Rows drawn from the whole, class 2 against the rest."""
+    """Return rows drawn at random, class 2 against the rest."""
     table = np.loadtxt(file, delimiter=",", dtype=np.float32, skiprows=1)
     table = table[np.random.default_rng(0).permutation(len(table))[:n_rows]]
     X = table[:, :54] / np.maximum(table[:, :54].max(axis=0), 1)
@@ -54,13 +54,13 @@ def read_covtype(file: Path, n_rows: int = 100_000) -> tuple[Any, Any]:
 
 
 def read_skin(file: Path) -> tuple[Any, Any]:
-    """Colours from 0 to 1, skin against the rest."""
+    """Return colours from 0 to 1, skin against the rest."""
     table = np.genfromtxt(file, delimiter=",", skip_header=1, dtype=np.float32)
     return table[:, :3] / 255, np.where(table[:, 3] == 1, 1, -1)
 
 
 def read_splice(file: Path) -> tuple[Any, Any]:
-    """Bases from 0 to 1 in place of 1 to 4."""
+    """Return bases scaled from 1..4 to 0..1."""
     X, y = load_svmlight_file(str(file), dtype=np.float32)
     return (X.toarray() - 1) / 3, np.where(y > 0, 1, -1)
 

@@ -1,13 +1,13 @@
-"""From text to a model: `train FILE` beside LIBLINEAR's and Vowpal Wabbit's own commands. Prints a table.
+"""From text to a model: `train FILE`, and the commands of LIBLINEAR and Vowpal Wabbit. Prints a table.
 
     python -m benchmarks.file_to_model --data FOLDER --liblinear PROGRAM [--sets NAME...] [--rounds 3]
 
-FOLDER holds the public sets as benchmarks/two_classes.py reads them, and PROGRAM is LIBLINEAR's `train`. The rows
-are written as svmlight text first, repeated to about --megabytes, with C / copies as the cost, so that the optimum is
-the same; Vowpal Wabbit (`pip install vowpalwabbit`) gets its own form of the same text. Everything that a command does
-counts: the start of the program, reading, training, and writing the model. `train FILE` writes a dataset, too, from
-which the same command trains again. CPU and elapsed seconds are medians of all commands in turn. LIBLINEAR is asked for
-a tolerance of 0.1, its default; Vowpal Wabbit makes --epochs passes. Distances are (P - D) / P with the lower bound D
+FOLDER holds the public sets as benchmarks/two_classes.py reads them, and PROGRAM is LIBLINEAR's `train`. The rows are
+first written as svmlight text, repeated to about --megabytes, and trained with C / copies, so that the optimum is the
+same; Vowpal Wabbit (`pip install vowpalwabbit`) gets its own form of the same text. Times are those of whole commands:
+the start of the program, reading, training, and writing the model. `train FILE` also writes a dataset; when the command
+is repeated, it trains from this dataset. CPU and elapsed seconds are medians; the commands take turns. LIBLINEAR has a
+tolerance of 0.1, its default; Vowpal Wabbit makes --epochs passes. Distances are (P - D) / P with the lower bound D
 that streamsvm proved; P of each model is computed here in float64.
 """
 
@@ -46,19 +46,19 @@ def write_texts(rows: ArrayDataset, folder: Path, n_bytes: float) -> tuple[int, 
     if isinstance(X, CsrRows):
         X = csr_array((X.data, X.indices, X.indptr), shape=(rows.n_rows, rows.n_features))
     X, y = csr_array(X), np.where(taken.y == 1, 1.0, -1.0)
-    X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)  # scikit-learn's writer takes no others
+    X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)  # scikit-learn's writer requires int32
     with (folder / "once.svm").open("wb") as file:
         dump_svmlight_file(X, y.astype(int), file, zero_based=False)
     text = (folder / "once.svm").read_bytes()
     copies = max(1, round(n_bytes / len(text)))
     (folder / "rows.svm").write_bytes(text * copies)
     lines = b"".join(line.replace(b" ", b" | ", 1) + b" 0:1\n" for line in text.splitlines())
-    (folder / "rows.vw").write_bytes(lines * copies)  # its constant is feature 0, and svmlight's features begin at 1
+    (folder / "rows.vw").write_bytes(lines * copies)  # the constant is feature 0; svmlight's features begin at 1
     return copies, X, y
 
 
 def train_ours(folder: Path, C: float, again: bool) -> F64:
-    """Train on the text; return weights, and the bias as the last of them. again: the dataset is there already."""
+    """Train on the text; return the weights, the bias last. again: a dataset exists already."""
     for made in ["run"] if again else ["run", "rows.svm.cache.zarr"]:
         shutil.rmtree(folder / made, ignore_errors=True)
     command = [sys.executable, "-m", "streamsvm", "train", str(folder / "rows.svm"), "--C", repr(C)]
@@ -79,7 +79,7 @@ def train_liblinear(program: Path, folder: Path, C: float) -> F64:
 def train_vowpal_wabbit(epochs: int, size: float, rate: float, folder: Path) -> F64:
     """Run gradient descent with steps 1 / (lambda (t + t0)) and lambda = 1 / size, over a cache that it writes first.
 
-    It shrinks w only at rows that have a loss, so that its optimum is another one (pipelines/compare).
+    It shrinks w only at rows that have a loss, and therefore has a different optimum (pipelines/compare).
     """
     (folder / "rows.vw.cache").unlink(missing_ok=True)
     options = (
@@ -99,13 +99,13 @@ def train_vowpal_wabbit(epochs: int, size: float, rate: float, folder: Path) -> 
 
 
 def call(command: list[str]) -> str:
-    """Run a command, and return what it prints."""
+    """Run a command, and return its output."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
 
 
 def compute_objective(X: csr_array, y: F64, w: F64, C: float) -> float:
-    """Return P of a model, with C for each row of X; features that it does not know have no weight."""
+    """Return P of a model, with C for each row of X; features without a weight are ignored."""
     full = np.zeros(X.shape[1])
     full[: len(w) - 1] = w[:-1][: X.shape[1]]
     margins = y * (X.astype(np.float64) @ full + w[-1])

@@ -1,13 +1,13 @@
-"""Linear classifiers on arrays in memory, beside LIBLINEAR's own library. Prints a Markdown table.
+"""Linear classifiers on arrays in memory, compared with LIBLINEAR's own library. Prints a Markdown table.
 
     python -m benchmarks.in_memory --data FOLDER [--sets NAME...] [--costs C...] [--losses LOSS...] [--tol TOL...]
 
-FOLDER holds the public sets as benchmarks/two_classes.py reads them. The estimator is fitted on arrays with one
-thread, and everything that `fit` does counts: the checks of the input, the solver, the proof, the model. LIBLINEAR
-(`pip install liblinear-official`) gets the rows in its own format, and only its training counts. It is asked for the
-largest of TOLERANCES with which its model is within the tolerance of the optimum, which it does not know; of its two
-solvers of a smooth loss (primal and dual) the faster one counts. Both run in turn, a few times, and the medians of
-their CPU seconds count. Distances are (P - D) / P with the largest lower bound D that was proved.
+FOLDER holds the public sets as benchmarks/two_classes.py reads them. The estimator is fitted on arrays with one thread,
+and its time is that of the whole `fit`: the checks of the input, the solver, the proof, the model. LIBLINEAR (`pip
+install liblinear-official`) gets the rows in its own format, and only its training is timed. It has the largest of
+TOLERANCES with which its model is within `tol` of the optimum; for a smooth loss it has the faster of its primal and
+dual solvers. Both run in turn, a few times, and the table has the medians of their CPU seconds. Distances are (P - D) /
+P with the largest lower bound D that was proved.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from streamsvm.numeric.compilation import one_blas_thread
 
 SETS = ["a9a", "w8a", "ijcnn1", "covtype", "news20", "bydate"]
 TOLERANCES = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
-SOLVERS = {"hinge": (3,), "squared_hinge": (2, 1), "logistic": (0, 7)}  # LIBLINEAR's numbers of its solvers
-MOST_SECONDS = 10.0  # A run of LIBLINEAR that takes longer counts as one that does not come near enough.
-QUICK_SECONDS = 0.5  # so quick runs are repeated three times as often
+SOLVERS = {"hinge": (3,), "squared_hinge": (2, 1), "logistic": (0, 7)}  # solver numbers of LIBLINEAR
+MOST_SECONDS = 10.0  # A longer run of LIBLINEAR counts as one that does not come near enough.
+QUICK_SECONDS = 0.5  # faster runs are repeated three times as often
 
 
 class Found(NamedTuple):
@@ -103,7 +103,7 @@ def fit(X: Any, y: Any, loss: str, C: float, tol: float) -> Any:
 
 
 def choose_solver(problem: Any, loss: str, C: float, tol: float, find: Callable[[Any], float]) -> Any:
-    """Return number and tolerance of LIBLINEAR's quickest solver that comes near enough; None if none does."""
+    """Return LIBLINEAR's fastest solver that comes near enough, and its tolerance; None if none does."""
     best: tuple[float, tuple[int, float]] | None = None
     for solver in SOLVERS[loss]:
         for own in TOLERANCES:
@@ -145,7 +145,7 @@ def measure(run: Callable[[], Any]) -> tuple[float, Any]:
 
 @contextmanager
 def quiet() -> Any:
-    """Send what compiled code prints to nowhere."""
+    """Discard the output of compiled code."""
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     try:

@@ -1,15 +1,15 @@
-"""From a file to a dataset: `ingest` beside pyarrow, which only reads, and beside another version of streamsvm.
+"""From a file to a dataset: `ingest` compared with pyarrow, which only reads, and with another version of streamsvm.
 
     python benchmarks/ingest.py [--rows 1000000] [--features 28] [--rounds 5] [--before FOLDER] [FILE ...]
 
 Prints Markdown tables of medians, measured in turn (A B C A B C ...), each in a process of its own: CPU seconds of all
-threads, and wall seconds, which mean little on a busy machine. The files are made (dense rows as CSV, Parquet and
-svmlight), or given; their label is the last column, or one that is named so. FOLDER is a checkout of another version.
+threads, and wall seconds, which mean little on a busy machine. The files are generated (dense rows as CSV, Parquet and
+svmlight), or given; their label is the column named `label`, or the last one. FOLDER is a checkout of another version.
 
     pyarrow   pyarrow reads the file in batches, whose columns are copied side by side into float32
     read      the reader of streamsvm, whose rows are thrown away
-    ingest    the whole: read, survey, set aside, shuffle, checksums, write
-    floor     the bytes of the dataset, with their checksums, written to one file and brought to the disk
+    ingest the whole command: read, survey, set aside, shuffle, checksums, write floor a file as large as the dataset,
+    with checksums, written and synced to the disk
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def read_by_us(path: Path) -> int:
 
 
 def ingest(path: Path) -> int:
-    """Make the dataset beside the file."""
+    """Make a dataset in the file's folder."""
     import streamsvm
 
     out = path.with_suffix(f".{os.getpid()}.zarr")
@@ -124,7 +124,7 @@ STAGES = {"pyarrow": read_by_pyarrow, "read": read_by_us, "ingest": ingest, "flo
 
 
 def measure(stage: str, path: Path) -> None:
-    """Carry out a stage twice, and print the rows, CPU and wall seconds of the second, when all is loaded."""
+    """Carry out a stage twice; print the rows, CPU and wall seconds of the second, when all is loaded."""
     for _ in range(2):
         began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         n_rows = STAGES[stage](path)

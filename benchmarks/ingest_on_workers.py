@@ -1,15 +1,15 @@
-"""`ingest` on workers beside one process: seconds on the clock and of the processors, from start to end.
+"""`ingest` on workers and in one process: wall and CPU seconds, from start to end.
 
     python -m benchmarks.ingest_on_workers [--megabytes 400] [--rounds 2] [--files table.csv] [--most 2]
         [--store [--latency 20]] [--before CHECKOUT]
 
-The files of svmlight text and CSV, and the table of CSV whose columns are encoded, are in the system's cache. All
-processes of a command count, and so does starting them. The rounds are taken in turn, and the least of each number is
-told: where other programs run, seconds on the clock tell of them, too. The datasets are compared, file by file.
+The files are svmlight text, CSV, and a CSV table whose columns are encoded; they are in the system's cache. Times
+include all processes of a command and their start. The ways take turns, and the table has the least of each number,
+because other programs lengthen the wall seconds. The datasets are compared, file by file.
 
 --store: the datasets go to tests/object_server.py in a process of its own on loopback, which answers after --latency
-milliseconds, and counts the bytes that are put and got, and the requests. --before: another checkout of streamsvm,
-whose rounds are taken in turn, too.
+milliseconds, and counts the bytes of puts and gets, and the requests. --before: another checkout of streamsvm, which
+takes turns with this one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WAYS = {"one process": (), **{f"{n} worker{'s' * (n > 1)}": ("--workers", str(n)
 
 
 def write_svmlight(file: Path, nbytes: int) -> None:
-    """Write rows of some 40 of 10,000 features."""
+    """Write rows with about 40 of 10,000 features."""
     rng, written = np.random.default_rng(0), 0
     with file.open("wb") as opened:
         while written < nbytes:
@@ -78,7 +78,7 @@ def write_table(file: Path, nbytes: int) -> None:
             written += opened.write("".join(",".join(row) + "\n" for row in rows).encode())
 
 
-FILES = {  # by name: what writes it, and the options of its ingest
+FILES = {  # by name: the function that writes the file, and the options of its ingest
     "rows.svm": (write_svmlight, ()),
     "rows.csv": (write_csv, ()),
     "table.csv": (write_table, ("--one-hot", "auto", "--missing", "mean")),
@@ -86,7 +86,7 @@ FILES = {  # by name: what writes it, and the options of its ingest
 
 
 def run(arguments: list[str], checkout: Path) -> tuple[float, float]:
-    """Return the seconds on the clock and of the processors that a command and all of its processes take."""
+    """Return the wall and CPU seconds of a command and all of its processes."""
     began, environment = time.perf_counter(), {**os.environ, "PYTHONPATH": str(checkout)}
     with open(os.devnull, "wb") as nowhere:
         redirected = [(os.POSIX_SPAWN_DUP2, nowhere.fileno(), stream) for stream in (1, 2)]
@@ -100,7 +100,7 @@ def run(arguments: list[str], checkout: Path) -> tuple[float, float]:
 
 
 def serve(latency_seconds: float) -> None:
-    """Serve a store. For each line of standard input tell what has come since the last one, and empty the store."""
+    """Serve a store. For each line of standard input, print the counts since the last line, and empty the store."""
     with ObjectServer(latency=latency_seconds) as server:
         print(server.url, flush=True)
         for _ in sys.stdin:
@@ -124,7 +124,7 @@ def digest_all(files: dict[str, bytes]) -> str:
 
 @contextmanager
 def open_store(latency: int) -> Iterator[subprocess.Popen[str]]:
-    """Yield a process that serves a store with this latency in milliseconds, to which the environment leads."""
+    """Yield a process that serves a store with this latency in milliseconds; the environment has its address."""
     module = "benchmarks.ingest_on_workers"
     command = [sys.executable, "-m", module, "--serve", "--latency", str(latency)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
@@ -135,7 +135,7 @@ def open_store(latency: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def ask(server: subprocess.Popen[str]) -> dict[str, int | str]:
-    """Return what the store has counted."""
+    """Return the counts of the store."""
     assert server.stdin is not None
     assert server.stdout is not None
     server.stdin.write("\n")
@@ -160,7 +160,7 @@ def measure(command: list[str], checkout: Path, server: subprocess.Popen[str] | 
 def compare(
     file: Path, given: tuple[str, ...], options: argparse.Namespace, server: subprocess.Popen[str] | None
 ) -> None:
-    """Print the lines of a file. given: the options of its ingest."""
+    """Print the table's lines for a file. given: the options of its ingest."""
     checkouts = {"": ROOT, **({} if options.before is None else {", before": options.before.absolute()})}
     found, digests = dict[str, list[list[float]]](), set[str]()
     for _ in range(options.rounds):

@@ -3,7 +3,7 @@
 python benchmarks/input_kinds.py [ROWS]
 
 Each kind is ingested by a process of its own: first a small array, then ROWS rows (default: 400,000) of 128 features.
-The figure is the growth of the most resident memory, in which pages of mapped files count, too. Kinds whose package is
+The table has the growth of the peak of resident memory, which includes pages of mapped files. Kinds whose package is
 not installed are left out.
 """
 
@@ -150,7 +150,7 @@ def ingest_one(name: str, folder: Path) -> int:
 
 
 def measure(name: str, small: Path, large: Path) -> float:
-    """Return by how many bytes the most resident memory grows beyond that of ingesting a small array."""
+    """Return the bytes by which the memory peak exceeds that of ingesting a small array."""
     ingest_one(name, small)
     before = find_peak()
     ingest_one(name, large)
@@ -158,7 +158,7 @@ def measure(name: str, small: Path, large: Path) -> float:
 
 
 def find_peak() -> float:
-    """Return the most resident memory of this process alone; getrusage would tell that of its parent, too."""
+    """Return the memory peak of this process alone; that of getrusage may be its parent's."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return float(status["VmHWM"].split()[0]) * 1024
 

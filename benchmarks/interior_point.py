@@ -1,15 +1,16 @@
-"""Interior point: a1a to a9a beside LIBSVM's linear kernel, unequal weights, Covertype at three C, as Markdown tables.
+"""Interior point: a1a to a9a against LIBSVM's linear kernel, unequal weights, Covertype at three C. Prints Markdown
+tables.
 
     python -m benchmarks.interior_point --data FOLDER [--rounds 3] [--libsvm-rows 50000] [--only-reduction]
 
-The last table, which --only-reduction prints alone, is of the four problems of pipelines.papers.jung_oleary_tits_2008
-without and with the constraint reduction (C = 1, a gap of 1e-8), in turn, A B A B, after one round that is not counted.
-FOLDER holds adult/a1a to a9a, web/w8a, ijcnn1/ijcnn1.trn and covtype/covtype.csv (a header, then features and a class
-from 1 to 7; all rows, class 1 against the rest, columns divided by their maxima), and for the last table
+The last table, which --only-reduction prints alone, has the four problems of pipelines.papers.jung_oleary_tits_2008
+without and with the constraint reduction (C = 1, a gap of 1e-8), in turn (A B A B), after one round that is not
+counted. FOLDER holds adult/a1a to a9a, web/w8a, ijcnn1/ijcnn1.trn and covtype/covtype.csv (a header, then features and
+a class from 1 to 7; all rows, class 1 against the rest, columns divided by their maxima), and for the last table
 mushrooms, letter.scale, letter.scale.t, isolet1+2+3+4.csv and isolet5.csv anywhere below it. One thread; processor
 seconds, medians of the rounds, compilation not counted. LIBSVM (scikit-learn's SVC, C=1, tolerance 1e-3, 200 MB of
-cache) is run once, on files of so many rows at most; ours to a gap of 1e-3 and of 1e-6. The exponent is the slope of
-log seconds over log rows.
+cache) is run once, on files of at most --libsvm-rows rows; ours is run to gaps of 1e-3 and 1e-6. The exponent is the
+slope of log seconds over log rows.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FILES = ("a1a", "a4a", "a5a", "a7a", "a8a", "a9a")
 
 
 def measure(source: ArrayDataset, rounds: int, **options: Any) -> tuple[float, Result]:
-    """Median of the processor seconds, and the result."""
+    """Return the median of the CPU seconds, and the result."""
     spent = []
     for _ in range(rounds):
         began = time.process_time()
@@ -56,7 +57,7 @@ def show_adult(data: Path, rounds: int, libsvm_rows: int) -> None:
         train(source, TrainOptions(solver="interior-point", max_passes=3, threads=1))  # compiles
         loose, _ = measure(source, rounds, tol=1e-3)
         tight, result = measure(source, rounds, tol=1e-6)
-        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)  # LIBSVM takes no others
+        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)  # LIBSVM requires int32
         sizes.append(len(y))
         seconds.append((loose, tight))
         libsvm = float("nan")

@@ -1,8 +1,8 @@
-"""Joachims 2006, Figures 2, 5 and 8: iterations of Algorithm 1 against n, epsilon and C, and of line search beside it.
+"""Joachims 2006, Figures 2, 5 and 8: iterations of Algorithm 1 and of line search against n, epsilon and C.
 
     STREAMSVM_DATA=FOLDER python benchmarks/iterations.py
 
-C is the paper's (n times ours). Prints Markdown tables with the fitted exponent of each column.
+C is the paper's, which is n times ours. Prints Markdown tables with the fitted exponent of each column.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAPER = {"acceleration": "none", "epsilon": "0.001"}
 
 
 def load(name: str) -> tuple[csr_array | np.ndarray, np.ndarray]:
-    """Return rows, in a random order, and codes."""
+    """Return rows and codes in a random order."""
     import io
 
     rng = np.random.default_rng(0)

@@ -1,8 +1,8 @@
 """Trace journeys through the package: python -m benchmarks.journeys
 
-A journey is what one call makes the package do. Every call from one file of `streamsvm` into another is a move, and
-a move into a file that was visited before is a return. Calls of other threads count, too. The table names the files
-between which most moves are made.
+A journey is the sequence of calls that one call causes in the package. Every call from one file of `streamsvm` into
+another is a move, and a move into a file that was visited before is a return. Calls in other threads count as well. The
+table names the pairs of files with most moves.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHOWN = 6  # pairs of files
 
 
 class Journey:
-    """The moves between files, and the files that are visited, while it is watched."""
+    """The moves between files and the visited files, counted inside `watched`."""
 
     def __init__(self) -> None:
         self.moves, self.visited, self.returns, self.times = Counter[tuple[str, str]](), set[str](), 0, 0
@@ -51,7 +51,7 @@ class Journey:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Count the calls of the block, and then go back to the journey that was watched before."""
+        """Count the calls of the block; afterwards restore the journey that was watched before."""
         before = sys.getprofile()
         threading.setprofile(self._count)
         sys.setprofile(self._count)
@@ -63,7 +63,7 @@ class Journey:
             self.times += 1
 
     def show(self, name: str) -> None:
-        """Print a row of the table, and the pairs of files with most moves. Of several times, the mean counts."""
+        """Print a row of the table and the pairs of files with most moves, as means over repeated journeys."""
         moves, returns = sum(self.moves.values()) / self.times, self.returns / self.times
         print(f"| {name} | {len(self.visited)} | {moves:,.0f} | {returns:,.0f} |")
         for (start, end), count in self.moves.most_common(SHOWN):
@@ -88,7 +88,7 @@ def write_rows(path: Path) -> None:
 
 
 def run(folder: Path) -> None:
-    """Trace the journeys and print the table. Each runs once before, untraced."""
+    """Trace the journeys and print the table. Each is first run once untraced."""
     rows, dataset, text = folder / "rows.csv", folder / "rows.zarr", ["--label", "label"]
     write_rows(rows)
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

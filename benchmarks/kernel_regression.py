@@ -1,15 +1,15 @@
-"""Support-vector regression with the Gaussian kernel beside LIBSVM. Prints a Markdown table.
+"""Support-vector regression with the Gaussian kernel, compared with LIBSVM. Prints a Markdown table.
 
     python -m benchmarks.kernel_regression --data FOLDER [--rows 10000] [--rounds 1]
     python -m benchmarks.kernel_regression --out-of-core FOLDER [--rows 210000]
 
-FOLDER holds wine/winequality-white.csv and covtype/covtype.csv (the elevation is predicted), of which the first rows of
-a random order are taken, standardised; gamma is 1 over the number of features, epsilon 0.1 and tol 1e-3. The passes are
-those of a run with this share of the rows in memory. Seconds are CPU seconds on one thread, medians of the rounds, with
-all rows in memory. P is that of LIBSVM, with its default tolerance, over the lower bound that is proved here.
+FOLDER holds wine/winequality-white.csv and covtype/covtype.csv (the elevation is predicted), of which --rows rows are
+drawn at random and standardised; gamma is 1 over the number of features, epsilon 0.1 and tol 1e-3. The columns of
+passes have the share of the rows that is in memory. Seconds are CPU seconds on one thread, medians of the rounds, with
+all rows in memory. The last column is P of LIBSVM, with its default tolerance, over the lower bound that we proved.
 
-With --out-of-core, rows of 4,096 features are generated in FOLDER, linear functions of 5 numbers each, of which the
-first is predicted. They take eight times the memory that the training is allowed, and are removed at the end.
+With --out-of-core, rows of 4,096 features are generated in FOLDER as linear functions of 5 numbers each, the first of
+which is the target. They are eight times as large as the memory budget, and are removed at the end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streamsvm.runs.train import train
 
 
 def main() -> None:
-    """Print a line for each set, C and solver, or the run out of core."""
+    """Print a line for each set, C and solver, or for the out-of-core run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out-of-core", type=Path, metavar="FOLDER")
@@ -84,7 +84,7 @@ def compare(source: ArrayDataset, C: float, solver: str, rounds: int) -> str:
 
 
 def measure_objective(source: ArrayDataset, model: Libsvm, gamma: float) -> float:
-    """Return P of LIBSVM's model, whose support vectors are as many as fit into memory with all their kernel values."""
+    """Return P of LIBSVM's model, holding the kernel values of all its support vectors in memory."""
     s = model.dual_coef_[0]
     assert source.target is not None
     outside = np.maximum(0.0, np.abs(source.target - model.predict(source.X)) - EPSILON)

@@ -1,11 +1,11 @@
-"""Kernel SVMs beside scikit-learn's SVC and scikit-learn-intelex (where it is installed). Prints a Markdown table.
+"""Kernel SVMs against scikit-learn's SVC and scikit-learn-intelex (if installed). Prints a Markdown table.
 
     python benchmarks/kernel_svm.py --data FOLDER [--rounds 3] [--only a9a w8a ...] [--whole-mnist]
 
 FOLDER holds adult/a9a, web/w8a, ijcnn1/ijcnn1.trn, banana/banana.all.txt and mnist/train-images-idx3-ubyte, and their
 test sets. All fit the same float32 rows in memory, in turn (A B C A B C ...), medians of --rounds; a trainer that takes
-longer than a minute is run once. intelex is given dense rows, its fastest way. SVC has a cache of 2 GB. tol 1e-3 is the
-relative gap to us, and the violation of the KKT conditions to the others. Their objective is the dual's, formed here
+longer than a minute is run once. intelex gets dense rows, on which it is fastest. SVC has a cache of 2 GB. tol 1e-3
+limits our relative gap, and the others' violation of the KKT conditions. Their objective is the dual's, computed here
 from their support vectors in float64.
 """
 
@@ -33,15 +33,15 @@ SLOW_SECONDS = 60.0
 
 
 def read_split(train: Path, test: Path) -> Split:
-    """Rows and labels, -1 or +1, of two svmlight files."""
+    """Return rows and labels, -1 or +1, of two svmlight files."""
     X, y, X_test, y_test = load_svmlight_files([str(train), str(test)], dtype=np.float32)
-    for part in (X, X_test):  # scikit-learn's SVC refuses the indices that its own reader returns
+    for part in (X, X_test):  # scikit-learn's SVC refuses the 64-bit indices of scikit-learn's reader
         part.indices, part.indptr = part.indices.astype(np.int32), part.indptr.astype(np.int32)
     return X, np.where(y > 0, 1, -1), X_test, np.where(y_test > 0, 1, -1)
 
 
 def read_banana(file: Path) -> Split:
-    """4,900 rows to train on, 400 to test."""
+    """Return 4,900 training rows and 400 test rows."""
     X, y = load_svmlight_file(str(file), dtype=np.float32)
     order = np.random.default_rng(0).permutation(len(y))
     X, y = X.toarray()[order], y[order].astype(int)
@@ -49,7 +49,7 @@ def read_banana(file: Path) -> Split:
 
 
 def read_mnist(folder: Path, n_rows: int) -> Split:
-    """8 against the rest, pixels in 0..1."""
+    """Return images of 8 against the rest, with pixels in 0..1."""
 
     def read(name: str) -> tuple[Any, Any]:
         images = np.fromfile(folder / f"{name}-images-idx3-ubyte", np.uint8, offset=16).reshape(-1, 784)
@@ -61,7 +61,7 @@ def read_mnist(folder: Path, n_rows: int) -> Split:
 
 
 def problems(folder: Path, whole_mnist: bool) -> dict[str, tuple[Callable[[], Split], dict[str, Any]]]:
-    """How to read each problem, and its parameters."""
+    """Return each problem's reader and parameters."""
     poly = {"kernel": "poly", "degree": 5, "gamma": 0.01, "coef0": 1.0, "C": 100.0}
     n_rows = 60_000 if whole_mnist else 10_000
     return {
@@ -77,7 +77,7 @@ def problems(folder: Path, whole_mnist: bool) -> dict[str, tuple[Callable[[], Sp
 
 
 def make_trainers(parameters: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Estimators by name."""
+    """Return functions that make the estimators, by name."""
     trainers = {
         "streamsvm smo": lambda: SVC(**parameters),
         "streamsvm irwls": lambda: SVC(solver="irwls", **parameters),
@@ -91,7 +91,7 @@ def make_trainers(parameters: dict[str, Any]) -> dict[str, Callable[[], Any]]:
 
 
 def compute_dual(model: Any, parameters: dict[str, Any]) -> float:
-    """D = sum a - 1/2 |w|^2 of a fitted model, in float64."""
+    """Return D = sum a - 1/2 |w|^2 of a fitted model, in float64."""
     coef, vectors = (
         np.asarray(model.dual_coef_.toarray() if hasattr(model.dual_coef_, "toarray") else model.dual_coef_)[0],
         model.support_vectors_,
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def predict(model: Any, trainer: str, X: Any) -> Any:
-    """Return predictions, for rows as the model was trained on."""
+    """Return predictions, with rows in the layout that the model was trained on."""
     return model.predict(X.toarray() if trainer == "intelex" and issparse(X) else X)
 
 
@@ -140,7 +140,7 @@ def compare(name: str, split: Split, parameters: dict[str, Any], rounds: int) ->
         for trainer, make in trainers.items():
             if seconds[trainer] and seconds[trainer][0] > SLOW_SECONDS:
                 continue
-            rows = X.toarray() if trainer == "intelex" and issparse(X) else X  # its fastest way
+            rows = X.toarray() if trainer == "intelex" and issparse(X) else X  # its fastest layout
             began = time.perf_counter()
             fitted[trainer] = make().fit(rows, y)
             seconds[trainer].append(time.perf_counter() - began)

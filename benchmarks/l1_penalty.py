@@ -1,9 +1,9 @@
-"""The penalty l1 beside LIBLINEAR's: objectives, weights that are not 0, passes and processor seconds, as a table.
+"""The l1 penalty, compared with LIBLINEAR's: objectives, non-zero weights, passes and CPU seconds, as a table.
 
     python benchmarks/l1_penalty.py --data FOLDER [--rounds 3]
 
 FOLDER holds adult/a9a, web/w8a, ijcnn1/ijcnn1.trn, phishing/phishing and covtype/covtype.csv (54 features divided by
-their maxima, 60,000 rows, class 2 against the rest). "in memory" trains on arrays; "2,000 rows" keeps so many rows in
+their maxima, 60,000 rows, class 2 against the rest). "in memory" trains on arrays; "2,000 rows" keeps 2,000 rows in
 memory, so that the passes are those of data on disk. LIBLINEAR is scikit-learn's LinearSVC or LogisticRegression with
 its tolerance of 1e-4 and at most 1,000 sweeps; its objective is computed here. One thread each; they take turns.
 """
@@ -36,7 +36,7 @@ ROWS = (None, 2000)
 
 
 def read_sets(data: Path) -> Iterator[tuple[str, Any, Any]]:
-    """Name, rows and labels 0 and 1 of each set."""
+    """Yield the name, the rows and the labels, 0 or 1, of each set."""
     for name, place in SETS.items():
         if (data / place).exists():
             X, y = load_svmlight_file(str(data / place), dtype=np.float32)
@@ -47,28 +47,28 @@ def read_sets(data: Path) -> Iterator[tuple[str, Any, Any]]:
 
 
 def time_it(run: Callable[[], Any]) -> tuple[float, Any]:
-    """Processor seconds and what was returned."""
+    """Return the CPU seconds and the result of a call."""
     began = time.process_time()
     found = run()
     return time.process_time() - began, found
 
 
 def measure(model: Any, X: Any, y: Any, C: float, loss: str) -> float:
-    """P of a model of scikit-learn's."""
+    """Return P of a scikit-learn model."""
     margins = (2 * y - 1) * (X @ model.coef_[0] + model.intercept_[0])
     losses = np.maximum(0, 1 - margins) ** 2 if loss == "squared_hinge" else np.logaddexp(0, -margins)
     return float(np.abs(model.coef_).sum() + np.abs(model.intercept_).sum() + C * losses.sum())
 
 
 def make_other(loss: str, C: float) -> Any:
-    """LIBLINEAR as scikit-learn has it."""
+    """Return scikit-learn's estimator of LIBLINEAR."""
     if loss == "logistic":
         return LogisticRegression(l1_ratio=1.0, solver="liblinear", C=C, max_iter=1000)
     return LinearSVC(penalty="l1", dual=False, C=C, max_iter=1000)
 
 
 def compare(X: Any, y: Any, loss: str, C: float, rounds: int) -> list[str]:
-    """Return what is printed of a problem."""
+    """Return the cells of a problem."""
     source = ArrayDataset(X if isinstance(X, np.ndarray) else csr_array(X), y, np.array([0, 1]))
     options = TrainOptions(C=C, loss=loss, penalty="l1", threads=1, max_passes=100)
     runs: list[Callable[[], Any]] = [partial(train, source, replace(options, resident_rows=rows)) for rows in ROWS]

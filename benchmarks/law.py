@@ -1,16 +1,17 @@
-"""How many resident rows a proof in one read takes, and how many reads a fixed share of rows takes, against n.
+"""Resident rows needed for a proof in one read, and reads needed with a fixed share of the rows, against n.
 
     python -m benchmarks.law [--largest 1e8] [--seed 0] [--picture FILE]
 
-The rows are made when they are read and never stored (benchmarks/made_rows.py). There are 1e5, 3e5, 1e6, ... of
-them, and C = 20,000 / n: C n weighs the mean loss against 1/2 |w|^2, so that all n have one problem, of which more rows
-are known. For each n, the smallest number of resident rows is looked for, in steps of a factor of 2^(1/4), that is
-enough for a proof of 1e-3 in one read, and for a minimiser in the ball, where the gap is 1e-5 or less. The search
-begins at the number that the law n^(2/3) predicts from the n before. A power of n is fitted to both.
+The rows are generated when they are read and never stored (benchmarks/made_rows.py). There are 1e5, 3e5, 1e6, ... of
+them, and C = 20,000 / n: C n weighs the mean loss against 1/2 |w|^2, so that every n samples the same problem. For each
+n, a search in steps of a factor of 2^(1/4) finds the smallest number of resident rows that is enough for a proof of
+1e-3 in one read, and the smallest one for a minimiser in the ball, where the gap is 1e-5 or less. The search begins at
+the number that the law n^(2/3) predicts from the n before. A power of n is fitted to both.
 
-The second table is of runs to 1e-3 with 5% of the rows resident. Reads are the bytes read over the bytes of all rows,
+The second table has runs to 1e-3 with 5% of the rows resident. Reads are the bytes read over the bytes of all rows,
 those of the sample included. Each run is a process of its own, with two threads, whose peak memory is shown. 1e8 rows
-would be 12 GB, and their largest process takes 5 GB. Everything takes about half an hour on two idle cores.
+would take 12 GB on the disk, and their largest process takes 5 GB. Everything takes about half an hour on two idle
+cores.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ GOALS = ("one read to 1e-3", "in the ball")
 
 @dataclass(frozen=True)
 class Run:
-    """A training: rows, resident rows, reads of the data, the gap that was proved, and whether the ball was left.
+    """A training: rows, resident rows, reads of the data, the proved gap, and whether the optimum was outside the ball.
 
     enough: for each of GOALS, whether the first read reached it.
     """
@@ -58,7 +59,7 @@ class Run:
     seconds: float
 
 
-Needed = dict[str, list[Run]]  # of each of GOALS
+Needed = dict[str, list[Run]]  # by goal, one of GOALS
 
 
 def compute_law(n: int) -> float:
@@ -67,7 +68,7 @@ def compute_law(n: int) -> float:
 
 
 def predict(found: list[Run], n: int) -> int:
-    """Return the number of resident rows that the law predicts, from the largest n so far if there is one."""
+    """Return the number of resident rows that the law predicts, scaled from the largest n so far if there is one."""
     if not found:
         return round(compute_law(n))
     last = found[-1]
@@ -75,7 +76,7 @@ def predict(found: list[Run], n: int) -> int:
 
 
 def fit(found: list[Run]) -> float:
-    """Return p of resident ~ n^p."""
+    """Return the fitted p of resident ~ n^p."""
     return fit_exponent((run.n, run.resident) for run in found)
 
 
@@ -86,7 +87,7 @@ def measure(n: int, resident: int, seed: int, max_passes: int | None = None) -> 
 
 
 def train_here(n: int, resident: int, seed: int, max_passes: int | None) -> Run:
-    """Train with nothing in memory but the resident rows."""
+    """Train with only the resident rows in memory."""
     opening.ThreadedEngine = lambda source, threads, *_: ThreadedEngine(source, threads)  # type: ignore[misc, assignment]
     source = MadeRows(n, seed)
     own = {"acceleration": "one-read"}
@@ -102,7 +103,7 @@ def train_here(n: int, resident: int, seed: int, max_passes: int | None) -> Run:
 
 
 def find_smallest(start: int, is_enough: Callable[[int], bool]) -> int:
-    """Return the first number that is enough, in steps up or down from a number where the search begins."""
+    """Return the smallest number that is enough, searching in steps up or down from `start`."""
     number = start
     if is_enough(number):
         while is_enough(round(number / STEP)):
@@ -128,7 +129,7 @@ def search(needed: Needed, n: int, seed: int) -> Iterator[tuple[str, Run]]:
 
 
 def show(sizes: list[int], seed: int) -> Needed:
-    """Print the table of the resident rows that are enough, as it grows, and the powers."""
+    """Print the table of the sufficient resident rows, row by row, and the fitted powers."""
     needed: Needed = {goal: [] for goal in GOALS}
     print(format_head("rows", "goal", "resident", "of (n d)^(2/3)", "share", "reads", "gap", "peak memory", "s"))
     for n in sizes:

@@ -1,10 +1,10 @@
-"""Rows that are made when they are asked for and never stored: two classes of normal rows that overlap.
+"""Rows that are generated when they are read and never stored: two overlapping classes of normal rows.
 
     x_i = z_i + SHIFT s_i u,      z_i normal, u a unit vector, s_i = y_i, but -y_i with probability FLIPPED
 
-Half of the rows of a chunk are of each class, in random order, so that the numbers of labels are known. Every chunk has
-generators of its own, (seed, 1, chunk) and (seed, 2, chunk), so that the rows depend on the seed and on their numbers
-alone, and the first chunks of a larger source are those of a smaller one.
+Half of the rows of a chunk belong to each class, in random order, so that the class sizes are known. Every chunk has
+its own generators, (seed, 1, chunk) and (seed, 2, chunk), so that a row depends only on the seed and its number, and a
+larger source begins with the chunks of a smaller one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LABELS = np.array([-1, 1])
 class MadeRows:
     """A RowSource whose chunks are computed whenever they are read."""
 
-    on_disk = True  # What is read counts: nothing is in memory.
+    on_disk = True  # Reads are counted, because no rows are in memory.
     is_shuffled = True
     has_targets = False
     has_label_sets = False
@@ -76,7 +76,7 @@ class MadeRows:
         return split_rows(self.read(index))
 
     def take(self, rows: I64) -> Rows:
-        """Return single rows; each of the chunks in which they lie is computed."""
+        """Return single rows, computing each chunk in which they lie."""
         chunks = np.searchsorted(self.chunk_starts, rows, side="right") - 1
         X, y = np.empty((len(rows), self.n_features), np.float32), np.empty(len(rows), np.int32)
         for index in np.unique(chunks):
@@ -88,7 +88,7 @@ class MadeRows:
         return Rows(-1, X, y)
 
     def take_bytes(self, rows: I64) -> int:
-        """Return the bytes of the rows, as if single rows could be computed: the others are thrown away."""
+        """Return the bytes of the rows alone, although their whole chunks are computed."""
         return 4 * self.n_features * len(rows)
 
     def advise(self, index: int) -> None:
@@ -99,7 +99,7 @@ class MadeRows:
         return 4 * (self.n_features + 1) * CHUNK_ROWS
 
     def stream_bytes(self) -> int:
-        """Return the bytes of a chunk that is added up, of the next one, and of the random numbers behind one."""
+        """Return the bytes of the current chunk, of the next one, and of the random numbers of one chunk."""
         return 3 * self.chunk_bytes(0)
 
     def _draw_labels(self, index: int) -> npt.NDArray[np.int32]:
@@ -110,6 +110,6 @@ class MadeRows:
 
 
 def draw_direction(seed: int, n_features: int = FEATURES) -> F32:
-    """Return the unit vector that tells the classes apart."""
+    """Return the unit vector between the centres of the classes."""
     u = np.random.default_rng((seed, 0)).standard_normal(n_features)
     return np.asarray(u / np.linalg.norm(u), np.float32)

@@ -2,12 +2,12 @@
 
     STREAMSVM_DATA=FOLDER python benchmarks/many_classes.py [NAME...] [--singles N]
 
-Beside all problems together: N of them (all by default) one by one on the same rows, relabelled; and scikit-learn's
-LinearSVC(loss="hinge"), which is LIBLINEAR's one against the rest. No chunk is kept in memory, so that bytes are reads.
-CPU seconds are those of this process.
+All problems together are compared with N of them (all by default), trained one by one on the same rows with two labels,
+and with scikit-learn's LinearSVC(loss="hinge"), which is LIBLINEAR's one against the rest. No chunk is kept in memory,
+so that bytes measure reads. CPU seconds are those of this process.
 
-At the optimum of letter as it is, eleven classes have w = 0: what LIBLINEAR predicts there is its rounding, and the
-accuracies differ; with products of features they do not.
+At the optimum of letter without products of features, eleven classes have w = 0: there LIBLINEAR's predictions depend
+on rounding, and the accuracies differ. With products of features they agree.
 
 FOLDER holds letter/letter.scale.xz and .t.xz, mnist/*-ubyte.xz and news20/news20.xz.
 """
@@ -43,14 +43,14 @@ Split = tuple[Any, np.ndarray, Any, np.ndarray]
 
 
 def load_letter() -> Split:
-    """Return training and test rows as they are."""
+    """Return letter's training and test rows unchanged."""
     parts = [load_svmlight_file(io.BytesIO(unpack(f"letter/letter.scale{end}"))) for end in ("", ".t")]
     (X, y), (X_test, y_test) = [(X.toarray().astype(np.float32), y) for X, y in parts]
     return X, y, X_test, y_test
 
 
 def load_second_order() -> Split:
-    """Return letter's features and their products."""
+    """Return letter's rows with the products of their features."""
     X, y, X_test, y_test = load_letter()
     products = PolynomialFeatures(2, include_bias=False).fit(X)
     X, X_test = (products.transform(rows).astype(np.float32) for rows in (X, X_test))
@@ -58,7 +58,7 @@ def load_second_order() -> Split:
 
 
 def load_mnist() -> Split:
-    """Return training and test images, 0 to 1."""
+    """Return training and test images, scaled to 0..1."""
     found: list[Any] = []
     for name in ("train", "t10k"):
         X = np.frombuffer(unpack(f"mnist/{name}-images-idx3-ubyte"), np.uint8, offset=16).reshape(-1, 784)
@@ -111,7 +111,7 @@ def compare(name: str, folder: Path, n_singles: int | None) -> str:
     passes = np.mean([one.passes for one, _ in singles])
     began = time.process_time()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # LIBLINEAR's limit of iterations
+        warnings.simplefilter("ignore")  # LIBLINEAR reaches its limit of iterations
         liblinear = Liblinear(loss="hinge", C=C, max_iter=10_000, random_state=0).fit(X, y)
     return (
         f"| {name} | {len(classes)} | {C:g} | {together.status} | {together.passes} | {passes:.0f} | "

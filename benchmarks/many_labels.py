@@ -1,13 +1,13 @@
-"""Multi-label training: many labels of embeddings at once, beside scikit-learn's one-against-rest.
+"""Multi-label training: many labels of embeddings at once, compared with scikit-learn's one against the rest.
 
     python -m benchmarks.many_labels --rows 1000000 --features 256 --labels 1000 --memory 2GB --folder FOLDER
     python -m benchmarks.many_labels --rows 20000 --features 64 --labels 50 --beside
 
-The rows are generated: vectors of length 1 whose directions have very different variances, and labels that are
-thresholds of noisy scores, as frequent as 1 row in 2,000 to 1 in 5. They are written chunk by chunk, and trained from
-disk in a process of its own, whose peak memory is told beside the projection. With --beside, scikit-learn's
-OneVsRestClassifier(LinearSVC) is trained on the same rows in memory, for --theirs labels of all, and its CPU seconds
-are multiplied accordingly.
+The rows are generated: vectors of length 1 whose directions have very different variances, with labels from thresholds
+of noisy scores; a label has from 1 row in 2,000 to 1 in 5. The rows are written chunk by chunk, and trained from disk
+in a separate process, whose peak memory is printed next to the projection. With --beside, scikit-learn's
+OneVsRestClassifier(LinearSVC) is trained on the same rows in memory for --theirs of the labels, and its CPU seconds are
+scaled to all labels.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COLUMNS = (
 
 
 class Embeddings:
-    """Generated rows, piece by piece: each has a seed of its own."""
+    """Generated rows in pieces, each with its own seed."""
 
     def __init__(self, n_features: int, n_labels: int, seed: int) -> None:
         rng = np.random.default_rng((seed, 0))
@@ -66,7 +66,7 @@ class Embeddings:
         return noisy
 
     def piece(self, number: int, n_rows: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-        """Return the rows of a piece, and which labels they have."""
+        """Return the rows of a piece, and a mask of their labels."""
         rng = np.random.default_rng((self.seed, 1, number))
         X = self._draw(rng, n_rows)
         return X, self._score(X, rng) > self.limits
@@ -78,14 +78,14 @@ class Embeddings:
 
 
 def write(made: Embeddings, n_rows: int, path: Path) -> None:
-    """Write the rows as a dataset. They are independent of each other, so that their order is random as it is."""
+    """Write the rows as a dataset, without a shuffle: they are independent."""
     rows = (SourceRows(X, list_columns(has, made.n_labels)) for X, has in made.pieces(n_rows))
     expected = n_rows * (4 * len(made.scale) + made.n_labels // 8)
     write_dataset(rows, path, "embeddings", expected, IngestOptions(layout="dense"))
 
 
 def train(path: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the result of a training in a process of its own, with its CPU seconds."""
+    """Return the result of a training in a separate process, with its CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "streamsvm", "train", str(path), "--out", str(path.parent / "run"), "--json"]
     command += ["--loss", options.loss, "--C", str(options.C), "--tol", str(options.tol), "--overwrite"]
@@ -101,13 +101,13 @@ def train(path: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def compare(made: Embeddings, options: argparse.Namespace, objectives: list[float]) -> tuple[float, float]:
-    """Return scikit-learn's CPU seconds for all labels, and the largest distance of one of our P from its P."""
+    """Return scikit-learn's CPU seconds for all labels, and the largest distance of our P from its P."""
     pieces = list(made.pieces(options.rows))
     X, Y = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     codes = np.unique(np.linspace(0, made.n_labels - 1, options.theirs).astype(int))
     began = time.process_time()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # LIBLINEAR's limit of iterations
+        warnings.simplefilter("ignore")  # LIBLINEAR reaches its limit of iterations
         one = Liblinear(C=options.C, loss=options.loss, tol=1e-4, max_iter=10_000, random_state=0)
         theirs = OneVsRestClassifier(one).fit(X, Y[:, codes])
     seconds = (time.process_time() - began) * made.n_labels / len(codes)
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="where the dataset is kept (default: a temporary folder)")
     parser.add_argument("--beside", action="store_true", help="train scikit-learn's, too")
-    parser.add_argument("--theirs", type=int, default=20, help="labels that it is trained on")
+    parser.add_argument("--theirs", type=int, default=20, help="number of labels that scikit-learn is trained on")
     options = parser.parse_args()
     made = Embeddings(options.features, options.labels, options.seed)
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,17 +1,18 @@
-"""CPU time and gaps of `solve_master`, PIQP and quadprog on the masters that cutting planes meet on real data.
+"""CPU time and gaps of `solve_master`, PIQP and quadprog on master problems of cutting planes on real data.
 
     STREAMSVM_DATA=FOLDER python benchmarks/master_qp.py
 
 FOLDER holds adult/a9a.xz and covtype/covtype.csv.xz. Prints a Markdown table. Algorithm 1 (Joachims 2006) and its
-line search (OCAS, Franc & Sonnenburg 2008) run here in plain NumPy, a cut a pass. The last masters before 280 and
-1,000 cuts are then solved by ours from the multipliers of the master before and zero for the new cut ("warm"), by
-ours from zero, and by the others, which have no warm start. Times are medians of CPU milliseconds, BLAS on one
-thread, of 10 masters (ours), 3 (PIQP) and 1 (quadprog). Gaps are (M - D) / D of the point returned, made feasible,
-the worst of the masters; ours and PIQP are asked for 1e-6. quadprog wants a definite matrix: it is given, untimed,
-the diagonal shift that serves its gap best.
+line search (OCAS, Franc & Sonnenburg 2008) run here in plain NumPy, a cut a pass. The last masters up to 280 and 1,000
+cuts are then solved by ours from the previous master's multipliers and zero for the new cut ("warm"), by ours from
+zero, and by the others, which have no warm start. Times are medians of CPU milliseconds, BLAS on one thread, over 10
+masters (ours), 3 (PIQP) and 1 (quadprog). A gap is (M - D) / D at the returned point, made feasible, for the worst of
+the masters; ours and PIQP have a tolerance of 1e-6. quadprog needs a definite matrix: the diagonal shift with the
+smallest gap is found before the timing.
 
-"start's gap" is the median gap of the warm start. Where it is below 1e-6 there was nothing to solve (the cutting
-planes had converged and repeat their cuts), and the warm time is that of one evaluation: compare "zero" there.
+"start's gap" is the median gap of the warm start. Where it is below 1e-6 the start is already a solution, because the
+cutting planes have converged and repeat their cuts; the warm time is then that of one evaluation, and only "zero" can
+be compared.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from streamsvm.solvers.cutting_plane.master import solve_master
 
 F64 = npt.NDArray[np.float64]
 SIZES = (280, 1000)
-TOL = 1e-6  # of D
-QUADPROG_MOST_CUTS = 280  # its time grows with the cube
-CUT_SHARE = 0.1  # OCAS cuts at this share of the way from the best point to the master's
+TOL = 1e-6  # relative to D
+QUADPROG_MOST_CUTS = 280  # its time grows with the cube of the cuts
+CUT_SHARE = 0.1  # OCAS cuts at this fraction of the way from the best point to the master's minimiser
 
 
 @dataclass(frozen=True)
 class Master:
-    """The cuts so far, the multipliers before the newest came, their D, and the SVM's relative gap."""
+    """The cuts so far, the multipliers before the newest cut, their D, and the SVM's relative gap."""
 
     gram: F64
     offsets: F64
@@ -57,14 +58,14 @@ def read(name: str) -> io.BytesIO:
 
 
 def load_adult() -> F64:
-    """Rows y_i (x_i, 1) of a9a."""
+    """Return the rows y_i (x_i, 1) of a9a."""
     X, y = load_svmlight_file(read("adult/a9a"), n_features=123)
     rows: F64 = y[:, None] * np.column_stack((X.toarray(), np.ones(len(y))))
     return rows
 
 
 def load_covtype() -> F64:
-    """Rows y_i (x_i, 1) of covtype, class 1 against the rest, columns divided by their maxima; 50,000 of them."""
+    """Return 50,000 rows y_i (x_i, 1) of covtype, class 1 against the rest, columns divided by their maxima."""
     table = np.loadtxt(read("covtype/covtype.csv"), delimiter=",", skiprows=1)
     X, y = table[:, :-1] / np.abs(table[:, :-1]).max(axis=0), np.where(table[:, -1] == 1, 1.0, -1.0)
     some = np.sort(np.random.default_rng(0).choice(len(y), 50_000, replace=False))
@@ -75,7 +76,7 @@ def load_covtype() -> F64:
 def search_line(C: float, d: int, start: F64, move: F64) -> float:
     """Return the step in [0, 1] along `move` at which the SVM's objective is least, by bisection.
 
-    Points are (w, margins of all rows), of which the objective's slope is made.
+    A point is (w, margins of all rows), from which the objective's slope is computed.
     """
     low, high = 0.0, 1.0
     for _ in range(40):
@@ -87,7 +88,7 @@ def search_line(C: float, d: int, start: F64, move: F64) -> float:
 
 
 def run_cutting_planes(rows: F64, C: float, line_search: bool) -> Iterator[Master]:
-    """Yield one master after the other; without line search every cut is taken at the master's minimiser."""
+    """Yield the masters in order; without a line search every cut is taken at the master's minimiser."""
     n, d = rows.shape
     most = SIZES[-1]
     cuts, offsets, gram = np.zeros((most, d)), np.zeros(most), np.zeros((most, most))
@@ -137,7 +138,7 @@ def solve_piqp(master: Master) -> F64:
 
 
 def solve_quadprog(master: Master, shift: float) -> F64:
-    """Goldfarb & Idnani's method; nothing where it finds the matrix indefinite."""
+    """Solve by Goldfarb & Idnani's method; return zeros if it finds the matrix indefinite."""
     m, scale = len(master.offsets), master.offsets.max()
     gram = (master.gram + shift * master.gram.max() * np.eye(m)) / scale
     constraints, bounds = np.column_stack((-np.ones(m), np.eye(m))), np.append(-1.0, np.zeros(m))

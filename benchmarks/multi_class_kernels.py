@@ -1,4 +1,4 @@
-"""Ways to train many classes with kernels beside each other, and scikit-learn's SVC (LIBSVM). Prints a Markdown table.
+"""Three ways to train many classes with kernels, and scikit-learn's SVC (LIBSVM). Prints a Markdown table.
 
 The ways are one against one, one against the rest, and one problem for all classes (Crammer & Singer).
 
@@ -6,9 +6,9 @@ The ways are one against one, one against the rest, and one problem for all clas
         [--resident-rows SHARE]
 
 All train on the same rows, to a relative gap of 1e-3 (LIBSVM: to its own tolerance of 1e-3), on one thread, and predict
-the same test rows. CPU seconds are those of this process, for training and for prediction. With --resident-rows so many
-rows are in memory, and LIBSVM is left out; `passes` counts the read for gamma. Of letter and waveform some
-rows are for training and the others for testing; of MNIST, the first 10,000 images of each part.
+the same test rows. CPU seconds are those of this process, for training and for prediction. With --resident-rows only
+that share of the rows is in memory, and LIBSVM is left out; `passes` counts the read for gamma. Letter and waveform are
+split into training and test rows; of MNIST, the first 10,000 images of each part are used.
 
 FOLDER holds letter/letter.scale.xz and .t.xz, mnist/*-ubyte.xz and waveform/waveform.data.xz.
 """
@@ -33,7 +33,7 @@ LETTER_ROWS, MNIST_ROWS, WAVEFORM_ROWS = 6_000, 10_000, 3_000
 
 
 def load_few_letters() -> Split:
-    """Return some of letter's rows for training, and its test rows."""
+    """Return some of letter's training rows, and its test rows."""
     X, y, X_test, y_test = load_letter()
     return X[:LETTER_ROWS], y[:LETTER_ROWS], X_test, y_test
 
@@ -45,7 +45,7 @@ def load_few_images() -> Split:
 
 
 def load_waveform() -> Split:
-    """Return waveform's rows in an order drawn at random."""
+    """Return waveform's rows in a random order."""
     cells = np.genfromtxt(io.BytesIO(unpack("waveform/waveform.data")), delimiter=",", skip_header=1, dtype=str)
     cells = cells[np.random.default_rng(0).permutation(len(cells))]
     X, y = cells[:, :-1].astype(np.float32), cells[:, -1]

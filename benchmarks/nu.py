@@ -1,10 +1,10 @@
-"""nu-SVC and nu-SVR with the Gaussian kernel beside LIBSVM. Prints a Markdown table.
+"""nu-SVC and nu-SVR with the Gaussian kernel, compared with LIBSVM. Prints a Markdown table.
 
     python -m benchmarks.nu --data FOLDER [--rows 4000]
 
-FOLDER holds ijcnn1 and wine/winequality-white.csv as the other benchmarks read them; the first rows of a random order
-are taken. gamma is 1 over the number of features, and tol 1e-3. The passes are those of a run with a fifth of the rows
-in memory; CPU seconds are those of one thread with all rows in memory.
+FOLDER holds ijcnn1 and wine/winequality-white.csv as for the other benchmarks; --rows rows are drawn at random. gamma
+is 1 over the number of features, and tol 1e-3. The passes are those of a run with a fifth of the rows in memory; CPU
+seconds are those of one thread with all rows in memory.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Passes over a dataset in an object store beside the same dataset on the local disk. Prints a Markdown table.
+"""Passes over a dataset in an object store and over the same dataset on the local disk. Prints a Markdown table.
 
     python -m benchmarks.object_store [--megabytes 400] [--latency 0 0.02 0.1] [--requests 1 2 4 8] [--threads 2]
 
 The store is tests/object_server.py in a process of its own on loopback, whose answers begin after the latency. No chunk
 is kept in memory, and all are verified. The jobs run in turn (local, remote, local, remote, ...): medians of --rounds.
---requests: how many ranges of an open chunk may be in flight, in place of the default. --cache: for each latency, the
-first pass, which fills a cache on the disk, and the second one, which reads it.
+--requests: the most ranges of an open chunk in flight, in place of the default. --cache: for each latency, the first
+pass, which fills a cache on the disk, and the second one, which reads from it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tests.remote import upload
 
 
 def count_rows() -> list[int]:
-    """Return totals of no rows."""
+    """Return the totals before any row."""
     return [0]
 
 
 def add_rows(totals: list[int], rows: Rows) -> None:
-    """Add the number of rows of a tile, which costs next to nothing."""
+    """Add the number of rows of a tile; this takes hardly any time."""
     totals[0] += rows.n_rows
 
 
@@ -55,7 +55,7 @@ def serve(folder: str, latency: float) -> None:
 
 
 def measure(dataset: Dataset, threads: int) -> tuple[float, float]:
-    """Return the seconds of a pass, and the seconds of the processors in this process."""
+    """Return the wall seconds of a pass, and this process's CPU seconds."""
     engine = ThreadedEngine(dataset, threads)
     began, spent = time.perf_counter(), time.process_time()
     totals = engine.scan(Scan(count_rows, add_rows, add_counts))
@@ -91,7 +91,7 @@ def compare(path: str, latency: float, given: argparse.Namespace) -> list[list[s
 
 
 def fill_cache(path: str, latency: float, given: argparse.Namespace) -> list[list[str]]:
-    """Return the lines of a pass that fills a cache and of one that reads it."""
+    """Return the lines of a pass that fills a cache and of a pass that reads from it."""
     jobs: list[list[tuple[float, float]]] = [[], []]
     for _ in range(given.rounds):
         with tempfile.TemporaryDirectory(dir=Path(path).parent) as folder:

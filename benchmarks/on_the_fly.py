@@ -1,16 +1,17 @@
-"""A Gaussian SVM by features that are made in each pass, beside features that are stored and beside scikit-learn.
+"""A Gaussian SVM by features computed in each pass, by stored features, and by scikit-learn.
 
     python -m benchmarks.on_the_fly [--rows 500000] [--rank 300] [--memory 2GB] [--ways NAME...] [--folder DIR]
 
-The rows are made and never stored (benchmarks/made_rows.py); the classes differ in how far their rows are from
-the centre, which no linear function tells. Each way runs in a process of its own, and prints a line of a Markdown
-table: bytes written, passes of the training, gap, CPU and elapsed seconds, peak memory, accuracy on other rows.
+The rows are generated and never stored (benchmarks/made_rows.py); the classes differ in the rows' distance from the
+centre, so that no linear function separates them. Each way runs in a process of its own, and prints a line of a
+Markdown table: bytes written, passes of the training, gap, CPU and elapsed seconds, peak memory, accuracy on other
+rows.
 
     fly         --map nystrom: rows are mapped in each pass
     line        the same, by cutting planes with a line search
-    stored      the features are written as a dataset (in DIR, or a temporary folder) and learned from
+    stored      the features are written as a dataset (in DIR, or a temporary folder), which is trained on
     sklearn     Nystroem and five epochs of SGDClassifier (hinge), a chunk at a time
-    map         the cost of mapping alone: CPU microseconds a row, of kernel values and with the factor
+    map         mapping alone: CPU microseconds a row for kernel values, and for the mapped features
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from streamsvm.solvers.options import FeatureOptions
 from streamsvm.system.machine import parse_bytes, peak_bytes
 
 WAYS = ("map", "fly", "line", "stored", "sklearn")
-SPREAD = 0.12  # rows of one class are so much farther from the centre, rows of the other so much nearer
+SPREAD = 0.12  # rows of one class are farther from the centre by this share, rows of the other nearer
 GAMMA = 1 / (2 * FEATURES)
 C, TOL, EPOCHS = 1.0, 1e-3, 5
 HEAD = "| way | bytes written | passes | gap | CPU s | s | peak memory | accuracy |\n|---|---|---|---|---|---|---|---|"
@@ -90,7 +91,7 @@ def train_on_features(source: Any, features: FeatureOptions, settings: TrainOpti
 
 
 def measure(way: str, options: argparse.Namespace) -> str:
-    """Return the line of a way."""
+    """Return the table's line for one way."""
     source, memory = Shells(options.rows), parse_bytes(options.memory)
     settings = TrainOptions(C=C, tol=TOL, kernel="rbf", gamma=GAMMA, memory_bytes=memory, threads=options.threads)
     features = FeatureOptions("nystrom", options.rank)
@@ -118,7 +119,7 @@ def measure(way: str, options: argparse.Namespace) -> str:
 
 
 def tell(cpu: float, began: float) -> str:
-    """Return CPU seconds, seconds and peak memory as cells of a table."""
+    """Return CPU seconds, wall seconds and peak memory as cells of a table."""
     seconds = f"{time.process_time() - cpu:.0f} | {time.perf_counter() - began:.0f}"
     return f"{seconds} | {peak_bytes() / 1e6:.0f} MB"
 
@@ -131,13 +132,13 @@ def describe(way: str, written: int, result: Result, cost: str, n_rows: int) -> 
 
 
 def take_other_rows(n_rows: int) -> Rows:
-    """Return a chunk of rows of the same kind that nothing was trained on."""
+    """Return a chunk of rows of the same kind that no model was trained on."""
     chunk = -(-n_rows // CHUNK_ROWS)
     return Shells((chunk + 1) * CHUNK_ROWS).read(chunk)
 
 
 def measure_accuracy(model: Model, n_rows: int) -> float:
-    """Return the share of other rows whose class the model tells."""
+    """Return the share of other rows that the model classifies correctly."""
     rows = take_other_rows(n_rows)
     return float(np.mean((model.decide(rows.X) > 0) == (rows.y == 1)))
 

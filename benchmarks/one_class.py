@@ -1,17 +1,18 @@
-"""One-class SVM with the Gaussian kernel beside LIBSVM. Prints a Markdown table.
+"""One-class SVM with the Gaussian kernel, compared with LIBSVM. Prints a Markdown table.
 
     python -m benchmarks.one_class --data FOLDER [--rows 10000] [--rounds 1]
     python -m benchmarks.one_class --out-of-core FOLDER [--rows 210000]
 
-FOLDER holds covtype/covtype.csv, of which rows of the second cover type are taken in a random order, standardised, and
-mnist/*-ubyte, of which all images of the digit 1 are taken; gamma is 1 over the number of features (of mnist 0.01), and
-tol is 1e-3. The objective is 1/2 |w|^2. The passes are those of a run with this share of the rows in memory. Seconds
-are CPU seconds on one thread, medians of the rounds, with all rows in memory. False alarms are rows of the class that
-were held out and are called novel, detected are rows of other classes. The last column is the objective of LIBSVM, with
-its default tolerance, over the lower bound that is proved here.
+FOLDER holds covtype/covtype.csv, from which rows of the second cover type are drawn and standardised, and
+mnist/*-ubyte, of which all images of the digit 1 are used; gamma is 1 over the number of features (0.01 for mnist), and
+tol is 1e-3. The objective is 1/2 |w|^2. The columns of passes have the share of the rows that is in memory. Seconds are
+CPU seconds on one thread, medians of the rounds, with all rows in memory. False alarms are held-out rows of the class
+that the model calls novel, detected are novel rows of other classes. The last column is the objective of LIBSVM, with
+its default tolerance, over the lower bound that we proved.
 
-With --out-of-core, rows of 4,096 features are generated in FOLDER, linear functions of 5 numbers each. They take eight
-times the memory that the training is allowed, and are removed at the end; the peak is that of a process of its own.
+With --out-of-core, rows of 4,096 features are generated in FOLDER as linear functions of 5 numbers each. They are eight
+times as large as the memory budget, and are removed at the end; the training is a process of its own, whose peak is
+printed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Split = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.f
 
 
 def main() -> None:
-    """Print a line for each set, nu and solver, or the run out of core."""
+    """Print a line for each set, nu and solver, or for the out-of-core run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out-of-core", type=Path, metavar="FOLDER")
@@ -59,7 +60,7 @@ def main() -> None:
 
 
 def load_covtype(folder: Path, n_rows: int) -> Split:
-    """Return rows of the second cover type for training, others of it, and rows of other types."""
+    """Return training rows and held-out rows of the second cover type, and rows of other types."""
     cells = np.loadtxt(folder / "covtype/covtype.csv", delimiter=",", dtype=np.float32, skiprows=1)
     cells = cells[np.random.default_rng(0).permutation(len(cells))]
     X, is_of_class = cells[:, :-1], cells[:, -1] == 2
@@ -69,7 +70,7 @@ def load_covtype(folder: Path, n_rows: int) -> Split:
 
 
 def load_ones(folder: Path, n_rows: int) -> Split:
-    """Return the images of the digit 1 for training, its test images, and those of other digits."""
+    """Return the training and test images of the digit 1, and images of other digits."""
     parts = []
     for name in ("train", "t10k"):
         X = np.fromfile(folder / f"mnist/{name}-images-idx3-ubyte", np.uint8, offset=16).reshape(-1, 784)

@@ -1,13 +1,13 @@
-"""Reads of the data to a certified gap, with resident rows and by a line search, as a Markdown table.
+"""Reads of the data until a gap is certified, with resident rows and by a line search, as a Markdown table.
 
     python -m benchmarks.one_read --data FOLDER [--seeds 4] [--tol 1e-3] [--only NAME ...] [--by-default]
 
-FOLDER: the unpacked data. Each dataset is stored, shuffled by each of the seeds, and read from there: reads are the
-bytes read and written, those of the sample and of single rows included, over the bytes of the dataset. Nothing is kept
-in memory but the resident rows, which the line search has none of; it is run for the first seed only. "Asked" are the
-figures that were set before. CPU seconds are medians, on one thread, of all ways in turn. The constants of the method
-were chosen with the first five datasets; they have not been changed since the others were run. With --by-default, the
-resident rows are those that are kept if nothing is asked for.
+FOLDER: the unpacked data. Each dataset is shuffled by each of the seeds and stored; reads are the bytes read and
+written, those of the sample and of single rows included, over the bytes of the dataset. Only the resident rows are kept
+in memory; the line search has none, and is run for the first seed only. "asked" has the reads that were set as goals.
+CPU seconds are medians on one thread; the ways take turns. The constants of the method were chosen with the first five
+datasets; they have not been changed since the others were run. With --by-default, the number of resident rows is the
+default.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ RUNS = (
     ("banana", 1.0, 10, 0),
     ("generated wide", 0.1, 10, 0),
     ("generated rare", 0.1, 10, 0),
-)  # data, C, resident rows in percent, the reads that were asked for or 0
+)  # data, C, resident rows in percent, the goal in reads or 0
 WAYS: dict[str, dict[str, str]] = {
     "by default": {},
     "one read": {"acceleration": "one-read"},
@@ -75,7 +75,7 @@ GENERATED = {
     "generated wide": (200_000, 120, 0.3, 0.02),
     "generated rare": (2_000_000, 8, 2.0, 0.001),
 }
-CHUNKS = 64  # of a dataset, so that small data are read like large data
+CHUNKS = 64  # chunks of a dataset: many, so that small data are read like large data
 
 
 def make_rows(name: str = "generated") -> ArrayDataset:
@@ -103,7 +103,7 @@ def measure(source: Dataset, options: TrainOptions) -> tuple[Result, float]:
 
 
 def compare(name: str, C: float, percent: int | None, asked: float, datasets: list[Dataset], tol: float) -> None:
-    """Print a line of the table. percent: of the rows that are resident; None: as many as by default."""
+    """Print a line of the table. percent: the percentage of resident rows; None: the default."""
     found: dict[str, list[tuple[Result, float]]] = {way: [] for way in WAYS}
     for data in datasets:
         for way, given in WAYS.items():
@@ -114,7 +114,7 @@ def compare(name: str, C: float, percent: int | None, asked: float, datasets: li
             try:
                 options = TrainOptions(C=C, tol=tol, threads=1, resident_rows=rows, options=own)
                 found[way].append(measure(data, options))
-            except InputError:  # too few rows for one read, so that nothing is set aside
+            except InputError:  # too few rows for one read: no resident rows
                 continue
     size = datasets[0].nbytes
     reads = [

@@ -2,8 +2,8 @@
 
     STREAMSVM_DATA=FOLDER python benchmarks/optima.py [--quick]
 
-FOLDER holds adult/a9a.xz, adult/a9a.t.xz, covtype/covtype.csv.xz and news20/news20.xz. Every training is a process of
-its own (`streamsvm train --json`), so that its peak memory is its own.
+FOLDER holds adult/a9a.xz, adult/a9a.t.xz, covtype/covtype.csv.xz and news20/news20.xz. Every training is a separate
+process (`streamsvm train --json`), so that its peak memory is its own.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from scipy.sparse.linalg import norm
 
 import streamsvm
 
-# LIBLINEAR to 1e-6, the bias a penalised constant feature; None where no published optimum exists.
+# by LIBLINEAR to 1e-6, with the bias as a penalised constant feature; None where no published optimum exists
 A9A, COVTYPE = {"0.05": 577.5158}, {"0.01": 3329.187, "1": 309665.83}
 
 
 def unpack(name: str) -> bytes:
-    """Return the content of a packed file."""
+    """Return the decompressed content of a file."""
     return lzma.open(Path(os.environ["STREAMSVM_DATA"]) / f"{name}.xz").read()
 
 
 def ingest_adult(folder: Path) -> Path:
-    """Write a9a as text, as a user has it."""
+    """Ingest a9a from svmlight text."""
     (folder / "a9a").write_bytes(unpack("adult/a9a"))
     (folder / "a9a.t").write_bytes(unpack("adult/a9a.t"))
     streamsvm.ingest(folder / "a9a", folder / "a9a.zarr")
@@ -43,7 +43,7 @@ def ingest_adult(folder: Path) -> Path:
 
 
 def ingest_covtype(folder: Path) -> Path:
-    """Class 1 against the rest, features divided by their maxima."""
+    """Ingest covtype, class 1 against the rest, features divided by their maxima."""
     table = np.loadtxt(io.BytesIO(unpack("covtype/covtype.csv")), delimiter=",", skiprows=1, dtype=np.float32)
     X, y = table[:, :-1], np.where(table[:, -1] == 1, 1, -1)
     streamsvm.ingest(X / np.abs(X).max(axis=0), folder / "covtype.zarr", y)
@@ -51,7 +51,7 @@ def ingest_covtype(folder: Path) -> Path:
 
 
 def ingest_news20(folder: Path) -> Path:
-    """Ten classes against ten, rows of unit length."""
+    """Ingest news20, ten classes against ten, rows of unit length."""
     from sklearn.datasets import load_svmlight_file
 
     X, y = load_svmlight_file(io.BytesIO(unpack("news20/news20")), dtype=np.float32)
@@ -61,7 +61,7 @@ def ingest_news20(folder: Path) -> Path:
 
 
 def ingest_text(folder: Path, n: int = 200_000, d: int = 47_000, row_items: int = 86) -> Path:
-    """Rows like text: words drawn by Zipf's law, unit length, labels of a noisy linear truth."""
+    """Ingest generated text: words drawn by Zipf's law, rows of unit length, labels of a noisy linear function."""
     rng = np.random.default_rng(0)
     share = np.cumsum(1 / (np.arange(d) + 30.0))
     words = rng.permutation(d)[np.searchsorted(share / share[-1], rng.random((n, row_items * 10 // 9)))]
@@ -80,7 +80,7 @@ def ingest_text(folder: Path, n: int = 200_000, d: int = 47_000, row_items: int 
 
 
 def train(data: Path, *arguments: str) -> dict[str, Any]:
-    """Return the result of a training in a process of its own."""
+    """Return the result of a training in a separate process."""
     with tempfile.TemporaryDirectory() as run:
         command = [sys.executable, "-m", "streamsvm", "train", str(data), "--out", f"{run}/run", "--json", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,11 +1,11 @@
-"""What `train --plan` says against what `train` then takes: passes and seconds. Prints a Markdown table.
+"""The passes and seconds that `train --plan` predicts, against those of `train`. Prints a Markdown table.
 
 python benchmarks/plan.py FOLDER [--threads 1]
 
 FOLDER holds adult/a9a, ijcnn1/ijcnn1.trn, web/w8a and covtype/covtype.csv (a header, then features and a class from 1
 to 7: class 1 against the rest, columns divided by their maxima; and all seven classes). Each command is a process of
-its own; the files are in the system's cache, and the kernels compiled. Seconds of a training are of its passes and what
-is between them, without the start of Python. Ratios: planned / taken.
+its own; the files are in the system's cache, and the kernels compiled. Seconds of a training include its passes and the
+computation between them, without the start of Python. Ratios: planned / taken.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CASES = (
 
 
 def make_datasets(data: Path, work: Path) -> dict[str, Path]:
-    """Ingest what the cases need."""
+    """Ingest the datasets of the cases."""
     table = np.loadtxt(data / "covtype" / "covtype.csv", delimiter=",", dtype=np.float32, skiprows=1)
     X, y = table[:, :-1] / np.maximum(table[:, :-1].max(axis=0), 1e-9), table[:, -1].astype(int)
     sources: dict[str, Any] = {
@@ -63,7 +63,7 @@ def make_datasets(data: Path, work: Path) -> dict[str, Path]:
 
 
 def call(path: Path, settings: str) -> dict[str, Any]:
-    """Return the object that `train` prints."""
+    """Return the JSON object that `train` prints."""
     command = [sys.executable, "-m", "streamsvm", "train", str(path), *settings.split(), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 3):

@@ -1,4 +1,4 @@
-"""CPU seconds of `predict`, beside those of reading the same rows alone: the table of docs/command_line.md.
+"""CPU seconds of `predict`, and of only reading the same rows: the table of docs/command_line.md.
 
 python benchmarks/predicting.py [ROWS]
 """
@@ -26,7 +26,7 @@ D = 30
 
 
 def measure(work: Callable[[], object]) -> float:
-    """Return the CPU seconds of a call, after one that compiles."""
+    """Return the CPU seconds of a call, after a first one that compiles."""
     work()
     began = time.process_time()
     work()
@@ -34,7 +34,7 @@ def measure(work: Callable[[], object]) -> float:
 
 
 def read_chunks(dataset: Dataset) -> None:
-    """Read and verify all tiles of a dataset, in this thread."""
+    """Read and verify all tiles of a dataset in this thread."""
     for index in range(dataset.n_chunks):
         for _ in dataset.tiles(index):
             pass

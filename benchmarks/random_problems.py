@@ -1,10 +1,10 @@
-"""Resident rows on many random problems: how many passes more than a line search, and whether they are ever wrong.
+"""Resident rows on many random problems: passes in excess of a line search, and wrong certificates.
 
     python benchmarks/random_problems.py [FIRST LAST]
 
 The problems are of the kinds of tests/solvers/cutting_plane/test_against_line_search.py, one for each seed from
 FIRST to LAST - 1, with 2% to 100% resident rows and tolerances of 1e-3 and 1e-6. P of each model is computed in long
-double. One read or ascent on blocks is chosen as by default, and each has a table.
+double. The solver, one read or ascent on blocks, is the default's choice; the table has a line for each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_STEPS = 1000
 
 
 def evaluate(source: ArrayDataset, C: float, w: F64) -> float:
-    """P in long double."""
+    """Return P in long double."""
     rows, own = source.take(np.arange(source.n_rows)), w.astype(np.longdouble)
     X = to_dense(rows.X) if isinstance(rows.X, CsrRows) else rows.X
     assert rows.y is not None
@@ -35,7 +35,7 @@ def evaluate(source: ArrayDataset, C: float, w: F64) -> float:
 
 
 def compare(seed: int) -> tuple[str, int]:
-    """Print what is wrong; return the solver, and how many more passes than a line search it takes."""
+    """Print failures and slow runs; return the solver, and its passes minus those of a line search."""
     random = np.random.default_rng([3, seed])
     kind, n, d = str(random.choice(KINDS)), int(random.integers(10, 400)), int(random.integers(1, 20))
     C, share, tol = 10.0 ** random.uniform(-3, 2), random.choice([0.02, 0.1, 0.3, 1.0]), random.choice([1e-3, 1e-6])

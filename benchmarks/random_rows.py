@@ -1,11 +1,11 @@
-"""What a random row costs: rows taken by number from a dataset, verified each time. Prints a Markdown table.
+"""The cost of a random row: rows taken by number from a dataset, verified each time. Prints a Markdown table.
 
     python benchmarks/random_rows.py [--gigabytes 1] [--features 54 784] [--part-kib 64 256 1024] [--other FOLDER]
 
-The jobs run in turn (A B C A B C ...), medians of --rounds: parts of each size, and chunks without parts, which is
-what datasets of format 1 have. --other: a checkout of streamsvm to compare with, which writes and takes rows of its own
-in a process of its own, one job of each in turn. Warm page cache, where reading is work of the processor: its time is
-told, so that what else the machine does counts little. Other rows each time, the same for all jobs.
+The jobs run in turn (A B C A B C ...), medians of --rounds: parts of each size, and chunks without parts, as in
+datasets of format 1. --other: a checkout of streamsvm to compare with, which writes a dataset and takes rows from it in
+a separate process, in turn with the others. The page cache is warm, so that reading is CPU work; CPU time is shown,
+because other programs change it little. The rows differ from round to round, and are the same for all jobs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ for line in sys.stdin:
 
 
 class Taker:
-    """A process that takes rows of one dataset, on request."""
+    """A process that takes rows of one dataset on request."""
 
     def __init__(self, dataset: Path, checkout: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": str(checkout)}
@@ -46,7 +46,7 @@ class Taker:
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, cwd=checkout)
 
     def take(self, seed: int, number: int) -> float:
-        """Return the seconds that so many random rows took."""
+        """Return the seconds for `number` random rows."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{seed} {number}\n")
@@ -59,7 +59,7 @@ class Taker:
 
 
 def write(folder: Path, gigabytes: float, n_features: int, part_bytes: int) -> Path:
-    """Write rows with parts of that size."""
+    """Write rows with parts of `part_bytes`."""
     writer.PART_BYTES, writer.VECTOR_PART_BYTES = part_bytes, part_bytes // 8
     generate(folder, gigabytes, n_features)
     return folder
@@ -76,7 +76,7 @@ def write_by(checkout: Path, folder: Path, gigabytes: float, n_features: int) ->
 
 
 def compare(options: argparse.Namespace, n_features: int) -> None:
-    """Print the rows of one number of features."""
+    """Print the table's rows for one number of features."""
     here = Path(__file__).parents[1]
     with tempfile.TemporaryDirectory() as name:
         folder, takers = Path(name), {}
@@ -88,7 +88,7 @@ def compare(options: argparse.Namespace, n_features: int) -> None:
         if options.other:
             path = write_by(options.other, folder / "other.zarr", options.gigabytes, n_features)
             takers["the other checkout"] = Taker(path, options.other)
-        for path in sorted(folder.rglob("*")):  # into the page cache
+        for path in sorted(folder.rglob("*")):  # fills the page cache
             if path.is_file():
                 path.read_bytes()
         for number in options.rows:

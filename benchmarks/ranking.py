@@ -1,13 +1,13 @@
-"""Rankings: time against n beside classification, real sets beside scikit-learn's regressions, and queries from disk.
+"""Rankings: time against n and classification, accuracy against scikit-learn's regressions, and queries from disk.
 
     python benchmarks/ranking.py --data FOLDER [--rounds 3] [--only times|measures|queries|histograms]
 
 FOLDER holds covtype/covtype.csv (54 features divided by their maxima, class 1 against the rest), adult/a9a,
 ltr_lightgbm/rank.* with their .query files, and wine/winequality-white.csv; a text-like set of 200,000 rows and 47,000
-features is generated. One thread; processor seconds, medians of the rounds, in which ranking (roc-area) and
-classification take turns; gap 1e-3. A pass of ROC area is one of scores or one of sums; a step makes both. Rows in
-queries are generated, of five ranks, and read from disk by two threads. So are 3,000,000 rows of two classes, whose
-scores the driver holds, or which are counted by histograms, in turn: each training is a process of its own.
+features is generated. One thread; CPU seconds, medians of the rounds, in which ranking (roc-area) and classification
+take turns; gap 1e-3. A pass of ROC area computes either scores or sums; a step makes both passes. Rows in queries are
+generated, with five ranks, and read from disk by two threads. So are 3,000,000 rows of two classes, whose scores are
+either held by the driver or counted in histograms; these trainings take turns, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CLASSES = np.array([-1, 1])
 
 
 def take_turns(source: RowSource, C: float, rounds: int) -> list[tuple[float, Result]]:
-    """Median of the processor seconds and the result, of classification and of ROC area."""
+    """Return the median CPU seconds and the result, for classification and for ROC area."""
     many = [TrainOptions(C=C, threads=1, task=task) for task in ("classify", "roc-area")]
     spent: list[list[float]] = [[], []]
     results: list[Any] = [None, None]
@@ -67,7 +67,7 @@ def take_turns(source: RowSource, C: float, rounds: int) -> list[tuple[float, Re
 
 
 def read_sources(data: Path, work: Path) -> Iterator[tuple[str, float, list[RowSource]]]:
-    """Name, C, and nested parts of a set."""
+    """Yield the name, C, and nested parts of each set."""
     table = np.loadtxt(data / "covtype" / "covtype.csv", delimiter=",", dtype=np.float32, skiprows=1)
     X, y = table[:, :54] / np.maximum(table[:, :54].max(axis=0), 1), (table[:, 54] == 1).astype(np.int32)
     order = np.random.default_rng(0).permutation(len(y))
@@ -93,7 +93,7 @@ def read_sources(data: Path, work: Path) -> Iterator[tuple[str, float, list[RowS
 
 
 def show_times(data: Path, rounds: int) -> None:
-    """Print a row a size, and the exponents."""
+    """Print a row for each size, and the exponents."""
     print(
         "| data | rows | classification: s, passes, ms a pass | ROC area: s, passes, ms a pass | a pass over a pass |"
     )
@@ -127,7 +127,7 @@ def describe_ranking(name: str, scores: F64, labels: F64, qid: Any) -> None:
 
 
 def show_measures(data: Path) -> None:
-    """Print how rows of real sets are ordered, by us and by regressions on the rank; C is the best of five."""
+    """Print measures of our rankings of real sets and of regressions on the rank; C is the best of five."""
     head = ["swapped pairs", "Kendall's tau", "NDCG@1", "NDCG@5", "NDCG@10"]
     print("\n| | " + " | ".join(head) + " |\n|---" * 1 + "|---" * len(head) + "|")
     sets = {"LightGBM's ranking example": read_queries(data), "wine quality (white)": read_wine(data)}
@@ -145,7 +145,7 @@ def show_measures(data: Path) -> None:
 
 
 def choose_cost(X: Any, y: F64, qid: Any) -> float:
-    """Return the C that orders the last fifth of the training rows best."""
+    """Return the C with the best ranking of the last fifth of the training rows."""
     at = int(0.8 * len(y)) if qid is None else int(np.searchsorted(qid, np.quantile(qid, 0.8)))
     first, last = slice(0, at), slice(at, None)
     ids = (None, None) if qid is None else (qid[first], qid[last])
@@ -155,7 +155,7 @@ def choose_cost(X: Any, y: F64, qid: Any) -> float:
 
 
 def read_queries(data: Path) -> Any:
-    """Rows, ranks and query ids of the training and the test file."""
+    """Return rows, ranks and query ids of the training file and of the test file."""
     found = []
     for part in ("train", "test"):
         X, y = load_svmlight_file(str(data / "ltr_lightgbm" / f"rank.{part}"), n_features=300)
@@ -165,7 +165,7 @@ def read_queries(data: Path) -> Any:
 
 
 def read_wine(data: Path) -> Any:
-    """Four fifths to learn, the rest to test; features of mean 0 and deviation 1; no queries."""
+    """Return training rows (four fifths) and test rows, standardised, without queries."""
     table = pd.read_csv(data / "wine" / "winequality-white.csv", sep=";")
     X, y = table.iloc[:, :-1].to_numpy(np.float64), table["quality"].to_numpy(np.float64)
     order = np.random.default_rng(0).permutation(len(y))
@@ -175,7 +175,7 @@ def read_wine(data: Path) -> Any:
 
 
 def make_queries(path: Path, n_rows: int, n_features: int, size: int, noise: float) -> Dataset:
-    """Write rows in queries of `size`, whose ranks follow a noisy linear truth."""
+    """Write rows in queries of `size`, with ranks from a noisy linear function."""
     random = np.random.default_rng(n_features)
     X = random.standard_normal((n_rows, n_features), np.float32)
     truth = X @ random.standard_normal(n_features) / np.sqrt(n_features) + noise * random.standard_normal(n_rows)
@@ -184,7 +184,7 @@ def make_queries(path: Path, n_rows: int, n_features: int, size: int, noise: flo
 
 
 def show_queries(rounds: int) -> None:
-    """Print what it takes to rank rows in queries."""
+    """Print the time and passes for ranking rows in queries."""
     print("\n| rows, features, rows of a query, C | CPU s | seconds | passes | P |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as work:
         for n_rows, n_features, size, noise in QUERIES:
@@ -203,7 +203,7 @@ def show_queries(rounds: int) -> None:
 
 
 def train_large(path: Path, C: float, holds_scores: bool) -> None:
-    """Train for the area under the ROC curve, by one of the two ways, and print what it took."""
+    """Train for the area under the ROC curve, with scores or histograms, and print time and memory."""
     limit = LARGE_ROWS if holds_scores else HELD_ROWS
     options = TrainOptions(C=C, threads=2, task="roc-area", memory_bytes=3 << 30)
     with patch.object(problem_pairs, "HELD_ROWS", limit):

@@ -1,7 +1,7 @@
-"""What a pass costs: plain reads, verified reads, and a whole cutting-plane pass. Prints a Markdown table.
+"""The cost of a pass: plain reads, verified reads, and a whole cutting-plane pass. Prints a Markdown table.
 
-Between the last two is the least that a pass could cost: verified reads, and BLAS' products of the rows with one vector
-from either side, added up in float32, which proves nothing.
+Between the last two is a floor for a pass: verified reads, and BLAS products of the rows with one vector from either
+side, summed in float32, which proves nothing.
 
     python benchmarks/reading.py [--gigabytes 2] [--features 54 256 784] [--cold]
 
@@ -35,7 +35,7 @@ from streamsvm.solvers.set_up import ALL_MODELS, compile_all
 
 
 def generate(folder: Path, gigabytes: float, n_features: int) -> Dataset:
-    """Write noisy linear data, a million values at a time."""
+    """Write noisy linear data, one million values at a time."""
     n_rows = int(gigabytes * 1e9 / 4 / n_features)
     folder.mkdir()
     writer = DatasetWriter(
@@ -61,12 +61,12 @@ def generate(folder: Path, gigabytes: float, n_features: int) -> Dataset:
 
 
 def no_totals() -> int:
-    """Return nothing."""
+    """Return empty totals."""
     return 0
 
 
 def ignore(*_: Any) -> None:
-    """Do nothing with rows."""
+    """Ignore the rows."""
 
 
 def multiply(_: Any, rows: Rows) -> None:
@@ -78,12 +78,12 @@ def multiply(_: Any, rows: Rows) -> None:
 
 
 def keep_left(left: int, _: int) -> int:
-    """Add nothing up."""
+    """Return the left totals."""
     return left
 
 
 def read_plainly(files: list[Path], buffer: np.ndarray) -> None:
-    """Read files one after another into a buffer that is used again."""
+    """Read files one after another into one reused buffer."""
     for file in files:
         with file.open("rb", buffering=0) as opened:
             opened.readinto(buffer)
@@ -99,7 +99,7 @@ def forget(folder: Path) -> None:
 
 
 def third_pass(dataset: Dataset) -> Scan:
-    """Return the Scan of a pass in the middle of a training: its ends differ, rows switch."""
+    """Return the Scan of a pass within a training: the ends of the line differ, and rows switch."""
     engine = ThreadedEngine(dataset, 1)
     costs = (1e-6, 1e-6)
     solver: Requests = line_search.solve(

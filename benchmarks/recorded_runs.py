@@ -1,12 +1,12 @@
-"""The models of a fixed list of runs, by their SHA-256: what a change of the code must leave as it is.
+"""SHA-256 sums of the models of a fixed list of runs, which a refactoring must not change.
 
     python benchmarks/recorded_runs.py FOLDER --checkout OTHER     run with the code of another checkout
     python benchmarks/recorded_runs.py FOLDER                      run with this checkout's code
     python benchmarks/recorded_runs.py FOLDER --compare FOLDER2
 
 FOLDER gets the data, the runs and models.json: for each run the SHA-256 of the model and of its predictions. With
---compare, the datasets of FOLDER2 are used, so that this code opens what the other has written, and models of FOLDER2
-predict once more. A Markdown table tells what is different. The exit status is 1 if anything is.
+--compare, this code reads the datasets of FOLDER2, which the other code has written, and predicts with the models of
+FOLDER2. A Markdown table shows the differences. The exit status is 1 if there are any.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAPS = {"cholesky": "--rank 30", "eigen": "--rank 30", "nystrom": "--rank 30", "
 
 @dataclass(frozen=True)
 class Run:
-    """A training of `data` with these arguments. passes: after so many it is stopped and resumed; 0: it is not."""
+    """A training of `data` with these arguments. passes: the number after which it is stopped and resumed; 0: never."""
 
     data: str
     arguments: str
@@ -43,13 +43,13 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What the run is called in the table."""
+        """The name of the run in the table."""
         stop = f", resumed after {self.passes}" if self.passes else ""
         return f"{self.command} {self.data} {self.arguments}{stop}"
 
 
 def list_runs() -> Iterator[Run]:
-    """Give the runs."""
+    """Yield the runs."""
     for data in ("dense", "sparse"):
         for acceleration in ("one-read", "block-ascent", "line-search", "none"):
             for C in (0.01, 1):
@@ -99,13 +99,14 @@ def write_rows(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Runner:
-    """Commands with the code of a checkout, within a folder."""
+    """Runs commands with the code of a checkout, in a folder."""
 
     checkout: Path
     folder: Path
 
     def call(self, *arguments: object) -> str:
-        """Return what a command prints. RuntimeError with what it tells if it fails; a limit is no failure."""
+        """Return a command's output; raise RuntimeError with its errors if it fails. Ending at a limit is no
+        failure."""
         command = [sys.executable, "-m", "streamsvm", *map(str, arguments)]
         environment = os.environ | {"PYTHONPATH": str(self.checkout)}
         ended = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
@@ -123,7 +124,7 @@ class Runner:
             self.call("features", "dense.zarr", mapped, "--map", name, "--chunk-bytes", "40KB", *rank.split())
 
     def train(self, run: Run, data: Path, out: Path) -> dict[str, str]:
-        """Carry a run out; return the SHA-256 of its model, and of what the model predicts."""
+        """Carry out a run; return the SHA-256 of its model and of its predictions."""
         started = (run.command, data / f"{run.data}.zarr", "--out", out, "--json", *run.arguments.split())
         if run.passes:
             self.call(*started, "--max-passes", run.passes)
@@ -133,7 +134,7 @@ class Runner:
         return {"model": result.get("model_sha256", sha), "predictions": self.predict(run, data, out)}
 
     def predict(self, run: Run, data: Path, out: Path) -> str:
-        """Return the SHA-256 of what the model of a run predicts of the rows before they were mapped."""
+        """Return the SHA-256 of a model's predictions for the unmapped rows."""
         rows, predicted = run.data.partition(".")[0], self.folder / "predicted.csv"
         predicted.unlink(missing_ok=True)
         self.call("predict", out, data / f"{rows}.zarr", "--out", predicted)
@@ -141,7 +142,7 @@ class Runner:
 
 
 def main() -> int:
-    """Record the runs, and compare them if told so."""
+    """Record the runs, and compare them with --compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--checkout", type=Path, default=ROOT)

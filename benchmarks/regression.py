@@ -1,13 +1,13 @@
-"""Support-vector regression beside LIBLINEAR: reads of the data, gap, R2 and CPU seconds. Prints a Markdown table.
+"""Support-vector regression against LIBLINEAR: reads of the data, gap, R2 and CPU seconds. Prints a Markdown table.
 
     python -m benchmarks.regression --data FOLDER [--sets NAME...] [--costs C...] [--rounds N]
 
 FOLDER holds wine/winequality-white.csv and covtype/covtype.csv, whose first column (the elevation) is predicted from
-the others; `made` are 400,000 generated rows of 50 features with noise of heavy tails. Features and targets are
-standardised. Each trainer runs N times in turn, in this process and on one thread, and the median counts; files are
-read before. The reads are of a run with a tenth of the rows in its sample, which is taken first, and the seconds are of
-a run with the default sample, on arrays in memory. LIBLINEAR is asked for the largest power of ten as its tolerance
-with which its P is within 1e-3 of the optimum; a dash stands where it is not after 1,000 iterations.
+the others; `made` has 400,000 generated rows of 50 features with heavy-tailed noise. Features and targets are
+standardised. The trainers take turns N times in this process, on one thread, and the table has medians; files are read
+before. The reads are those of a first run with a tenth of the rows in its sample, and the seconds those of a run with
+the default sample, on arrays in memory. LIBLINEAR's tolerance is the largest power of ten with which its P is within
+1e-3 of the optimum; a dash means that it is not within 1e-3 after 1,000 iterations.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def compare(source: ArrayDataset, loss: str, C: float, rounds: int) -> str:
 
 
 def find_tolerance(source: ArrayDataset, loss: str, C: float, best: float) -> tuple[float | None, float]:
-    """Return the largest tolerance of LIBLINEAR that is small enough, and how far it is from the optimum then."""
+    """Return LIBLINEAR's largest tolerance that is small enough, and its distance from the optimum then."""
     for exponent in range(1, 5):
         model = fit_liblinear(source, loss, C, 10.0**-exponent)
         distance = measure_objective(source, loss, C, model) / best - 1.0

@@ -1,13 +1,13 @@
-"""What a training holds for each row of the dataset, in the driver and in workers. Prints a Markdown table.
+"""The memory of a training for each row of the dataset, in the driver and in workers. Prints a Markdown table.
 
     python benchmarks/row_state.py [--rows 200000 600000] [--only SOLVER ...]
 
 Each run is a process of its own, which trains on two workers for a few passes, on rows of eight features. The peak
-memory of this process, the driver, and of the workers is read at both numbers of rows; their differences are what grows
-with the rows, per row of the dataset (so a worker holds half of the rows). The workers keep no decoded chunks. So are
-the bytes that engines.open projects for a driver with workers: the solver's own, what every task is sent, what a
-pass gathers, and arrays by row. In the last column are the numbers of rows that stay where the rows are read, of all
-workers together. Rows that a solver keeps are 1,000 in both runs, where their number can be said.
+memory of this process, the driver, and of the workers is read at both numbers of rows; the differences are divided by
+the rows of the dataset, of which a worker holds half. The workers keep no decoded chunks. The same is done for the
+bytes that engines.open projects for a driver with workers: the solver's own arrays, messages to tasks, results of a
+pass, and arrays by row. The last column has the projected bytes of numbers by row that stay on the workers, summed over
+them. Solvers that keep rows keep 1,000 in both runs if that can be set.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def make_rows(path: Path, kind: str, n_rows: int) -> Dataset:
-    """Write rows of two classes, of five, with numbers as targets, or in queries of a hundred."""
+    """Write rows of two or five classes, with numbers as targets, or in queries of a hundred rows."""
     if path.exists():
         return open_dataset(path)
     random = np.random.default_rng(0)
@@ -76,7 +76,7 @@ def make_rows(path: Path, kind: str, n_rows: int) -> Dataset:
 
 
 def run_one(case: str, path: str) -> None:
-    """Train as one case says, and print what was projected and measured."""
+    """Train one case, and print the projected and the measured bytes."""
     asked = {"max_passes": 5, "workers": 2, "memory_bytes": WORKER_BYTES, **CASES[case][1]}
     options = TrainOptions(**asked) if "nu" in asked else TrainOptions(C=1e-3, **asked)
     data = open_dataset(path)
@@ -90,14 +90,14 @@ def run_one(case: str, path: str) -> None:
 
 
 def _without_pins(peaks: dict[int, int], source: Any, client: Any, pin_bytes: int, *more: Any) -> Any:
-    """Return an engine whose workers keep no chunks, and whose peaks of memory go to `peaks`."""
+    """Return an engine whose workers keep no chunks, and whose memory peaks go to `peaks`."""
     engine = DistributedEngine(source, client, 0, *more)
     engine.costs.peaks = peaks
     return engine
 
 
 def measure(case: str, work: Path, numbers: list[int]) -> list[float]:
-    """Return the bytes a row of each number that `run_one` prints."""
+    """Return the bytes per row for each number that `run_one` prints."""
     found = []
     for n_rows in numbers:
         kind = CASES[case][0]

@@ -1,16 +1,16 @@
-"""The same model bits, within the projected memory, from any number of threads and worker processes.
+"""Test that any number of threads or worker processes gives the same model bits, within the projected memory.
 
     python -m benchmarks.same_bits [--rows 200000] [--kinds dense sparse ...] [--threads 1 2 4 8 16]
         [--workers 2]
 
 Prints a Markdown table, and exits with 1 if models of the same rows differ, or if a peak is above its projection.
-Each run is a process of its own, of a few passes with a line search. Its budget of memory is what the plan asks for at
-least, and SPARE_BYTES for chunks that are kept, which are fewer than there are: so the plan has no slack but its own.
-The peak is that of the process which needs the most memory, as in `result.json`; `beyond base` is what the peak and the
-projection have beyond the interpreter and the libraries. The rows are 200 dense features, or 2,000 of which 2% are not
-zero; as chunks that are streamed, and as chunks of 8 MiB that are decoded whole (lz4). "made" has three times as many
-rows from benchmarks/made_rows.py, which generates them as they are read, in chunks of 26 MB. On few cores, fewer tasks
-reach their peaks at the same time than there are threads.
+Each run is a process of its own, of a few passes with a line search. Its memory budget is the plan's minimum plus
+SPARE_BYTES for kept chunks, too little for all chunks; so the plan has only its own slack. The peak is that of the
+process which needs the most memory, as in `result.json`; `beyond base` is the peak or the projection without the
+interpreter and the libraries. A row has 200 dense features, or 2,000 features of which 2% are not zero; chunks are
+streamed, or have 8 MiB and are decoded whole (lz4). "made" has three times as many rows from benchmarks/made_rows.py,
+which generates them as they are read, in chunks of 26 MB. On few cores, not all threads reach their memory peaks at the
+same time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def make_rows(folder: Path, kind: str, n_rows: int) -> None:
 
 
 def run_one(kind: str, folder: Path, n_rows: int, threads: int, workers: int) -> None:
-    """Train with as little memory as the plan allows, and print what came of it."""
+    """Train with the least memory that the plan allows, and print passes, memory and the model's hash."""
     source: RowSource = MadeRows(3 * n_rows, 0, FEATURES) if kind == "made" else open_dataset(folder / kind)
     asked: dict[str, Any] = {"max_passes": PASSES, "tol": 1e-6}
     asked |= {"workers": workers} if workers else {"threads": threads}
@@ -71,7 +71,7 @@ def run_one(kind: str, folder: Path, n_rows: int, threads: int, workers: int) ->
 
 
 def measure(kind: str, folder: Path, n_rows: int, threads: int, workers: int) -> tuple[str, bool]:
-    """Train in a process of its own, and print a line; return the model's hash, and whether the memory was kept."""
+    """Train in a separate process, and print a line; return the model's hash, and whether the peak was as projected."""
     one = [kind, str(folder), *map(str, (n_rows, threads, workers))]
     command = [sys.executable, "-m", "benchmarks.same_bits", "--one", *one]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -3,7 +3,7 @@
     python -m benchmarks.scikit_learn_tests [-k EXPRESSION]
 
 The tests are those of the installed version (sklearn/svm/tests/test_svm.py), with SKLEARN_TESTS_GLOBAL_RANDOM_SEED=42.
-WHY has the tests that are expected to fail, and why. The exit status is 1 if another one fails.
+WHY lists the tests that are expected to fail, with reasons. The exit status is 1 if another test fails.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ WHY = {  # by the beginning of a test's name
 
 
 class Collector:
-    """A plugin of pytest that keeps the outcome of each test, with the last line of its error."""
+    """A pytest plugin that keeps the outcome of each test, with the last line of its error."""
 
     def __init__(self) -> None:
         self.outcomes: dict[str, tuple[str, str]] = {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Keep the outcome of the call, or of a set-up that failed."""
+        """Keep the outcome of the call, or of a failed set-up."""
         if report.when == "call" or report.outcome != "passed":
             crash = getattr(report.longrepr, "reprcrash", None)
             self.outcomes[report.nodeid] = (report.outcome, crash.message if crash else "")

@@ -4,8 +4,8 @@
 
 The store is tests/object_server.py in a process of its own on loopback, whose answers begin after the latency. The rows
 are an array in memory of 100 features, which ingest writes in chunks of --chunk-megabytes; --shards are megabytes, and
-0 makes each chunk an object. A pass keeps nothing in memory, and verifies all. The jobs run in turn, and the
-seconds are medians of --rounds; requests of the pass include what opening the dataset asks for.
+0 makes each chunk an object. A pass keeps no chunks in memory, and verifies all of them. The jobs run in turn, and the
+seconds are medians of --rounds; the requests of the pass include those of opening the dataset.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ URL = "s3://bucket/rows.zarr"
 
 
 def serve(latency: float) -> None:
-    """Serve an empty store. For each line of standard input tell its objects and the requests since the last line."""
+    """Serve an empty store. For each line of standard input, print its objects and the requests since the last line."""
     with ObjectServer(latency=latency) as server:
         print(server.url, flush=True)
         for line, _ in enumerate(sys.stdin):
@@ -43,7 +43,7 @@ def serve(latency: float) -> None:
 
 
 def write(rows: np.ndarray, given: argparse.Namespace, shard_megabytes: int) -> tuple[float, float]:
-    """Ingest the rows. Return the seconds, and the seconds of the processors in this process."""
+    """Ingest the rows. Return the wall seconds, and this process's CPU seconds."""
     began, spent = time.perf_counter(), time.process_time()
     sizes = {"chunk_bytes": given.chunk_megabytes << 20, "shard_bytes": shard_megabytes << 20}
     ingest(rows, URL, np.arange(len(rows)) % 2, overwrite=True, **sizes)
@@ -68,7 +68,7 @@ def compare(rows: np.ndarray, latency: float, given: argparse.Namespace) -> list
 
 
 def count(work: Callable[[], tuple[float, float]], server: subprocess.Popen[str]) -> tuple[float, ...]:
-    """Return the seconds of some work, its seconds of the processors, its requests, and the objects after it."""
+    """Return the wall and CPU seconds of some work, its requests, and the objects after it."""
     assert server.stdout is not None
     assert server.stdin is not None
     seconds = work()

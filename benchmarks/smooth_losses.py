@@ -1,12 +1,12 @@
-"""Squared hinge and logistic loss beside LIBLINEAR: reads of the data, gap, and CPU seconds. Prints a Markdown table.
+"""Squared hinge and logistic loss against LIBLINEAR: reads of the data, gap, CPU seconds. Prints a Markdown table.
 
     python -m benchmarks.smooth_losses --data FOLDER [--sets NAME...] [--costs C...] [--rounds N]
 
 FOLDER holds the public sets as benchmarks/two_classes.py reads them; letter26 is letter with all its classes, one
-against the rest. Each trainer runs N times in turn, in this process and on one thread, and the median counts; files are
-read before. The reads are of a run with a tenth of the rows in its sample, which is taken first, and the seconds are of
-a run with the default sample, on arrays in memory. LIBLINEAR is asked for the largest power of ten as its tolerance
-with which its P is within 1e-3 of the optimum.
+against the rest. The trainers take turns N times in this process, on one thread, and the table has medians; files are
+read before. The reads are those of a first run with a tenth of the rows in its sample, and the seconds those of a run
+with the default sample, on arrays in memory. LIBLINEAR's tolerance is the largest power of ten with which its P is
+within 1e-3 of the optimum.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     for name in options.sets:
         source = load_letter(options.data) if name == "letter26" else load(options.data, name)
-        losses = ("squared_hinge",) if name == "letter26" else ("squared_hinge", "logistic")  # as LIBLINEAR has them
+        losses = ("squared_hinge",) if name == "letter26" else ("squared_hinge", "logistic")  # of LIBLINEAR
         for loss in losses:
             for C in options.costs:
                 print(f"| {name} | {loss} | {C:g} | {compare(source, loss, C, options.rounds)} |", flush=True)
@@ -75,7 +75,7 @@ def compare(source: ArrayDataset, loss: str, C: float, rounds: int) -> str:
 
 
 def find_tolerance(source: ArrayDataset, loss: str, C: float, best: float) -> tuple[Callable[[], Any], float]:
-    """Return LIBLINEAR with the largest tolerance that is small enough, and how far it is from the optimum then."""
+    """Return LIBLINEAR with the largest tolerance that is small enough, and its distance from the optimum then."""
     for exponent in range(1, 8):
         make = make_liblinear(loss, C, 10.0**-exponent)
         distance = measure_objective(source, loss, C, make().fit(source.X, source.y)) / best - 1.0

@@ -1,4 +1,4 @@
-"""How long `import streamsvm` takes, and that a second training compiles nothing. Prints a Markdown table.
+"""Seconds of `import streamsvm`, of a first training, and of a second one, which compiles nothing. Prints a table.
 
 python benchmarks/start.py
 """

@@ -2,10 +2,10 @@
 
     python benchmarks/svmlight.py
 
-Prints a Markdown table of medians; exit status 1 if a ratio is below the promised 5. The files are a9a,
-news20 and ijcnn1 from STREAMSVM_DATA, or else made to look like them, repeated to about 100 MB and read
-from the page cache. Both sides check every line and keep all rows in memory with float32 values: ours as
-one matrix a block, since that is how they are used, scikit-learn's as one matrix.
+Prints a Markdown table of medians; the exit status is 1 if a ratio is below the promised 5. The files are a9a, news20
+and ijcnn1 from STREAMSVM_DATA, or generated files like them, repeated to about 100 MB and read from the page cache.
+Both readers check every line and keep all rows in memory with float32 values: ours as one matrix for each block, as
+ingest uses them, scikit-learn's as one matrix.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHAPES = {"adult/a9a": (123, 14), "news20/news20": (62_061, 80), "ijcnn1/ijcnn1.
 
 
 def text_of(name: str) -> bytes:
-    """Unpack a data set, or make rows like its own."""
+    """Return the decompressed text of a dataset, or generated rows like it."""
     folder = os.environ.get("STREAMSVM_DATA")
     if folder:
         return lzma.decompress((Path(folder) / f"{name}.xz").read_bytes())
@@ -72,7 +72,7 @@ def seconds_of(read: Callable[[Path], tuple[int, int]], path: Path, expected: tu
 
 
 def compare(name: str, path: Path) -> float:
-    """Print a row of the table -> ratio of the throughputs."""
+    """Print a row of the table, and return the ratio of the throughputs."""
     text = text_of(name)
     text *= round(FILE_BYTES / len(text))
     path.write_bytes(text)

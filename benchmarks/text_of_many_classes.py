@@ -1,17 +1,17 @@
-"""Text of many classes and features: squared hinge, one class against the rest, beside scikit-learn's LinearSVC.
+"""Text of many classes and features: squared hinge, one class against the rest, and scikit-learn's LinearSVC.
 
     python -m benchmarks.text_of_many_classes [--rows 9619] [--features 55197] [--classes 105]
         [--memory 1GB,2GB] [--times 3]
 
 The text is generated: words by Zipf's law, 15% of them from 600 words of the row's class, weighted by tf-idf, rows of
-length 1. Every training is one of a process of its own, ours and LinearSVC's in turn, and a cell is the median of all
-turns. Only `fit` is measured, in CPU seconds of the process and in seconds of the clock; before it each process trains
-on a few rows, so that compiled functions are there. "in memory" is given the rows as a matrix, "stored" a dataset on
-disk, which it reads. LinearSVC takes one thread, streamsvm two.
+length 1. Every training runs in a separate process, ours and LinearSVC's in turn, and a cell is the median of all
+turns. Only `fit` is measured, in CPU seconds of the process and in wall seconds; before it each process trains on a few
+rows, so that functions are compiled. "in memory" trains on a matrix, "stored" on a dataset on disk. LinearSVC uses one
+thread, streamsvm two.
 
 Ours ends when every class's gap is proved to be at most 1e-3, LinearSVC by its own rule with tol 1e-4. "P" is the sum
-of the objectives of all classes at the weights that are returned, found anew in float64, and "P above D" how far it is
-above the highest lower bound that streamsvm has proved, relative to P: so far from the optimum it is at most.
+of the objectives of all classes at the returned weights, recomputed in float64, and "P above D" its distance from the
+highest lower bound that streamsvm proved, relative to P: the distance from the optimum is at most this.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sklearn.svm import LinearSVC as Liblinear
 import streamsvm
 
 WORDS, OWN_WORDS, OWN_SHARE, LEAST_WORDS, SPREAD = 163, 600, 0.15, 20, 0.4
-FEW_ROWS, FEW_FEATURES, FEW_CLASSES = 240, 4000, 60  # which streamsvm trains by the same method
+FEW_ROWS, FEW_FEATURES, FEW_CLASSES = 240, 4000, 60  # sizes that streamsvm trains by the same method
 TOL = 1e-3
 
 
@@ -59,7 +59,7 @@ def make_text(n: int, d: int, n_classes: int, seed: int = 0) -> tuple[csr_array,
 
 
 def train(folder: Path, way: str, memory: str) -> None:
-    """Train in this process, write the weights, and print what the training took."""
+    """Train in this process, write the weights, and print the measurements."""
     X: Any = load_npz(folder / "X.npz")
     y = np.load(folder / "y.npy")
     few, classes_of_few = make_text(FEW_ROWS, FEW_FEATURES, FEW_CLASSES)
@@ -82,7 +82,7 @@ def train(folder: Path, way: str, memory: str) -> None:
 
 
 def measure(X: csr_array, y: npt.NDArray[np.int64], folder: Path, way: str, memory: str) -> dict[str, Any]:
-    """Return what a training in a process of its own took, with the sum of its objectives, P."""
+    """Return the measurements of a training in a separate process, with P, the sum of its objectives."""
     command = [sys.executable, "-m", "benchmarks.text_of_many_classes", "--train", str(folder), way, memory]
     found: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
     with np.load(folder / "model.npz") as model:
@@ -121,7 +121,7 @@ def main() -> None:
 
 
 def print_table(found: dict[tuple[str, str], list[dict[str, Any]]]) -> None:
-    """Print a line for each way, with medians, and the least and the most CPU seconds."""
+    """Print a line for each way: medians, and the least and the most CPU seconds."""
     bound = max(turn["lower_bound"] for turns in found.values() for turn in turns if "lower_bound" in turn)
     heads = "way", "memory", "status", "passes", "CPU s", "least, most", "s by the clock", "peak", "P", "P above D"
     print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")

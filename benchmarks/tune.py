@@ -1,10 +1,11 @@
-"""A grid in one read of the data beside as many separate fits: 6 C x 5 folds on Covertype. Prints a Markdown table.
+"""A grid in one read of the data, against separate fits: 6 C x 5 folds on Covertype. Prints a Markdown table.
 
     python benchmarks/tune.py --data FOLDER [--rows 581012] [--rounds 1]
 
 FOLDER holds covtype/covtype.csv (54 features divided by their maxima, class 1 against the rest), which is written as a
 dataset; one thread, no chunk kept in memory. Separate fits: `train` on the same rows of the same folds (held out by
-weight 0), one after another. Processor and wall seconds; bytes over those of the slowest single fit.
+weight 0), one after another. The table has CPU and wall seconds, and the grid's bytes over those of the slowest single
+fit.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ FOLDS = 5
 
 
 def fit_apart(dataset: Dataset, folder: Path, options: TrainOptions) -> tuple[float, float, list[int]]:
-    """Train every C on the rows of every fold alone; return processor and wall seconds, and bytes read of each."""
+    """Train every C on every fold separately; return CPU seconds, wall seconds, and the bytes read by each fit."""
     fold = draw_folds(dataset, options, FOLDS)
     X = np.concatenate([rows.X for index in range(dataset.n_chunks) for rows in [dataset.read(index)]])
     y = dataset.column("y")

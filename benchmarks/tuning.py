@@ -1,10 +1,10 @@
-"""Reads of the data by a grid of C with folds, by one read and by line search, as a Markdown table.
+"""Reads of the data for a grid of C with folds, by one read and by line search, as a Markdown table.
 
     python -m benchmarks.tuning --data FOLDER [--folds 5] [--C 0.01 0.1 1] [--memory 700MB 1GB 2GB]
 
-FOLDER: the unpacked data, of which Covertype is stored and read from there. Reads are the bytes read, those of the last
-fit on all rows left out, over the bytes of the dataset. Nothing is kept in memory but the resident rows. CPU seconds
-are those of one run on one thread, the last fit included.
+FOLDER: the unpacked data, of which Covertype is stored as a dataset. Reads are the bytes read, without those of the
+last fit on all rows, over the bytes of the dataset. Only the resident rows are kept in memory. CPU seconds are those of
+one run on one thread, with the last fit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Trainings on two workers beside two threads, start included, in turn. Prints a Markdown table.
+"""Trainings on two workers and on two threads in turn, start included. Prints a Markdown table.
 
     python benchmarks/two_workers.py [--megabytes 600] [--features 54] [--passes 60] [--rounds 3]
 
-Both are whole commands, `streamsvm train`, of the same passes. CPU seconds are those of the command and of all
+Both are whole `streamsvm train` commands with the same passes. CPU seconds are those of the command and of all
 processes that it started.
 """
 
@@ -23,7 +23,7 @@ WAYS = {"2 threads": ("--threads", "2"), "2 workers": ("--workers", "2")}
 
 
 def train(data: str, passes: int, where: tuple[str, ...]) -> tuple[float, float, dict[str, object]]:
-    """Return the seconds of a command, its CPU seconds, and what it tells of the model."""
+    """Return the wall and CPU seconds of a command, and its JSON output."""
     out = f"{data}-{where[0]}-{time.time_ns()}"
     model = ("--C", "10", "--option", "acceleration=none", "--max-passes", str(passes))
     command = [

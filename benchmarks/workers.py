@@ -2,8 +2,8 @@
 
     python benchmarks/workers.py [--gigabytes 2] [--features 54 256] [--rounds 5]
 
-One cluster of two workers and one of one worker are up at the same time; a pass on one, then on the other, in turn.
-Beside it what the machine allows: the same files only read, into one buffer, half of them in each of two workers.
+A cluster of two workers and one of one worker run at the same time; passes alternate between them. For comparison, the
+same files are only read, into one buffer, half of them in each of two workers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def read_on(client: Client, files: list[Path], n_workers: int) -> None:
 
 
 def read_into_buffer(files: list[Path]) -> None:
-    """Read files into a buffer of half a MiB that is used again."""
+    """Read files into one reused buffer of half a MiB."""
     buffer = np.empty(1 << 19, np.uint8)
     for file in files:
         with file.open("rb", buffering=0) as opened:

@@ -2,10 +2,10 @@
 
     python cluster/local.py [--workers 2] [--threads 1] [--memory 2GB]
 
-Prints the scheduler's address as its first line, and as its second the command that lets a shell connect to it: every
-connection needs a key, which lies in a folder that only you can read and that is removed at the end. Every socket is on
-loopback; there is no dashboard. For one training, `streamsvm train --workers N` does the same by itself; this saves the
-start of the workers to those that follow.
+The first line that it prints is the scheduler's address. The second is a command that lets a shell connect to it: every
+connection requires a key, which is in a folder that only you can read and that is removed at the end. Every socket is
+on loopback, and there is no dashboard. For a single training, `streamsvm train --workers N` starts its own workers; for
+several trainings, this cluster starts the workers only once.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from streamsvm.system.machine import parse_bytes
 def main() -> int:
     parser = argparse.ArgumentParser(description="a cluster of processes on this machine, until Ctrl-C")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of each (default: 1)")
-    parser.add_argument("--memory", default="2GB", help="limit of each (default: 2GB)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of each worker (default: 1)")
+    parser.add_argument("--memory", default="2GB", help="memory limit of each worker (default: 2GB)")
     options = parser.parse_args()
     ending = {signal.SIGINT, signal.SIGTERM}
     try:
         memory_bytes = parse_bytes(options.memory)
-        compile_all(ALL_MODELS)  # once, before several processes want to
+        compile_all(ALL_MODELS)  # once, before several processes would compile
         signal.pthread_sigmask(signal.SIG_BLOCK, ending)
         with (
             TemporaryDirectory(prefix="streamsvm-keys-") as keys,  # mode 0700

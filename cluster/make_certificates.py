@@ -2,11 +2,11 @@
 
     python cluster/make_certificates.py FOLDER [--days 365]
 
-FOLDER is new. Into it go ca.pem (the authority), a key and a certificate each for scheduler, worker and client, and
-dask.yaml, which refuses unencrypted connections and holds the settings of cluster/dask.yaml as well. Both ends of
-every connection are checked against the authority, whose own key is not kept: nobody can sign another certificate,
-and to change one, make all of them anew. Copy scheduler, worker or client files to where they are needed and no
-further; the keys are readable by their owner only. Needs the packages cryptography and PyYAML.
+FOLDER must not exist yet. It gets ca.pem (the authority), a key and a certificate each for the scheduler, the workers
+and the clients, and dask.yaml, which has the settings of cluster/dask.yaml and refuses unencrypted connections. Both
+ends of every connection are checked against the authority, whose own key is not kept: no further certificate can be
+signed, and to change one, all must be made again. Copy the files of each role only to the machines that need them. The
+keys can be read only by their owner. The script requires the packages cryptography and PyYAML.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROLES = ("scheduler", "worker", "client")
 def main() -> int:
     parser = argparse.ArgumentParser(description="certificates for a Dask cluster")
     parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--days", type=int, default=365, help="how long they are valid (default: 365)")
+    parser.add_argument("--days", type=int, default=365, help="days for which they are valid (default: 365)")
     options = parser.parse_args()
     try:
         options.folder.mkdir(mode=0o700)
@@ -86,7 +86,7 @@ def sign(
 
 
 def make_usage(is_authority: bool) -> x509.KeyUsage:
-    """Return what a key may do: sign certificates, or shake hands."""
+    """Return the permitted uses of a key: to sign certificates, or for TLS handshakes."""
     return x509.KeyUsage(
         digital_signature=not is_authority,
         key_cert_sign=is_authority,
@@ -106,7 +106,7 @@ def name_of(text: str) -> x509.Name:
 
 
 def write_secret(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    """Write a key that only its owner can read, from the first moment on."""
+    """Write a key to a file that only its owner can read from the moment it exists."""
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(pem)

@@ -1,1 +1,1 @@
-"""Stories that run from raw input to a table: one folder each. README.md lists them."""
+"""Stories, each of which runs from raw input to a table and has a folder. README.md lists them."""

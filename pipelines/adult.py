@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).parents[1])  # The checkout, of which `pipelines` is a package.
+    sys.path[0] = str(Path(__file__).parents[1])  # the checkout, which has the package `pipelines`
     from pipelines.adult.__main__ import main
 
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The one way to find the data of a story, and to read its text files."""
+"""The search for the data of a story, and the readers of its text files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DataFolder:
     path: Path | None
 
     def find(self, *names: str) -> Path | None:
-        """Return the first of the files that exists, plain or as .xz, in the folder or in a folder below it."""
+        """Return the first file that exists, plain or as .xz, in the folder or in a folder below it."""
         if self.path is None:
             return None
         files = (file for name in names for end in ("", ".xz") for file in sorted(self.path.rglob(name + end)))
@@ -40,13 +40,13 @@ class DataFolder:
         return files if len(files) == len(names) else None
 
     def explain_missing(self, wanted: str) -> InputError:
-        """Return the error of a story that has found none of its data; `wanted` says which files to get, and where."""
+        """Return the error of a story that has found none of its data. wanted: the files to get, and their source."""
         searched = (
             "neither --data nor the variable STREAMSVM_DATA names a folder"
             if self.path is None
             else f"neither {self.path} nor a folder below it holds the files, plain or as .xz"
         )
-        return InputError(f"no data: {searched}. Get {wanted}; put the files into one folder, and name it by --data")
+        return InputError(f"no data: {searched}. Get {wanted}; put the files into one folder, and pass it as --data")
 
 
 def open_packed(file: Path) -> IO[bytes]:
@@ -56,7 +56,7 @@ def open_packed(file: Path) -> IO[bytes]:
 
 @contextmanager
 def name_file(file: Path) -> Iterator[None]:
-    """Turn what goes wrong while a file is read into an InputError that names the file."""
+    """Convert errors while a file is read to an InputError that names the file."""
     try:
         yield
     except (ValueError, EOFError, lzma.LZMAError) as error:
@@ -79,17 +79,17 @@ def read_numbers(file: Path, dtype: type[np.floating[Any]], skip_lines: int = 0)
 
 
 def read_covertype(file: Path) -> tuple[F32, npt.NDArray[np.bool_]]:
-    """Return Covertype's rows, whose columns are divided by their maxima, and whether each is of class 1."""
+    """Return Covertype's rows, with columns divided by their maxima, and flags of the rows of class 1."""
     table = read_numbers(file, np.float32, skip_lines=1)
     X = table[:, :COVERTYPE_FEATURES]
     return X / np.maximum(X.max(axis=0), 1), table[:, COVERTYPE_FEATURES] == 1
 
 
 def narrow_indices(X: csr_array) -> csr_array:
-    """Return the rows with indices of 32 bits, which LIBSVM demands."""
+    """Return the rows with 32-bit indices, which LIBSVM requires."""
     return csr_array((X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), X.shape)
 
 
 def to_scipy(X: F32 | CsrRows) -> F32 | csr_array:
-    """Return rows of streamsvm in the form that scikit-learn takes."""
+    """Return rows of streamsvm in the form that scikit-learn accepts."""
     return csr_array((X.data, X.indices, X.indptr), shape=X.shape) if isinstance(X, CsrRows) else X

@@ -1,4 +1,4 @@
-"""Growth as a power: p of y ~ x^p."""
+"""The exponent p of power-law growth y ~ x^p."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Memory limits that are set from outside the processes that they bind.
+"""Memory limits that are imposed on processes from outside.
 
-The limit is a control group (cgroup v2, memory.max without swap; one group for all processes of a run) where this user
-may make one, and otherwise RLIMIT_DATA in every process. RLIMIT_DATA leaves out the file pages of libraries, about
-100 MB, and counts memory that is reserved and never touched, about 150 MB (BLAS buffers and stacks). It is therefore
-set 64 MB above the budget.
+The limit is a control group (cgroup v2, memory.max without swap; one group for all processes of a run) if this user may
+create one, otherwise RLIMIT_DATA in every process. RLIMIT_DATA leaves out the file pages of libraries, about 100 MB,
+but counts reserved memory that is never touched, about 150 MB (BLAS buffers and stacks). So it is set 64 MB above the
+budget.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def limit_data(limit_bytes: int) -> str:
 
 @contextmanager
 def limit_memory(budget_bytes: int, processes: int) -> Iterator[Limit]:
-    """Make a control group for so many processes; where that is not allowed, use RLIMIT_DATA in each process."""
+    """Make a control group for this number of processes, or if this is not allowed, use RLIMIT_DATA in each process."""
     group = make_control_group(budget_bytes * processes)
     if group is None:
         limit_bytes = budget_bytes + RESERVED_BYTES
@@ -48,12 +48,12 @@ def limit_memory(budget_bytes: int, processes: int) -> Iterator[Limit]:
 
 
 def make_control_group(limit_bytes: int, mount: Path = Path("/sys/fs/cgroup")) -> Path | None:
-    """Make a control group beside or below that of this process; return None where that is not allowed."""
+    """Make a control group next to or below that of this process; return None if this is not allowed."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
         own = mount / next(line[3:] for line in lines if line.startswith("0::")).strip("/")
     except (OSError, StopIteration):
-        return None  # Control groups are missing, or are not of version 2.
+        return None  # control groups are missing, or not of version 2
     for parent in (own.parent, own):
         group = parent / f"streamsvm-{os.getpid()}"
         if not (parent / "cgroup.controllers").exists():

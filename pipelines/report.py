@@ -1,4 +1,4 @@
-"""The one writer of Markdown tables, and the report that a story prints while it runs."""
+"""The writer of Markdown tables, and the report that a story prints while it runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def format_head(*heads: str) -> str:
 
 
 class Report:
-    """Markdown that is printed as it grows, and kept.
+    """Markdown that is printed as it is written, and kept.
 
     Attributes
     ----------
     text : str
-        Everything that was written so far.
+        All text written so far.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,7 @@
-"""Generated sparse rows that resemble text, whose labels a noisy linear function decides (ingestion.generated).
+"""Generated sparse rows that resemble text, with labels from a noisy linear function (ingestion.generated).
 
-A few features occur in almost every row and most in hardly any, rows differ in length, and their norm is 1.
+A few features occur in almost every row, most in hardly any. Rows differ in their numbers of non-zeros, and have norm
+1.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from streamsvm.system.errors import InputError
 
 @dataclass(frozen=True)
 class SparseTruth(Truth):
-    """The distribution of sparse rows. row_items: mean number of non-zeros of a row."""
+    """The distribution of sparse rows. row_items: the mean number of non-zeros of a row."""
 
     row_items: int = 86
     is_sparse: ClassVar[bool] = True
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a mean row in the dataset with its label."""
+        """Bytes of an average row in the dataset, with its label."""
         return 12 + 8 * self.row_items
 
     def count_items(self, n_rows: int) -> tuple[int, int]:
-        """Return the non-zeros of all rows and of the longest row, for which only the lengths are drawn."""
+        """Return the numbers of non-zeros in all rows and in the longest row, drawing only the rows' lengths."""
         if not 2 <= self.row_items <= self.n_features // 2:
             raise InputError(f"{self.row_items} non-zeros a row: from 2 to half of the {self.n_features} features")
         total = longest = 0
@@ -41,7 +42,7 @@ class SparseTruth(Truth):
         return random.integers(self.row_items // 2, 2 * self.row_items - self.row_items // 2, n_rows, endpoint=True)
 
     def draw(self, random: np.random.Generator, n_rows: int) -> CsrRows:
-        """Draw rows in which item k of K lies about (k/K)^3 of the way through the features: they need no sort."""
+        """Draw rows already sorted: item k of K lies about (k/K)^3 of the way through the features."""
         lengths = self._draw_lengths(random, n_rows)
         indptr = np.concatenate(([0], np.cumsum(lengths)))
         row = np.repeat(np.arange(n_rows), lengths)

@@ -1,4 +1,4 @@
-"""What the command lines of all stories share: arguments, folders, pictures, and how an error is told."""
+"""The common parts of all stories' command lines: arguments, folders, pictures, and error messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamsvm.system.errors import InputError
 
 
 def run_story(name: str, tell: Callable[[], int]) -> int:
-    """Return the exit status of a story; an InputError is one line on standard error, and the status 2."""
+    """Return the exit status of a story; an InputError becomes one line on standard error and the status 2."""
     try:
         return tell()
     except InputError as error:
@@ -25,7 +25,7 @@ def run_story(name: str, tell: Callable[[], int]) -> int:
 
 
 def make_paper_parser(name: str, description: str, small: str) -> argparse.ArgumentParser:
-    """Return the parser of a paper's story, with --data, --out and --small."""
+    """Return the parser for a paper's story, with --data, --out and --small."""
     parser = argparse.ArgumentParser(prog=f"python -m pipelines.papers.{name}", description=description)
     add_data_argument(parser)
     add_out_argument(parser)
@@ -41,19 +41,19 @@ def add_data_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_out_argument(parser: argparse.ArgumentParser, kept: str = "the tables and the pictures") -> None:
-    """Add --out, the folder of what is kept."""
+    """Add --out, the folder for saved results."""
     parser.add_argument("--out", type=Path, metavar="FOLDER", help=f"keep {kept} in this folder")
 
 
 def add_work_argument(parser: argparse.ArgumentParser) -> None:
-    """Add --work, the folder of datasets and runs."""
+    """Add --work, the folder for datasets and runs."""
     text = "keep the datasets in this folder (default: a temporary folder, which is removed at the end)"
     parser.add_argument("--work", type=Path, metavar="FOLDER", help=text)
 
 
 @contextmanager
 def open_work(folder: Path | None) -> Iterator[Path]:
-    """Make the folder of --work; without one, yield a temporary folder and remove it at the end."""
+    """Make and yield the folder of --work, or a temporary folder that is removed at the end."""
     if folder is None:
         with TemporaryDirectory() as passing:
             yield Path(passing)
@@ -63,7 +63,7 @@ def open_work(folder: Path | None) -> Iterator[Path]:
 
 
 def make_out(folder: Path | None) -> None:
-    """Make the folder of --out; InputError before minutes of work, and not after, if pictures cannot be drawn."""
+    """Make the folder of --out; raise InputError, before minutes of work, if pictures cannot be drawn."""
     if folder is None:
         return
     if find_spec("matplotlib") is None:
@@ -82,7 +82,7 @@ def load_pyplot() -> Any:
 
 
 def save_pictures(plt: Any, folder: Path, figures: Mapping[str, Any], dpi: int = 110) -> None:
-    """Write a PNG of each figure, by its name; a figure that is None had no results to show."""
+    """Write a PNG of each figure under its name; a figure is None if it had no results to show."""
     for name, figure in figures.items():
         if figure is not None:
             figure.savefig(folder / f"{name}.png", dpi=dpi)

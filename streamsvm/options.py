@@ -63,7 +63,7 @@ class TrainOptions:
     max_seconds : float or None, default None
         Time after which training ends without convergence, in seconds; None is no limit. A start on rows in memory is
         cut short; the pass after it, or the current pass, is finished. Waiting for a cluster that is not working on the
-        training ends, too: before the first step with TimeLimitError, or with InputError if there are no workers.
+        training ends as well; before the first step this raises TimeLimitError, or InputError if there are no workers.
     seed : int, default 0
         Seed of all random draws; the same seed gives the same bits on any number of threads and workers.
     kernel : str, default "linear"

@@ -1,4 +1,4 @@
-"""Adult (a9a), from text to test accuracy, beside the published figures, as a Markdown table.
+"""Adult (a9a), from text to test accuracy, with the published figures for comparison, as a Markdown table.
 
     python pipelines/adult.py [--data FOLDER] [--C 0.05] [--work FOLDER]
 
@@ -57,7 +57,7 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def train(name: str, C: float, data: Dataset, test: Dataset, report: Report) -> bool:
-    """Train, write a row of the table, and return whether the training ended as published."""
+    """Train, write a row of the table, and return whether the training reached the published figures."""
     model = LinearSVC(C=C, acceleration=ACCELERATIONS[name], max_passes=MOST_PASSES).fit(data)
     accuracy = 100 * model.score(test)
     objective, gap = f"{model.objective_:.3f}", f"{model.gap_:.2e}"

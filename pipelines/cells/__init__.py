@@ -1,1 +1,1 @@
-"""Labels of cells, carried over to new donors, and marker genes."""
+"""Cell types transferred from labelled donors to new donors, and marker genes."""

@@ -1,13 +1,14 @@
-"""Labels of cells, carried over from donors to new donors, and marker genes by name, as Markdown tables.
+"""Cell types transferred from labelled donors to new donors, and marker genes by name, as Markdown tables.
 
     python pipelines/cells.py [--cells 500] [--seed 0] [--work FOLDER]
 
-The cells lie in AnnData's `.h5ad` files. streamsvm ingests the reference with its donors as groups, chooses C by folds
-of whole donors, and predicts the file of the new donors. Beside it are scikit-learn's LinearSVC with a search over the
-same folds, LogisticRegression, and the nearest centroid; and, for the marker genes, Welch's t-test of a type against
-the other cells, which is scanpy's default. Cells are generated, so that their types and the marker genes are known. The
-exit status is 0 if all gaps are certified, the new donors' cells are recognised as scikit-learn's LinearSVC recognises
-them, to 1%, and the folds of donors foretell it to 5%, better than folds of cells; 1 if not.
+The cells are in AnnData's `.h5ad` files. streamsvm ingests the reference with its donors as groups, chooses C by folds
+of whole donors, and predicts the types of the new donors' cells. For comparison, the same cells are predicted by
+scikit-learn's LinearSVC, with a search over the same folds, by LogisticRegression, and by the nearest centroid. The
+marker genes are compared with those of Welch's t-test of a type against all other cells, which is scanpy's default. The
+cells are generated, so their types and the marker genes are known. The exit status is 0 if all gaps are certified, the
+accuracy on the new donors is within 1% of LinearSVC's, and folds of donors predict this accuracy to within 5% and at
+least as well as folds of cells; otherwise it is 1.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ N_SHOWN, N_TYPES_SHOWN = 4, 2  # genes of a type, and types, in the table of mar
 
 @dataclass(frozen=True)
 class Outcome:
-    """Shares of the new donors' cells that are recognised, and the share that folds of the reference foretold."""
+    """The share of the new donors' cells that are recognised, and the share that folds of the reference predicted."""
 
     accuracy: float
     foretold: float
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="cells.py", description="Labels of cells, carried over to new donors.")
+    parser = argparse.ArgumentParser(prog="cells.py", description="Cell types transferred to new donors.")
     parser.add_argument("--cells", type=int, default=500, help="cells of a donor (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of what is generated (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the generated cells (default: %(default)s)")
     add_work_argument(parser)
     options = parser.parse_args()
     return run_story("cells.py", lambda: compare(options.cells, options.seed, options.work))
@@ -96,7 +97,7 @@ def write_cells(path: Path, tissue: Tissue, donors: range, n_cells: int) -> None
 def train_ours(files: tuple[Path, Path], report: Report) -> tuple[list[Outcome], list[Any]]:
     """Train an SVM with C chosen by folds of donors, and by folds of cells, and logistic regression; write a row each.
 
-    The first two have the same cells and costs; only what a fold may not part differs.
+    The first two have the same cells and costs, and differ only in the groups that a fold keeps together.
     """
     outcomes, models = [], []
     for name, groups in (("donors", "donor"), ("cells", None)):
@@ -116,7 +117,7 @@ def train_ours(files: tuple[Path, Path], report: Report) -> tuple[list[Outcome],
 
 
 def train_theirs(files: tuple[Path, Path], report: Report) -> Outcome:
-    """Train what stands beside, with all cells in memory; write a row for each, and return LinearSVC's outcome."""
+    """Train the other models with all cells in memory; write a row for each, and return LinearSVC's outcome."""
     X, types, donors = read_cells(files[0])
     began = time.process_time()
     chosen = GridSearchCV(LinearSVC(multi_class="crammer_singer"), {"C": COSTS}, cv=GroupKFold(FOLDS))
@@ -142,7 +143,7 @@ def read_cells(path: Path) -> tuple[Any, npt.NDArray[np.str_], npt.NDArray[np.st
 
 
 def add_row(report: Report, name: str, model: Any, new: Path, seconds: float, foretold: float = np.nan) -> Outcome:
-    """Label the new donors' cells, write a row of the table, and return what it tells."""
+    """Label the new donors' cells, write a row of the table, and return the outcome."""
     X, types, _ = read_cells(new)
     is_ours = hasattr(model, "gap_")
     predicted = model.predict(new if is_ours else X)  # ours reads the file
@@ -153,7 +154,7 @@ def add_row(report: Report, name: str, model: Any, new: Path, seconds: float, fo
 
 
 def show_markers(model: Any, file: Path, tissue: Tissue, report: Report) -> None:
-    """Write how many of the true markers weights and t-tests find, and the first genes of some types."""
+    """Write the share of the true markers that weights and t-tests find, and the top genes of some types."""
     X, types, _ = read_cells(file)
     classes = list(map(str, model.classes_))
     ranks = {

@@ -1,4 +1,4 @@
-"""Marker genes: the genes by which a type of cell is known, ranked by weights or by a t-test."""
+"""Marker genes, which distinguish a type of cell from others, ranked by weights or by a t-test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rank_by_weight(coef: npt.NDArray[np.float64]) -> Ranks:
 def rank_by_t(X: Any, types: npt.NDArray[np.int64], n_types: int) -> Ranks:
     """Rank the genes of each type by Welch's t, the cells of the type against all others.
 
-    t = (mean_1 - mean_2) / sqrt(variance_1 / n_1 + variance_2 / n_2), of each gene
+    t = (mean_1 - mean_2) / sqrt(variance_1 / n_1 + variance_2 / n_2)    for each gene
     """
     ranks = []
     for number in range(n_types):

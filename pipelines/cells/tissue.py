@@ -1,12 +1,12 @@
-"""Cells of donors that are generated: counts of genes, in which every type of cell has marker genes that are known.
+"""Generated cells of donors: gene counts in which the marker genes of every type of cell are known.
 
 The rate of gene g in cell i, of type t, lineage l and donor k, is
 
     log rate = base_g + lineage_lg + marker_tg + donor_kg + state_ktg
     count ~ Poisson(depth_i * Gamma * rate / sum of the cell's rates)
 
-so counts are negative binomial, as the counts of real single cells are. donor_kg is what the donor, or the way in which
-the cells were handled, does to a gene in all cells, and state_ktg what it does in the cells of one type.
+so counts are negative binomial, like those of real single cells. donor_kg is the effect of the donor, or of the
+handling of the cells, on a gene in all cells, and state_ktg is its effect in the cells of one type.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from scipy.sparse import csr_matrix, vstack
 N_TYPES, N_LINEAGES = 12, 4
 N_GENES = 1500
 N_MARKERS, N_LINEAGE_GENES = 10, 30  # genes that are raised in one type, and in all types of one lineage
-MARKER_EFFECT, LINEAGE_EFFECT = 1.6, 1.6  # on the logarithm of the rate
+MARKER_EFFECT, LINEAGE_EFFECT = 1.6, 1.6  # effects on the logarithm of the rate
 DONOR_SCALE, STATE_SCALE = 0.3, 0.5  # standard deviations of a donor's effects
-SHAPE = 2.0  # of the gamma distribution: smaller is noisier
-DEPTH = 1800  # counts of a cell, in the median
+SHAPE = 2.0  # the shape of the gamma distribution: smaller is noisier
+DEPTH = 1800  # median number of counts in a cell
 F64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Tissue:
-    """What all donors share.
+    """The properties that all donors share.
 
     base (genes,), effects (types, genes): see above; an effect is that of the lineage and of the markers together.
-    markers (types, N_MARKERS): the numbers of the marker genes. shares (types,): of the cells, which add up to 1.
+    markers (types, N_MARKERS): the numbers of the marker genes. shares (types,): the share of each type in the cells;
+    they sum to 1.
     """
 
     base: F64

@@ -1,12 +1,12 @@
-"""A log of clicks, from CSV with columns of text to probabilities, as a Markdown table.
+"""A click log, from CSV with text columns to probabilities, as a Markdown table.
 
     python pipelines/clicks.py [--rows 50000] [--work FOLDER]
 
-streamsvm hashes the texts while it ingests them (`--hash 16`), and trains logistic regression to a certified gap.
-Beside it are scikit-learn's FeatureHasher with SGDClassifier, which learns from the file piece by piece, and the exact
-LogisticRegression, which holds all rows; and a linear SVM of the same hashed features, whose scores a sigmoid makes
-probabilities. The exit status is 0 if the gaps are certified, and the log loss on later rows is at most 1% above those
-of scikit-learn; 1 if not.
+streamsvm hashes the texts while it ingests them (`--hash 16`), and trains logistic regression to a certified gap. It is
+compared with scikit-learn's FeatureHasher and SGDClassifier, which learn from the file piece by piece; with the exact
+LogisticRegression, which holds all rows; and with a linear SVM on the same hashed features, whose scores a sigmoid maps
+to probabilities. The exit status is 0 if the gaps are certified and the log loss on later rows is at most 1% above the
+lowest of scikit-learn; otherwise it is 1.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from streamsvm.ingestion.ingest import IngestOptions
 from streamsvm.system.errors import InputError
 
 HASH_BITS, COST = 16, 0.1
-MOST = {"hour": 23.0, "seen": 12.0}  # numbers are divided by about the most that occurs, as `--scale maxabs` does
+MOST = {"hour": 23.0, "seen": 12.0}  # numbers are divided by about their maximum, as `--scale maxabs` does
 PIECE = 10_000  # rows that SGD sees at a time
 EPOCHS = 3
 LEAST_ROWS = 1000
@@ -86,7 +86,7 @@ def train_ours(name: str, model: Any, files: tuple[Path, Path], report: Report) 
 
 
 def train_pieces(train: Path, test: Path, n_rows: int, report: Report) -> Measures:
-    """Train by SGD, in several reads of the file. alpha stands for the same objective as C."""
+    """Train by SGD, in several reads of the file. alpha is set so that the objective is that of C."""
     began = time.process_time()
     model = SGDClassifier(loss="log_loss", alpha=1.0 / (COST * n_rows), random_state=0)
     for _ in range(EPOCHS):

@@ -1,1 +1,1 @@
-"""streamsvm beside other trainers."""
+"""streamsvm compared with other trainers."""

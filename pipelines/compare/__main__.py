@@ -1,22 +1,22 @@
-"""streamsvm beside other trainers: what each takes to come near the optimum, as tables and pictures.
+"""streamsvm compared with other trainers: the cost of coming near the optimum, as tables and pictures.
 
     python pipelines/compare.py --data FOLDER [--out FOLDER] [--work FOLDER] [--only KEY ...] [--rounds 3]
         [--seconds 120] [--small]
 
-All trainers get the same rows and the same objective (objectives.py), which the same code evaluates from the model that
-each leaves behind. A training is a process of its own. The trainers take turns (A B C A B C), and the table shows
-medians of the rounds for trainings of at most 10 s. Each trainer climbs a ladder of tolerances, epochs or sizes
-(runs.py): "to 1e-3" is the time of the first rung whose objective is within 1e-3 of the optimum, which streamsvm proves
-by a run to a gap of 1e-6. The other trainers are scikit-learn, LIBLINEAR, LIBSVM, scikit-learn-intelex, snapml, dask-ml
-and Vowpal Wabbit: python -m pip install '.[bench]'. A trainer that is not installed has a row that says so.
+All trainers get the same rows and the same objective. The same code (objectives.py) evaluates the objective of every
+model. Each training is a separate process. The trainers take turns (A B C A B C), and the table shows medians of the
+rounds for trainings of at most 10 s. Each trainer climbs a ladder of tolerances, epochs or sizes (runs.py): "to 1e-3"
+is the time of the first rung whose objective is within 1e-3 of the optimum. streamsvm proves the optimum by a run to a
+gap of 1e-6. The other trainers are scikit-learn, LIBLINEAR, LIBSVM, scikit-learn-intelex, snapml, dask-ml and Vowpal
+Wabbit: python -m pip install '.[bench]'. The row of a trainer that is not installed reports this.
 
-The clock starts when the rows are in memory. The problem `disk` is 2 GB of dense rows on the disk: the page cache is
-emptied first, reading counts, and RLIMIT_DATA allows 600 MB. Rows that are mapped do not count against that limit; only
-a trainer's copies do.
+The clock starts when the rows are in memory. The problem `disk` has 2 GB of dense rows on the disk: the page cache is
+emptied first, reading counts, and RLIMIT_DATA allows 600 MB. Mapped rows do not count against that limit, but a
+trainer's copies of them do.
 
-The data folder holds the files that problems.py lists; problems without their data are left out. --out keeps the runs
-(JSON), the tables and the pictures, to which a later call with another --only adds. --work keeps the rows. The exit
-status is 0, or 2 for bad arguments or data.
+The data folder holds the files that problems.py lists; problems without their data are left out. --out is the folder
+for the runs (JSON), the tables and the pictures; a later call with another --only adds to them. --work is the folder
+for the rows. The exit status is 0, or 2 for bad arguments or data.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="compare.py", description="streamsvm beside other trainers.")
     add_data_argument(parser)
-    add_out_argument(parser, "the runs, the tables and the pictures")
+    add_out_argument(parser, "folder for the runs, the tables and the pictures")
     add_work_argument(parser)
     keys = [problem.key for problem in PROBLEMS]
     parser.add_argument("--only", nargs="+", choices=keys, default=keys, help="compare on these problems only")
@@ -55,7 +55,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def compare_all(options: argparse.Namespace) -> int:
-    """Compare on the chosen problems; write the tables and the pictures of all problems that --out holds."""
+    """Compare on the chosen problems; write the tables and the pictures of all problems in the folder of --out."""
     make_out(options.out)
     with open_work(options.work) as work:
         for problem in PROBLEMS:
@@ -70,7 +70,7 @@ def compare_all(options: argparse.Namespace) -> int:
 
 
 def compare(problem: Problem, folder: Path, out: Path | None, options: argparse.Namespace) -> None:
-    """Run all trainers on a problem, print its table, and keep its runs."""
+    """Run all trainers on a problem, print its table, and save its runs."""
     if not prepare(problem, DataFolder(options.data), folder, SMALL if options.small else Sizes()):
         print(f"\n### {problem.title}\n\nLeft out: no {' or '.join(problem.files)} (--data).", flush=True)
         return
@@ -85,7 +85,7 @@ def compare(problem: Problem, folder: Path, out: Path | None, options: argparse.
 
 @dataclass
 class Progress:
-    """The runs of a problem so far, which are kept in the output folder, if there is one, after each run."""
+    """The runs of a problem so far, which are saved to the output folder, if there is one, after each run."""
 
     bench: Bench
     out: Path | None
@@ -96,14 +96,14 @@ class Progress:
 
     @property
     def outcome(self) -> Outcome:
-        """All runs so far, as a table takes them."""
+        """All runs so far, in the form that tables need."""
         X, bench, lower_bound = self.bench.rows[0], self.bench, self.runs[0].lower_bound
         n, d = X.shape
         assert lower_bound is not None
         return Outcome(bench.problem, n, d, count_bytes(X), bench.limit, lower_bound, tuple(self.runs))
 
     def note(self, run: Run) -> None:
-        """Add a run, keep it, and tell the user."""
+        """Add a run, save it, and report it to the user."""
         self.runs.append(run)
         if self.out is not None:
             self.outcome.save(self.out)

@@ -2,8 +2,8 @@
 
     python -m pipelines.compare.child PROBLEM_FOLDER MODULE FUNCTION RUNG SECONDS OUT_FOLDER
 
-The process writes result.json (how the training ended, its seconds, its memory) into the output folder and, if there is
-a model, model.npz. What a trainer prints goes to standard output, which the parent process reads.
+The process writes result.json (the outcome of the training, its seconds, its memory) to the output folder and, if there
+is a model, model.npz. A trainer prints to standard output, which the parent process reads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from streamsvm.system.machine import peak_bytes
 
 @dataclass
 class Task:
-    """What a trainer is asked for, and what it tells: its times, and the passes and bytes read where it counts them."""
+    """The request to a trainer, and its report: its times, and the passes and bytes read if it counts them."""
 
     problem: Problem
     folder: Path
@@ -42,7 +42,7 @@ class Task:
 
     @property
     def on_disk(self) -> bool:
-        """Whether the rows are on the disk: then reading counts, and memory is limited."""
+        """Whether the rows are on the disk; if so, reading counts, and memory is limited."""
         return self.problem.memory is not None
 
     def read(self) -> Part:
@@ -60,7 +60,7 @@ class Task:
 
     @contextmanager
     def timing(self, what: str) -> Iterator[None]:
-        """Measure "read" or "fit"; the operating system ends the process if that takes longer than the limit."""
+        """Measure "read" or "fit"; the operating system ends the process if it takes longer than the limit."""
         signal.alarm(self.limit)
         began, cpu = time.perf_counter(), time.process_time()
         yield
@@ -73,7 +73,7 @@ def main() -> None:
     folder, module, function, rung, limit, out = sys.argv[1:]
     task = Task(open_problem(Path(folder)), Path(folder), rung, int(limit))
     result: dict[str, Any] = {"status": "done"}
-    warnings.simplefilter("ignore")  # Warnings of convergence say less than the objective does.
+    warnings.simplefilter("ignore")  # The objective is more informative than warnings about convergence.
     try:
         model = getattr(importlib.import_module(module), function)(task)
         np.savez(Path(out) / "model.npz", **model)
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def pack_kernel(vectors: Any, beta: Any, b: Any) -> dict[str, Any]:
-    """Return a sum of kernels as arrays, which evaluate() reads."""
+    """Return a sum of kernels as arrays, in the form that objectives.evaluate reads."""
     rows = csr_array(vectors)
     arrays = {"data": rows.data, "indices": rows.indices, "indptr": rows.indptr, "width": rows.shape[1]}
     return {**arrays, "beta": np.asarray(beta, np.float64).ravel(), "b": np.asarray(b, np.float64).ravel()[0]}

@@ -1,10 +1,10 @@
-"""The gap against the bytes read, read by read, of trainers that prove a gap, and of trainers that prove nothing.
+"""The gap after each read of the data, for trainers that prove a gap and for trainers that prove nothing.
 
-A curve of streamsvm is one training, from a dataset on the disk, with nothing in memory but resident rows: its points
-are the bytes read so far, with the bytes of the sample and of single rows, and the gap (P - D) / P that is proved. A
-curve of another trainer has the distance (P - D*) / D* of its model from the optimum, where D* is the highest of the
-lower bounds that streamsvm has proved; the trainer itself knows neither P nor D*. An epoch, or an iteration of
-LIBLINEAR over all rows, counts as one read; where LIBLINEAR shrinks its rows, that is more than it reads.
+A curve of streamsvm is one training from a dataset on the disk, with nothing in memory but the resident rows. Its
+points are the bytes read so far (including those of the sample and of single rows) and the proved gap (P - D) / P. A
+curve of another trainer shows the distance (P - D*) / D* of its model from the optimum, where D* is the highest lower
+bound that streamsvm has proved; the trainer itself knows neither P nor D*. An epoch, or an iteration of LIBLINEAR over
+all rows, counts as one read; if LIBLINEAR shrinks the problem, it reads less than this.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from streamsvm.runs.train import Training, open_for
 from streamsvm.solvers.set_up import set_up
 
 TOL = 1e-6
-CHUNKS = 64  # of a dataset, so that small data are read like large data
+CHUNKS = 64  # chunks of a dataset, so that small data are read like large data
 THREADS = 2
 Model = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Proof:
-    """A way of streamsvm's cutting planes: its acceleration, its resident rows, and the most passes it may make."""
+    """A configuration of streamsvm's cutting planes: acceleration, resident rows, and the most passes."""
 
     name: str
     acceleration: str
@@ -48,7 +48,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Descent:
-    """A trainer that proves nothing: fit(problem, rows, reads) trains anew, for so many reads."""
+    """A trainer that proves nothing: fit(problem, rows, reads) trains from scratch for this number of reads."""
 
     name: str
     fit: Callable[[Problem, Part, int], Model]
@@ -57,7 +57,7 @@ class Descent:
 
 @dataclass(frozen=True)
 class Curve:
-    """Reads of the data, and the gap after each (proved), or the distance from the optimum (not proved)."""
+    """Reads of the data, and after each the proved gap or the (unproved) distance from the optimum."""
 
     name: str
     is_proved: bool
@@ -65,7 +65,7 @@ class Curve:
     gaps: tuple[float, ...]
 
     def reach(self, gap: float) -> float | None:
-        """Return the reads after which the gap is reached for good; None if it is not."""
+        """Return the number of reads from which on the gap is at most `gap`; None if there is none."""
         found = None
         for read, own in zip(reversed(self.reads), reversed(self.gaps), strict=True):
             if own > gap:
@@ -122,16 +122,16 @@ def compute_curves(
 
 
 def fit_liblinear(problem: Problem, rows: Part, iterations: int) -> Model:
-    """Run LIBLINEAR's dual coordinate descent for so many iterations; all lengths take the same steps."""
+    """Run this number of iterations of LIBLINEAR's dual coordinate descent; longer runs begin with the same steps."""
     model = LinearSVC(loss="hinge", C=problem.C, tol=1e-9, max_iter=iterations, random_state=0)
     with catch_warnings():
-        simplefilter("ignore", ConvergenceWarning)  # It is stopped on purpose.
+        simplefilter("ignore", ConvergenceWarning)  # the run is stopped on purpose
         model.fit(*rows)
     return {"w": model.coef_, "b": model.intercept_[0]}
 
 
 def fit_sgd(problem: Problem, rows: Part, epochs: int) -> Model:
-    """Run averaged stochastic gradients with a penalised bias for so many epochs."""
+    """Run this number of epochs of averaged stochastic gradients with a penalised bias."""
     X, y = rows
     alpha = 1 / (problem.C * len(y))
     model = SGDClassifier(

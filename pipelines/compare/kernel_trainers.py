@@ -1,7 +1,7 @@
 """Trainers of the kernel problem: each returns a sum of Gaussian kernels, and b.
 
 SVMs solve min 1/2 |w|^2 + C sum hinge with a free bias. The other trainers look for a function of the same space with
-few vectors, which the same objective measures. Rows are sparse; intelex gets dense rows, which it trains on fastest.
+few vectors, which the same objective measures. Rows are sparse; intelex gets dense rows, on which it is fastest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Model = dict[str, Any]
 
 
 def fit_ours(task: Task, estimator: Any) -> Model:
-    """Fit to a few rows first, which loads the compiled code: that is not training."""
+    """Fit to a few rows first, since loading the compiled code is not part of training."""
     X, y = task.read()
     estimator.fit(X[:500], y[:500])
     with task.timing("fit"):
@@ -88,14 +88,14 @@ def fit_libsvm(task: Task) -> Model:
     settings = f"-s 0 -t 2 -g {task.problem.gamma} -c {task.problem.C} -e {task.rung} -m {CACHE_MB} -q"
     with task.timing("fit"):
         model = svm_train(rows, svm_parameter(settings))
-    sign = model.get_labels()[0]  # The class that LIBSVM takes as the positive one.
+    sign = model.get_labels()[0]  # the class that LIBSVM treats as positive
     beta = sign * np.array([coefficients[0] for coefficients in model.get_sv_coef()])
     chosen = np.array(model.get_sv_indices()) - 1
     return pack_kernel(X[chosen], beta, -sign * model.rho[0])
 
 
 def fit_nystroem(task: Task) -> Model:
-    """Draw as many landmarks as the rung says, and train for twenty epochs of averaged gradients."""
+    """Draw landmarks, whose number is the rung, and train for twenty epochs of averaged gradients."""
     from sklearn.kernel_approximation import Nystroem
     from sklearn.linear_model import SGDClassifier
 

@@ -1,8 +1,8 @@
 """Trainers of the linear problem: each reads its rows, fits, and returns w and b.
 
-All solve min 1/2 |w|^2 + 1/2 b^2 + C sum hinge: the bias is the weight of a last feature that is 1. What happens under
-`timing("fit")` is the training. Building a library's own structure of the rows is "read", and counts only for rows on
-the disk, where reading counts. Stochastic gradients have lambda = 1 / (C n).
+All solve min 1/2 |w|^2 + 1/2 b^2 + C sum hinge: the bias is the weight of a last feature that is 1. The training is the
+code under `timing("fit")`. Building a library's own data structure of the rows is part of "read", which counts only if
+the rows are on the disk. Stochastic gradients have lambda = 1 / (C n).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Model = dict[str, Any]
 
 
 def fit_streamsvm(task: Task, **settings: Any) -> Model:
-    """Fit to a few rows first, which loads the compiled code: that is not training."""
+    """Fit to a few rows first, since loading the compiled code is not part of training."""
     from streamsvm import LinearSVC
 
     memory = None if task.problem.memory is None else task.problem.memory - RESERVED_BYTES
@@ -72,7 +72,7 @@ def fit_linear_svc(task: Task) -> Model:
 
 
 def fit_liblinear(task: Task) -> Model:
-    """Train by `-s 3`; the parent process takes the number of iterations from what LIBLINEAR prints."""
+    """Train by `-s 3`; the parent process reads the number of iterations from LIBLINEAR's output."""
     from liblinear.liblinearutil import parameter, problem, train
 
     with task.timing("read"):
@@ -106,7 +106,7 @@ def fit_snapml(task: Task) -> Model:
 
 
 def make_sgd(task: Task, n: int, epochs: int) -> Any:
-    """Return averaged stochastic gradients whose bias is penalised, as a weight like the others."""
+    """Return averaged stochastic gradients whose bias is penalised like any other weight."""
     from sklearn.linear_model import SGDClassifier
 
     return SGDClassifier(
@@ -153,7 +153,7 @@ def fit_sgd(task: Task) -> Model:
 
 
 def fit_incremental(task: Task) -> Model:
-    """Train dask-ml's Incremental around the same gradients: one task a chunk, one after another, epoch by epoch."""
+    """Train dask-ml's Incremental around the same gradients: one task for each chunk, in turn, epoch by epoch."""
     import dask
     import dask.array as da
     from dask_ml.wrappers import Incremental
@@ -180,7 +180,7 @@ def fit_incremental(task: Task) -> Model:
 def fit_vowpal_wabbit(task: Task) -> Model:
     """Train by gradients with steps 1 / (lambda (t + t0)), from text and a cache file: Vowpal Wabbit always streams.
 
-    It shrinks w only at rows that have a loss. Its lambda is therefore smaller in effect, and its optimum differs.
+    It shrinks w only at rows that have a loss. Its effective lambda is therefore smaller, and its optimum differs.
     """
     from vowpalwabbit import Workspace
 

@@ -1,10 +1,10 @@
-"""A model's objective on all training rows, and its accuracy, by the same code for every trainer.
+"""A model's objective on all training rows, and its accuracy, computed by the same code for every trainer.
 
     linear   P(w, b) = 1/2 |w|^2 + 1/2 b^2 + C sum max(0, 1 - y_i (w.x_i + b))
     kernel   P(f, b) = 1/2 beta'K beta + C sum max(0, 1 - y_i (f(x_i) + b)),   f(x) = sum_j beta_j k(x, v_j)
 
-k(x, v) = exp(-gamma |x - v|^2). The v_j are support vectors, vectors of a budget or Nystroem's landmarks: all of these
-models are functions of one space. Everything is computed in float64.
+k(x, v) = exp(-gamma |x - v|^2). The v_j are support vectors, the vectors of a budgeted model, or Nystroem's landmarks,
+so all of these models are functions of the same space. Everything is computed in float64.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Saved = Mapping[str, Any]
 
 
 class Worth(NamedTuple):
-    """The objective on the training rows, and the share of test rows that are classified right."""
+    """The objective on the training rows, and the share of test rows that are classified correctly."""
 
     objective: float
     accuracy: float

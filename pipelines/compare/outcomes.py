@@ -1,4 +1,4 @@
-"""All runs of a problem, and the table of what each trainer took to come near the proved optimum."""
+"""All runs of a problem, and the table of each trainer's cost of coming near the proved optimum."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Rung:
-    """A training that was run several times: the medians of its seconds, and the worst of its objectives."""
+    """A training that was run several times: the medians of its seconds, and its worst objective."""
 
     run: Run
     seconds: float
@@ -42,7 +42,7 @@ class Outcome:
     n_rows, n_features, row_bytes : int
         Size of the training rows.
     limit : int
-        Seconds that one training may take.
+        The time limit of one training, in seconds.
     lower_bound : float
         Proved lower bound of the objective.
     """
@@ -56,7 +56,7 @@ class Outcome:
     runs: tuple[Run, ...]
 
     def save(self, folder: Path) -> None:
-        """Keep the outcome as JSON."""
+        """Save the outcome as JSON."""
         (folder / f"{self.problem.key}.json").write_text(json.dumps(asdict(self), indent=1))
 
     @property
@@ -73,7 +73,7 @@ class Outcome:
         return float("inf") if run.objective is None else run.objective / self.lower_bound - 1
 
     def ladder(self, trainer: str) -> list[Rung]:
-        """Return the rungs that ended with a model, from rough to fine."""
+        """Return the rungs that ended with a model, from coarse to fine."""
         found: dict[str, list[Run]] = {}
         for run in self.runs:
             if run.trainer == trainer and run.status == "done":
@@ -90,7 +90,7 @@ class Outcome:
 
 
 def load_outcomes(folder: Path, problems: Iterable[Problem]) -> list[Outcome]:
-    """Return the outcomes that the folder holds, from this call and from earlier calls."""
+    """Return the outcomes in the folder, from this call and from earlier calls."""
     found = []
     for problem in problems:
         file = folder / f"{problem.key}.json"
@@ -117,9 +117,9 @@ def write_table(outcome: Outcome) -> str:
 
 
 def write_row(outcome: Outcome, trainer: str) -> str:
-    """Return a row: for each target the seconds of the first rung that is near enough.
+    """Return a row: for each target, the seconds of the first rung that reaches it.
 
-    Passes, memory and accuracy belong to the rung that is near enough for 1e-3, or else to the nearest rung.
+    Passes, memory and accuracy are those of the first rung that reaches 1e-3, or else of the best rung.
     """
     ladder = outcome.ladder(trainer)
     ends = [run for run in outcome.runs if run.trainer == trainer and run.status != "done"]
@@ -142,7 +142,7 @@ def write_row(outcome: Outcome, trainer: str) -> str:
 
 
 def write_reach(ladder: list[Rung], target: float) -> str:
-    """Return the seconds of the first rung that is near enough; the text is empty if no rung is."""
+    """Return the seconds of the first rung that reaches the target; an empty text if none does."""
     for rung in ladder:
         if rung.suboptimality <= target:
             return f"{rung.seconds:.3g} ({rung.cpu_seconds:.3g})"

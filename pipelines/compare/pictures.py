@@ -10,8 +10,8 @@ from pipelines.compare.outcomes import Outcome, Rung
 from pipelines.story import load_pyplot, save_pictures
 
 COLUMNS = 3
-FLOOR = 1e-7  # Below it, the proof of the optimum is not exact enough.
-STYLES = (  # By trainer: streamsvm's are filled and solid, the others are hollow and dashed.
+FLOOR = 1e-7  # below this, the proof of the optimum is not accurate enough
+STYLES = (  # by trainer: streamsvm's lines are filled and solid, all others hollow and dashed
     ("streamsvm", "o"),
     ("streamsvm, line search", "s"),
     ("streamsvm, interior point", "D"),
@@ -33,7 +33,7 @@ Measure = Callable[[Rung], float | None]
 
 
 def draw_all(outcomes: Sequence[Outcome], folder: Path) -> None:
-    """Write PNGs of seconds and CPU seconds for all problems, and one of bytes read for the linear ones."""
+    """Write PNGs of seconds and CPU seconds for all problems, and one of bytes read for the linear problems."""
     plt = load_pyplot()
     linear = [outcome for outcome in outcomes if outcome.problem.kind == "linear"]
     for name, measured, shown, xlabel in (
@@ -47,7 +47,7 @@ def draw_all(outcomes: Sequence[Outcome], folder: Path) -> None:
 
 
 def draw(plt: Any, outcomes: Sequence[Outcome], measure: Measure, xlabel: str) -> Any:
-    """Draw panels side by side and below each other, log-log, with one legend below all of them."""
+    """Draw a grid of log-log panels, with one legend below all of them."""
     columns = min(COLUMNS, len(outcomes))
     rows = -(-len(outcomes) // columns)
     figure, grid = plt.subplots(
@@ -72,7 +72,7 @@ def draw(plt: Any, outcomes: Sequence[Outcome], measure: Measure, xlabel: str) -
 
 
 def name_ticks(axis: Any) -> None:
-    """Name the powers of ten alone, or also their doubles and fives where there is at most one power to be seen."""
+    """Label the powers of ten alone, or also 2 and 5 times these if at most one power is visible."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()

@@ -1,4 +1,4 @@
-"""The problems of the comparison, and their rows as plain arrays in a folder, where every trainer's process finds them.
+"""The problems of the comparison, and their rows as plain arrays in a folder that every trainer's process reads.
 
 A folder holds problem.json; the folders train/ and test/ with X.npy (float32, dense) or data.sources.files_of_arrays,
 indices.npy and indptr.npy (CSR), and with y.npy (-1 or +1); rows.vw, the text for Vowpal Wabbit; and rows.zarr if the
@@ -29,14 +29,14 @@ Matrix: TypeAlias = npt.NDArray[np.float32] | csr_array
 Labels = npt.NDArray[np.int8]
 Part = tuple[Matrix, Labels]
 ARRAYS = ("data", "indices", "indptr")
-TEST_ROWS = 20_000  # Rows to test on where the rows are generated.
+TEST_ROWS = 20_000  # test rows, if the rows are generated
 BLOCK_ROWS = 1 << 16
-MOST_HUNDREDTHS = 999  # Rows on the disk have two decimals and lie within 10, so that they are short as text.
+MOST_HUNDREDTHS = 999  # values on the disk have two decimals and are below 10 in size, so that they are short as text
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What all trainers minimise, and on which rows.
+    """The objective that all trainers minimise, and its rows.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Problem:
     memory : int or None
         Memory limit in bytes if the rows are on the disk; None if they are in memory.
     files : tuple of str
-        Text to train on and to test on; empty if the rows are generated.
+        The text files of the training and test rows; empty if the rows are generated.
     """
 
     key: str
@@ -65,7 +65,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many rows are generated, and how many rows of a file are used at most."""
+    """The number of generated rows, and the most rows of a file that are used."""
 
     most_rows: int | None = None
     text_rows: int = 200_000
@@ -91,7 +91,7 @@ def prepare(problem: Problem, data: DataFolder, folder: Path, sizes: Sizes) -> b
     files = data.find_all(*problem.files)
     if files is None:
         return False
-    shutil.rmtree(folder, ignore_errors=True)  # A killed call may have left a part of it.
+    shutil.rmtree(folder, ignore_errors=True)  # a killed call may have left an incomplete folder
     if problem.memory is not None:
         write_disk(folder, sizes)
     else:
@@ -99,9 +99,7 @@ def prepare(problem: Problem, data: DataFolder, folder: Path, sizes: Sizes) -> b
         write_parts(folder, parts)
         if problem.kind == "linear" and find_spec("vowpalwabbit") is not None:
             write_text(folder / "rows.vw", *parts[0])
-    (folder / "problem.json").write_text(
-        json.dumps(asdict(problem))
-    )  # It is written last, and says that the folder is whole.
+    (folder / "problem.json").write_text(json.dumps(asdict(problem)))  # written last, as the mark of a complete folder
     return True
 
 
@@ -112,13 +110,13 @@ def open_problem(folder: Path) -> Problem:
 
 
 def read_chunk(folder: Path, at: int, n: int) -> Part:
-    """Return some of the dense rows and their labels; nothing else of the file stays in memory."""
+    """Return some of the dense rows and their labels; no other part of the file stays in memory."""
     X, y = read_rows(folder, mapped=True)
     return np.array(X[at : at + n]), y[at : at + n]
 
 
 def read_rows(folder: Path, mapped: bool = False) -> Part:
-    """Return rows and labels; mapped dense rows stay on the disk until they are looked at."""
+    """Return rows and labels; mapped dense rows stay on the disk until they are accessed."""
     y = np.load(folder / "y.npy")
     if (folder / "X.npy").exists():
         return np.load(folder / "X.npy", mmap_mode="r" if mapped else None), y
@@ -132,7 +130,7 @@ def count_bytes(X: Matrix) -> int:
 
 
 def write_parts(folder: Path, parts: tuple[Part, ...]) -> None:
-    """Write the rows to train on and, if there are any, to test on."""
+    """Write the training rows and, if there are any, the test rows."""
     for name, (X, y) in zip(("train", "test"), parts, strict=False):
         (folder / name).mkdir(parents=True, exist_ok=True)
         np.save(folder / name / "y.npy", y)
@@ -155,7 +153,7 @@ def write_text(path: Path, X: Matrix, y: Labels) -> None:
 
 
 def write_disk(folder: Path, sizes: Sizes) -> None:
-    """Write rows of normal features on scales from 1 to 0.1, a tenth of the labels flipped, block by block."""
+    """Write rows block by block: normal features with scales from 1 to 0.1, and a tenth of the labels flipped."""
     n, d = int(sizes.disk_bytes / 4 / sizes.disk_features), sizes.disk_features
     test = draw_block(0, min(n, TEST_ROWS), d)
     (folder / "train").mkdir(parents=True, exist_ok=True)
@@ -172,11 +170,11 @@ def write_disk(folder: Path, sizes: Sizes) -> None:
     (folder / "test").mkdir(exist_ok=True)
     np.save(folder / "test" / "X.npy", test[0])
     np.save(folder / "test" / "y.npy", test[1])
-    streamsvm.ingest(X, folder / "rows.zarr", y, shuffle=None)  # The rows are in random order already.
+    streamsvm.ingest(X, folder / "rows.zarr", y, shuffle=None)  # the rows are already in random order
 
 
 def draw_block(block: int, n: int, d: int) -> tuple[npt.NDArray[np.float32], Labels]:
-    """Return the rows of a block; every block has a generator of its own, and all blocks have one truth."""
+    """Return the rows of a block; every block has its own generator, and all blocks share the same truth."""
     truth, random = np.random.default_rng((0, 0)).standard_normal(d), np.random.default_rng((0, 1, block))
     values = 100 * random.standard_normal((n, d), np.float32) * np.geomspace(1, 0.1, d, dtype=np.float32)
     X = np.asarray(np.clip(np.rint(values), -MOST_HUNDREDTHS, MOST_HUNDREDTHS) / 100, np.float32)
@@ -185,7 +183,7 @@ def draw_block(block: int, n: int, d: int) -> tuple[npt.NDArray[np.float32], Lab
 
 
 def format_block(X: npt.NDArray[np.float32], y: Labels) -> bytes:
-    """Return lines `label | 0:value 1:value ..`; the five characters of a value are looked up, which is fast."""
+    """Return lines `label | 0:value 1:value ..`; the five characters of each value come from a table, which is fast."""
     values = np.arange(-MOST_HUNDREDTHS, MOST_HUNDREDTHS + 1) / 100
     columns = [np.array([f"{j}:{value:05.2f} " for value in values], "S") for j in range(X.shape[1])]
     places = np.rint(100 * X).astype(np.int32) + MOST_HUNDREDTHS
@@ -197,7 +195,7 @@ def format_block(X: npt.NDArray[np.float32], y: Labels) -> bytes:
 
 
 def read_text(width: int) -> Callable[[list[Path], Sizes], tuple[Part, ...]]:
-    """Return the reader of two files of the LIBSVM site, with so many features."""
+    """Return the reader of two files of the LIBSVM site with this number of features."""
 
     def read(files: list[Path], sizes: Sizes) -> tuple[Part, ...]:
         parts = (read_svmlight(file, width) for file in files)
@@ -212,14 +210,14 @@ def to_labels(positive: npt.NDArray[np.bool_]) -> Labels:
 
 
 def shuffle_covertype(files: list[Path], sizes: Sizes) -> tuple[Part, ...]:
-    """Return all rows in random order, since the file is sorted; no rows are kept to test on."""
+    """Return all rows in random order, since the file is sorted; there are no test rows."""
     X, positive = read_covertype(files[0])
     order = np.random.default_rng(0).permutation(len(X))[: sizes.most_rows]
     return ((X[order], to_labels(positive[order])),)
 
 
 def draw_text(files: list[Path], sizes: Sizes, d: int = 47_000, words: int = 96) -> tuple[Part, ...]:  # noqa: ARG001
-    """Draw words by Zipf's law, weighted by log counts and rarity, to unit length; the truth is linear and noisy."""
+    """Draw words by Zipf's law, weight them by log counts and rarity, and scale rows to length 1; labels are noisy."""
     n_test = min(sizes.text_rows, TEST_ROWS)
     n, random = sizes.text_rows + n_test, np.random.default_rng(0)
     share = np.cumsum(1 / (np.arange(d) + 30.0))

@@ -1,15 +1,16 @@
-"""The gap against the bytes read, as a table and a picture: one read beside other trainers.
+"""The gap against the bytes read, as a table and a picture: the solver one-read compared with other trainers.
 
     python -m pipelines.compare.reads --data FOLDER [--out FOLDER] [--work FOLDER] [--small]
 
-The trainers are one read; OCAS (Franc & Sonnenburg 2008), which is cutting planes with a line
+The trainers are one-read; OCAS (Franc & Sonnenburg 2008), which is cutting planes with a line
 search; the algorithm of SVMperf (Joachims 2006), which is plain cutting planes; LIBLINEAR's dual coordinate descent;
 and averaged stochastic gradients (scikit-learn). All of them minimise the same objective on the same rows. curves.py
-says what counts as a read, what is proved, and what is only known because streamsvm has proved the optimum.
+defines what counts as a read, which gaps are proved, and which are only distances from the optimum that streamsvm has
+proved.
 
 The data folder holds a9a, a9a.t and covtype.csv, plain or as .xz; the third problem is generated. A problem whose files
-are missing is left out. --out keeps the table (reads.md) and the picture (reads.png). The story takes some minutes;
---small takes some seconds on a few thousand rows, and shows that the story runs.
+are missing is left out. --out is the folder for the table (reads.md) and the picture (reads.png). The story takes some
+minutes. --small takes some seconds on a few thousand rows, to check that the story runs.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def main() -> int:
 
 
 def compare_reads(options: argparse.Namespace) -> int:
-    """Compute the curves of all problems; print the table, and keep it with the picture."""
+    """Compute the curves of all problems; print the table, and save it with the picture."""
     make_out(options.out)
     report, found = Report(), list[tuple[Problem, list[Curve]]]()
     proofs, descents = make_smaller() if options.small else (PROOFS, DESCENTS)
@@ -104,7 +105,7 @@ def make_smaller() -> tuple[tuple[Proof, ...], tuple[Descent, ...]]:
 
 
 def read(problem: Problem, data: DataFolder, small: bool) -> Part | None:
-    """Return the rows to train on, or None if a file of the problem is missing."""
+    """Return the training rows, or None if a file of the problem is missing."""
     if not problem.files:
         n = SMALL_ROWS if small else ROWS
         blocks = [
@@ -154,7 +155,7 @@ def draw(plt: Any, found: list[tuple[Problem, list[Curve]]]) -> Any:
 
 
 def find_marks(reads: tuple[float, ...]) -> list[int]:
-    """Return the points that get a marker: all of the first ten reads, then one in each tenth of a decade."""
+    """Return the points that get a marker: all of the first ten reads, then one per tenth of a decade."""
     marks, last = list[int](), 0.0
     for k, read in enumerate(reads):
         if read <= 10 or read >= 1.26 * last:

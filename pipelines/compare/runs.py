@@ -1,4 +1,4 @@
-"""Runs of the comparison: a process for every training, under limits, rung by rung, with the trainers in turn."""
+"""Runs of the comparison: each training is a process with limits; the trainers take turns, rung by rung."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ SPENT = (
     "MemoryError",
     "Cannot allocate memory",
     "out of memory",
-)  # What is printed when memory has run out.
-TARGETS = (1e-2, 1e-3, 1e-4)  # Relative suboptimality.
-REPEATED_SECONDS = 10.0  # A training that takes longer is run once.
+)  # messages printed when memory has run out
+TARGETS = (1e-2, 1e-3, 1e-4)  # targets for the relative suboptimality
+REPEATED_SECONDS = 10.0  # a training that takes longer is run only once
 REFERENCE_SECONDS, REFERENCE_TOL = 600, 1e-6
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """A function of a module; its rungs are tolerances, epochs or sizes, from rough to fine."""
+    """A function of a module; its rungs are tolerances, epochs or sizes, from coarse to fine."""
 
     name: str
     module: str
@@ -48,7 +48,7 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Run:
-    """How a training ended, and, if there is a model, what it took and what the model is worth.
+    """The outcome of a training and, if there is a model, its cost and its quality.
 
     The seconds include reading if the rows are on the disk.
     """
@@ -101,7 +101,7 @@ REFERENCES = {
 
 @dataclass(frozen=True)
 class Bench:
-    """A problem's folder, and the seconds that a training may take."""
+    """A problem's folder, and the time limit of a training in seconds."""
 
     folder: Path
     limit: int
@@ -114,17 +114,17 @@ class Bench:
 
     @cached_property
     def rows(self) -> Part:
-        """The training rows; dense rows stay on the disk until they are looked at."""
+        """The training rows; dense rows stay on the disk until they are accessed."""
         return read_rows(self.folder / "train", mapped=True)
 
     @cached_property
     def test(self) -> Part:
-        """The test rows, or the training rows where no rows were kept for testing."""
+        """The test rows, or the training rows if there are no test rows."""
         folder = self.folder / "test"
         return read_rows(folder) if folder.exists() else self.rows
 
     def run(self, trainer: Trainer, rung: str, limited: bool = True) -> Run:
-        """Train in a process of its own, and evaluate the model that it leaves behind."""
+        """Train in a separate process, and evaluate the model that it saves."""
         with TemporaryDirectory() as out:
             ended = self.start(trainer, rung, Path(out), limited)
             status, why, told = tell_end(ended, Path(out), self.limit, limited and self.problem.memory is not None)
@@ -171,7 +171,7 @@ class Bench:
         return self.known[name]
 
     def start(self, trainer: Trainer, rung: str, out: Path, limited: bool) -> subprocess.CompletedProcess[str]:
-        """Run the process; if the rows are on the disk, under a memory limit and without them in the page cache."""
+        """Run the process; if the rows are on the disk, limit its memory, and empty their page cache first."""
         limit = self.limit if limited else REFERENCE_SECONDS
         arguments = (str(self.folder), trainer.module, trainer.function, rung, str(limit), str(out))
         command = [sys.executable, "-m", "pipelines.compare.child", *arguments]
@@ -186,11 +186,11 @@ class Bench:
 
 
 def forget(folder: Path) -> None:
-    """Have the operating system drop the files of a folder from its page cache."""
+    """Make the operating system drop the files of a folder from its page cache."""
     for file in folder.rglob("*"):
         if file.is_file():
             descriptor = os.open(file, os.O_RDONLY)
-            os.fsync(descriptor)  # Pages that are not yet written would stay.
+            os.fsync(descriptor)  # pages that are not yet written would stay in the cache
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(descriptor)
 
@@ -218,7 +218,7 @@ def run_all(
     suboptimality: Callable[[Run], float],
     note: Callable[[Run], None],
 ) -> None:
-    """Climb each trainer's ladder, all in turn, until it is near enough or fails; then repeat the short trainings."""
+    """Climb all ladders in turn, each until it reaches the last target or fails; then repeat the short trainings."""
     again: list[tuple[Trainer, str]] = []
     climbing = list(trainers)
     for rung in range(max(len(trainer.rungs) for trainer in trainers)):

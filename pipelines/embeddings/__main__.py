@@ -2,11 +2,11 @@
 
     python pipelines/embeddings.py [--rows 10000] [--labels 100] [--seed 0] [--work FOLDER]
 
-The embeddings lie in a NumPy file of float16, which streamsvm stores as it is, and of which it trains logistic
-regression for all labels in the same reads. Beside it are scikit-learn's OneVsRestClassifier with LogisticRegression,
-which has the same objectives, and with SGDClassifier. The rows are generated of known probabilities, so the least log
-loss is known. The exit status is 0 if all gaps are certified, the model of float16 has the weights of the same rows in
-float32, and the log loss on other rows is at most 1% above scikit-learn's; 1 if not.
+The embeddings are in a NumPy file of float16. streamsvm stores them in this type, and trains logistic regression for
+all labels in the same reads. It is compared with scikit-learn's OneVsRestClassifier around LogisticRegression, which
+has the same objectives, and around SGDClassifier. The labels are drawn with known probabilities, so the least possible
+log loss is known. The exit status is 0 if all gaps are certified, the model of the float16 rows has the same weights as
+that of the float32 rows, and the log loss on other rows is at most 1% above scikit-learn's; otherwise it is 1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LEAST_ROWS, LEAST_LABELS = 2000, 2
 
 @dataclass(frozen=True)
 class Outcome:
-    """The mean log loss of a label on other rows, the weights (labels, features), and the largest gap of a label."""
+    """The mean log loss of the labels on other rows, the weights (labels, features), and the largest gap."""
 
     loss: float
     weights: npt.NDArray[np.float64]
@@ -49,8 +49,8 @@ class Outcome:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="embeddings.py", description="Linear probes over embeddings.")
     parser.add_argument("--rows", type=int, default=10_000, help="rows to train on (default: %(default)s)")
-    parser.add_argument("--labels", type=int, default=100, help="labels, of which a row has any (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of what is generated (default: %(default)s)")
+    parser.add_argument("--labels", type=int, default=100, help="number of labels (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the generated rows (default: %(default)s)")
     add_work_argument(parser)
     options = parser.parse_args()
     return run_story("embeddings.py", lambda: compare(options.rows, options.labels, options.seed, options.work))
@@ -81,7 +81,7 @@ def take(rows: Embeddings, part: slice) -> Embeddings:
 
 
 def train_ours(dtype: str, train: Embeddings, test: Embeddings, work: Path, report: Report) -> Outcome:
-    """Ingest the file's rows, streamed by a memory map, train and write a row of the table."""
+    """Ingest the file's rows, streamed through a memory map; train, and write a row of the table."""
     began = time.process_time()
     rows = np.load(work / "embeddings.npy", mmap_mode="r")
     data = streamsvm.ingest(rows, work / f"{dtype}.zarr", train.Y, dtype=dtype, overwrite=True)
@@ -94,15 +94,15 @@ def train_ours(dtype: str, train: Embeddings, test: Embeddings, work: Path, repo
 
 
 def train_others(train: Embeddings, test: Embeddings, report: Report) -> Outcome:
-    """Train scikit-learn's probes, a label after the other, and return the outcome of the exact one."""
+    """Train scikit-learn's probes, one label after another, and return the outcome of the exact ones."""
     X, other = train.X.astype(np.float32), test.X.astype(np.float32)
     exact = OneVsRestClassifier(LogisticRegression(C=COST, max_iter=1000))
     sgd = OneVsRestClassifier(SGDClassifier(loss="log_loss", alpha=1 / (COST * len(X)), random_state=0))
     losses = []
     for name, model in (("LogisticRegression", exact), ("SGDClassifier", sgd)):
         began = time.process_time()
-        with warnings.catch_warnings(), threadpool_limits(1):  # threads that wait would count as CPU seconds
-            warnings.simplefilter("ignore")  # of labels that SGD leaves before it has converged
+        with warnings.catch_warnings(), threadpool_limits(1):  # waiting threads would count as CPU seconds
+            warnings.simplefilter("ignore")  # about labels for which SGD has not converged
             model.fit(X, train.Y.astype(int))
         cells = (f"{time.process_time() - began:.1f}", f"{X.nbytes / 1e6:.1f} MB", "")
         losses.append(add_row(report, f"scikit-learn, {name}", model.predict_proba(other), test, *cells))
@@ -110,7 +110,7 @@ def train_others(train: Embeddings, test: Embeddings, report: Report) -> Outcome
 
 
 def add_row(report: Report, name: str, probabilities: Any, test: Embeddings, *cells: str) -> float:
-    """Write a row of the table, and return the log loss, the mean of all labels."""
+    """Write a row of the table, and return the log loss as a mean over labels."""
     known = [k for k in range(test.Y.shape[1]) if 0 < test.Y[:, k].sum() < len(test.Y)]
     loss = float(np.mean([log_loss(test.Y[:, k], probabilities[:, k], labels=[0, 1]) for k in known]))
     precision = float(average_precision_score(test.Y[:, known], probabilities[:, known], average="macro"))

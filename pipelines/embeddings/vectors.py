@@ -1,4 +1,4 @@
-"""Embeddings that are generated, as float16, and labels whose probabilities are known.
+"""Generated embeddings in float16, and labels with known probabilities.
 
 Row x has label k with the probability 1 / (1 + exp(-(u_k x + b_k))), which no linear probe can beat.
 """
@@ -19,7 +19,7 @@ RARE, FREQUENT = -6.0, -1.5  # the least and the greatest b_k
 class Embeddings:
     """Rows of embeddings and their labels.
 
-    X: (n, d) float16. Y: (n, L) bool, whether the row has the label. probabilities: (n, L), those that Y was drawn of.
+    X: (n, d) float16. Y: (n, L) bool, whether the row has the label. probabilities: (n, L), those of the entries of Y.
     """
 
     X: npt.NDArray[np.float16]

@@ -1,1 +1,1 @@
-"""The story of land cover: a forest type told by terrain, in places that were never seen."""
+"""Land cover: predict a forest type from terrain in unseen areas."""

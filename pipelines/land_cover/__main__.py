@@ -1,13 +1,14 @@
-"""Land cover: a forest type told by terrain, on held-out rows and in held-out areas, as a Markdown table.
+"""Land cover: a forest type predicted from terrain, on held-out rows and in held-out areas, as a Markdown table.
 
     python pipelines/land_cover.py --data FOLDER [--rows 20000] [--seed 0]
 
-The rows are cells of 30 m in four wilderness areas of Colorado (Covertype), of terrain and soil, and the question is
-whether lodgepole pines stand there. Linear SVMs and SVMs of an RBF kernel, by 300 Nystrom features, are trained by
-streamsvm and by scikit-learn, and beside them is the random forest that most maps are made with. Each is measured by
-folds of rows, whose neighbours it has seen, and by folds of areas, as a map of a new place would be. The exit status is
-0 if the gaps are certified, streamsvm is at most a point below scikit-learn's model of the same kind, and folds of rows
-promise more than each model keeps in new areas; 1 if not.
+The rows are cells of 30 m in four wilderness areas of Colorado (Covertype). Their features describe terrain and soil,
+and the label is whether lodgepole pines grow there. streamsvm and scikit-learn each train a linear SVM, and an SVM on
+300 Nystrom features of an RBF kernel. They are compared with the random forest, the usual model for maps. Each model is
+measured by folds of rows, where it has seen neighbours of the held-out rows, and by folds of areas, as a map of a new
+place would be. The exit status is 0 if the gaps are certified, streamsvm is at most a point below scikit-learn's model
+of the same kind, and every model is more than a point better in folds of rows than in folds of areas; otherwise it is
+1.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ class Outcome:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="land_cover.py", description="A forest type told by terrain, in new places.")
-    parser.add_argument("--rows", type=int, default=20_000, help="rows that are drawn (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of what is drawn (default: %(default)s)")
+    parser = argparse.ArgumentParser(prog="land_cover.py", description="Forest types predicted in new areas.")
+    parser.add_argument("--rows", type=int, default=20_000, help="number of rows drawn (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draws (default: %(default)s)")
     add_data_argument(parser)
     options = parser.parse_args()
     return run_story("land_cover.py", lambda: compare(DataFolder(options.data), options.rows, options.seed))
@@ -77,7 +78,7 @@ def compare(data: DataFolder, n_rows: int, seed: int) -> int:
 
 
 def list_models(seed: int) -> dict[str, Callable[[], Any]]:
-    """Return what makes each model, by its name."""
+    """Return the functions that make the models, by name."""
     ours: dict[str, Any] = {"C": COST, "loss": "squared_hinge", "tol": TOLERANCE, "random_state": seed}
     features: dict[str, Any] = {"feature_map": "nystrom", "rank": RANK, "kernel": "rbf", "gamma": GAMMA}
     nystrom = Nystroem(gamma=GAMMA, n_components=RANK, random_state=seed)
@@ -101,11 +102,11 @@ def measure(name: str, make: Callable[[], Any], terrain: Terrain, report: Report
 
 
 def score(make: Callable[[], Any], terrain: Terrain, splits: Iterable[Split], gaps: list[float]) -> float:
-    """Return the mean balanced accuracy on the rows that are held out, and add the certified gaps, if there are any."""
+    """Return the mean balanced accuracy on the held-out rows, and append the certified gaps, if any, to `gaps`."""
     found = []
     for train, held_out in splits:
-        with warnings.catch_warnings(), threadpool_limits(1):  # threads that wait would count as CPU seconds
-            warnings.simplefilter("ignore")  # of LIBLINEAR's limit of iterations
+        with warnings.catch_warnings(), threadpool_limits(1):  # waiting threads would count as CPU seconds
+            warnings.simplefilter("ignore")  # about LIBLINEAR's limit of iterations
             model = make().fit(terrain.X[train], terrain.y[train])
         if hasattr(model, "gap_"):
             gaps.append(model.gap_)

@@ -1,4 +1,4 @@
-"""Covertype's rows: terrain and soil of cells of 30 m, the wilderness area in which each lies, and its forest."""
+"""Covertype's rows: terrain and soil of cells of 30 m, the wilderness area of each cell, and its forest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Split = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Terrain:
-    """The features (n, 50), standardised, whether lodgepole pines stand there, and the number of the area (n,)."""
+    """The standardised features (n, 50), whether lodgepole pines grow there (n,), and the number of the area (n,)."""
 
     X: F32
     y: Bools
@@ -42,13 +42,13 @@ def read_terrain(file: Path, n_rows: int, seed: int) -> Terrain:
 
 
 def split_by_area(terrain: Terrain) -> Iterator[Split]:
-    """Yield the rows to train on and those that are held out, an area at a time."""
+    """Yield the training rows and the held-out rows for each held-out area."""
     for area in range(len(AREAS)):
         yield np.flatnonzero(terrain.area != area), np.flatnonzero(terrain.area == area)
 
 
 def split_by_row(terrain: Terrain) -> Iterator[Split]:
-    """Yield folds of the sizes of the areas, whose rows are drawn from all of them."""
+    """Yield folds of the same sizes as the areas, but with rows drawn from all areas."""
     every = np.arange(len(terrain.y))  # the rows are in random order
     ends = np.cumsum(np.bincount(terrain.area, minlength=len(AREAS)))
     for held_out in np.split(every, ends[:-1]):

@@ -1,15 +1,15 @@
-"""Training on data several times larger than memory, under a limit set from outside, as a Markdown table.
+"""Training on data several times larger than memory, under an external memory limit, as a Markdown table.
 
     python pipelines/larger_than_memory.py [--memory SIZE] [--times 8] [--sparse] [--solver NAME] [--thorough]
         [--small] [--seed 0] [--work FOLDER]
 
 The story generates rows block by block (a noisy linear truth with a tenth of the labels flipped; with --sparse, rows
-like text). It then trains on two threads, on two worker processes, and with a budget that is too small. With
---thorough it also trains on one and on four workers, and it stops a training after some passes and resumes it. All
-models must be the same, to the bit. The interior-point method (1,200 features, gap 1e-6) holds 290 bytes for each row
-and takes 900 MB. pipelines/limits.py says how the memory is limited. The exit status is 0 if every run
-converged, if peak <= projection <= budget held, if the models were the same, and if the small budget was refused before
-anything ran; otherwise it is 1.
+like text). It then trains on two threads, on two worker processes, and with a budget that is too small. With --thorough
+it also trains on one and on four workers, and stops a training after some passes and resumes it. All models must be
+identical to the last bit. The interior-point method (1,200 features, gap 1e-6) holds 290 bytes for each row and takes
+900 MB. pipelines/limits.py limits the memory. The exit status is 0 if every run converged, if peak <= projection <=
+budget held in each, if the models were identical, and if the small budget was refused before anything ran; otherwise it
+is 1.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from streamsvm.system.errors import InputError
 from streamsvm.system.machine import format_bytes, parse_bytes, peak_bytes
 
 # By solver, and whether rows are sparse: the rows, the settings, and a budget that also holds the libraries of a fresh
-# installation, which take up to 60 MB more. A cut is a dense vector, so sparse runs keep fewer cuts.
+# installation, which take up to 60 MB more. Cuts are dense vectors, so sparse runs keep fewer of them.
 KINDS = {
     ("cutting-plane", False): (Truth(n_features=64), "--C 0.001", "400MB"),
     ("cutting-plane", True): (SparseTruth(n_features=20_000, row_items=60), "--C 0.03 --option max_cuts=50", "450MB"),
     ("interior-point", False): (Truth(n_features=1200), "--solver interior-point --C 0.001 --tol 1e-6", "900MB"),
 }
-RUNS = {"2 threads": ("--threads 2", 1), "2 workers": ("--workers 2", 3)}  # The options, and how many processes run.
+RUNS = {"2 threads": ("--threads 2", 1), "2 workers": ("--workers 2", 3)}  # the options, and the number of processes
 MORE_RUNS = {"1 worker": ("--workers 1", 2), "4 workers": ("--workers 4", 5)}
 STOPPED, STOPPED_AFTER_PASSES = "stopped and resumed", 7
 SMALL_TIMES = 1.5
@@ -79,7 +79,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--times", type=float, default=8.0, help="size of the data in budgets (default: %(default)s)")
     parser.add_argument("--sparse", action="store_true", help="rows like text: 20,000 features, 60 of them not zero")
     parser.add_argument("--solver", choices=("cutting-plane", "interior-point"), default="cutting-plane")
-    parser.add_argument("--thorough", action="store_true", help="use more numbers of workers, and resume a training")
+    parser.add_argument("--thorough", action="store_true", help="train on more numbers of workers, and resume")
     parser.add_argument("--small", action="store_true", help="generate 1.5 budgets of data: under a minute")
     parser.add_argument("--seed", type=int, default=0, help="seed of the generated rows (default: %(default)s)")
     add_work_argument(parser)
@@ -110,7 +110,7 @@ def run_all(work: Path, options: argparse.Namespace) -> int:
 def train_all(
     data: Dataset, work: Path, settings: str, budget_bytes: int, thorough: bool, report: Report
 ) -> tuple[bool, set[str]]:
-    """Train in every way, and return whether all runs kept their promises, and the models' names."""
+    """Train in every way; return whether all runs met the conditions, and the names of the models."""
     settings_here = f"{settings} --memory {budget_bytes}"
     held, models = True, set()
     for name, (how, processes) in (RUNS | MORE_RUNS if thorough else RUNS).items():
@@ -129,13 +129,13 @@ def train_all(
 
 
 def generate(work: Path, truth: Truth, wanted_bytes: float, report: Report) -> Dataset:
-    """Write the dataset, and report what that took; InputError if the disk has no room for it."""
+    """Write the dataset, and report its cost; InputError if the disk has no room for it."""
     free_bytes = shutil.disk_usage(work).free
     if wanted_bytes > 0.9 * free_bytes:
         wanted, free = format_bytes(wanted_bytes), format_bytes(free_bytes)
         raise InputError(
-            f"{work}: the dataset takes {wanted}, and the disk has {free} free; name another folder by "
-            "--work, or ask for fewer --times"
+            f"{work}: the dataset takes {wanted}, and the disk has {free} free; choose another folder with --work, or "
+            f"a smaller --times"
         )
     began = time.monotonic()
     data = write_generated(work / "generated.zarr", max(2, int(wanted_bytes / truth.row_bytes)), truth)
@@ -175,12 +175,12 @@ def add_run(report: Report, name: str, done: subprocess.CompletedProcess[str], b
 
 
 def name_model(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the first digits of the model's SHA-256; the text is empty if there is no model."""
+    """Return the first digits of the model's SHA-256; an empty text if there is no model."""
     return str(json.loads(last_line(done.stdout))["model_sha256"])[:8] if done.returncode in (0, 3) else ""
 
 
 def show_refusal(data: Dataset, run: Path, settings: str) -> bool:
-    """Train with too small a budget; return whether that was refused before the first pass."""
+    """Train with too small a budget; return whether it was refused before the first pass."""
     done = train(data, run, f"{settings} --memory {TOO_SMALL_BYTES}", Limit("true", "none"))
     ran = (run / "history.jsonl").exists() and (run / "history.jsonl").read_text() != ""
     budget, what = format_bytes(TOO_SMALL_BYTES), "ran" if ran else "nothing ran"
@@ -189,7 +189,7 @@ def show_refusal(data: Dataset, run: Path, settings: str) -> bool:
 
 
 def last_line(text: str) -> str:
-    """Return the last line of a text; it is empty if there is none."""
+    """Return the last line of a text, or an empty text."""
     return (text.strip().splitlines() or [""])[-1]
 
 

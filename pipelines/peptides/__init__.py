@@ -1,1 +1,1 @@
-"""Peptide rescoring as Percolator does it."""
+"""Peptide rescoring by Percolator's method."""

@@ -1,10 +1,10 @@
-"""Peptide rescoring as Percolator does it, with streamsvm's LinearSVC and with scikit-learn's, as a Markdown table.
+"""Peptide rescoring by Percolator's method, with streamsvm's LinearSVC and with scikit-learn's, as a Markdown table.
 
     python pipelines/peptides.py [--spectra 20000] [--seed 0]
 
-Matches are generated, so that it is known which of them are right. The exit status is 0 if both estimators accept as
-many matches, to 2%, at a false discovery proportion near the 1% that is asked for, and half as many again as the score
-of the search engine alone; 1 if not.
+Matches are generated, so the right ones are known. The exit status is 0 if both estimators accept the same number of
+matches, to within 2%, with a false discovery proportion near the requested 1%, and half as many again as the score of
+the search engine alone; otherwise it is 1.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from streamsvm import LinearSVC
 from streamsvm.system.errors import InputError
 
 LEAST_SPECTRA = 2000
-MOST_FALSE = 0.015  # of the matches that are accepted: the estimate of 1% has an error of its own
+MOST_FALSE = 0.015  # the largest share of wrong matches among the accepted ones: the estimate of 1% has an error
 LEAST_GAIN = 1.5
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was accepted, and how much of it is wrong."""
+    """The number of accepted matches, and the share of them that are wrong."""
 
     n_accepted: int
     false_share: float
@@ -42,7 +42,7 @@ class Outcome:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="peptides.py", description="Peptide rescoring.")
     parser.add_argument("--spectra", type=int, default=20_000, help="spectra to generate (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of what is generated (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the generated matches (default: %(default)s)")
     options = parser.parse_args()
     return run_story("peptides.py", lambda: compare(options.spectra, options.seed))
 
@@ -77,7 +77,7 @@ def make_theirs(decoy_cost: float, target_cost: float) -> Any:
 def add_row(
     report: Report, name: str, matches: Matches, scores: npt.NDArray[np.float64], cpu_seconds: float
 ) -> Outcome:
-    """Write a row of the table, and return what it tells."""
+    """Write a row of the table, and return its outcome."""
     accepted = matches.is_target & (find_q_values(scores, matches.is_target) <= ACCEPTED)
     n_accepted = int(np.count_nonzero(accepted))
     false_share = float(np.mean(~matches.is_right[accepted])) if n_accepted else 0.0

@@ -1,4 +1,4 @@
-"""Peptide-spectrum matches that are generated, so that it is known which of them are right."""
+"""Generated peptide-spectrum matches, of which the right ones are known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 N_FEATURES = 12
-SHARE_RIGHT = 0.35  # of the target matches
+SHARE_RIGHT = 0.35  # the share of right ones among the target matches
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Matches:
     """Matches of spectra with peptides, half of them with decoys.
 
     X: features, (n, N_FEATURES) float32, standardised; the first is the score of the search engine. is_target: (n,).
-    is_right: (n,), whether the peptide is truly that of the spectrum. fold: (n,), 0 to 2, drawn by spectrum.
+    is_right: (n,), whether the peptide is really that of the spectrum. fold: (n,), 0 to 2, drawn for each spectrum.
     """
 
     X: npt.NDArray[np.float32]
@@ -28,8 +28,8 @@ class Matches:
 def make_matches(seed: int, n_spectra: int) -> Matches:
     """Return a target match and a decoy match of each spectrum.
 
-    A wrong match is drawn alike for targets and decoys, as target-decoy competition supposes. Right matches differ in
-    all features a little, some of which are correlated, so that no single one tells them apart.
+    Wrong matches have the same distribution for targets and decoys, as target-decoy competition assumes. Right matches
+    differ a little in all features, some of which are correlated, so no single feature identifies them.
     """
     random = np.random.default_rng(seed)
     is_target = np.repeat([True, False], n_spectra)

@@ -1,8 +1,8 @@
 """Percolator's rounds (Kall et al., Nature Methods 4, 2007), in three folds (Granholm et al., BMC Bioinf. 13, 2012).
 
-In a round the targets with a q-value of at most 1% are taken for right matches, and a linear SVM with the squared hinge
-loss tells them apart from the decoys; its scores give the q-values of the next round. A match is scored by the model of
-the two folds that it is not in. The costs of the classes are chosen apart, by the number of targets that are accepted.
+In each round, the targets with a q-value of at most 1% count as right matches, and a linear SVM with the squared hinge
+loss separates them from the decoys; its scores give the q-values of the next round. A match is scored by a model of the
+two folds that do not contain it. The two class costs are chosen separately, by the number of accepted targets.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pipelines.peptides.matches import Matches, find_q_values
 from streamsvm.system.errors import InputError
 
 ROUNDS, FOLDS = 3, 3
-ACCEPTED = 0.01  # the largest q-value of a match that is accepted
-COSTS = (0.1, 1.0, 10.0)  # of a target
-RATIOS = (1.0, 3.0, 10.0)  # of the cost of a decoy to that of a target
+ACCEPTED = 0.01  # the largest q-value of an accepted match
+COSTS = (0.1, 1.0, 10.0)  # costs of a target to try
+RATIOS = (1.0, 3.0, 10.0)  # ratios of the cost of a decoy to that of a target to try
 
 Scores = npt.NDArray[np.float64]
-MakeModel = Callable[[float, float], Any]  # from the costs of a decoy and a target to an estimator
+MakeModel = Callable[[float, float], Any]  # makes an estimator from the costs of a decoy and of a target
 
 
 def rescore(matches: Matches, make_model: MakeModel) -> Scores:
-    """Return the scores of all matches, each by a model that has not seen its spectrum."""
+    """Return the scores of all matches, each from a model that has not seen its spectrum."""
     scores = np.empty(len(matches.X))
     for fold in range(FOLDS):
         held_out = matches.fold == fold
@@ -68,7 +68,7 @@ def count_accepted(scores: Scores, is_target: npt.NDArray[np.bool_]) -> int:
 
 
 def normalise(scores: Scores, is_target: npt.NDArray[np.bool_]) -> Scores:
-    """Return scores of a fold that can be compared with those of others: 0 at the limit of 1%, -1 at decoys' median."""
+    """Scale the scores of a fold so that 0 is the limit of 1% and -1 the median of the decoys."""
     accepted = scores[is_target & (find_q_values(scores, is_target) <= ACCEPTED)]
     limit, median = accepted.min() if len(accepted) else scores.max(), np.median(scores[~is_target])
     return (scores - limit) / (limit - median)  # type: ignore[no-any-return]

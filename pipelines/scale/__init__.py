@@ -1,1 +1,1 @@
-"""How many workers shorten a pass over the data."""
+"""The number of workers up to which a pass over the data becomes faster."""

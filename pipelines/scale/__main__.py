@@ -1,13 +1,14 @@
-"""Up to how many workers a pass over the data becomes faster: 10 to 10,240 workers, simulated from measurements.
+"""The number of workers up to which a pass over the data becomes faster: 10 to 10,240 workers, simulated from
+measurements.
 
     python pipelines/scale.py [--small] [--seed 0] [--work FOLDER] [--picture FILE.png]
 
 A pass sends each worker one task, which adds the worker's own groups of chunks; workers then join the totals in a tree.
-What a pass costs driver and scheduler is measured with 2 to 32 small workers on this machine, and so are reading, sums,
-messages and the master problem. simulate.py builds a pass on many workers from these parts, for data of 100 GB to 100
-TB, and for changes that would move the end of scaling: the number of workers from which twice as many save less than a
-fifth of the time. The network (10 Gb/s, 0.2 ms) and a worker's memory for rows (4 GB) are assumed; a worker is a core
-with files of its own.
+The costs of a pass for the driver and the scheduler are measured with 2 to 32 small workers on this machine, as are
+those of reading, sums, messages and the master problem. From these parts simulate.py builds a pass on many workers, for
+data of 100 GB to 100 TB. It also simulates changes that would move the end of scaling, which is the number of workers
+beyond which twice as many save less than a fifth of the time. The network (10 Gb/s, 0.2 ms) and the memory of a worker
+for rows (4 GB) are assumptions; a worker is a core with its own files.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from pipelines.story import add_work_argument, open_work, run_story
 
 FEATURES = 64
 DATA_BYTES, SMALL_BYTES = 512 << 20, 48 << 20
-MEASURED, SMALL_MEASURED = (2, 8, 16, 32), (1, 3)  # Workers on this machine.
+MEASURED, SMALL_MEASURED = (2, 8, 16, 32), (1, 3)  # numbers of workers on this machine
 WORKERS = [10 * 2**k for k in range(11)]
 SHOWN = (10, 100, 320, 1000, 3200, 10_000)
-GROUPS_A_WORKER = 16  # In the table of what a pass costs beyond reading.
+GROUPS_A_WORKER = 16  # in the table of a pass's costs beyond reading
 SIZES = {"100 GB": 1e11, "1 TB": 1e12, "10 TB": 1e13, "100 TB": 1e14}
 SMALL_SIZES = {"100 GB": 1e11, "1 TB": 1e12}
 GROUP_BYTES = 256 * 2**20
@@ -94,7 +95,7 @@ def tell(options: argparse.Namespace) -> int:
 
 
 def report_costs(costs: Costs, report: Report) -> None:
-    """Write the table of what was measured apart from workers."""
+    """Write the table of the measurements that do not depend on workers."""
     rows = {
         f"a group of 256 MiB, {FEATURES} features, rows in memory": f"{costs.kept * GROUP_BYTES * 1e3:.0f} ms",
         "the same, rows streamed from files in the system's cache": f"{costs.streamed * GROUP_BYTES * 1e3:.0f} ms",
@@ -116,7 +117,7 @@ def format_line(line: Line, costs: Costs) -> str:
 
 
 def report_phases(costs: Costs, phases: dict[int, Phases], report: Report) -> None:
-    """Write the table of what a pass takes driver and scheduler, by the number of workers, and the lines through it."""
+    """Write the table of a pass's costs for driver and scheduler, by the number of workers, and the fitted lines."""
     names = {
         "sends": "driver: sends",
         "ends": "ends",
@@ -133,7 +134,7 @@ def report_phases(costs: Costs, phases: dict[int, Phases], report: Report) -> No
 
 
 def report_beyond(costs: Costs, seed: int, report: Report) -> None:
-    """Write what a pass costs beyond reading, by the number of workers."""
+    """Write the costs of a pass beyond reading, by the number of workers."""
     report.begin_table(
         f"Seconds of a pass beyond the reading of an average worker, {GROUPS_A_WORKER} groups each (simulated)",
         *("workers", "driver sends", "scheduler gives", "hears", "frees", "w", "joins", "beyond reading"),
@@ -148,7 +149,7 @@ def report_beyond(costs: Costs, seed: int, report: Report) -> None:
 
 
 def report_sizes(costs: Costs, sizes: dict[str, float], seed: int, report: Report) -> dict[str, End]:
-    """Write the seconds of a pass by workers; return them, and where they stop falling."""
+    """Write the seconds of a pass by the number of workers; return them, and the point at which they stop falling."""
     report.begin_table("Seconds a pass; bold: twice the workers save less than a fifth", "workers", *sizes)
     found = {name: find_end(costs, Cluster(nbytes), WORKERS, seed) for name, nbytes in sizes.items()}
     for k, n_workers in enumerate(WORKERS):
@@ -158,7 +159,7 @@ def report_sizes(costs: Costs, sizes: dict[str, float], seed: int, report: Repor
 
 
 def report_changes(costs: Costs, data_bytes: float, seed: int, report: Report) -> None:
-    """Write where scaling would end after each change."""
+    """Write the end of scaling after each change."""
     report.begin_table(
         f"{data_bytes / 1e12:g} TB: what would move the point",
         *("change", "it ends at", "s a pass there", "fastest, s", "at 100 workers, s"),

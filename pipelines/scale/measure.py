@@ -1,4 +1,4 @@
-"""Measurements on this machine: reading, sums, messages, the driver; and what a worker more costs a pass."""
+"""Measurements on this machine: reading, sums, messages, the driver, and the cost per worker of a pass."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from streamsvm.solvers.cutting_plane import line_search
 from streamsvm.solvers.cutting_plane.line_search import CuttingPlane
 from streamsvm.solvers.set_up import compile_all
 
-TURNS = 8  # How often a group or a pass is timed.
-PASSES = 4  # Passes of the solver before the pass that is measured.
-ALL_BYTES = 1 << 40  # Keep every chunk in memory.
+TURNS = 8  # the number of times that a group or a pass is timed
+PASSES = 4  # passes of the solver before the measured pass
+ALL_BYTES = 1 << 40  # every chunk stays in memory
 CHUNK_BYTES, TINY_BYTES = 2 << 20, 8 << 10
 GROUPS_A_WORKER = 8
 LINKS = 10
@@ -53,12 +53,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Costs:
-    """What was measured.
+    """The measurements.
 
     Attributes
     ----------
     kept, streamed : float
-        CPU seconds a byte of a group, with rows in memory and with rows streamed from files.
+        CPU seconds per byte of a group, with rows in memory and with rows streamed from files.
     sigma : float
         Standard deviation of the logarithm of a group's seconds.
     combine, message : Line
@@ -70,11 +70,11 @@ class Costs:
     worker : float
         CPU seconds of a worker for its task and its share of the joins.
     link : float
-        Seconds of a task that waits for one before it.
+        Seconds of a task that waits for its predecessor.
     driver : float
         Seconds of the master problem and of the rest of a step.
     totals_bytes, shared_bytes : int
-        Bytes of the totals of a group, and of what all tasks share.
+        Bytes of the totals of a group, and of the data that all tasks share.
     """
 
     kept: float
@@ -95,7 +95,7 @@ class Costs:
 
 
 def measure(work: Path, data: Dataset, workers: tuple[int, ...]) -> tuple[Costs, dict[int, Phases]]:
-    """Measure all costs, those of workers with so many of them; return the costs, and the phases by workers."""
+    """Measure all costs, with each of these numbers of workers; return them, and the phases by number of workers."""
     compile_all(("cutting-plane",))
     with threadpool_limits(1):
         scan, driver = find_pass(data)
@@ -125,7 +125,7 @@ def measure(work: Path, data: Dataset, workers: tuple[int, ...]) -> tuple[Costs,
 
 
 def generate(work: Path, nbytes: int, n_features: int, chunk_bytes: int = CHUNK_BYTES) -> Dataset:
-    """Write dense rows in small chunks, so that groups of many sizes can be made of them."""
+    """Write dense rows in small chunks, from which groups of many sizes can be formed."""
     truth = Truth(n_features)
     blocks = list(truth.make_blocks(nbytes // truth.row_bytes))
     X, y = (np.concatenate([getattr(rows, name) for rows in blocks]) for name in ("X", "y"))
@@ -194,11 +194,11 @@ def fit_workers(phases: dict[int, Phases], name: str) -> Line:
 
 
 def nothing(*_: Any) -> None:
-    """Do nothing: the way from task to task is what is timed."""
+    """Do nothing, since only the way from task to task is timed."""
 
 
 def time_link() -> float:
-    """Return the seconds that a task takes in the fastest of some chains, in which each waits for the one before it."""
+    """Return the seconds per task in the fastest of several chains, in which each task waits for its predecessor."""
     with start_small_workers(2) as cluster:
         return min(time_chain(cluster.client) for _ in range(TURNS)) / LINKS
 
@@ -214,7 +214,7 @@ def time_chain(client: Client) -> float:
 
 @contextmanager
 def cut_finely(n_groups: int) -> Iterator[None]:
-    """Cut datasets into so many groups within this context."""
+    """Cut datasets into this number of groups within the block."""
     before = groups.GROUPS, groups.SMALLEST_GROUP_BYTES
     groups.GROUPS, groups.SMALLEST_GROUP_BYTES = n_groups, 1
     try:

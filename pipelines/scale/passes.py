@@ -1,4 +1,4 @@
-"""What a pass costs driver, scheduler and workers beyond reading, phase by phase, on rows that are next to none."""
+"""The costs of a pass beyond reading for driver, scheduler and workers, phase by phase, measured on very few rows."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.passes import Scan
 from streamsvm.solvers.set_up import ALL_MODELS, compile_all
 
-QUIET_SECONDS = 0.5  # After a pass, until all of its tasks are forgotten.
+QUIET_SECONDS = 0.5  # seconds after a pass until all its tasks are forgotten
 WAIT_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
 class Phases:
-    """CPU seconds of one pass: of the driver until all tasks are sent, and afterwards; and of the scheduler.
+    """CPU seconds of one pass: of the driver until all tasks are sent, of the driver afterwards, and of the scheduler.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Phases:
     workers : float
         All workers together.
     seconds : float
-        From the call to the sum on the clock, without the time that the workers waited for each other.
+        Wall seconds from the call to the sum, without the time during which workers waited for one another.
     """
 
     sends: float
@@ -53,9 +53,9 @@ class Phases:
 
 
 def time_phases(data: Dataset, scan: Scan, n_workers: int, n_passes: int, gates: Path) -> Phases:
-    """Return the least that each phase takes in some passes, since other programs make it longer only."""
+    """Return the minimum of each phase over several passes, since other programs can only lengthen it."""
     pauses = passes.SHORTEST_PAUSE, passes.LONGEST_PAUSE
-    passes.SHORTEST_PAUSE = passes.LONGEST_PAUSE = SILENT_SECONDS  # Nobody needs help here.
+    passes.SHORTEST_PAUSE = passes.LONGEST_PAUSE = SILENT_SECONDS  # no worker needs help here
     try:
         with start_small_workers(n_workers) as cluster, ThreadPoolExecutor(1) as pool:
             prepare_workers(cluster.client, partial(compile_all, ALL_MODELS))
@@ -76,7 +76,7 @@ def _time_pass(
     n_workers: int,
     gate: Path,
 ) -> Phases:
-    """Return what a pass takes in which each worker waits in its first group until all of them have begun."""
+    """Return the phases of a pass in which each worker waits in its first group until all workers have begun."""
     gate.mkdir(parents=True)
     workers = sum(cluster.client.run(time.process_time).values())
     time.sleep(QUIET_SECONDS)
@@ -110,7 +110,7 @@ def _time_pass(
 
 
 def add_at_gate(gate: Path, add: Callable[..., None], totals: Any, rows: Rows, *arguments: Any) -> None:
-    """Add rows once the gate is open, and tell who waits for it."""
+    """Add rows once the gate is open; record that this worker waits for it."""
     opened = gate / "open"
     if not opened.exists():
         (gate / f"{os.getpid()}-{threading.get_ident()}").touch()

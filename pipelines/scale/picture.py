@@ -1,4 +1,4 @@
-"""Seconds a pass against workers on logarithmic scales, for each size of the data, with a mark where scaling ends."""
+"""Seconds per pass against workers, log-log, for each size of the data; marks show the end of scaling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster of many small workers on this machine, whose scheduler has a process of its own, as on a real cluster."""
+"""A cluster of many small workers on this machine, with the scheduler in a separate process, as on a real cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamsvm.engines.cluster.workers import NOTHING_MEASURED
 
 START_SECONDS = 120
 SILENT_SECONDS = 600.0
-# What processes do by the second, and not by the pass, is switched off.
+# periodic work of the processes, which does not depend on passes, is switched off
 SETTINGS = {
     **NOTHING_MEASURED,
     "distributed.scheduler.http.routes": [],
@@ -32,14 +32,14 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class SmallWorkers:
-    """A client of the cluster, and the number of the scheduler's process."""
+    """A client of the cluster, and the id of the scheduler's process."""
 
     client: Client
     scheduler_pid: int
 
     def scheduler_seconds(self) -> float:
         """Return the CPU seconds that the scheduler has taken so far."""
-        return time.clock_gettime(~self.scheduler_pid << 3 | 2)  # Linux numbers the clocks of processes in this way
+        return time.clock_gettime(~self.scheduler_pid << 3 | 2)  # the id of a process's CPU clock on Linux
 
 
 def _silent(_: int) -> float:
@@ -48,7 +48,7 @@ def _silent(_: int) -> float:
 
 
 def _run(server: Coroutine[Any, Any, None]) -> None:
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # of the end of the cluster there is much to say
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # the end of the cluster logs many errors
     with dask.config.set(SETTINGS):
         asyncio.run(server)
 
@@ -73,7 +73,7 @@ def _run_worker(scheduler: str, security: Security) -> None:
 
 @contextmanager
 def start_small_workers(n_workers: int) -> Iterator[SmallWorkers]:
-    """Start a scheduler and workers of one thread, all of them forks of one server, with TLS; end them afterwards."""
+    """Start a scheduler and single-threaded workers, all forked from one server, with TLS; end them afterwards."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.worker_server"])
     security, (heard, told) = Security.temporary(), context.Pipe(duplex=False)

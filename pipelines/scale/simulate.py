@@ -2,10 +2,10 @@
 
     driver sends, scheduler gives  ->  workers read their ranges  ->  scheduler hears  ->  workers join  ->  driver
 
-The scheduler is one server. It gives the tasks to one worker after another, so that the last one begins last, and it
-hears of their ends one after another. A group takes the median time for its bytes, times exp(sigma z) with normal z.
-Idle workers take groups of slow ones: then no worker ends later than the mean of all, and the time of a group. Joins
-begin when all tasks have ended, `fan_in` parts each, which are fetched one after another.
+The scheduler is one server. It assigns the tasks to one worker after another, and processes their ends one after
+another. A group takes the median time for its bytes, times exp(sigma z) with normal z. Idle workers take groups from
+slow ones, so no worker ends later than the mean of all workers plus the time of a group. Joins begin when all tasks
+have ended; each fetches up to `fan_in` parts, one after another.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from streamsvm.engines.cluster.task import SMALL_BYTES
 from streamsvm.engines.cluster.tree import FAN_IN, count_levels, find_fan_in
 
 F64 = npt.NDArray[np.float64]
-GAIN = 0.8  # Doubling the workers pays as long as it brings the time below this share.
+GAIN = 0.8  # doubling the workers pays if it reduces the time to less than this share
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What is assumed of a cluster.
+    """The assumptions about a cluster.
 
     Attributes
     ----------
@@ -36,15 +36,15 @@ class Cluster:
     bandwidth, latency : float
         Bytes a second and seconds of the network.
     fan_in : int
-        Parts that one task joins, at most.
+        The most parts that one task joins.
     cores : int
-        Workers whose groups are one task, as the cores of one machine could be.
+        The number of workers that share a task, as the cores of one machine could.
     help : bool
-        Idle workers take groups of slow ones.
+        Whether idle workers take groups from slow ones.
     slow_share : float
-        Share of the workers that are half as fast.
+        The share of the workers that are half as fast.
     scheduler_speed : float
-        How many times as fast as measured the scheduler is.
+        The speed of the scheduler relative to the measured one.
     """
 
     data_bytes: float
@@ -61,9 +61,10 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of a pass until the last worker begins, until the scheduler has heard of all, and until the sum is known.
+    """Seconds of a pass until the last worker begins, until the scheduler has heard from all, and until the sum is
+    known.
 
-    reading is the mean of what the workers take for their ranges.
+    reading: the mean time that workers take for their ranges.
     """
 
     begins: float
@@ -73,12 +74,12 @@ class Times:
 
     @property
     def beyond(self) -> float:
-        """The seconds of a pass in which an average worker does not read."""
+        """The seconds of a pass during which an average worker does not read."""
         return self.total - self.reading
 
 
 def simulate(costs: Costs, cluster: Cluster, n_workers: int, rng: np.random.Generator) -> Times:
-    """Return the times of one pass, with what the driver does between two passes."""
+    """Return the times of one pass, including the driver's work between two passes."""
     n_groups = max(1, round(cluster.data_bytes / cluster.group_bytes))
     n_workers = min(n_workers, n_groups)
     n_tasks = -(-n_workers // cluster.cores)
@@ -108,7 +109,7 @@ def draw_ranges(costs: Costs, cluster: Cluster, n_groups: int, n_workers: int, r
 
 
 def arrive(costs: Costs, cluster: Cluster, n_workers: int) -> float:
-    """Return when all workers have w, which travels with the tasks if it is small; else workers pass it on."""
+    """Return the time when all workers have w: a small w comes with the tasks, a large one from a worker."""
     if costs.shared_bytes <= SMALL_BYTES:
         return 0.0
     hop = cluster.latency + costs.message.at(costs.shared_bytes) + costs.shared_bytes / cluster.bandwidth
@@ -116,7 +117,7 @@ def arrive(costs: Costs, cluster: Cluster, n_workers: int) -> float:
 
 
 def serve(ready: F64, each: float) -> F64:
-    """Return when one server is done with each of what comes in order, which take it so long each.
+    """Return the times at which a server finishes jobs that become ready in order and take `each` seconds.
 
     done_j is the maximum over i <= j of ready_i + (j - i + 1) each.
     """
@@ -126,7 +127,7 @@ def serve(ready: F64, each: float) -> F64:
 
 
 def join(costs: Costs, cluster: Cluster, n_groups: int, n_tasks: int) -> float:
-    """Return the seconds from the end of all tasks until the driver has the sum: log(tasks) tasks follow each other."""
+    """Return the seconds from the end of all tasks to the sum at the driver, after log(tasks) joins in a row."""
     fan_in = min(cluster.fan_in, find_fan_in(n_groups, costs.totals_bytes))
     part = 2 * max(1, count_levels(max(1, n_groups // n_tasks))) * costs.totals_bytes
     fetch = cluster.latency + part / cluster.bandwidth + costs.message.at(part) + costs.combine.at(part)
@@ -144,7 +145,7 @@ End = tuple[int, float, list[float]]
 
 
 def find_end(costs: Costs, cluster: Cluster, workers: list[int], seed: int) -> End:
-    """Return from how many workers on doubling no longer pays, the seconds there, and all seconds."""
+    """Return the number of workers from which on doubling no longer pays, the seconds there, and all seconds."""
     seconds = [mean_seconds(costs, cluster, n, seed) for n in workers]
     pays = [after < GAIN * before for before, after in pairwise(seconds)]
     end = pays.index(False) if False in pays else len(pays)
@@ -152,6 +153,6 @@ def find_end(costs: Costs, cluster: Cluster, workers: list[int], seed: int) -> E
 
 
 def scale_totals(costs: Costs, factor: float) -> Costs:
-    """Return the costs of rows that have so many times the features."""
+    """Return the costs for rows with `factor` times as many features."""
     wider = int(costs.totals_bytes * factor), int(costs.shared_bytes * factor)
     return replace(costs, totals_bytes=wider[0], shared_bytes=wider[1], driver=costs.driver * factor)

@@ -3,8 +3,9 @@
     D(alpha) = sum_i alpha_i - 1/2 |v|^2,   v = sum_i alpha_i y_i x_i,   0 <= alpha_i <= C_i          (weak duality)
 
 Any such alpha bounds the optimum from below (with a free bias, if y'alpha = 0 too). A point comes in one of two forms.
-The first is a share c_i in [0, 1] for every row, with alpha_i = C_i c_i. The second is a few cuts and where they were
-made: cut t at the step s_t on the segment from the weight vector u_t to v_t, with the multiplier lambda_t,
+The first is a share c_i in [0, 1] for every row, with alpha_i = C_i c_i. The second is a few cuts and the points at
+which they were made: cut t at the step s_t on the segment from the weight vector u_t to v_t, with the multiplier
+lambda_t,
 
     c_i = sum_t lambda_t [the margin of row i at that point is below 1],   lambda_t >= 0,   sum_t lambda_t <= 1
 
@@ -36,7 +37,7 @@ from streamsvm.numeric.rounding import SMALLEST, UNIT, add_pairs
 from streamsvm.numeric.rows import F64, I64, Flags, Rows, add_rows
 from streamsvm.passes import grows
 
-OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # what a DualPoint says about rows with their own shares
+OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # fields of a DualPoint: rows with their own shares
 
 
 class OfCut(NamedTuple):
@@ -125,7 +126,7 @@ class DualPoint:
             if int(rows[0]) < 0 or (n_rows is not None and int(rows[-1]) >= n_rows):
                 raise ValueError("own_rows are not among the rows of the data")
         if not ((self.own_shares >= 0.0) & (self.own_shares <= 1.0)).all():
-            raise ValueError("own_shares are not from 0 to 1: a multiplier is beyond its bounds")
+            raise ValueError("own_shares are not between 0 and 1: a multiplier is beyond its bounds")
 
     @property
     def nbytes(self) -> int:

@@ -91,7 +91,7 @@ from streamsvm.losses.classes import multiply_shares
 from streamsvm.numeric.rounding import UNIT, sum_exactly
 from streamsvm.numeric.rows import F64, I32, I64
 
-BINS = 4096  # for the corners, in the search for the best bias
+BINS = 4096  # bins of the corners, in the search for the best bias
 LONGEST_STRETCH = 1.001
 Multipliers = tuple[F64, F64, F64, F64, F64 | None]  # y, C, a and f of the rows, (n,) each; corners in regression
 

@@ -109,7 +109,7 @@ class Delete(shared.Json):
         numbers and ranges, such as 0-99,250, or a file of them; rows are numbered from 0, in the order in which
         `predict` writes the rows of the dataset
     group : VALUE
-        all rows of these groups (of `ingest --groups`)
+        all rows of these groups (recorded by `ingest --groups`)
     """
 
     needs = "which"
@@ -259,8 +259,8 @@ class Tune(shared.Settings):
     gamma = option(settings.read_gammas, default=())
     loss = option(
         settings.read_losses,
-        help=f"{', '.join(name_losses())}: of a row; squared_hinge and logistic are smooth (default: the first that "
-        "the task has: hinge)",
+        help=f"{', '.join(name_losses())}: losses of a row; squared_hinge and logistic are smooth (default: the task's "
+        "first loss: hinge)",
     )
     epsilon = nu = option(settings.read_numbers)
     class_weight = option(settings.read_class_weight, action="append")

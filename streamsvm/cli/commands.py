@@ -217,7 +217,7 @@ def run_warm_up(options: argparse.Namespace) -> int:
     from streamsvm.solvers.set_up import FEATURE_MAPS, compile_all
 
     if TEMPORARY in CACHE_FOLDER:
-        raise InputError("no folder for compiled kernels is writable; set the variable NUMBA_CACHE_DIR to one that is")
+        raise InputError("no folder for compiled kernels is writable; set NUMBA_CACHE_DIR to a writable folder")
     began = time.monotonic()
     for parser in PARSERS:
         compile_parser(parser)

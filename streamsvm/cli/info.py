@@ -94,8 +94,8 @@ def format_description(about: dict[str, Any], template: str = "dataset.txt") -> 
     return fill_text(template, **about, encoded=encoded)
 
 
-MOST_CONFUSION_CLASSES = 16  # more classes: no confusion matrix
-MOST_LETTERS = 16  # of a class's name in the head of a column
+MOST_CONFUSION_CLASSES = 16  # with more classes, no confusion matrix is shown
+MOST_LETTERS = 16  # the most letters of a class's name in the head of a column
 SHARES, CLASS_MEASURES = ("precision", "recall", "f1"), ["class", "precision", "recall", "F1", "support"]
 
 

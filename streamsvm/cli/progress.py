@@ -138,7 +138,7 @@ class Display:
 
 
 def show_grid(line: Line, done: tuple[int, int, Event]) -> None:
-    """Show the finished fits of a grid, all fits, and the step of one fit, which `done` consists of."""
+    """Show the progress of a grid. done: the numbers of finished fits and of all fits, and a step of one fit."""
     n_done, n_fits, event = done
     step = event.line
     line.show(

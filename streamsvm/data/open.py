@@ -19,7 +19,7 @@ from streamsvm.system.shared import made_once
 
 
 class UnopenedDataset:
-    """Stands for a pickled dataset until its first use. If it cannot be opened then, every use raises the error.
+    """A placeholder for a pickled dataset until its first use. If it cannot be opened then, every use raises the error.
 
     Unpickling must neither raise nor wait. The event loop of a Dask worker unpickles a dataset while it receives a
     message. An error there would close the connection and end the worker, with all results that it holds. A store that
@@ -104,7 +104,7 @@ def open_dataset(
     """
     text = str(path).removeprefix("file://")
     if cache is not None and not is_remote(text):
-        raise InputError(f"{path}: is a local path, and --cache keeps copies of what is read from an object store")
+        raise InputError(f"{path}: is a local path, but --cache only keeps copies of data from an object store")
     in_place = is_h5ad(text) and Path(text).is_file()
     group, meta = (open_hdf5(text), {}) if in_place else open_group(text)
     if isinstance(group, Hdf5Group) or not meta:

@@ -1,4 +1,4 @@
-"""Opening an engine: its memory is planned or refused first; then its threads or workers are started.
+"""Open an engine: first plan its memory, or refuse the run; then start its threads or workers.
 
 The memory of a run is projected by plain arithmetic. The budget covers the whole resident memory of a process,
 including the interpreter and libraries. Data files are read and never mapped, so their pages do not count. The file
@@ -114,9 +114,9 @@ def plan_memory(
     return MemoryPlan(budget_bytes, parts, min(budget_bytes - needed, int(data_bytes * 1.05) + (1 << 20)), refusal)
 
 
-PARTS_BY_ROW = 3  # of the per-row arrays: a worker's own part, packed and unpacked, and the part of a lost worker
-SHARES_OF_STATES = 2  # of the row states: a worker's own part, and an equal part taken over from lost workers
-UNKNOWN_BYTES = 32 << 20  # most memory that the libraries of a worker take beyond those of the driver
+PARTS_BY_ROW = 3  # per-row arrays in a worker: its own part, packed and unpacked, and the part of a lost worker
+SHARES_OF_STATES = 2  # row states in a worker: its own part, and an equal part taken over from lost workers
+UNKNOWN_BYTES = 32 << 20  # the most memory that the libraries of a worker take beyond those of the driver
 IN_MESSAGES = 4  # totals in transit to and from a worker, packed and unpacked
 Opened = tuple[Engine, MemoryPlan]
 

@@ -17,7 +17,7 @@ import numpy as np
 from streamsvm.numeric.rows import F64, Rows, make_writable
 from streamsvm.passes import RowState
 
-BLOCK_ROWS = 1 << 14  # rows to which the tiles of a pass without features are joined, since each call costs time
+BLOCK_ROWS = 1 << 14  # tiles without features are joined into blocks of this many rows, since each call costs time
 
 
 class TileState(NamedTuple):

@@ -41,7 +41,7 @@ from streamsvm.system.interrupts import caught
 from streamsvm.system.machine import parse_bytes
 
 MOST_THREADS = 1 << 16
-STORED_PIECE_BYTES = 8 << 20  # of rows in Zarr or HDF5, scored at a time
+STORED_PIECE_BYTES = 8 << 20  # the bytes of rows in Zarr or HDF5 that are scored at a time
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
@@ -99,7 +99,8 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
     max_seconds : float or None, default=None
         The maximum time of training, in seconds. At the limit, the status is "time_limit" and a ConvergenceWarning is
         given. The current pass is finished, a start on rows in memory is cut short, and the model is the best one so
-        far. Waiting for a cluster that is not working on the fit ends, too, with an error if there is no model yet.
+        far. Waiting for a cluster that is not working on the fit ends as well; if there is no model yet, an error is
+        raised.
     random_state : int or None, default=0
         The seed of the random numbers.
 

@@ -462,6 +462,6 @@ def unfold(model: Any) -> KernelModel:
         dual_coef=model.coef @ found.matrix.T,
         intercept=model.intercept,
         classes=model.classes,
-        info=about | {name: value for name, value in model.info.items() if name != "problem"},  # of the features
+        info=about | {name: value for name, value in model.info.items() if name != "problem"},  # those of the features
         **scaled,
     )

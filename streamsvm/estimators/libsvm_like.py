@@ -37,7 +37,7 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
 
     Attributes
     ----------
-    support_vectors_ : ndarray or sparse array of shape (m, d), float32, or float64 of up to 1,024 rows in memory
+    support_vectors_ : ndarray or sparse array of shape (m, d), float32, or float64 for up to 1,024 rows in memory
         For a scaled dataset, they are scaled rows.
     support_, n_support_ : ndarray of shape (m,), ndarray of shape (1,), int64
         The row numbers of the support vectors (for a dataset, in its order), and the number of support vectors.
@@ -91,10 +91,10 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
 # C=inf allows no errors. It is trained with this cost: multipliers below this cost are optimal for any
 # larger cost, so the lower bound holds for C=inf as well, and P - D bounds the remaining errors times the cost.
 INFINITE_COST = 1e10
-VALUE_BYTES = 8  # of a kernel value that a function returns
+VALUE_BYTES = 8  # the size of a kernel value that a function returns
 TERMINATED = "Solver terminated early (max_iter={}).  Consider pre-processing your data with StandardScaler or "
 TERMINATED += "MinMaxScaler."
-NEAR_SHARE = 0.5  # of the cost; multipliers must stay below it
+NEAR_SHARE = 0.5  # multipliers must stay below this share of the cost
 
 
 class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]

@@ -176,8 +176,9 @@ class LinearSVC(BaseLinear, BaseSVC):
         (2006) as published. "auto" chooses by the number of features, the memory, and the location of the rows;
         "guided" is its earlier name. The log ("streamsvm", level INFO) reports when more memory would save reads.
     scratch : path or None, default=None
-        A folder for the rows that may change sides. If a second read is expected, the first writes these rows there,
-        and the second reads only them. For two classes. The files are removed at the end. None writes no files.
+        A folder for the rows that may change sides of the margin. If a second read is expected, the first writes these
+        rows there, and the second reads only them. For two classes. The files are removed at the end. None writes no
+        files.
     epsilon : float or None, default=None
         The tolerance of Algorithm 1, which replaces `tol`: training stops when the worst cut is violated by at most
         epsilon, as a mean loss. acceleration="auto" is then a line search.
@@ -231,7 +232,7 @@ class LinearSVC(BaseLinear, BaseSVC):
     takes_label_sets = True
 
     def _name_options(self) -> dict[str, Any]:
-        own = {"task": find_multi_class(self.multi_class), "multi_class": None, "epsilon": None}  # the solver's
+        own = {"task": find_multi_class(self.multi_class), "multi_class": None, "epsilon": None}  # the solver's own
         return super()._name_options() | own
 
     def _get_start(self, source: RowSource, options: TrainOptions) -> Model | None:
@@ -389,8 +390,8 @@ class LinearOneClassSVM(BaseLinear, BaseOneClass):
     Parameters
     ----------
     resident_rows : int, str or None, default=None
-        The rows near the offset that stay in memory, as a number or a share ("10%"). None is enough rows for one read
-        to suffice as a rule, as far as memory allows.
+        The rows near the offset that stay in memory, as a number or a share ("10%"). None is a number with which one
+        read usually suffices, as far as memory allows.
 
     Attributes
     ----------

@@ -96,8 +96,8 @@ def tune(
         The values of gamma to try; if it is empty, gamma may be one of `settings`.
     folds : int, default=5
     groups : array-like of shape (n,), default=None
-        Texts, times or whole numbers; rows of equal value belong together, and a fold has whole groups. A dataset has
-        its own groups if it was ingested with them.
+        Texts, times or whole numbers; rows of equal value form a group, and a fold consists of whole groups. A dataset
+        has its own groups if it was ingested with them.
     forward : bool, default=False
         Whether the groups are split in their order, so that each fold comes after all rows that its fit is trained on.
         This is for times and other ordered groups.

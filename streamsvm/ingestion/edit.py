@@ -31,7 +31,7 @@ from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import Lock, to_local_path
 from streamsvm.system.interrupts import caught
 
-BLOCK_BYTES = 8 << 20  # of rows that are copied at a time
+BLOCK_BYTES = 8 << 20  # the bytes of rows that are copied at a time
 OF_DATASET = ("layout", "codec", "scale", "regression", "overwrite", "dtype")  # options fixed by the first rows
 
 
@@ -107,11 +107,11 @@ def _check_rows(pieces: Iterator[SourceRows], dataset: Dataset, name: str) -> It
     for rows in pieces:
         width = rows.X.shape[1]
         if width > d or (width < d and isinstance(rows.X, np.ndarray)):
-            raise InputError(f"{name}: its rows have {width:,} features, and the rows of {dataset.path} have {d:,}")
+            raise InputError(f"{name}: its rows have {width:,} features, but the rows of {dataset.path} have {d:,}")
         if None not in (names, rows.feature_names) and names != rows.feature_names:
             found = rows.feature_names or ()
             k = next(k for k, (one, other) in enumerate(zip(names or (), found, strict=False)) if one != other)
-            raise InputError(f"{name}: feature {k + 1} is {found[k]!r}, and {(names or ())[k]!r} in {dataset.path}")
+            raise InputError(f"{name}: feature {k + 1} is {found[k]!r}, but {(names or ())[k]!r} in {dataset.path}")
         yield rows
 
 
@@ -160,7 +160,7 @@ def delete_rows(path: str | Path, rows: npt.ArrayLike | None = None, *, groups: 
         If one of the rows is damaged.
     """
     if (rows is None) == (groups is None):
-        raise InputError(f"{path}: give the numbers or the groups of the rows to delete, and not both")
+        raise InputError(f"{path}: give either the numbers or the groups of the rows to delete")
     place = to_local_path(path)
     if not place.exists():
         raise InputError(f"{path}: no such dataset")
@@ -186,7 +186,7 @@ def _check_numbers(dataset: Dataset, rows: npt.ArrayLike | None) -> I64:
     outside = distinct[(distinct < 0) | (distinct >= dataset.n_rows)]
     if outside.size:
         n_rows = say_count(dataset.n_rows, "row")
-        raise InputError(f"{dataset.path}: no row {outside[0]} among {n_rows}, counted from 0; nothing is deleted")
+        raise InputError(f"{dataset.path}: no row {outside[0]} (from 0) among {n_rows}; nothing is deleted")
     if len(numbers) == dataset.n_rows:
         raise InputError(f"{dataset.path}: no row would be left; nothing is deleted: remove the folder instead")
     return numbers

@@ -175,7 +175,7 @@ def check_survey(survey: Survey) -> None:
             raise InputError(f"{name}: at least two different labels are needed")
     elif survey.options.needs_two_classes and classes is not None and len(classes) < 2:
         raise NeedsOptionError(
-            f"{name}: every row has the label {classes[0]}, and at least two classes are needed; for --task one-class, "
+            f"{name}: every row has the label {classes[0]}, but at least two classes are needed; for --task one-class, "
             "store the rows without labels (--drop the column, and add --unlabelled)"
         )
     elif classes is not None and len(classes) > MANY_CLASSES and survey.n_rows < FEW_ROWS * len(classes):
@@ -262,7 +262,7 @@ def check_options(options: IngestOptions) -> None:
         if value is not None and value < least:
             raise InputError(f"{name} {value}: a whole number of at least {least} is expected")
     if options.shard_bytes and options.codec != "crc32c":
-        raise InputError(f"--shard-bytes (shard_bytes) needs raw chunks, and {options.codec} compresses chunks")
+        raise InputError(f"--shard-bytes (shard_bytes) needs raw chunks, but {options.codec} compresses chunks")
 
 
 def prepare_rows(
@@ -320,7 +320,7 @@ def _narrow(X: Any, dtype: str, name: str) -> Any:
 MOST_CLASSES = 100_000
 DENSE_FROM = 1 / 3  # from this share of non-zeros on, dense rows are about as small as sparse ones, and faster
 PART_ITEMS = 1 << 18  # values in the rows that are scaled and written together; they fit into the caches
-MOST_THREADS = 4  # for permuting and scaling rows; more would not help, since a single thread writes them
+MOST_THREADS = 4  # the most threads that permute and scale rows; more would not help, since one thread writes the rows
 
 Report = Callable[[int], None]
 
@@ -424,7 +424,7 @@ def find_shape(survey: Survey, is_dense: bool, scaling: Scaling | None) -> tuple
     if sparse and scaling is not None and (survey.anchor is not None or np.any(scaling.offset)):
         raise InputError(f"{name}: --scale {scaling.kind} would fill sparse rows; use --dense or --scale maxabs")
     if sparse and options.dtype != "float32":
-        raise InputError(f"{name}: its rows are sparse, and --dtype {options.dtype} needs dense rows: add --dense")
+        raise InputError(f"{name}: its rows are sparse, but --dtype {options.dtype} needs dense rows: add --dense")
     classes = survey.classes()
     fields = tuple("y" if n == "label" else n for n in survey.fields)
     sizes = (survey.n_rows, survey.n_features, survey.n_items, survey.longest_row)

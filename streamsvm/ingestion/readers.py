@@ -192,7 +192,7 @@ def join_names(sources: Sequence[str | Path]) -> str:
 
 
 LOGGER = logging.getLogger("streamsvm")
-HUGGING_FACE_ROWS = 10_000  # of a Hugging Face data set, read at a time
+HUGGING_FACE_ROWS = 10_000  # rows of a Hugging Face data set that are read at a time
 
 
 def ingest(
@@ -336,7 +336,7 @@ def _refuse_values(vectors: Mapping[str, Any]) -> None:
     for role, values in vectors.items():
         if values is not None:
             given, name = ("y", "label") if role == "label" else (role, role)
-            raise InputError(f"{given}: files take the name of a column, and no values: write {name}='COLUMN'")
+            raise InputError(f"{given}: files take the name of a column, not values: write {name}='COLUMN'")
 
 
 def _list_names(**given: Any) -> dict[str, Any]:
@@ -358,7 +358,7 @@ def _open_rows(
     if is_anndata(source):
         refuse_beside(vectors, "is an AnnData object: name its columns of obs, such as label='cell_type'")
         return read_anndata(source, columns)
-    if comes_from(source, "datasets"):  # of Hugging Face
+    if comes_from(source, "datasets"):  # the package of Hugging Face
         source = source.with_format("arrow").iter(HUGGING_FACE_ROWS)
     if isinstance(source, Iterator):
         refuse_beside(vectors, "is an iterator of blocks: let it yield (X, y), or frames with all columns")

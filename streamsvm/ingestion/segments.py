@@ -227,7 +227,7 @@ def _map(path: Path, dtype: np.dtype[Any], first: int, count: int) -> npt.NDArra
 
 SEGMENT_BYTES = 64 << 20  # of rows that are sorted by run and written together
 OF_ITEMS = ("data", "indices")  # the columns with a value for each item, rather than for each row
-MOST_SLICES = 256  # of a segment; more slices would have less than 256 KiB each
+MOST_SLICES = 256  # the most slices of a segment; more slices would have less than 256 KiB each
 SEGMENTS_TOGETHER = 64  # segments whose limits are in memory at a time, for all runs of a group
 PUTTING = ThreadPoolExecutor(1)  # writes a segment while the rows of the next one are read
 MAY_PUT = Semaphore()  # held while a segment of this process is written, so that only one is in memory

@@ -208,7 +208,7 @@ def require_same_columns(plans: Sequence[list[Stretch]], columns: Columns) -> No
 
 
 Result = TypeVar("Result")
-FILE_BYTES = 32 << 20  # of codes, written to one file
+FILE_BYTES = 32 << 20  # the bytes of codes in one file
 ENCODING = "encoding"  # the scratch file with the encoding of the table
 WRITERS = 4  # threads of a task that write chunks, each of another array
 
@@ -351,7 +351,7 @@ def _read_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> Itera
 
 @dataclass(frozen=True)
 class SpooledStretch:
-    """A stretch whose rows were spooled. statistics: those of each of its pieces, if features are scaled."""
+    """A stretch whose rows were spooled. statistics: the statistics of each of its pieces, if features are scaled."""
 
     survey: Survey
     segments: Segments
@@ -360,7 +360,8 @@ class SpooledStretch:
 
 
 def spool_stretch(source: Source, stretch: Stretch, number: int, n_before: int) -> SpooledStretch:
-    """Spool the rows of a stretch. number: of the stretch. n_before: the number of pieces in all stretches before it.
+    """Spool the rows of a stretch. number: the number of the stretch. n_before: the number of pieces in all stretches
+    before it.
 
     Raises InputError for bad rows, and if the scratch folder does not exist.
     """

@@ -46,7 +46,7 @@ CODECS: dict[str, tuple[Any, ...]] = {
     "lz4": (BloscCodec(cname="lz4", shuffle="shuffle"), Crc32cCodec()),
     "zstd": (ZstdCodec(level=1), Crc32cCodec()),
 }
-TABLE_BYTES = 64 << 10  # of a chunk of an array of part checksums
+TABLE_BYTES = 64 << 10  # the size of a chunk of the array of part checksums
 
 
 @dataclass(frozen=True)
@@ -272,9 +272,9 @@ def read_fragments(array: PlacedArray, scratch: SharedScratch, fragments: Sequen
 LARGEST_CHUNK_BYTES = 64 << 20
 SMALLEST_CHUNK_BYTES = 4 << 20
 SHARD_BYTES = 256 << 20
-SHARDS_FROM_BYTES = 1 << 30  # of features; from this size on, chunks have their full size
-PART_BYTES = 64 << 10  # read from each array to fetch a random row (benchmarks/random_rows.py)
-VECTOR_PART_BYTES = 8 << 10  # for labels, weights and query ids, which have 4 or 8 bytes a row
+SHARDS_FROM_BYTES = 1 << 30  # features of this size or more lie in shards, since their chunks have the full size
+PART_BYTES = 64 << 10  # the bytes read from each array to fetch a random row (benchmarks/random_rows.py)
+VECTOR_PART_BYTES = 8 << 10  # the same for labels, weights and query ids, which have 4 or 8 bytes a row
 
 # map_tasks(what, function, arguments) yields function(*each) in order. what: describes the work in messages.
 MapTasks = Callable[[str, Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]

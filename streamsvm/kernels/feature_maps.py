@@ -236,7 +236,7 @@ def make_cholesky_map(kernel: Kernel, rows: Matrix) -> KernelMap:
 
 
 def make_nystrom_map(kernel: Kernel, rows: Matrix) -> KernelMap:
-    """Return Phi(x) = Lambda^-1/2 U' k(Z, x), U Lambda U' = K(Z, Z), less eigenvalues that are rounding error."""
+    """Return Phi(x) = Lambda^-1/2 U' k(Z, x), U Lambda U' = K(Z, Z), without eigenvalues that are rounding error."""
     values, vectors = np.linalg.eigh(compute_block(kernel, rows, rows))
     kept = values > LEAST_PIVOT * values[-1]
     return KernelMap(kernel, rows, vectors[:, kept] / np.sqrt(values[kept]))

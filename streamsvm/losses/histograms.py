@@ -75,7 +75,7 @@ class Histogram:
 
 
 def start_histogram(n_ranks: int, exponent: int = FINEST) -> Histogram:
-    """Return the histogram of no rows."""
+    """Return an empty histogram."""
     return Histogram(exponent, np.empty(0, np.int64), np.zeros((0, PAGE, n_ranks, 3)))
 
 
@@ -136,7 +136,7 @@ def _count_levels(pages: I64, most: int) -> int:
 
 
 def _add_pages(histogram: Histogram, pages: I64) -> None:
-    """Add missing pages, empty; if there would be too many pages, reduce p first. pages: for the p before."""
+    """Add missing pages, empty; if there would be too many pages, reduce p first. pages: numbered by the old p."""
     levels = _count_levels(np.union1d(histogram.pages, pages), _count_most_pages(histogram.n_ranks))
     _coarsen(histogram, levels)
     found, before = np.union1d(histogram.pages, pages >> levels), histogram.moments
@@ -257,7 +257,8 @@ class HistogramCut:
 
 @dataclass(frozen=True)
 class HistogramLoss:
-    """Bounds on the loss, and a cut that attains the lower bound at these scores. weights (k, 64, ranks): of buckets.
+    """Bounds on the loss, and a cut that attains the lower bound at these scores. weights (k, 64, ranks): those of the
+    buckets.
 
     rounding: the part of the lower bound's error that grows with the width of a bucket, because scores are measured
     from the middles of their buckets. The upper bound includes it. The part that grows with the scores is not included.
@@ -371,7 +372,7 @@ def choose_exponents(X: Matrix, W: F64, n_ranks: int) -> list[int]:
 
 
 def start_histograms(n_ranks: int, exponents: Sequence[int]) -> list[Histogram]:
-    """Return the histograms of no rows."""
+    """Return empty histograms."""
     return [start_histogram(n_ranks, exponent) for exponent in exponents]
 
 

@@ -86,7 +86,7 @@ def fit_isotonic(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool
 
 MOST_STEPS = 100
 RIDGE = 1e-12  # on the Hessian's diagonal, with scores of about 1
-LEAST_GRADIENT = 1e-9  # for weights that sum to 1
+LEAST_GRADIENT = 1e-9  # the gradient at which the fit ends, for weights that sum to 1
 LEAST_STEP = 1e-10
 SUFFICIENT_FALL = 1e-4
 
@@ -139,7 +139,7 @@ def _measure(point: F64, f: F64, target: F64, weight: F64) -> float:
     return float(weight @ (target * z + np.logaddexp(0.0, -z)))
 
 
-BLOCK_SCORES = 1 << 16  # processed at a time
+BLOCK_SCORES = 1 << 16  # scores processed at a time
 MOST_LOG = 10.0  # log(beta times the largest score) is from -MOST_LOG to MOST_LOG
 
 
@@ -206,8 +206,8 @@ class Calibration:
     """A method that turns scores into probabilities.
 
     key: the key in a model's `info`. fit(scores, truth, weight): returns the value to store; ValueError if the rows do
-    not suffice. scores: (n, K), or (n, 1) for two classes. truth: the class codes of the rows (n,), or which labels
-    they have (n, K). weight: (n,). check(stored, n_scores): raises ValueError unless the stored value is for n_scores
+    not suffice. scores: (n, K), or (n, 1) for two classes. truth: the class codes of the rows (n,), or flags of their
+    labels (n, K). weight: (n,). check(stored, n_scores): raises ValueError unless the stored value is for n_scores
     scores. by_score: whether each score has its own function, whose fit needs rows of its class and other rows;
     otherwise one function takes all scores of a row. find(stored, scores): returns probabilities (n, K), of each score
     if by_score, otherwise of each class.
@@ -280,7 +280,7 @@ def _check_isotonic(stored: Any, n_scores: int) -> None:
         if np.any(np.diff(corners) <= 0.0):
             raise ValueError("isotonic: the scores of the corners do not ascend")
         if np.any(np.diff(p) < 0.0) or p[0] < 0.0 or p[-1] > 1.0:
-            raise ValueError("isotonic: the probabilities descend, or are not from 0 to 1")
+            raise ValueError("isotonic: the probabilities descend, or are not between 0 and 1")
 
 
 def _fit_temperature(scores: F64, codes: Truth, weight: F64) -> dict[str, float]:

@@ -58,7 +58,7 @@ def find_probabilities(model: Model, scores: F64) -> F64:
 
 
 BY_NAME = Columns()  # labels and query ids are in the columns with these names
-BINS = 10  # of equal width
+BINS = 10  # bins of equal width
 LEAST = float(np.finfo(np.float64).eps)  # a probability of 0 has no logarithm
 
 

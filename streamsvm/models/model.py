@@ -301,7 +301,7 @@ class KernelModel(SavedModel):
 
     @property
     def is_of_known_values(self) -> bool:
-        """Whether the kernel is precomputed: rows hold their kernel values, and `support` stands for the z_j."""
+        """Whether the kernel is precomputed: rows hold their kernel values, and `support` identifies the z_j."""
         return self.kernel.name == precomputed.NAME
 
     def keep_vectors(self, vectors: Matrix) -> Matrix:
@@ -377,7 +377,7 @@ def load(path: str | Path) -> Model:
             raise InputError(f"{url}: {error.strerror or error}") from error
     file = Path(path)
     if (file / "zarr.json").is_file() or (file.is_file() and is_table(file)):
-        raise InputError(f"{file}: this holds rows and is not a model: name the model first, then the rows")
+        raise InputError(f"{file}: this holds rows, not a model: name the model first, then the rows")
     if file.is_dir():
         file = file / "model.npz"
     return from_arrays(unpack_arrays(file), file)
@@ -416,7 +416,7 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     names, scaling = stored_parts.read_names(about, n_raw), stored_parts.read_scaling(about, arrays, d)
     by_class = stored_parts.read_class_sizes(arrays, "n_support", len(classes)) if "n_support" in arrays else None
     if by_class is not None and kind != KernelModel.kind:
-        raise ValueError("n_support is for kernel models")
+        raise ValueError("n_support belongs only to kernel models")
     shared: dict[str, Any] = {
         "intercept": stored_parts.read_intercept(about, n_scores if by_class is None else count_pairs(len(classes))),
         "classes": classes,

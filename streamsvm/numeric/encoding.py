@@ -36,7 +36,7 @@ from streamsvm.numeric.rows import F64, I32, I64, U8, CsrRows, Matrix, make_cano
 KINDS = ("number", "date", "one_hot", "hash")
 MISSING = ("mean", "zero", "indicator")
 MOST_BITS = 22  # Codes of more features would not be exact in float32.
-MOST_CATEGORIES = 20_000  # of all columns together, since they are held in memory and recorded
+MOST_CATEGORIES = 20_000  # the most categories of all columns together, which are held in memory and recorded
 MOST_CHARACTERS = 1000  # the most characters of a category
 MOST_FILL = float(np.finfo(np.float32).max)
 UNKNOWN = -1.0  # the code of a category that the encoding does not have

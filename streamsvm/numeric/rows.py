@@ -178,7 +178,7 @@ class Rows:
 
 
 def join_rows(parts: Sequence[Rows], start: int = -1) -> Rows:
-    """Return the concatenated rows of several parts; a single part is returned unchanged. start: of the result."""
+    """Return the concatenated rows of several parts; a single part is returned unchanged. start: that of the result."""
     if len(parts) == 1:
         return parts[0]
     vectors: dict[str, Any] = {

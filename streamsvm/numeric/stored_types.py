@@ -136,7 +136,7 @@ class FeatureStatistics:
 
     @classmethod
     def start(cls) -> FeatureStatistics:
-        """Return the statistics of no rows."""
+        """Return empty statistics."""
         return cls(*(np.empty(0) for _ in range(5)))
 
     def grow(self, n_features: int) -> None:

@@ -81,8 +81,8 @@ class Problem(ABC):
     score_name
         The name of a score in the tables that `predict` writes.
     measure, error, best_score
-        The names, in the outcome of `tune`, of the result of `measure_scores` and of its distance from its best value;
-        and this best value.
+        The names under which `tune` reports the result of `measure_scores` and its distance from the best possible
+        value, and that best value.
     measure_tile
         A function that returns two sums over the rows of a tile, from their scores and the result of `read_truth`. The
         ratio of the sums over all rows is the result of `measure_scores`. None if the measure has no such sums and
@@ -176,7 +176,7 @@ def join_scored(parts: Iterable[Scored]) -> Scored:
 
 
 def read_as_numbers(labels: Any, what: str) -> F64:
-    """Return labels as numbers; InputError for strings. what: what the labels are, in the plural."""
+    """Return labels as numbers; InputError for strings. what: the noun for the labels, in the plural."""
     try:
         return np.asarray(labels, np.float64)
     except ValueError:

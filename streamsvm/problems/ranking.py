@@ -129,8 +129,8 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 (golden ratio - 1); the high bits
 class QueryPairs:
     """Totals of all pairs within queries, and a sample of the pairs.
 
-    total: the sum of the weights of all pairs; weight: of all rows. largest: the number of rows in the largest query.
-    sample: the pairs of some queries. rows: the row numbers of the sample.
+    total: the sum of the weights of all pairs; weight: the same of all rows. largest: the number of rows in the largest
+    query. sample: the pairs of some queries. rows: the row numbers of the sample.
     """
 
     total: float

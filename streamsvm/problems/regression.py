@@ -48,7 +48,7 @@ class OfErrors:
 class EpsilonInsensitive(OfErrors):
     """C_i max(0, |t_i - f_i| - epsilon) as a ConvexLoss, or smoothed as a KinkedLoss.
 
-    It is the sum of two hinges, with kinks at t_i + epsilon and t_i - epsilon. width: of the smoothing.
+    It is the sum of two hinges, with kinks at t_i + epsilon and t_i - epsilon. width: the width of the smoothing.
     """
 
     width: float = 0.0

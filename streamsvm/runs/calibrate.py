@@ -48,9 +48,9 @@ from streamsvm.system.files import Lock, to_local_path
 from streamsvm.system.interrupts import caught
 
 FOLDS = 5
-ENOUGH = 10.0  # times tol: the gap at which a fold ends; Brier scores and log losses change by less than 0.1%
+ENOUGH = 10.0  # a fold ends at this multiple of tol: Brier scores and log losses change by less than 0.1%
 MOST_SCORES = 1_000_000  # enough to fit any of the functions
-LEAST_SCORED = 10_000  # for label sets, since rare labels have few rows
+LEAST_SCORED = 10_000  # the least rows to score if rows have label sets, since rare labels have few rows
 SCORE_BYTES = 2 * 8  # a score is held twice while scores are joined or functions fitted
 LABEL_BYTES = 3 * (8 + 1)  # for label sets: a score and a label, each held three times
 ROW_BYTES = 2 * (8 + 4) + 12 * 8  # per row: its weight and class code, and the vectors of the fit
@@ -285,7 +285,7 @@ def require_folds(options: TrainOptions, way: str | None) -> None:
         return
     problem = find_problem(options.task)
     if not (problem.has_classes and problem.predicts_labels and problem.needs_labels):
-        raise InputError(f"probabilities need classes, and the task {options.task} has none: omit them")
+        raise InputError(f"probabilities need classes, but the task {options.task} has none: omit them")
     if problem.has_label_sets and not CALIBRATIONS[way].by_score:
         raise InputError(
             f"probabilities by {way} need one label per row; choose sigmoid or isotonic for sets of labels"

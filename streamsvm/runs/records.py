@@ -86,7 +86,7 @@ def _check_values(name: str, found: Array, start: Array) -> None:
     text = found.dtype.kind == start.dtype.kind == "U"
     if found.ndim != start.ndim or (found.dtype != start.dtype and not text):
         shown = f"{found.dtype} in {found.ndim} dimensions"
-        raise ValueError(f"{name} is {shown}; {start.dtype} in {start.ndim} is expected")
+        raise ValueError(f"{name} is {shown}; {start.dtype} in {start.ndim} dimensions is expected")
     for part in found.dtype.names or ("",):
         values, before = (array[part] if part else array for array in (found, start))
         if values.dtype.kind == "f" and (

@@ -208,7 +208,7 @@ class Training:
         return finished or (self.status != "" and STATUSES[self.status].is_final)
 
     def save(self, now: bool = True) -> None:
-        """Write a checkpoint of the last step, if there is a folder. now: even if no checkpoint is due."""
+        """Write a checkpoint of the last step, if there is a folder. now: whether to write it even if none is due."""
         if self.run:
             task_seconds = self._sum_costs().seconds.as_json()
             self.run.save(Saved(self.state, self.history, self.status, self._seconds(), task_seconds), now)

@@ -159,8 +159,8 @@ def _make_for_solver(grid: Sequence[TrainOptions], views: Sequence[HeldOut], n_f
     """Return the chains for the settings of one loss, and hence of one solver.
 
     n_fits: the number of all fits, which share the memory. A solver lists ways to run fits side by side. The first way
-    is chosen for which every fit has the settings of the way, and no fit has a note that reports too little memory. If
-    the number of resident rows is given for a linear kernel, all fits begin in one read.
+    is chosen whose settings every fit has, unless a fit has a note that reports too little memory. If the number of
+    resident rows is given for a linear kernel, all fits begin in one read.
     """
     ways: tuple[SideBySide, ...] = (SideBySide(in_chains=False),)
     if grid[0].resident_rows is None or grid[0].kernel != "linear":

@@ -161,7 +161,7 @@ def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> Kept | 
             "read all rows"
         )
     if source.classes is not None and len(source.classes) > 2:
-        LOGGER.warning(ALL_ROWS.format("the rows have a new class, and the kept ball is for two classes"))
+        LOGGER.warning(ALL_ROWS.format("the rows have a new class, but the kept ball is for two classes"))
         return None
     with _naming(path):
         check_fit(ball, source, changes.n_before)

@@ -59,8 +59,8 @@ class State(DualPoint):
     """The state of a run, saved as it is. inner: a list with the solver's own state as its only entry.
 
     The fields of a DualPoint describe all cuts with a known origin; the multiplier is 0 if the bound does not rest on
-    the cut. digests (m, 2): of these cuts. share (n,): the share of every row, or empty. bound: the lower bound that
-    the dual point proves.
+    the cut. digests (m, 2): the digests of these cuts. share (n,): the share of every row, or empty. bound: the lower
+    bound that the dual point proves.
     """
 
     inner: list[Any] = field(default_factory=list)
@@ -307,7 +307,7 @@ def read_dual_points(state: Any) -> list[DualPoint]:
 
 
 def _list_pairs(request: Any, answer: Any) -> Iterator[tuple[Scan, Any]]:
-    """Yield every pass with its totals, with `All` split into its parts."""
+    """Yield every pass with its totals, splitting `All` into its parts."""
     if isinstance(request, All):
         for one, part in zip(request.requests, answer, strict=True):
             yield from _list_pairs(one, part)

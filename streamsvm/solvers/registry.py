@@ -75,7 +75,7 @@ class SolverRecord:
         The groups of compiled functions that its `run_kernels` accepts (solvers.set_up); empty for a single group with
         the solver's name.
     compiled_for_set_up
-        The groups whose functions are called by the setup already, and not only by the steps.
+        The groups whose functions the setup itself calls, before the first step.
     keeps_dual
         Whether its fits can keep the dual point behind their lower bound (solvers.keep_dual).
     side_by_side

@@ -78,7 +78,7 @@ class Report(Progress):
 
 @dataclass(frozen=True)
 class DualWatch:
-    """The way in which solvers.keep_dual keeps the dual point behind a lower bound, and the sizes that this takes.
+    """The way in which solvers.keep_dual keeps the dual point behind a lower bound, and the sizes involved.
 
     kind: "cuts" (of rows), "pairs" (cuts of pairs of rows whose scores the driver holds) and "pairs at points" (cuts of
     pairs that are counted where rows are read) keep the points at which cuts were made; "shares" reads a state that
@@ -149,7 +149,7 @@ class Solver(ABC):
 
     @abstractmethod
     def memory(self, threads: int) -> MemoryNeed:
-        """Return the memory that the solver needs. threads: of a process."""
+        """Return the memory that the solver needs. threads: the threads of a process."""
 
     @abstractmethod
     def make_model(self, state: Any, take: TakeRows) -> Model:

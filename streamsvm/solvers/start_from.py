@@ -106,8 +106,9 @@ class StartedFrom(Wrapper):
         super().__init__(inner)
         if not inner.n_starts:
             raise InputError(
-                "start_from is for linear models with the hinge loss, trained by cutting planes; with more than two "
-                "classes, each against the rest, side by side. Train without start_from, or change these settings"
+                "start_from is for linear models with the hinge loss, trained by cutting planes; more than two classes "
+                "must be trained each against the rest, side by side. Train without start_from, or change these "
+                "settings"
             )
         bias_feature = float(inner.settings["bias_feature"])
         self.weights: list[F64 | None] = (

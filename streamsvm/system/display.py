@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-WIDTH, HEIGHT = 200, 40  # of a sparkline, in pixels
+WIDTH, HEIGHT = 200, 40  # the size of a sparkline, in pixels
 
 
 class Shown:

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from streamsvm.system.errors import InputError, WriteError
 
-SCHEMES = ("s3", "gs", "az", "http", "https")  # of object stores
+SCHEMES = ("s3", "gs", "az", "http", "https")  # the schemes of the URLs of object stores
 
 
 def is_remote(path: str | Path) -> bool:

@@ -16,7 +16,7 @@ import psutil
 from streamsvm.system.errors import InputError
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of glibc's malloc.h
 # Arrays of at least this size are returned to the system when they are freed. Temporary arrays of tiles are smaller and
 # stay with malloc: with 1 MiB, block ascent took 1.5 times the CPU seconds; with 4 MiB, no more than by default.
 GIVEN_BACK_BYTES = 4 << 20

@@ -31,7 +31,7 @@ MAGIC = b"\x93NUMPY"
 MOST_HEADER_BYTES = 10_000  # the limit of NumPy itself
 _WIDTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # by version: the number of bytes that store the length of the header
 _LITERAL = re.compile(r"[\w \n<>=|'\"{}()\[\],:.+-]*", re.ASCII)
-_GLUED = re.compile(r"\d(and|else|for|if|in|is|not|or)\b")  # such as 1if: Python warns about it, and will refuse it
+_GLUED = re.compile(r"\d(and|else|for|if|in|is|not|or)\b")  # such as 1if, of which Python warns
 _SCALAR = re.compile(r"[<>=|]?(b1|[iu][1248]|f(2|4|8|16)|[USV]\d{1,10})")
 
 

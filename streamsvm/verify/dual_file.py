@@ -127,6 +127,6 @@ def _check_cuts(point: DualPoint, width: int) -> None:
     if point.ends.shape != (m, 2) or len(point.multipliers) != m or (p and point.vectors.shape[1] != width):
         raise ValueError(f"the numbers of cuts, vectors of {width} weights and multipliers contradict one another")
     if m and not 0.0 <= float(point.steps.min()) <= float(point.steps.max()) <= 1.0:
-        raise ValueError("steps are not from 0 to 1")
+        raise ValueError("steps are not between 0 and 1")
     if m and (float(point.multipliers.min()) < 0.0 or math.fsum(point.multipliers.tolist()) > 1.0 + MOST_ABOVE):
         raise ValueError("multipliers are negative, or sum to more than 1")

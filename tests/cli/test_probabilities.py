@@ -111,11 +111,11 @@ def test_refused_before_anything_is_trained(data: str, tmp_path: Path, capsys: p
     run = str(tmp_path / "run")
     asked = ["train", data, "--out", run, "--probabilities", "sigmoid"]
     assert main([*asked, "--task", "roc-area"]) == 2
-    assert "probabilities need classes, and the task roc-area" in capsys.readouterr().err
+    assert "probabilities need classes, but the task roc-area" in capsys.readouterr().err
     assert main([*asked, "--solver", "budgeted-sgd"]) == 2
     assert "budgeted-sgd cannot be trained on folds" in capsys.readouterr().err
     assert main([*asked, "--task", "one-class", "--kernel", "rbf", "--solver", "smo"]) == 2
-    assert "probabilities need classes, and the task one-class" in capsys.readouterr().err
+    assert "probabilities need classes, but the task one-class" in capsys.readouterr().err
     assert main([*asked, "--solver", "budgeted-sgd", "--plan"]) == 2
     assert "budgeted-sgd cannot be trained on folds" in capsys.readouterr().err
     assert not Path(run).exists()

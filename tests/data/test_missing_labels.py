@@ -100,7 +100,7 @@ def test_a_target_that_is_missing_or_no_number_is_named(tmp_path: Path, kind: st
     place = {"csv": "rows.csv:3:2"}.get(kind, r"rows\..*: (row|line) 2")
     for word, reason in (
         ("?", r"label missing: \?; training rows need labels: remove this row, .* label it$"),
-        ("1,200.5", "the label '1,200.5' is a text; a target is a number; these seem to be numbers with other signs"),
+        ("1,200.5", "the label '1,200.5' is a text; a target is a number; these seem to be numbers with extra"),
         ("high", "the label 'high' is a text; a target is a number$"),
     ):
         path = write_rows(tmp_path, kind, ["41.02", word, "127.5"])

@@ -151,7 +151,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["verify", run, data]) == 0
     assert main([*asked, "--out", run, "--plan"]) == 0
     assert main([*asked, "--out", str(tmp_path / "no"), "--probabilities", "sigmoid"]) == 2
-    assert "probabilities need classes, and the task one-class" in capsys.readouterr().err
+    assert "probabilities need classes, but the task one-class" in capsys.readouterr().err
     assert main([*asked, "--out", str(tmp_path / "no"), "--keep-dual"]) == 2
 
 

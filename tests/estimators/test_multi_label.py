@@ -164,7 +164,7 @@ def test_a_checkpoint_knows_its_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "Y", "message"),
     [
-        (LinearSVC(), PROBLEM.Y * 2, "y: row 1 .* holds 0 and 1, and not 2"),
+        (LinearSVC(), PROBLEM.Y * 2, "y: row 1 .* holds only 0 and 1, not 2"),
         (LinearSVC(), PROBLEM.Y[:-1], "inconsistent numbers of samples"),
         (LinearSVC(probability="temperature"), PROBLEM.Y, "probabilities by temperature need one label per row"),
         (LinearSVC(multi_class="crammer_singer"), PROBLEM.Y, "the task crammer-singer requires one label per row"),

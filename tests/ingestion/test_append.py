@@ -120,9 +120,9 @@ def test_texts_as_labels_and_names_of_features(tmp_path: Path) -> None:
 REFUSED = {
     "no class of this": ("1,2,maybe\n", {}, "the label 'maybe' is not one of the 2 classes.*--new-classes"),
     "a number as label": ("1,2,3\n", {}, "some labels are numbers, and others are texts"),
-    "a feature more": ("a,b,c,class\n1,2,3,no\n", {}, "its rows have 3 features, and the rows of .* have 2"),
-    "a feature fewer": ("a,class\n1,no\n", {}, "its rows have 1 features, and the rows of .* have 2"),
-    "another name": ("a,z,class\n1,2,no\n", {}, "feature 2 is 'z', and 'b' in"),
+    "a feature more": ("a,b,c,class\n1,2,3,no\n", {}, "its rows have 3 features, but the rows of .* have 2"),
+    "a feature fewer": ("a,class\n1,no\n", {}, "its rows have 1 features, but the rows of .* have 2"),
+    "another name": ("a,z,class\n1,2,no\n", {}, "feature 2 is 'z', but 'b' in"),
     "zeros": ("0,0,no\n", {}, "every feature of every row is zero"),
     "bad input": ("1,x,no\n", {}, "x"),
     "another scaling": ("1,2,no\n", {"scale": "maxabs"}, "scale has no effect on appended rows"),

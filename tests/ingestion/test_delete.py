@@ -282,16 +282,16 @@ def test_numbers_of_no_rows_are_found(numbers: list[int], tmp_path: Path) -> Non
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "beyond": ({"rows": [0, N]}, "no row 400 among 400 rows, counted from 0"),
-    "negative": ({"rows": [-1]}, "no row -1 among 400"),
+    "beyond": ({"rows": [0, N]}, "no row 400 .from 0. among 400 rows"),
+    "negative": ({"rows": [-1]}, "no row -1 .from 0. among 400"),
     "all": ({"rows": range(N)}, "no row would be left"),
     "none": ({"rows": []}, "give the rows to delete as whole numbers"),
     "no numbers": ({"rows": [0.5]}, "give the rows to delete as whole numbers"),
     "flags": ({"rows": np.ones(N, bool)}, "give the rows to delete as whole numbers"),
-    "neither": ({}, "give the numbers or the groups of the rows to delete, and not both"),
+    "neither": ({}, "give either the numbers or the groups of the rows to delete"),
     "both": (
         {"rows": [1], "groups": ["donor 1"]},
-        "give the numbers or the groups of the rows to delete, and not both",
+        "give either the numbers or the groups of the rows to delete",
     ),
     "a group that is missing": ({"groups": ["donor 1", ""]}, "group 2 to delete: the group is missing"),
 }
@@ -385,7 +385,7 @@ def test_options_that_are_repeated_delete_all_that_they_name(run: Run, tmp_path:
 @pytest.mark.parametrize("given", [{"groups": [[1]]}, {"groups": []}, {"rows": np.array([2**64 - 1], np.uint64)}])
 def test_what_names_no_rows_is_told(given: dict[str, Any], tmp_path: Path) -> None:
     make(tmp_path / "d.zarr")
-    with pytest.raises(InputError, match=r"the groups whose rows|no row 18446744073709551615 among 400 rows"):
+    with pytest.raises(InputError, match=r"the groups whose rows|no row 18446744073709551615 .from 0. among 400 rows"):
         delete_rows(tmp_path / "d.zarr", **given)
 
 

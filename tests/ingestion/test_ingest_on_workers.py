@@ -300,7 +300,7 @@ def test_faults_have_the_message_of_one_process_and_leave_nothing(name: str, her
         ("a.svm", Columns(multi_label=True), IngestOptions(), "lists of labels"),
         ("a.svm", Columns(missing="mean"), IngestOptions(), "--missing has no effect on svmlight files"),
         ("a.csv", Columns(), IngestOptions(append=True), "workers cannot append rows"),
-        ("a.csv", Columns(), IngestOptions(codec="lz4", shard_bytes=1000), "needs raw chunks, and lz4 compresses"),
+        ("a.csv", Columns(), IngestOptions(codec="lz4", shard_bytes=1000), "needs raw chunks, but lz4 compresses"),
     ],
 )
 def test_what_workers_cannot_read(

@@ -285,7 +285,7 @@ def test_rows_in_place_of_a_model(tmp_path: Path) -> None:
     PROBLEM.store(tmp_path / "rows.zarr")
     (tmp_path / "rows.csv").write_text("y,x\n-1,-2\n1,3\n")
     for name in ("rows.zarr", "rows.csv"):
-        with pytest.raises(InputError, match=f"{name}: this holds rows and is not a model: name the model first"):
+        with pytest.raises(InputError, match=f"{name}: this holds rows, not a model: name the model first"):
             load(tmp_path / name)
 
 

@@ -54,7 +54,7 @@ def test_files_are_found_plain_before_packed_and_in_folders_below(tmp_path: Path
 def test_the_error_without_data_says_where_it_looked_and_what_to_get(tmp_path: Path) -> None:
     told = str(DataFolder(tmp_path).explain_missing("a9a from a page"))
     assert str(tmp_path) in told
-    assert "Get a9a from a page; put the files into one folder, and name it by --data" in told
+    assert "Get a9a from a page; put the files into one folder, and pass it as --data" in told
     assert "STREAMSVM_DATA" in str(DataFolder(None).explain_missing("a9a from a page"))
 
 

@@ -92,7 +92,7 @@ def test_the_command(rows: tuple[Dataset, Dataset], tmp_path: Path, capsys: pyte
 def test_rows_that_do_not_suit_are_refused_before_the_first_pass(rows: tuple[Dataset, Dataset], tmp_path: Path) -> None:
     learned, held_out = rows
     narrow = ingest(X[:100, :3], tmp_path / "narrow.zarr", Y[:100])
-    with pytest.raises(InputError, match="its rows have 3 features, and the training rows have 6"):
+    with pytest.raises(InputError, match="its rows have 3 features, but the training rows have 6"):
         train(learned, PLAIN, tmp_path / "run", eval_set=EvalSet(narrow))
     with pytest.raises(InputError, match="has no labels"):
         train(learned, PLAIN, tmp_path / "run", eval_set=EvalSet(ingest(X[:100], tmp_path / "bare.zarr")))

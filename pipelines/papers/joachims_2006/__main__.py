@@ -1,18 +1,17 @@
-"""Joachims 2006, "Training linear SVMs in linear time": Table 1 and Figures 1, 2 and 4 to 9, beside what he says.
+"""Joachims 2006, "Training linear SVMs in linear time": Table 1 and Figures 1, 2 and 4 to 9, with the paper's claims.
 
     python -m pipelines.papers.joachims_2006 --data FOLDER [--out FOLDER] [--small]
 
 The data folder holds covtype.csv (the UCI's covtype.data with a line of names), and a9a, a9a.t, w8a and w8a.t of the
-LIBSVM site; data that are missing are left out. Reuters, Arxiv and KDD04 are generated stand-ins (problems.py). The
-story prints Markdown; --out keeps it, with pictures (the extra `plots` installs matplotlib). --small uses 512 rows of
-each data set. The exit status is 0 if the theorems hold (the objective at the paper's stop is never above the optimum
-and at most C epsilon below it, and Algorithm 2's optimum is that of a classification of all pairs), 1 if not, and 2
-without data.
+LIBSVM site; missing data are left out. Reuters, Arxiv and KDD04 are generated stand-ins (problems.py). The story prints
+Markdown; --out saves it, with pictures (the extra `plots` installs matplotlib). --small uses 512 rows of each data set.
+The exit status is 0 if the theorems hold (the objective at the paper's stop is never above the optimum and at most C
+epsilon below it, and Algorithm 2's optimum is that of classifying all pairs), 1 if not, and 2 without data.
 
 Algorithm 1 is `--option acceleration=none --option epsilon=0.001`, Algorithm 2 the same with `--task roc-area`; the
-paper's C is n times ours. Line search is streamsvm's own acceleration, with the same stop. SVMlight cannot be had any
-more: scikit-learn's LIBSVM and LIBLINEAR stand for it. Times are CPU seconds of one thread. Sweeps over epsilon and C
-use SWEPT_ROWS rows.
+paper's C is n times ours. Line search is streamsvm's own acceleration, with the same stop. SVMlight is no longer
+available; scikit-learn's LIBSVM and LIBLINEAR take its place. Times are CPU seconds of one thread. Sweeps over epsilon
+and C use SWEPT_ROWS rows.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ from pipelines.story import make_out, make_paper_parser, run_story
 NAME = "joachims_2006"
 SMALL_ROWS = 512
 SIZES, SMALL_SIZES = (1024, 4096, 16_384, 65_536), (128,)
-SWEPT_ROWS = 4096  # Rows of Figures 4 to 9.
-LIGHT_ROWS, LIGHT_SECONDS = 2048, 10.0  # LIBSVM's rows in the sweep over C; its longest training, foreseen as n^2.
+SWEPT_ROWS = 4096  # rows in Figures 4 to 9
+LIGHT_ROWS, LIGHT_SECONDS = 2048, 10.0  # LIBSVM's rows in the sweep over C; its longest training, predicted by n^2
 PAIR_SIZES, SMALL_PAIR_SIZES = (128, 256, 512), (128, 256)
 EPSILONS, SMALL_EPSILONS = (0.1, 0.01, 1e-3, 1e-4), (0.1, 0.01, 1e-3)
 COSTS, SMALL_COSTS = (1e2, 1e3, 1e4, 1e5, 1e6), (1e2, 1e3, 1e4)
@@ -72,7 +71,7 @@ def tell(options: argparse.Namespace) -> int:
 
 
 def read_all(data: DataFolder, most_rows: int | None) -> Splits:
-    """Return the real data sets that are there, and the stand-ins, in the paper's order."""
+    """Return the available real data sets and the stand-ins, in the paper's order."""
     read = {p.name: read_problem(p, data, most_rows) for p in PROBLEMS if p.files}
     if not any(read.values()):
         raise data.explain_missing(
@@ -84,7 +83,7 @@ def read_all(data: DataFolder, most_rows: int | None) -> Splits:
 
 
 def run_all(splits: Splits, small: bool) -> Results:
-    """Measure everything; the tables are printed as they grow."""
+    """Measure everything; table rows are printed as they are complete."""
     results, trainer = Results(small), Trainer({})
     results.problems = {name: split.problem for name, split in splits.items()}
     warm_up(splits)
@@ -110,14 +109,14 @@ def run_all(splits: Splits, small: bool) -> Results:
 
 
 def warm_up(splits: Splits) -> None:
-    """Compile what the trainings use, for dense and for sparse rows."""
+    """Compile the functions that the trainings use, for dense and for sparse rows."""
     for split in splits.values():
         for method in (ALGORITHM_1, SEARCH_1, ALGORITHM_2, SEARCH_2):
             Trainer({}).run(split, method, 256, 10.0)
 
 
 def scale_rows(name: str, split: Split, sizes: tuple[int, ...], trainer: Trainer, results: Results) -> None:
-    """Fill in Table 1 and Figures 1 and 2; LIBSVM trains on as many rows as do not take it long."""
+    """Fill in Table 1 and Figures 1 and 2; LIBSVM trains on no more rows than it can handle in a short time."""
     all_sizes = [n for n in sizes if n < len(split.y)] + [len(split.y)]
     results.sizes[name] = {
         method: [trainer.run(split, method, n) for n in all_sizes]
@@ -159,7 +158,7 @@ def sweep_costs(name: str, split: Split, trainer: Trainer, results: Results) -> 
 
 
 def find_optimum(split: Split, C: float, searched: Run) -> Optimum:
-    """Bound the least P by the line search, and by LIBLINEAR with a hundredth of its usual tolerance."""
+    """Bound the minimum of P by the line search, and by LIBLINEAR with a hundredth of its usual tolerance."""
     objective = fit_liblinear(split, searched.n_rows, C, 1e-3).objective
     assert objective is not None
     return Optimum(min(objective, searched.objective), searched.lower_bound)

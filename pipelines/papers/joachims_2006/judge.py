@@ -1,4 +1,4 @@
-"""What Joachims 2006 says in sections 3 and 4, beside what was found: the last table, and the checks."""
+"""The claims of Joachims 2006 in sections 3 and 4, and our results: the last table, and the checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def judge(results: Results) -> None:
 
 
 def list_checks(results: Results) -> Iterator[tuple[str, bool]]:
-    """Yield each comparison of a run with the bounds of its optimum that other runs found, and whether it holds."""
+    """Yield each comparison of a run with the bounds of its optimum from other runs, and whether it holds."""
     for name, methods in results.sizes.items():
         most = results.problems[name].C * EPSILON
         for method, other in ((ALGORITHM_1, SEARCH_1), (ALGORITHM_2, SEARCH_2)):
@@ -51,7 +51,7 @@ def list_checks(results: Results) -> Iterator[tuple[str, bool]]:
 
 
 def find_failures(results: Results) -> list[str]:
-    """Return the comparisons that do not hold."""
+    """Return the comparisons that fail."""
     return [told for told, good in list_checks(results) if not good]
 
 

@@ -65,7 +65,7 @@ def add_slope(axes: Any, power: float, label: str) -> None:
 
 
 def finish(figure: Any, axes: Any, title: str) -> Any:
-    """Draw one legend below all panels; the published lines are named within the panels."""
+    """Draw one legend below all panels; the published lines are labelled within the panels."""
     handles, labels = axes.get_legend_handles_labels()
     shown = [(h, text) for h, text in zip(handles, labels, strict=True) if not text.startswith("published")]
     figure.legend(*zip(*shown, strict=True), fontsize=8, ncols=4, loc="outside lower center")
@@ -74,7 +74,7 @@ def finish(figure: Any, axes: Any, title: str) -> Any:
 
 
 def tell_slope(axes: Any) -> None:
-    """Name the published line within its panel."""
+    """Label the published line within its panel."""
     handles, labels = axes.get_legend_handles_labels()
     shown = [(h, text) for h, text in zip(handles, labels, strict=True) if text.startswith("published")]
     if shown:
@@ -141,7 +141,7 @@ def draw_epsilon(plt: Any, results: Results) -> Any:
 def draw_distances(plt: Any, results: Results) -> Any:
     """Draw Figure 7."""
     figure, panels = make_panels(plt, ("epsilon = 0.001", "C as in Table 1"))
-    least = 1e-6  # The optimum is known to 1e-5 of itself.
+    least = 1e-6  # the optimum is known to a relative error of 1e-5
     by_C = {
         name: [(C, max(results.distance(name, run, C), least)) for C, run in methods[ALGORITHM_1].items()]
         for name, methods in results.costs.items()

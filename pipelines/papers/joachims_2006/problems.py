@@ -1,9 +1,9 @@
-"""The problems of Joachims 2006: what his Table 1 and section 4 say of them, and their rows.
+"""The problems of Joachims 2006: the published figures (Table 1 and section 4), and their rows.
 
 Covertype (class 1 against the rest, columns divided by their largest values), Adult and Web are the real data sets.
-Generated rows (streamsvm.ingestion.generated) with the paper's features and density stand for Reuters, Arxiv and KDD04:
-text of norm 1, with 3% positive rows for C11, and dense rows of norm about 1 for KDD04, where 38% of the paper's values
-are not 0. All rows are shuffled.
+Generated rows (streamsvm.ingestion.generated) with the paper's features and density stand in for Reuters, Arxiv and
+KDD04: text of norm 1, with 3% positive rows for C11, and dense rows of norm about 1 for KDD04, where 38% of the paper's
+values are not 0. All rows are shuffled.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Codes = npt.NDArray[np.int32]
 Matrix: TypeAlias = F32 | csr_array
 Part = tuple[Matrix, Codes]
 LABELS = np.array([-1, 1])
-TEST_ROWS = 20_000  # Rows to test on where the rows are generated.
-RARE = 0.03  # Share of positive rows of C11.
+TEST_ROWS = 20_000  # test rows, if the rows are generated
+RARE = 0.03  # the share of positive rows in C11
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class Published:
 
 @dataclass(frozen=True)
 class Problem:
-    """A data set with the C of the paper, which weighs the mean loss.
+    """A data set with the paper's C, which multiplies the mean loss.
 
     Attributes
     ----------
     files : tuple of str
-        Files to train on and to test on; without files, `n_rows` rows are generated.
+        The files of the training and test rows; without files, `n_rows` rows are generated.
     by_break_even : bool
-        Performance is the break-even point of precision and recall, and not accuracy.
+        Whether performance is the break-even point of precision and recall, instead of accuracy.
     """
 
     name: str
@@ -64,13 +64,13 @@ class Problem:
 
     @property
     def label(self) -> str:
-        """The name, which says whether the rows are a stand-in."""
+        """The name, marked if the rows are a stand-in."""
         return self.name if self.files else f"{self.name} (stand-in)"
 
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to train on and to test on, with the classes as codes 0 and 1."""
+    """Training and test rows, with the classes as codes 0 and 1."""
 
     problem: Problem
     X: Matrix
@@ -79,7 +79,7 @@ class Split:
     y_test: Codes
 
     def first(self, n: int) -> ArrayDataset:
-        """Return the first n rows to train on."""
+        """Return the first n training rows."""
         return ArrayDataset(self.X[:n], self.y[:n], LABELS, name=f"{self.problem.name}, {n} rows")
 
     @property
@@ -89,7 +89,7 @@ class Split:
 
 
 def read_problem(problem: Problem, data: DataFolder, most_rows: int | None) -> Split | None:
-    """Return the rows, at most so many of each part; return None if a file is missing."""
+    """Return the rows, at most most_rows of each part; return None if a file is missing."""
     files = data.find_all(*problem.files)
     if files is None:
         return None
@@ -109,7 +109,7 @@ def shuffle(X: Matrix, y: Codes) -> Part:
 
 
 def split_covertype(files: list[Path], n: int) -> tuple[Part, Part]:  # noqa: ARG001
-    """Read Covertype; a tenth of the rows is kept to test on, as in the paper."""
+    """Read Covertype; a tenth of the rows are test rows, as in the paper."""
     rows, positive = read_covertype(files[0])
     X, y = shuffle(rows, positive.astype(np.int32))
     n_train = len(y) * 522_911 // 581_012
@@ -117,7 +117,7 @@ def split_covertype(files: list[Path], n: int) -> tuple[Part, Part]:  # noqa: AR
 
 
 def read_text(n_features: int) -> Callable[[list[Path], int], tuple[Part, Part]]:
-    """Return the reader of two files of the LIBSVM site, with so many features."""
+    """Return the reader of two files of the LIBSVM site with this number of features."""
 
     def read(files: list[Path], n: int) -> tuple[Part, Part]:  # noqa: ARG001
         parts = (read_svmlight(file, n_features) for file in files)
@@ -128,7 +128,7 @@ def read_text(n_features: int) -> Callable[[list[Path], int], tuple[Part, Part]]
 
 
 def generate(truth: Truth, share: float = 0.5, scale: float = 1.0) -> Callable[[list[Path], int], tuple[Part, Part]]:
-    """Return the generator of rows of a truth; positive rows are left out if their share is to be below a half."""
+    """Return the generator of rows of a truth; positive rows are left out until their share is `share`."""
 
     def read(files: list[Path], n: int) -> tuple[Part, Part]:  # noqa: ARG001
         n_test = min(n, TEST_ROWS)
@@ -149,7 +149,7 @@ def _generate(truth: Truth, n_rows: int, scale: float) -> Part:
 
 
 def _join(parts: Iterable[F32 | CsrRows]) -> Matrix:
-    """Return the rows of all parts, one part below the other."""
+    """Return the rows of all parts, stacked vertically."""
     found = [to_scipy(X) for X in parts]
     return narrow_indices(vstack(found, "csr")) if isinstance(found[0], csr_array) else np.concatenate(found)
 

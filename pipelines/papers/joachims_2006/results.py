@@ -38,14 +38,14 @@ class Optimum:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The C that is best on the test rows, and the run with it."""
+    """The C with the best result on the test rows, and its run."""
 
     C: float
     run: Run
 
 
 class Results(Report):
-    """Everything that was measured, by the name of the problem; the tables are printed as they grow."""
+    """All measurements, by the name of the problem; tables are printed row by row."""
 
     def __init__(self, small: bool) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Results(Report):
             self.write("These are few rows of each data set; published figures are for all rows.\n")
 
     def write_classes(self, splits: Mapping[str, Split]) -> None:
-        """Write the half of Table 1 for classification, and what section 4.1 says of Adult and Web."""
+        """Write the half of Table 1 for classification, with the figures of section 4.1 for Adult and Web."""
         self.begin_table(
             "Table 1, classification: CPU seconds (iterations)",
             "data",
@@ -210,7 +210,7 @@ class Results(Report):
     def agrees_with_pairs(self, name: str, peer: Peer, run: Run) -> bool:
         """Return whether Algorithm 2 has found the optimum of OP4 to within C epsilon.
 
-        Its objective is never above the optimum; it may be further below only if one of the two runs has not ended.
+        Its objective is never above the optimum; it may be further below only if one of the two runs has not converged.
         """
         assert peer.objective is not None
         ended = peer.converged and run.converged
@@ -274,7 +274,7 @@ class Results(Report):
 
 
 def holds(run: Run, optimum: Optimum, most: float) -> bool:
-    """Return whether a run obeys Theorems 3 and 5, up to the inaccuracy of the master problem.
+    """Return whether a run satisfies Theorems 3 and 5, up to the error of the master problem.
 
     The objective is not above the optimum and, if the run has converged, at most C epsilon below it.
     """
@@ -289,7 +289,7 @@ def tell_run(run: Run) -> str:
 
 
 def tell_peer(peer: Peer) -> str:
-    """Return CPU seconds; > marks a run that a limit of its iterations has ended."""
+    """Return CPU seconds; > marks a run that ended at its limit of iterations."""
     return ("" if peer.converged else "> ") + f"{peer.seconds:.2f}"
 
 

@@ -1,4 +1,4 @@
-"""One training by Algorithm 1 or 2, by their versions with a line search, or by LIBSVM and LIBLINEAR."""
+"""One training by Algorithm 1 or 2, by their versions with a line search, or by LIBSVM or LIBLINEAR."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from streamsvm.runs.train import train
 
 EPSILON = 1e-3
 MOST_ITERATIONS = 2000
-LIGHT_STEPS = 2_000_000  # LIBSVM stops after so many steps.
-SHORT = 0.1  # Seconds: a shorter training is timed three times.
+LIGHT_STEPS = 2_000_000  # LIBSVM stops after this many steps
+SHORT = 0.1  # seconds; a shorter training is timed three times
 T = TypeVar("T")
 
 
@@ -48,9 +48,9 @@ class Run:
     seconds : float
         CPU seconds.
     objective, lower_bound : float
-        P of the best point, and the value of the master problem, which is the paper's objective.
+        P at the best point, and the value of the master problem, which is the paper's objective.
     performance, area : float
-        Accuracy or break-even point of the test rows, and the area below their ROC curve, in per cent.
+        Accuracy or break-even point on the test rows, and the area under their ROC curve, in per cent.
     """
 
     n_rows: int
@@ -77,7 +77,7 @@ class Peer:
 
 @dataclass
 class Trainer:
-    """Trains, but only once for the same arguments."""
+    """A trainer that runs only once for the same arguments."""
 
     found: dict[tuple[str, Method, int, float, float], Run]
 
@@ -119,7 +119,7 @@ def train_once(split: Split, method: Method, n: int, C: float, epsilon: float) -
 
 
 def measure(work: Callable[[], T]) -> tuple[float, T]:
-    """Return the CPU seconds (the median of three calls if they are few) and the result."""
+    """Return the CPU seconds (the median of three calls if these are short) and the result."""
     spent: list[float] = []
     while not spent or (spent[0] < SHORT and len(spent) < 3):
         began = time.process_time()
@@ -134,9 +134,9 @@ def score(X: Matrix, coef: F64, intercept: float | F64) -> F64:
 
 
 def tell_performance(problem: Problem, scores: F64, y: Codes) -> float:
-    """Return accuracy in per cent, or precision where it equals recall.
+    """Return the accuracy or, if it is the measure, the break-even point of precision and recall, in per cent.
 
-    That is the precision of the highest rows, taken as many as there are positive rows.
+    The latter is the precision among the n rows with the highest scores, where n is the number of positive rows.
     """
     if problem.by_break_even:
         return 100 * float(y[np.argsort(-scores, kind="stable")[: y.sum()]].mean())
@@ -144,7 +144,7 @@ def tell_performance(problem: Problem, scores: F64, y: Codes) -> float:
 
 
 def fit_libsvm(split: Split, n: int, C: float) -> Peer:
-    """Train LIBSVM, which stands for SVMlight, with a free bias and tol 1e-3."""
+    """Train LIBSVM, in place of SVMlight, with a free bias and tol 1e-3."""
     model = SVC(kernel="linear", C=C / n, tol=EPSILON, cache_size=500, max_iter=LIGHT_STEPS)
     return Peer(n, *fit(model, split.X[:n], split.y[:n]))
 
@@ -173,7 +173,7 @@ def fit_pairs(split: Split, n: int, C: float) -> Peer:
     X, y = csr_array(split.X[:n]), split.y[:n]
     began = time.process_time()
     i, j = (grid.ravel() for grid in np.meshgrid(np.flatnonzero(y == 1), np.flatnonzero(y == 0), indexing="ij"))
-    sides = np.where(np.arange(len(i)) % 2, -1.0, 1.0)  # LIBLINEAR demands two classes.
+    sides = np.where(np.arange(len(i)) % 2, -1.0, 1.0)  # LIBLINEAR requires two classes
     differences = csr_array((X[i] - X[j]) * sides[:, None])
     model = LinearSVC(loss="hinge", C=C / len(i), tol=1e-3, fit_intercept=False, max_iter=5000, random_state=0)
     _, ended = fit(model, differences, sides)

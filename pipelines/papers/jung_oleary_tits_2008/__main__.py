@@ -3,15 +3,15 @@
     python -m pipelines.papers.jung_oleary_tits_2008 --data FOLDER [--out FOLDER] [--small]
 
 The data folder holds mushrooms, letter.scale and letter.scale.t of the LIBSVM site, ISOLET in isolet1+2+3+4.csv and
-isolet5.csv, and a1a to a9a with their test files a1a.t to a9a.t; data that are missing are left out. The story prints
-Markdown; --out keeps it, with pictures (the extra `plots` installs matplotlib). --small uses 500 rows of each data set,
-four variants, a1a and a4a, and 5,000 test rows. The exit status is 0 if all variants of Figure 5.1 found the same
-optimum, to 1e-6, and (except with --small) the approximations of Table 5.2 are within 0.3 point of LIBSVM; it is 1 if
-not, and 2 without data.
+isolet5.csv, and a1a to a9a with their test files a1a.t to a9a.t; missing data are left out. The story prints Markdown;
+--out saves it, with pictures (the extra `plots` installs matplotlib). --small uses 500 rows of each data set, four
+variants, a1a and a4a, and 5,000 test rows. The exit status is 0 if all variants of Figure 5.1 found the same optimum,
+to 1e-6, and (except with --small) the approximations of Table 5.2 are within 0.3 points of LIBSVM; it is 1 if not, and
+2 without data.
 
-Trainings run to a gap of 1e-8 (1e-6 with a Gaussian kernel), with C = 1, in one thread; times are CPU seconds. The scan
-of the paper has no figures, and only some numbers of Table 5.1. The last table puts what the paper's text says of the
-figures beside what was found.
+Trainings run to a gap of 1e-8 (1e-6 with a Gaussian kernel), with C = 1, in one thread; times are CPU seconds. The
+scanned paper lacks the figures, and some numbers of Table 5.1. The last table compares the statements about the figures
+in the paper's text with our results.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from streamsvm.solvers.options import InteriorPointOptions, name_options
 NAME = "jung_oleary_tits_2008"
 SMALL_ROWS, SMALL_TEST_ROWS, SMALL_ADULT = 500, 5000, ("a1a", "a4a")
 REDUCTIONS = ("adaptive-balanced", "adaptive", "fixed")
-FIXED_SHARE = 0.25  # q_U of the variants "fixed" in Figure 5.1.
+FIXED_SHARE = 0.25  # q_U of the variants "fixed" in Figure 5.1, as a share of the rows
 SHARES, SMALL_SHARES = (0.05, 0.1, 0.25, 0.5, 1.0), (0.25, 1.0)
 TOL = 1e-8
 
@@ -67,13 +67,13 @@ def tell(options: argparse.Namespace) -> int:
 
 
 def holds(results: Results) -> bool:
-    """Return whether everything that is checked holds."""
+    """Return whether all checks hold."""
     same = all(results.agrees(name, variant) for name in results.runs for variant in results.compared)
     return same and (results.small or results.find_worst_accuracy() <= WITHIN_POINTS)
 
 
 def run_all(data: DataFolder, small: bool) -> tuple[Results, Toy]:
-    """Measure everything whose data are there; the tables are printed as they grow."""
+    """Measure everything for which there are data; table rows are printed as they are complete."""
     read = {p.name: read_problem(p, data, SMALL_ROWS if small else None) for p in PROBLEMS}
     found = [(problem, rows) for problem in PROBLEMS if (rows := read[problem.name]) is not None]
     names, most = (SMALL_ADULT, SMALL_TEST_ROWS) if small else (ADULT, None)
@@ -99,7 +99,7 @@ def run_all(data: DataFolder, small: bool) -> tuple[Results, Toy]:
 def compare_variants(found: Found, results: Results) -> None:
     """Fill in Figure 5.1."""
     for variant in (UNREDUCED, ("adaptive-balanced", "omega", 1.0)):
-        solve(found[0][1], variant)  # The first call compiles.
+        solve(found[0][1], variant)  # the first call compiles
     rules = name_options(InteriorPointOptions)["rule"].words
     rules = rules[:1] if results.small else rules
     variants = [(name, rule, FIXED_SHARE if name == "fixed" else 1.0) for name in REDUCTIONS for rule in rules]
@@ -138,7 +138,7 @@ def count_support(found: Found, results: Results) -> None:
 
 
 def count_sides(rows: Flags, y: F64) -> str:
-    """Return the number of rows, and how many of them are of class + and of class -."""
+    """Return the number of rows, and the numbers of those of class + and of class -."""
     return f"{rows.sum():,} ({rows[y > 0].sum():,}/{rows[y < 0].sum():,})"
 
 

@@ -1,4 +1,4 @@
-"""Figures 5.6 to 5.8 and Table 5.2: Adult, linear and with a Gaussian kernel, beside LIBSVM.
+"""Figures 5.6 to 5.8 and Table 5.2: Adult, linear and with a Gaussian kernel, compared with LIBSVM.
 
 sigma^2 = l / 2 for l = 123 features, so that gamma = 1 / 123; C = 1. The paper's EIGS and CHOL are streamsvm's features
 "eigen" and "cholesky"; LIBSVM is scikit-learn's, with its defaults.
@@ -38,10 +38,10 @@ KERNEL = Kernel("rbf", GAMMA)
 SETTINGS = TrainOptions(kernel="rbf", gamma=GAMMA, threads=1)
 APPROXIMATIONS = {"EIGS": ("eigen", 64), "CHOL": ("cholesky", 300)}
 RANKS = (16, 32, 64, 128, 300)
-RANKED_ROWS = 6414  # Rows of Figure 5.7a and c.
+RANKED_ROWS = 6414  # rows in Figure 5.7a and c
 ERROR_ROWS, BLOCK_ROWS = 2048, 256
 LINEAR_TOL, GAUSSIAN_TOL = 1e-8, 1e-6
-SHORT_SECONDS = 1.0  # Shorter work is timed three times.
+SHORT_SECONDS = 1.0  # shorter work is timed three times
 
 
 def measure_adult(found: list[Adult], results: Results) -> None:
@@ -90,7 +90,7 @@ def fit_libsvm(adult: Adult) -> Trained:
 
 
 def approximate(adult: Adult, approximation: str, rank: int) -> Trained:
-    """Write features of the kernel to the disk, solve the linear problem with them, and measure its accuracy."""
+    """Write features of the kernel to the disk, solve the linear problem on them, and measure the accuracy."""
     with TemporaryDirectory(prefix="streamsvm") as folder:
 
         def make() -> Dataset:
@@ -111,7 +111,7 @@ def approximate(adult: Adult, approximation: str, rank: int) -> Trained:
 
 
 def rank_error(rows: ArrayDataset, approximation: str, rank: int) -> Ranked:
-    """Return a point of Figure 5.7a and c; its seconds are for the map and the features."""
+    """Return a point of Figure 5.7a and c; its seconds include the map and the features."""
 
     def make() -> KernelMap:
         feature_map = find_map(rows, approximation, rank)
@@ -131,7 +131,7 @@ def find_map(rows: ArrayDataset, approximation: str, rank: int) -> KernelMap:
 
 
 def get_map(features: Dataset) -> KernelMap:
-    """Return the map that has made a dataset of features."""
+    """Return the map that produced a dataset of features."""
     assert features.features is not None
     assert isinstance(features.features.map, KernelMap)
     return features.features.map
@@ -161,7 +161,7 @@ def measure_error(rows: ArrayDataset, feature_map: KernelMap) -> float:
 
 
 def warm_up(adult: Adult) -> None:
-    """Compile what the trainings use."""
+    """Compile the functions that the trainings use."""
     chosen = np.concatenate([np.flatnonzero(adult.y == label)[:20] for label in (0, 1)])
     few = Adult("few", adult.X[chosen], adult.y[chosen], None)
     solve(few.rows, LINEAR_TOL)

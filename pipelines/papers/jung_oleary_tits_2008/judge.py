@@ -1,4 +1,4 @@
-"""What Jung, O'Leary and Tits 2008 say in section 5, beside what was found: the last table."""
+"""The statements of Jung, O'Leary and Tits 2008 in section 5, and our results: the last table."""
 
 from __future__ import annotations
 

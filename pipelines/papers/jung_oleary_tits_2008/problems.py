@@ -1,10 +1,10 @@
-"""The problems of Jung, O'Leary and Tits 2008: what Table 5.1 says of them, and their rows.
+"""The problems of Jung, O'Leary and Tits 2008: the published figures (Table 5.1), and their rows.
 
-All problems but ISOLET are mapped by (5.1), and all are normalised by (5.2); C = 1. Some rows are not the paper's:
+All problems but ISOLET are mapped by (5.1), and all are normalised by (5.2); C = 1. Some rows differ from the paper's:
 MUSHROOM has 21 attributes (the LIBSVM site's file lacks stalk-root), coded 1, 2, .. in the order of its columns, and
-therefore 253 features and not 276. WAVEFORM is another draw of Breiman's generator with 40 attributes. Which class is
-"+" is read off the published counts. ADULT, of the LIBSVM site, is used as it is: it is binary and sparse, so that
-(5.2) changes nothing; C = 1 again.
+therefore 253 features instead of 276. WAVEFORM is another draw of Breiman's generator with 40 attributes. The published
+counts determine which class is "+". ADULT, from the LIBSVM site, is used as it is: since it is binary and sparse, (5.2)
+changes nothing. C is again 1.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ class Problem:
     Attributes
     ----------
     files : tuple of str
-        Files of our rows; without files, the rows are generated.
+        The files of our rows; without files, the rows are generated.
     n_features, counts : int, tuple of int
-        Published features after the map, and rows of either class.
+        The published numbers of features after the map, and of rows in each class.
     support, on_boundary : str
-        Published support vectors, and those on the boundary of their class, as "all (+/-)"; "" is lost in the scan.
+        The published numbers of support vectors, and of those on the boundary of their class, as "all (+/-)"; "" if the
+        scan is illegible.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Adult:
-    """One of the files of ADULT as rows for LIBSVM, and its test rows, or None without a test file."""
+    """One of the files of ADULT as rows for LIBSVM, and its test rows (None without a test file)."""
 
     name: str
     X: csr_array
@@ -65,7 +66,7 @@ class Adult:
 
     @property
     def rows(self) -> ArrayDataset:
-        """The rows to train on, for streamsvm."""
+        """The training rows, for streamsvm."""
         return ArrayDataset(self.X, self.y, LABELS)
 
 
@@ -104,7 +105,7 @@ def read_problem(problem: Problem, data: DataFolder, most_rows: int | None) -> A
 
 
 def _read_mushroom(files: list[Path]) -> Rows:
-    """Read columns into attributes: neighbouring columns that exclude each other are one attribute."""
+    """Combine columns into attributes: neighbouring columns that exclude each other are one attribute."""
     X, y = read_svmlight(files[0])
     ones: F32 = X.toarray()
     together = ones.T @ ones > 0
@@ -118,7 +119,7 @@ def _read_mushroom(files: list[Path]) -> Rows:
 
 
 def _read_isolet(files: list[Path]) -> Rows:
-    """Read the letter A against the rest."""
+    """Read the problem of the letter A against the rest."""
     table = np.concatenate([read_numbers(file, np.float64) for file in files])
     return table[:, :-1], np.where(table[:, -1] == 1, 1.0, -1.0)
 
@@ -139,13 +140,13 @@ def _draw_waveform(files: list[Path]) -> Rows:  # noqa: ARG001
 
 
 def _read_letter(files: list[Path]) -> Rows:
-    """Read the letter A against the rest, with the features as numbers from 0 to 15."""
+    """Read the problem of the letter A against the rest, with features from 0 to 15."""
     parts = [read_svmlight(file, 16, np.float64) for file in files]
     X = np.concatenate([np.asarray(X.toarray()) for X, _ in parts])
     return np.round((X + 1) * 7.5), np.where(np.concatenate([y for _, y in parts]) == 1, 1.0, -1.0)
 
 
-PROBLEMS = (  # Numbers of support vectors with four digits are lost in the scan.
+PROBLEMS = (  # numbers of support vectors with four digits are illegible in the scan
     Problem("mushroom", ("mushrooms",), 276, (4208, 3916), "", "52 (31/21)", _read_mushroom),
     Problem(
         "isolet",

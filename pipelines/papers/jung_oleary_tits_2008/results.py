@@ -12,7 +12,7 @@ from pipelines.papers.jung_oleary_tits_2008.problems import Problem
 from pipelines.report import Report
 
 UNREDUCED = ("none", "omega", 1.0)
-Variant = tuple[str, str, float]  # The reduction, the rule, and q_U as a share of the rows.
+Variant = tuple[str, str, float]  # the reduction, the rule, and q_U as a share of the rows
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Run:
 
     @property
     def used(self) -> float:
-        """The mean share of the rows from which the equations were formed."""
+        """The mean share of the rows that formed the equations."""
         return float(np.mean(self.chosen)) / self.n_rows
 
 
@@ -41,11 +41,11 @@ class Trained:
     Attributes
     ----------
     training, making : float
-        CPU seconds of the training, and of making the features.
+        CPU seconds of the training, and of computing the features.
     accuracy : float or None
-        Test rows that are classified right, in per cent.
+        Share of test rows classified correctly, in per cent.
     error : float or None
-        Relative error of the features' kernel matrix.
+        Relative error of the kernel matrix given by the features.
     """
 
     name: str
@@ -72,13 +72,13 @@ class Ranked:
 
 
 class Results(Report):
-    """Everything that was measured; the tables are printed as they grow."""
+    """All measurements; tables are printed row by row."""
 
     def __init__(self, small: bool) -> None:
         super().__init__()
         self.small = small
         self.runs: dict[str, dict[Variant, Run]] = {}
-        self.compared: list[Variant] = [UNREDUCED]  # The variants of Figure 5.1.
+        self.compared: list[Variant] = [UNREDUCED]  # the variants of Figure 5.1
         self.support: dict[str, tuple[str, str]] = {}
         self.linear: dict[str, list[Trained]] = {}
         self.gaussian: dict[str, list[Trained]] = {}

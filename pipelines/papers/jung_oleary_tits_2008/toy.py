@@ -1,4 +1,4 @@
-"""The toy of Figure 5.9: two dimensions, an ellipse between the classes, and the rows that each iteration uses."""
+"""The toy problem of Figure 5.9: two dimensions, an ellipse between the classes, and the rows of each iteration."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from streamsvm.numeric.rows import F64, Flags
 from streamsvm.solvers.interior_point.solver import InteriorPoint
 
 DRAWN_ROWS, LEFT_ROWS = 2000, 1727
-ELLIPSE = np.array([[2.9, -1.2], [-1.2, 2.6]])  # x'Ax = 1; the paper does not publish its ellipse.
+ELLIPSE = np.array([[2.9, -1.2], [-1.2, 2.6]])  # A of x'Ax = 1; the paper does not give its ellipse
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A step: w and b of the three features, and the rows in the Q of the next step."""
+    """A step: w and b for the three features, and the rows in the Q of the next step."""
 
     w: F64
     bias: float
@@ -28,7 +28,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Toy:
-    """The solved toy.
+    """The solved toy problem.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Toy:
 
 
 def draw_points() -> tuple[F64, F64]:
-    """Draw 2,000 points of the square, and leave out the points nearest to the ellipse until 1,727 are left."""
+    """Draw 2,000 points in the square, and drop the points nearest to the ellipse until 1,727 are left."""
     points = np.random.default_rng(2008).uniform(-1, 1, (DRAWN_ROWS, 2))
     heights = np.einsum("ni,ij,nj->n", points, ELLIPSE, points) - 1
     kept = np.sort(np.argsort(-np.abs(heights))[:LEFT_ROWS])
@@ -60,7 +60,7 @@ def map_points(points: F64) -> F64:
 
 
 def solve_toy(tol: float = 1e-8) -> Toy:
-    """Solve the toy as in the paper: adaptive, balanced, omega, q_U = n, C = 1."""
+    """Solve the toy problem as in the paper: adaptive, balanced, omega, q_U = n, C = 1."""
     points, y = draw_points()
     rows = ArrayDataset(map_points(points).astype(np.float32), (y > 0).astype(np.int32), LABELS)
     followed = list(follow_steps(rows, InteriorPoint((1.0, 1.0), tol)))

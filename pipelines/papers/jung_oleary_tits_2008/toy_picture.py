@@ -13,7 +13,7 @@ SIDES = ((-1.0, "tab:orange"), (1.0, "tab:blue"))
 
 
 def draw_toy(plt: Any, toy: Toy) -> Any:
-    """Draw panels of the rows in Q, the ellipse that separates, and the boundaries of the classes, which are dashed."""
+    """Draw panels of the rows in Q, the separating ellipse, and the boundaries of the classes (dashed)."""
     shown = choose_steps(len(toy.steps))
     n_lines = -(-len(shown) // COLUMNS)
     figure, panels = plt.subplots(

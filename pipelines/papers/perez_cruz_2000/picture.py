@@ -1,4 +1,4 @@
-"""The picture of Table 3: how many times faster random selection is, ours against published."""
+"""The picture of Table 3: the speed-up by random selection, ours against the published one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipelines.papers.perez_cruz_2000.problems import Problem
 from pipelines.papers.perez_cruz_2000.training import Measured
 from pipelines.story import load_pyplot, save_pictures
 
-LABELLED_LEFT = ("Adult9", "Banana 400", "Web7", "Splice", "Gauss-M, C = 100", "Banana 4,900")  # Others are near.
+LABELLED_LEFT = ("Adult9", "Banana 400", "Web7", "Splice", "Gauss-M, C = 100", "Banana 4,900")  # others are close
 
 
 def draw(problems: Iterable[Problem], measured: Mapping[str, tuple[Measured, Measured]], folder: Path) -> None:

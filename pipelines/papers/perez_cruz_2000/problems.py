@@ -1,6 +1,6 @@
-"""The problems of Pérez-Cruz et al. 2000: what Tables 2 and 3 say of them, and their rows.
+"""The problems of Pérez-Cruz et al. 2000: the published figures (Tables 2 and 3), and their rows.
 
-Diabetes and Splice are standardised, as on Rätsch's site, from which they come; Banana is standardised already in
+Diabetes and Splice are standardised, as on Rätsch's site, their source; Banana is already standardised in
 banana.all.txt. Gauss-M is generated: half of the rows are N(0, I), the others have mean (2, 0) and variance 4 (Haykin).
 """
 
@@ -56,11 +56,11 @@ class Problem:
     Attributes
     ----------
     q, seconds : tuple
-        Rows of a working set, and published seconds, of svcradit and of SVMlight.
+        Rows of a working set, and published seconds, each of svcradit and of SVMlight.
     why : str
-        Why the number of support vectors may differ from the published number.
+        The reason why the number of support vectors may differ from the published number.
     first : int
-        First row of the dataset that is used.
+        The first row of the dataset to use.
     """
 
     name: str
@@ -75,11 +75,11 @@ class Problem:
     first: int = 0
 
     def is_whole(self, n_rows: int) -> bool:
-        """Return whether so many rows are all rows of the paper; one more or less happens."""
+        """Return whether this number of rows is that of the paper, or differs by one."""
         return abs(n_rows - self.n_rows) <= 1
 
 
-TABLE_2 = {  # Seconds in all with QP and with IRWLS, and seconds of the inner solvers QP and IRWLS.
+TABLE_2 = {  # total seconds with QP and with IRWLS, and seconds of the inner solvers QP and IRWLS
     ("Adult4", 20): (21.25, 20.70, 0.61, 0.39),
     ("Adult4", 40): (20.60, 19.22, 1.01, 0.17),
     ("Adult4", 70): (21.15, 18.72, 2.30, 0.46),
@@ -107,7 +107,7 @@ IN_TABLE_2 = {
 
 
 class Data:
-    """The problems' rows, which become a dataset when they are asked for the first time."""
+    """The problems' rows, which are written as a dataset on their first use."""
 
     def __init__(self, folder: DataFolder, work: Path, most_rows: int | None) -> None:
         self.work, self.most_rows = work, most_rows
@@ -116,16 +116,16 @@ class Data:
             raise folder.explain_missing(f"a1a, a4a, a6a, a9a, w1a, w7a, diabetes and splice.t from {LIBSVM_PAGE}")
 
     def has(self, problem: Problem) -> bool:
-        """Return whether the problem's rows are there."""
+        """Return whether the problem's rows are available."""
         return problem.data in self.files or problem.data == "Gauss-M"
 
     def describe(self, problem: Problem) -> str:
-        """Say which rows stand in for the paper's; the text is empty if they are the paper's."""
+        """Describe the rows that replace the paper's; "" if they are the paper's."""
         name = self.files[problem.data].name.removesuffix(".xz") if problem.data in self.files else ""
         return STAND_INS.get(name, "")
 
     def read(self, problem: Problem) -> ArrayDataset:
-        """Return the problem's rows, or a random choice of more rows: the dataset was shuffled when it was written."""
+        """Return the problem's rows, which are the first rows of a dataset that was shuffled when it was written."""
         most = min(problem.n_rows, self.most_rows or problem.n_rows)
         if problem.data == "Gauss-M":
             return draw_gaussians(most)

@@ -1,4 +1,4 @@
-"""One training of perez_cruz_2000: its CPU seconds in all and in the inner solver, and its support vectors."""
+"""One training of perez_cruz_2000: its CPU seconds in total and in the inner solver, and its support vectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOL = 1e-4
 
 @dataclass
 class Measured:
-    """CPU seconds in all and in the inner solver, the calls of the inner solver, and the answer."""
+    """CPU seconds in total and in the inner solver, the number of calls of the inner solver, and the result."""
 
     seconds: float
     inner_seconds: float
@@ -52,7 +52,7 @@ def time_inner(name: str, watch: list[float]) -> Iterator[None]:
 
 
 def solve(rows: ArrayDataset, C: float, width: float, solver: str, rule: str, q: int, limit: float | None) -> Measured:
-    """Train with k = exp(-d^2 / width), a rule that selects q rows, and a limit in seconds."""
+    """Train with k = exp(-d^2 / width), working sets of q rows chosen by a rule, and a limit in seconds."""
     options = TrainOptions(
         C=C,
         solver="irwls",

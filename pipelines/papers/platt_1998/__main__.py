@@ -1,15 +1,15 @@
-"""Tables 1 and 2 of Platt 1998: his support vectors, relative times and scaling exponents beside ours.
+"""Tables 1 and 2 of Platt 1998: the published support vectors, relative times and scaling exponents, compared with
+ours.
 
     python -m pipelines.papers.platt_1998 --data FOLDER [--out FOLDER] [--small]
 
-The data folder holds a7a (or a6a, which has the very rows of the paper) and w8a of the LIBSVM site, and MNIST's
-train-images-idx3-ubyte and train-labels-idx1-ubyte. Experiments without their data are left out. The story prints
-Markdown; --out keeps it, with a log-log picture of seconds against rows (the extra `plots` installs matplotlib).
---small uses at most 2,000 rows of each data set. The exit status is 0 if all runs converged, 1 if not, and 2 without
-data.
+The data folder holds a7a (or a6a, which has exactly the paper's rows) and w8a of the LIBSVM site, and MNIST's
+train-images-idx3-ubyte and train-labels-idx1-ubyte. Experiments without data are left out. The story prints Markdown;
+--out saves it, with a log-log picture of seconds against rows (the extra `plots` installs matplotlib). --small uses at
+most 2,000 rows of each data set. The exit status is 0 if all runs converged, 1 if not, and 2 without data.
 
-The solver is the paper's (two loops, a step for one pair, shrinking, tol 1e-3), in one thread, and times are CPU
-seconds, as in the paper. Subsets for the exponents are nested and random: they are the first rows of a dataset that was
+The solver is the paper's (two loops, one pair per step, shrinking, tol 1e-3), in one thread, and times are CPU seconds,
+as in the paper. The subsets for the exponents are random and nested: they are the first rows of a dataset that was
 shuffled when it was written.
 """
 
@@ -50,7 +50,7 @@ HEADS = (
 
 @dataclass(frozen=True)
 class Measured:
-    """An experiment's numbers of rows, the CPU seconds for each, and the solution on all rows."""
+    """An experiment's numbers of rows, the CPU seconds for each, and the solution for all rows."""
 
     sizes: list[int]
     seconds: list[float]
@@ -58,7 +58,7 @@ class Measured:
     C: float
 
     def fit_exponent(self) -> float | None:
-        """Return p of seconds ~ rows^p, or None if there is one size only."""
+        """Return p of seconds ~ rows^p, or None for a single size."""
         return fit_exponent(zip(self.sizes, self.seconds, strict=True)) if len(self.sizes) > 1 else None
 
     def count_support(self) -> tuple[int, int]:
@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def tell(options: argparse.Namespace) -> int:
-    """Run every experiment whose data are there, and return the exit status."""
+    """Run every experiment for which there are data, and return the exit status."""
     make_out(options.out)
     report = Report()
     with open_work(None) as work:
@@ -91,7 +91,7 @@ def tell(options: argparse.Namespace) -> int:
 
 
 def run_all(data: Data, report: Report) -> dict[str, Measured]:
-    """Run every experiment whose data are there, and write the tables."""
+    """Run every experiment for which there are data, and write the tables."""
     measured: dict[str, Measured] = {}
     if data.most_rows:
         report.write(f"These are at most {data.most_rows:,} rows; his figures are for all rows.\n")
@@ -113,10 +113,10 @@ def run_all(data: Data, report: Report) -> dict[str, Measured]:
 
 
 def measure(experiment: Experiment, data: Data) -> Measured:
-    """Solve for an eighth, a quarter, half and all of the rows; for all rows only if he has no exponent."""
+    """Solve for an eighth, a quarter, half and all of the rows; for all rows only if the paper gives no exponent."""
     n_rows = min(data.limit(experiment.n_rows), data.open(experiment.data, experiment.layout).n_rows)
     sizes = [n_rows // part for part in (8, 4, 2, 1)] if experiment.exponent else [n_rows]
-    solve(experiment, data, 20, experiment.kernel)  # The first call compiles.
+    solve(experiment, data, 20, experiment.kernel)  # the first call compiles
     runs = [solve(experiment, data, size, experiment.kernel) for size in sizes]
     return Measured(sizes, [seconds for _, seconds in runs], runs[-1][0], experiment.C)
 
@@ -159,7 +159,7 @@ def draw(measured: dict[str, Measured], folder: Path) -> None:
     for name, one in measured.items():
         exponent = one.fit_exponent()
         label = name if exponent is None else f"{name}: {exponent:.1f}"
-        color = colors.setdefault(name.removesuffix("D"), f"C{len(colors)}")  # Dense and sparse differ by the line.
+        color = colors.setdefault(name.removesuffix("D"), f"C{len(colors)}")  # dashed: dense rows
         axes.loglog(one.sizes, one.seconds, "o--" if name.endswith("D") else "o-", color=color, label=label)
     axes.set(xlabel="rows", ylabel="CPU seconds", title="Platt's SMO: time against rows, and exponents")
     axes.legend()

@@ -1,4 +1,4 @@
-"""The experiments of Platt 1998: the rows of his Tables 1 and 2, and their data."""
+"""The experiments of Platt 1998: the rows of Tables 1 and 2, and their data."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.system.errors import InputError
 
 LINEAR = Kernel("linear")
-QUINTIC = Kernel("poly", gamma=0.05, degree=5)  # With no multiplier at C, as in the paper, gamma plays no part.
-GAUSSIAN = Kernel("rbf", gamma=0.05)  # "Variance of 10" read as sigma^2 = 10: exp(-d^2 / (2 sigma^2)).
-OTHER_READING = Kernel("rbf", gamma=0.1)  # The same words read as 2 sigma^2 = 10.
+QUINTIC = Kernel("poly", gamma=0.05, degree=5)  # with no multiplier at C, as in the paper, gamma does not matter
+GAUSSIAN = Kernel("rbf", gamma=0.05)  # "variance of 10" read as sigma^2 = 10: exp(-d^2 / (2 sigma^2))
+OTHER_READING = Kernel("rbf", gamma=0.1)  # the same words read as 2 sigma^2 = 10
 FILES = {"adult": ("a6a", "a7a"), "web": ("w8a",), "mnist": ("train-images-idx3-ubyte",)}
 
 
@@ -56,7 +56,7 @@ EXPERIMENTS = (
 
 
 class Data:
-    """The datasets of a folder; each is written when it is asked for the first time."""
+    """The datasets of a folder; each is written on its first use."""
 
     def __init__(self, folder: DataFolder, work: Path, most_rows: int | None) -> None:
         self.work, self.most_rows = work, most_rows
@@ -65,7 +65,7 @@ class Data:
             raise folder.explain_missing(f"a7a from {LIBSVM_PAGE}")
 
     def limit(self, n_rows: int) -> int:
-        """Return how many of an experiment's rows are asked for."""
+        """Return the number of an experiment's rows to use."""
         return min(n_rows, self.most_rows or n_rows)
 
     def open(self, name: str, layout: str) -> Dataset:
@@ -90,6 +90,6 @@ def read_idx(file: Path) -> npt.NDArray[np.uint8]:
     with open_packed(file) as packed:
         content = packed.read()
     if content[:3] != b"\0\0\x08":
-        raise InputError(f"{file} is no idx file of bytes; get it anew from the page of MNIST")
+        raise InputError(f"{file} is no idx file of bytes; download it again from MNIST's page")
     shape = np.frombuffer(content, ">u4", content[3], 4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)

@@ -1,12 +1,12 @@
-"""Qaadan and Glasmachers 2018, "Multi-merge budget maintenance": Table 1 and Figures 1 to 5, beside what they say.
+"""Qaadan and Glasmachers 2018, "Multi-merge budget maintenance": Table 1 and Figures 1 to 5, with the paper's claims.
 
     python -m pipelines.papers.qaadan_glasmachers_2018 --data FOLDER [--out FOLDER] [--seeds 3] [--small]
 
 The data folder holds, from the LIBSVM site, phishing, w6a and w6a.t, a9a and a9a.t, ijcnn1 and ijcnn1.t, and
-skin_nonskin (or the UCI's Skin_NonSkin.txt); data that are missing are left out. The story prints Markdown; --out keeps
-it, with pictures (the extra `plots` installs matplotlib). --small uses 2,000 rows of each data set, one seed and fewer
-M. The exit status is 0 if the story ran, and 2 without data; its last table says which published statements hold.
-training.py says how times are taken; they are medians of the seeds.
+skin_nonskin (or the UCI's Skin_NonSkin.txt); missing data are left out. The story prints Markdown; --out saves it, with
+pictures (the extra `plots` installs matplotlib). --small uses 2,000 rows of each data set, one seed and fewer M. The
+exit status is 0 if the story ran, and 2 without data; the last table shows which published statements hold. Times are
+medians over the seeds (training.py describes how they are measured).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from pipelines.story import make_out, make_paper_parser, open_work, run_story
 
 NAME = "qaadan_glasmachers_2018"
 SMALL_ROWS = 2000
-SHARES = (0.01, 0.05, 0.1, 0.15, 0.25, 0.5)  # Budgets as shares of the exact model's support vectors.
-TABLE_1 = {  # By B: seconds of merging and accuracy in turn, then by gradient.
+SHARES = (0.01, 0.05, 0.1, 0.15, 0.25, 0.5)  # budgets as shares of the exact model's support vectors
+TABLE_1 = {  # by B: seconds of merging and accuracy, first for merging in turn, then by gradient
     120: (10.562, 76.32, 6.042, 76.32),
     600: (27.222, 82.97, 25.982, 83.30),
     1200: (53.362, 83.36, 50.641, 83.69),
     1800: (79.896, 84.04, 75.560, 84.04),
     2500: (109.922, 83.98, 96.686, 83.94),
 }
-PAPER_C, PAPER_GAMMA = (2.0, 8.0, 32.0), (2.0, 8.0, 32.0)  # The grid of Figure 5.
+PAPER_C, PAPER_GAMMA = (2.0, 8.0, 32.0), (2.0, 8.0, 32.0)  # the grid of Figure 5
 
 
 def main() -> int:
@@ -61,7 +61,7 @@ def tell(options: argparse.Namespace) -> int:
 
 
 def read_all(folder: DataFolder, work: Path, most_rows: int | None) -> dict[str, Split]:
-    """Return the rows of the problems whose files are there."""
+    """Return the rows of the problems whose files are available."""
     found = {one.name: read_problem(folder, work, one, most_rows) for one in PROBLEMS}
     splits = {name: split for name, split in found.items() if split is not None}
     if not splits:
@@ -70,7 +70,7 @@ def read_all(folder: DataFolder, work: Path, most_rows: int | None) -> dict[str,
 
 
 def run_all(splits: dict[str, Split], results: Results, seeds: range) -> None:
-    """Measure everything whose data are there; the tables are printed as they grow."""
+    """Measure everything for which there are data; table rows are printed as they are complete."""
     problems = {one.name: one for one in PROBLEMS if one.name in splits}
     merges = (2, 3, 5, 10) if results.small else tuple(range(2, 12))
     warm_up()
@@ -105,7 +105,7 @@ def compare_merges(problem: Problem, split: Split, results: Results, seeds: rang
 
 
 def study_parameters(problem: Problem, split: Split, results: Results, seeds: range) -> None:
-    """Fill in Figure 5: each C and gamma with each budget."""
+    """Fill in Figure 5: each pair of C and gamma with each budget."""
     results.begin_figure_5()
     for C in PAPER_C:
         for gamma in PAPER_GAMMA:

@@ -74,7 +74,7 @@ def draw_accuracy(axes: Any, by_budget: dict[int, ByMerge], exact: float) -> Non
 
 
 def draw_front(plt: Any, results: Results) -> Any:
-    """Draw Figure 4: accuracy against time on adult, with the front of the runs that no other run beats in both."""
+    """Draw Figure 4: accuracy against time on adult, with the Pareto front of the runs."""
     if "adult" not in results.figures_2_3:
         return None
     figure, axes = plt.subplots(figsize=(8, 5.5), layout="constrained")
@@ -99,7 +99,7 @@ def draw_front(plt: Any, results: Results) -> Any:
 
 
 def draw_parameters(plt: Any, results: Results) -> Any:
-    """Draw Figure 5: accuracy against B for each C and gamma."""
+    """Draw Figure 5: accuracy against B for each pair of C and gamma."""
     if not results.figure_5:
         return None
     figure, panels = plt.subplots(3, 3, figsize=(12, 9), layout="constrained")

@@ -1,8 +1,8 @@
-"""The data of Qaadan and Glasmachers 2018: what their Table 2 says of them, and their rows.
+"""The data of Qaadan and Glasmachers 2018: the published figures (Table 2), and their rows.
 
-The paper names no splits. Web is w6a, by its size; phishing and skin are split at random, in the sizes that the paper
-gives. The three colours of skin are scaled to -1..1, with which the exact SVM has the published accuracy (98.9%; it is
-99.96% with 0..255, and 96.5% with 0..1).
+The paper does not specify the splits. Web is w6a, judging by its size; phishing and skin are split at random into the
+published sizes. The three colours of skin are scaled to -1..1, for which the exact SVM has the published accuracy
+(98.9%; it is 99.96% with 0..255, and 96.5% with 0..1).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Problem:
     Attributes
     ----------
     train, test : tuple of str
-        Names of the files to train on and to test on; without test files, the training file is split.
+        Names of the training and test files; without test files, the training file is split.
     accuracy : float
         Published accuracy of LIBSVM, in per cent.
     """
@@ -56,7 +56,7 @@ PROBLEMS = (
 
 @dataclass(frozen=True)
 class Split:
-    """Rows and labels (-1 or +1) to train on and to test on."""
+    """The training and test rows, and their labels (-1 or +1)."""
 
     X: Matrix
     y: F64
@@ -70,7 +70,7 @@ class Split:
 
 
 def read_problem(folder: DataFolder, work: Path, problem: Problem, most_rows: int | None) -> Split | None:
-    """Read the rows of a problem, at most so many of each part; return None if a file is missing."""
+    """Read the rows of a problem, at most most_rows of each part; return None if a file is missing."""
     train, test = folder.find(*problem.train), folder.find(*problem.test)
     if train is None or (problem.test and test is None):
         return None
@@ -88,7 +88,7 @@ def read_problem(folder: DataFolder, work: Path, problem: Problem, most_rows: in
 
 
 def read_rows(file: Path, place: Path) -> Rows:
-    """Return all rows of a file in the random order of the dataset that is written from it."""
+    """Return all rows of a file, in the random order of a dataset written from it."""
     if ".txt" in file.name:
         dataset = streamsvm.ingest(file, place, file_format="csv", label="skin")
     else:
@@ -105,7 +105,7 @@ def sign(rows: Rows) -> F64:
 
 
 def widen(X: Matrix, n_features: int) -> Matrix:
-    """Return the rows with more features, whose values are all 0."""
+    """Return the rows with additional features, whose values are all 0."""
     if isinstance(X, CsrRows):
         return replace(X, n_features=n_features)
     wide: F32 = np.pad(X, ((0, 0), (0, n_features - X.shape[1])))

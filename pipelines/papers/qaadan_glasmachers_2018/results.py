@@ -1,4 +1,4 @@
-"""The results of qaadan_glasmachers_2018 as Markdown tables, and whether they are as published."""
+"""The results of qaadan_glasmachers_2018 as Markdown tables, and the comparison with the published claims."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.report import Report
 
 @dataclass(frozen=True)
 class Run:
-    """Accuracy in per cent, CPU seconds, and how many of the seconds went into merging."""
+    """Accuracy in per cent, CPU seconds, and the CPU seconds of merging."""
 
     accuracy: float
     seconds: float
@@ -61,7 +61,7 @@ ByMerge = dict[int, Measured]
 
 
 class Results(Report):
-    """Everything that was measured; the tables are printed as they grow."""
+    """All measurements; tables are printed row by row."""
 
     def __init__(self, small: bool) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ class Results(Report):
         )
 
     def judge(self) -> None:
-        """Write what the paper says beside what was found."""
+        """Write the paper's claims and our results."""
         self.begin_table("What they say, and what was found", "published", "found")
         shares = [one.merging / one.seconds for runs in self.figure_1.values() for m, one in runs.items() if m == 2]
         if shares:

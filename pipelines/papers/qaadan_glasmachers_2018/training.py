@@ -1,8 +1,8 @@
 """Training of qaadan_glasmachers_2018: the exact SVM, one epoch within a budget, and the time of merging.
 
-One epoch is trained in one thread, and times are CPU seconds. A seed is an order of the rows. The share of merging is
-not taken by a clock inside the epoch: one maintenance is repeated on the trained model, and its seconds are multiplied
-by the number of maintenances.
+One epoch is trained in one thread, and times are CPU seconds. Each seed gives another order of the rows. The time of
+merging is not measured within the epoch: one maintenance is timed repeatedly on the trained model, and its seconds are
+multiplied by the number of maintenances.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def solve_exactly(problem: Problem, split: Split) -> tuple[float, int]:
 def measure(
     problem: Problem, split: Split, budget: int, merge: int, seeds: range, maintenance: Maintenance = "merge"
 ) -> Measured:
-    """Train one epoch with each seed."""
+    """Train for one epoch with each seed."""
     return Measured([train_once(problem, split, budget, merge, seed, maintenance) for seed in seeds])
 
 
 def train_once(problem: Problem, split: Split, budget: int, merge: int, seed: int, maintenance: Maintenance) -> Run:
-    """Train one epoch; return its accuracy, its CPU seconds, and the CPU seconds of merging."""
+    """Train for one epoch; return its accuracy, its CPU seconds, and the CPU seconds of merging."""
     n = len(split.y)
     rules = make_rules(problem.kernel, budget, merge, maintenance, regularisation=1 / (n * problem.C), period=n)
     state, order = make_state(split.n_features, budget), np.random.default_rng(seed).permutation(n)
@@ -73,7 +73,7 @@ def from_dense(vectors: F32) -> CsrRows:
 
 
 def time_maintenance(state: BudgetState, rules: BudgetRules) -> float:
-    """Return the CPU seconds of one maintenance of a model that is full."""
+    """Return the CPU seconds of one maintenance of a full model."""
     if state.counts[MAINTAINED] == 0:
         return 0.0
     model = BudgetState._make(part.copy() for part in state)
@@ -87,7 +87,7 @@ def time_maintenance(state: BudgetState, rules: BudgetRules) -> float:
 
 @njit
 def maintain_often(state: BudgetState, rules: BudgetRules, table: F32, repeats: int) -> None:
-    """Bring a model back to its budget again and again; the vectors that were freed are taken as newly added ones."""
+    """Reduce a model to its budget repeatedly; each time, the freed vectors count as newly added ones."""
     no_rows = np.empty((0, state.alpha.size), np.float32)
     for _ in range(repeats):
         state.counts[VECTORS] = rules.budget + 1
@@ -95,7 +95,7 @@ def maintain_often(state: BudgetState, rules: BudgetRules, table: F32, repeats: 
 
 
 def warm_up() -> None:
-    """Compile what the trainings use."""
+    """Compile the functions that the trainings use."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 3)).astype(np.float32), rng.choice([-1.0, 1.0], 60)
     for rows in (X, from_dense(X)):

@@ -15,12 +15,12 @@ from markupsafe import Markup
 from streamsvm import __version__
 from streamsvm.cli.output import find_template, show_text
 
-MOST_DECADES = 6  # labelled decades of a logarithmic axis
+MOST_DECADES = 6  # the most labelled decades of a logarithmic axis
 FEW_DECADES = 2  # up to this many decades, 2 and 5 times a power of ten are labelled, too
 LEFT, TOP, RIGHT, BOTTOM = 64, 30, 446, 238  # the edges of the area between the axes, in units of the picture
 NAMES, NUMBERS = 170, 360  # the left and right edges of the area of the bars
-N_COLORS = 6  # in the page's style
-APART = 3.0  # between the error bars of two lines at the same x
+N_COLORS = 6  # the number of colours in the page's style
+APART = 3.0  # the distance between the error bars of two lines at the same x
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def describe_result(result: dict[str, Any]) -> dict[str, str]:
     return {name: text for name, _, text in (line.partition(": ") for line in lines)}
 
 
-MOST_CLASSES = 20  # in a confusion matrix; with more classes, the most frequent mistakes are listed
+MOST_CLASSES = 20  # the most in a confusion matrix; with more classes, the most frequent mistakes are listed
 
 
 def show_evaluation(measured: Mapping[str, Scores], data: str) -> Section:
@@ -282,7 +282,7 @@ def _draw_time(run: Run, named: bool) -> Markup:
 
 
 MOST_WEIGHTS = 15
-MOST_WEIGHED_CLASSES = 6  # with a chart each
+MOST_WEIGHED_CLASSES = 6  # the most classes that get a chart each
 
 
 def show_weights(model: Model) -> Section:
@@ -312,7 +312,7 @@ def _list_largest(model: LinearModel, w: F64) -> list[tuple[str, float, str]]:
 
 
 OF_A_TRIAL = ("C", "scores", "converged", "passes", "mean")  # the columns of a trial that are not compared as settings
-MOST_LINES = 12  # of a chart
+MOST_LINES = 12  # the most lines of a chart
 FAR_APART = 10.0  # the ratio of errors from which the axis is logarithmic
 
 

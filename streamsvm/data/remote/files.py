@@ -31,9 +31,9 @@ from streamsvm.system import deadline
 from streamsvm.system.errors import InputError, IntegrityError, ReadError
 from streamsvm.system.files import hide_secrets, is_remote
 
-RANGE_BYTES = 2 << 20  # of one request
+RANGE_BYTES = 2 << 20  # the most bytes of one request
 RANGES_AHEAD = 8  # requests of one object that are in flight or whose answers are not used yet
-AHEAD_BYTES = (RANGES_AHEAD + 1) * RANGE_BYTES  # including the range in use
+AHEAD_BYTES = (RANGES_AHEAD + 1) * RANGE_BYTES  # the memory for ranges, including the range in use
 
 Bytes = npt.NDArray[np.uint8]
 Range = tuple[int, int]
@@ -131,9 +131,9 @@ def _cut(ranges: Iterable[Range]) -> Iterator[Range]:
             yield at, min(stop, at + RANGE_BYTES)
 
 
-PART_BYTES = 8 << 20  # of an object that is sent in parts
+PART_BYTES = 8 << 20  # the least size of the parts in which an object is sent
 PARTS_IN_FLIGHT = 4
-PUT_BYTES = (PARTS_IN_FLIGHT + 3) * PART_BYTES  # of memory for sending an object, with the blocks being assembled
+PUT_BYTES = (PARTS_IN_FLIGHT + 3) * PART_BYTES  # memory for sending an object, with the blocks being assembled
 
 
 async def put_object(store: Any, url: str, key: str, parts: Iterable[Any], n_bytes: int, mode: Any = None) -> Any:
@@ -185,7 +185,7 @@ class RemoteFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer with the next bytes, and return how many were read."""
+        """Fill the buffer with the next bytes, and return their number."""
         n_bytes = min(len(buffer), self.n_bytes - self._position)
         assert self._object is not None
         try:
@@ -337,5 +337,5 @@ def find_folder(url: str) -> tuple[RemoteFolder, str]:
     """Return the folder and the name of an object to be written. Raises InputError if the URL cannot be written."""
     folder, _, name = url.rpartition("/")
     if not name:
-        raise InputError(f"{hide_secrets(url)}: this URL names a folder, and a file is needed; add its name")
+        raise InputError(f"{hide_secrets(url)}: this URL names a folder, but a file is required; add its name")
     return RemoteFolder(quote_folder(folder)), name

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
 Answer = TypeVar("Answer")
-POLL_SECONDS = 0.1  # between two checks of a waiting thread whether the work is to end
+POLL_SECONDS = 0.1  # between two checks by a waiting thread whether the work is to end
 TOLD_SECONDS = 5.0  # the waiting time after which a request is reported
 LOOK_SECONDS = 1.0  # between two checks of the pending requests
 RETRY_MINUTES = 3

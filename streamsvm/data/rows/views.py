@@ -116,7 +116,7 @@ class View:
         return self.transform.apply_in_place(rows)
 
     def _slice(self, values: npt.NDArray[Any], index: int | None) -> npt.NDArray[Any]:
-        """Return the part of a vector of all rows that belongs to chunk `index`, or the whole vector if it is None."""
+        """Return the part of a vector of all rows that belongs to chunk `index`; None stands for all chunks."""
         return values if index is None else values[slice(*self.chunk_starts[index : index + 2].tolist())]
 
 
@@ -150,7 +150,7 @@ def zero_weight_outside(rows: Rows, kept: Flags) -> Rows:
 def sum_by_class(source: RowSource, weight: F64 | None) -> F64 | None:
     """Return the sum of the weights of the rows of each class or label, or of all rows if they have targets.
 
-    weight: of each row, (n,); None counts the rows. Return None if the rows have no labels.
+    weight: the weight of each row, (n,); None counts the rows. Return None if the rows have no labels.
     """
     if source.has_targets:
         return np.array([source.n_rows if weight is None else weight.sum()], np.float64)
@@ -364,7 +364,7 @@ class Mapped(View):
         return self.source.stream_bytes() + block + 2 * self.features.map.nbytes
 
     def tiles(self, index: int) -> Iterator[Rows]:
-        """Yield the features of chunk `index`, cut into the same tiles as by `split_rows`."""
+        """Yield the features of chunk `index`, cut into the tiles of `split_rows`."""
         return regroup(self._map_blocks(index), count_tile_rows(self.n_features))
 
     def read(self, index: int) -> Rows:

@@ -92,7 +92,7 @@ def _require_values(array: zarr.Array[Any], name: str, n_dimensions: int, kinds:
 
 
 OBSM = "obsm/"  # the prefix of the name of a label matrix; without it, the name is a column of obs
-PIECE_VALUES = 1 << 24  # of a label matrix, in memory at a time
+PIECE_VALUES = 1 << 24  # values of a label matrix that are in memory at a time
 
 
 def read_labels(path: str, group: Group, label: str, n_rows: int) -> tuple[StoredArray, np.ndarray]:
@@ -185,7 +185,7 @@ def _decode(column: zarr.Array[Any] | zarr.Group, name: str) -> tuple[np.ndarray
     """Return the distinct values of a column, and for each row the index of its value, or -1 if it is missing."""
     if zarr_arrays.is_array(column):
         if "categories" in column.attrs:
-            raise InputError(f"{name}: categories as anndata wrote them before 0.7: read the file and write it again")
+            raise InputError(f"{name}: categories as anndata wrote them before 0.7: read and rewrite the file with it")
         values, codes = np.unique(_read_column_values(column, name), return_inverse=True)
         missing = np.isnan(values)[codes] if values.dtype.kind == "f" else False
         return values, np.where(missing, -1, codes)

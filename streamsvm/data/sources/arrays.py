@@ -29,7 +29,7 @@ from streamsvm.numeric.stored_types import widen_bits
 from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 Vector = npt.NDArray[Any]
-ITEM_BYTES = 8  # of a value while it is converted: a float64, or a float32 and its int32 index
+ITEM_BYTES = 8  # the size of a value while it is converted: a float64, or a float32 and its int32 index
 STORED = ("zarr", "h5py")  # packages whose arrays lie in files, and are read when they are sliced
 NUMBERS = ("X", "sample_weight")  # arguments that must hold numbers
 VECTOR_NAMES = {"label": "y", "qid": "qid", "sample_weight": "sample_weight", "groups": "groups"}  # by role
@@ -188,7 +188,7 @@ def count_label_axes(y: Any) -> int:
     try:
         shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
     except ValueError as error:
-        raise InputError("y: rows differ in length; convert sets of labels by sklearn's MultiLabelBinarizer") from error
+        raise InputError("y: rows differ in length; convert label sets with sklearn's MultiLabelBinarizer") from error
     return 2 if len(shape) == 2 and shape[1] != 1 else 1
 
 
@@ -211,7 +211,7 @@ def read_arrays(
 
 
 def open_vectors(values: Mapping[str, Any], piece_bytes: int, where: str = "") -> dict[str, Stream]:
-    """Return the labels and other vectors among some arrays, by role. values: by name; None if there are none.
+    """Return the labels and other vectors among some arrays, by role. values: the arrays by name; None if not given.
 
     where: the beginning of the names in messages.
     """
@@ -354,7 +354,7 @@ def _advise(values: Vector, names: tuple[str, ...]) -> str:
 
 
 def make_canonical(X: Any, where: str) -> csr_array:
-    """Return CSR rows with ascending, unique columns: X's own arrays if these suffice, otherwise a copy in float64.
+    """Return CSR rows with ascending, unique columns: X's own arrays if they qualify, otherwise a copy in float64.
 
     Duplicate items of a row are added up, as SciPy does. X's own flag of its order is ignored, because it may be
     outdated. Raises InputError for column indices or row limits outside the arrays.
@@ -373,7 +373,7 @@ def make_canonical(X: Any, where: str) -> csr_array:
 
 
 def refuse_beside(given: Mapping[str, Any], what: str) -> None:
-    """Raise InputError for labels and other vectors if the rows bring their own."""
+    """Raise InputError if labels or other vectors are given for rows that have their own."""
     for name, values in given.items():
         if values is not None:
             raise InputError(f"{name}: remove it, since X {what}")
@@ -397,7 +397,7 @@ def read_blocks(blocks: Iterator[Any], piece_bytes: int = 8 << 20) -> Iterator[S
                 raise InputError(f"X: block {k + 1} is {'not ' * has_labels}a pair (X, y), unlike the first block")
             X, y = block if has_labels else (block, None)
             if name_features(X) != names:
-                raise InputError(f"X: block {k + 1} has other columns than the blocks before")
+                raise InputError(f"X: block {k + 1} differs in its columns from the blocks before it")
             rows = open_stream(f"X, block {k + 1}", X, 2, piece_bytes)
             if has_labels:
                 opened = open_stream(f"y, block {k + 1}", y, count_label_axes(y), piece_bytes)

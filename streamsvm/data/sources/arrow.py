@@ -31,8 +31,8 @@ from streamsvm.data.tables.columns import Columns, TableLayout, fill_features, l
 from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 PIECE_ROWS = 65536
-PIECE_BYTES = 32 << 20  # of a piece as float64, however many columns it has
-LINES_BYTES = 8 << 20  # of JSON lines, parsed together
+PIECE_BYTES = 32 << 20  # the size of a piece as float64, however many columns it has
+LINES_BYTES = 8 << 20  # the size of the JSON lines that are parsed together
 MOST_LINE_BYTES = 1 << 28
 # Types that convert to the same float32 directly and through float64; int64 does for values that float64 holds exactly.
 _ROUNDED_ONCE = ("float", "double", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
@@ -373,7 +373,7 @@ _META_DATA = 3  # of ColumnChunk
 _TOTAL_COMPRESSED, _DATA_OFFSET, _DICTIONARY_OFFSET = 7, 9, 11  # of ColumnMetaData; 3 is the path
 _UNCOMPRESSED, _COMPRESSED, _DATA, _DICTIONARY, _DATA_2 = 2, 3, 5, 7, 8  # of PageHeader; 1 is the number of values
 _BOOLEANS, _INTEGERS, _BINARY, _LISTS, _STRUCT = (1, 2), (4, 5, 6), 8, (9, 10), 12
-_SKIPPED_BYTES = {1: 1, 2: 1, 3: 1, 7: 8}  # of a boolean in a list, a byte and a double
+_SKIPPED_BYTES = {1: 1, 2: 1, 3: 1, 7: 8}  # the size of a boolean in a list, of a byte, and of a double
 
 
 def check_pages(file: IO[bytes], columns: set[str]) -> None:

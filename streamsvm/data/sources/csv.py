@@ -34,10 +34,10 @@ from streamsvm.system.machine import default_threads
 
 MAX_LINE_BYTES = 1 << 28
 BLOCK_BYTES = 8 << 20
-CODED_BLOCK_BYTES = 2 << 20  # of a block if all its cells are held as texts
-DECIDING_BYTES = 2 << 20  # of the first rows, which decide the kinds of the columns and of the labels
-MOST_QUOTED_BYTES = 4 * MOST_CELL_BYTES  # of a quoted value: a UTF-8 character has up to four bytes
-MOST_LABEL_BYTES = 1 << 26  # of the labels that are parsed together
+CODED_BLOCK_BYTES = 2 << 20  # the size of a block if all its cells are held as texts
+DECIDING_BYTES = 2 << 20  # the size of the first rows, which decide the kinds of the columns and of the labels
+MOST_QUOTED_BYTES = 4 * MOST_CELL_BYTES  # the longest quoted value: a UTF-8 character has up to four bytes
+MOST_LABEL_BYTES = 1 << 26  # the most bytes of labels that are parsed together
 SPREAD_ROWS = 4096
 LOOKED_AT_ROWS = 10_000  # rows of a block that are searched for missing values before a fault is reported
 _DATE = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}")

@@ -257,7 +257,7 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Col
 def _are_numbers_a_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Columns) -> bool | None:
     """Return whether a first row of numbers is a header: programs write 0, 1, 2, ... above columns without names.
 
-    A row of data rarely counts so many columns by chance. If the second row continues the count, all rows are data.
+    A row of data is rarely such a count by chance. If the second row continues the count, all rows are data.
     """
     n, counted = len(first), [[str(j + k) for j in range(len(first))] for k in (0, 1)]
     if n < 2 or list(first) not in counted or not rows:

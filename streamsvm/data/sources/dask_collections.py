@@ -33,7 +33,8 @@ ANSWER_SECONDS = 5.0  # after which a worker counts as unresponsive
 
 
 class Partitions:
-    """The partitions of several Dask collections, computed together. Each collection has equally many along its rows.
+    """The partitions of several Dask collections, computed together. All collections have the same number of partitions
+    along their rows.
 
     A computed partition of one collection waits here until it is requested. As soon as partitions turn out to differ in
     length, each collection is computed separately, so that at most one partition of each waits.

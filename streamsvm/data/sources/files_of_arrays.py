@@ -181,7 +181,7 @@ def _open_csr(archive: zipfile.ZipFile, piece_bytes: int) -> Stream:
     """Open the CSR matrix in a file written by scipy.sparse.save_npz."""
     layout, shape = (_read_small(archive, name) for name in ("format", "shape"))
     if str(layout.astype(np.str_)) != "csr" or shape.shape != (2,) or shape.dtype.kind not in "iu":
-        raise InputError(f"X: format {layout.astype(np.str_)}; save it as CSR, of rows and columns")
+        raise InputError(f"X: format {layout.astype(np.str_)}; save it as a CSR matrix with two dimensions")
     n_rows, n_columns = map(int, shape)
     names = ("data", "indices", "indptr")
     data, indices, indptr = (_open_member(archive, name, 1, piece_bytes // 4) for name in names)

@@ -24,11 +24,11 @@ MISSING = ("mean", "zero", "indicator")  # a copy of numeric.encoding.MISSING, w
 UNREAD = {  # file endings without a reader, with the remedy
     ".json": "write JSON lines (.jsonl), as to_json(PATH, orient='records', lines=True) of pandas does",
     **dict.fromkeys((".xlsx", ".xls", ".ods", ".sas7bdat", ".sav", ".dta"), "save the table as CSV or Parquet"),
-    ".fcs": "save the events as CSV or Parquet, with the program that wrote them or by way of pandas",
-    ".arff": "save the table as CSV or Parquet, by way of scipy.io.arff.loadarff and pandas",
-    ".mtx": "give the matrix, as scipy.io.mmread reads it, to streamsvm.ingest in Python",
-    ".mat": "give its arrays, as scipy.io.loadmat reads them, to streamsvm.ingest in Python",
-    **dict.fromkeys((".h5", ".hdf5"), "give their arrays to streamsvm.ingest in Python"),
+    ".fcs": "save the events as CSV or Parquet, with the program that wrote them or with pandas",
+    ".arff": "read the table with scipy.io.arff.loadarff and pandas, and save it as CSV or Parquet",
+    ".mtx": "read the matrix with scipy.io.mmread, and pass it to streamsvm.ingest in Python",
+    ".mat": "read the arrays with scipy.io.loadmat, and pass them to streamsvm.ingest in Python",
+    **dict.fromkeys((".h5", ".hdf5"), "pass their arrays to streamsvm.ingest in Python"),
     **dict.fromkeys((".pkl", ".pickle", ".joblib"), "loading them would run code; save the rows as Parquet or .npz"),
     **dict.fromkeys((".zip", ".tar"), "unpack them: the files in a folder are read together"),
 }
@@ -100,7 +100,7 @@ def guess_format(path: str | Path) -> str:
     suffixes = [suffix for suffix in map(str.lower, Path(path).suffixes) if suffix not in COMPRESSED]
     last = suffixes[-1] if suffixes else ""
     if last in UNREAD:
-        raise InputError(f"{path}: {last} files are not read: {UNREAD[last]}; for other text in it, use --format")
+        raise InputError(f"{path}: {last} files are not read: {UNREAD[last]}; for text in another format, use --format")
     return next((name for name, about in FORMATS.items() if last in about.suffixes), next(iter(FORMATS)))
 
 

@@ -256,7 +256,7 @@ def open_frame(frame: Any, others: Mapping[str, Any], _: str) -> Iterator[Opened
     def read(wanted: list[str]) -> Iterator[Any]:
         for k, table in enumerate(chain([first], tables)):
             if table.names != first.names:
-                raise InputError(f"X: block {k + 1} has other columns than the blocks before")
+                raise InputError(f"X: block {k + 1} differs in its columns from the blocks before it")
             yield from _read_pieces(table, others, wanted)
 
     yield Opened((*first.names, *others), lambda wanted: number_rows(read(wanted)))

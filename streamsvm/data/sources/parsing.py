@@ -38,7 +38,7 @@ Address = int
 NEWLINE, RETURN, TAB, SPACE = ord("\n"), ord("\r"), ord("\t"), ord(" ")
 PLUS, MINUS, POINT, ZERO = ord("+"), ord("-"), ord("."), ord("0")
 
-MAX_DIGITS = 18  # every number of so many digits fits an int64
+MAX_DIGITS = 18  # every number of this many digits fits an int64
 MAX_EXPONENT = 10**15  # larger exponents saturate, since no run of zeros before them is long enough to matter
 HALF_SPLIT = float(2**27 + 1)  # splits a float64 into two numbers of 26 bits
 POWERS_OF_TEN = np.array([float(f"1e{k}") for k in range(309)])  # exact up to 10^22

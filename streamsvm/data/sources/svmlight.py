@@ -52,11 +52,11 @@ QID_UNDECIDED, QID_ABSENT, QID_PRESENT = range(3)
 
 MAX_INDEX = 2**31 - 1
 LEAST_QID, MAX_QID = -(2**63), 2**63 - 1
-SHORT_INDEX = 9  # an index of so many digits cannot be too large
+SHORT_INDEX = 9  # an index of this many digits cannot be too large
 
 
 MAX_LINE_BYTES = 1 << 30
-SHOWN_CHARACTERS = 40  # of a token in a message
+SHOWN_CHARACTERS = 40  # the most characters of a token that a message shows
 LABEL_LIST = re.compile(r"[+-]?[0-9.]+(,[+-]?[0-9.]+)+")
 QID_FAULTS = {
     BAD_QID: "a query id is a whole number of 64 bits",
@@ -262,7 +262,7 @@ class ParsedLines(NamedTuple):
     """Rows in CSR form; in case of an error, the rows before it and its position."""
 
     labels: F64  # (rows,), or the labels of all lists, concatenated
-    label_limits: I64  # (rows + 1,), of the lists in `labels`
+    label_limits: I64  # (rows + 1,), the limits of the lists in `labels`
     qid: I64  # (rows,), valid if qid_rule is QID_PRESENT
     indptr: I64  # (rows + 1,)
     indices: I32  # (pairs,), 0-based

@@ -21,7 +21,7 @@ from typing import IO, Any, TypeVar, cast
 from streamsvm.data.remote.files import open_binary
 from streamsvm.system.interrupts import waiting
 
-MARK_BYTES = 64  # at the beginning of a text; they reveal UTF-16 and UTF-32
+MARK_BYTES = 64  # the bytes at the beginning of a text that reveal UTF-16 and UTF-32
 BYTE_ORDER_MARKS = {BOM_UTF32_LE: "UTF-32", BOM_UTF32_BE: "UTF-32", BOM_UTF16_LE: "UTF-16", BOM_UTF16_BE: "UTF-16"}
 ASCII_TEXT = bytes((0, *b"\t\n\r", *range(32, 127)))  # with the zero bytes between the letters in UTF-16
 ZEROS: dict[tuple[bool, ...], str] = {  # which of four bytes are nonzero, in encodings without a byte order mark
@@ -30,7 +30,7 @@ ZEROS: dict[tuple[bool, ...], str] = {  # which of four bytes are nonzero, in en
     (True, False, False, False): "UTF-32LE",
     (False, False, False, True): "UTF-32BE",
 }
-PACKED_BYTES = 64 << 10  # of a compressed file, read at a time
+PACKED_BYTES = 64 << 10  # the bytes of a compressed file that are read at a time
 READING_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 

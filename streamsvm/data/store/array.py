@@ -49,9 +49,9 @@ def cut_ranges(starts: I64, stops: I64, step: int) -> Iterator[tuple[int, I64, I
 
 Array = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
-CHUNKS_AHEAD = 8  # of a store, requested ahead while a few rows of each are read
+CHUNKS_AHEAD = 8  # chunks of a store that are requested ahead while a few rows of each are read
 WHOLE_SHARE = 15 / 16  # if this share of a chunk's rows is needed, the chunk is read whole
-DECODED_BYTES = 4 << 20  # of small chunks, decoded by Zarr at a time
+DECODED_BYTES = 4 << 20  # the size of the small chunks that Zarr decodes at a time
 
 
 class StoredArray:

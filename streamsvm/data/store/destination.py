@@ -205,7 +205,7 @@ def _name_replaced(destination: Path) -> Path:
 
 
 async def _finish_writes() -> None:
-    """Wait for the other tasks in Zarr's event loop, but not for those that wait here, too, for another thread."""
+    """Wait for the other tasks in Zarr's event loop, except those that also wait here, for another thread."""
     waiting = asyncio.current_task()
     assert waiting is not None
     waiting.set_name(_finish_writes.__qualname__)

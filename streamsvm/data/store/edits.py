@@ -32,7 +32,7 @@ from streamsvm.system.errors import InputError, IntegrityError
 from streamsvm.system.files import sync_folder, write_atomically, writing
 
 NO_ROWS = np.empty(0, np.int64)
-TILES = 6  # in memory while tiles with deleted rows are merged
+TILES = 6  # tiles in memory while tiles with deleted rows are merged
 
 
 class Deletion(NamedTuple):
@@ -282,7 +282,7 @@ def check_edits(path: str, meta: Meta) -> tuple[list[Edit], list[str]]:
 
 
 def describe_edits(base: Meta, edits: Sequence[Edit]) -> Meta:
-    """Return the manifest of a dataset with these edits. Without deletions, earlier versions can read it, too."""
+    """Return the manifest of a dataset with these edits. Without deletions, earlier versions can also read it."""
     if not edits:
         return base
     if all(edit.kind == APPENDED for edit in edits):
@@ -376,9 +376,9 @@ def _read_deletion(rows: Dataset, n_stored: int, earlier: Sequence[Deletion]) ->
 class Changes:
     """The rows of a source that were appended since an earlier state, and copies of the rows deleted since.
 
-    source: the current rows. n_before: the number of rows then. n_old: how many of them remain; they are the first rows
-    of the source. n_stored: the number of stored rows then (data.store.edits). since: the later deletions.
-    before, deleted: the rows deleted by then, and the rows deleted by now, as numbers among the stored rows.
+    source: the current rows. n_before: the number of rows then. n_old: the number of those that remain; they are the
+    first rows of the source. n_stored: the number of stored rows then (data.store.edits). since: the later deletions.
+    before, deleted: the numbers, among the stored rows, of all rows deleted by then, and of all rows deleted by now.
     """
 
     source: RowSource

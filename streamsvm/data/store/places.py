@@ -151,7 +151,7 @@ class RemotePlace:
 
 
 LOCK, COUNT, IN_USE, PARTIAL = ".lock", ".bytes", ".in-use", ".partial-"
-NAME_LETTERS = 32  # of a fingerprint, in the name of its folder
+NAME_LETTERS = 32  # letters of a fingerprint in the name of its folder
 
 
 class DiskCache:

@@ -46,7 +46,7 @@ OF_MANY: dict[str, Any] = {each.__name__: each for each in (tuple, list, set, di
 LOGGER = logging.getLogger("streamsvm")
 RECORD = "ingest.json"
 BEGIN = "omit --resume (resume=True in Python) to start again"
-BUFFER_BYTES = 1 << 20  # of the write buffer of a file
+BUFFER_BYTES = 1 << 20  # the size of the write buffer of a file
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ class SharedObjects:
     token: str
 
     def check(self, found: str | None = None) -> None:
-        """Raise InputError unless the dataset is still being written under this token. found: the current one."""
+        """Raise InputError unless the dataset is still being written under this token. found: the current token."""
         if (self._read_token() if found is None else found) != self.token:
             raise InputError(f"{self.url}: the ingest has ended, or another process has begun to write there")
 
     def put(self, name: str, parts: Iterable[Any], n_bytes: int) -> None:
-        """Put an object of n_bytes, whose content comes in parts. If the ingest has ended, nothing is left of it.
+        """Put an object of n_bytes, whose content comes in parts. If the ingest has ended, the object is removed again.
 
         The process that ends an ingest removes its token before it removes the objects. Therefore either that process
         removes the object, or this one finds the token missing. If another process resumes the ingest, the object

@@ -43,7 +43,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SUFFIX = ".h5ad"
-READ_BYTES = 1 << 20  # of an array without chunks, read at a time
+READ_BYTES = 1 << 20  # the bytes of an array without chunks that are read at a time
 
 
 @contextmanager

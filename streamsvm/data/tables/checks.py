@@ -186,7 +186,7 @@ def _number_group(value: Any, place: Callable[[], str]) -> int:
 
 
 def _number_text(word: str) -> int:
-    """Return the number that a text is, if it is printed so; otherwise 62 bits of its hash, below LEAST_GROUP."""
+    """Return the number whose printed form a text is; for other texts, 62 bits of their hash, below LEAST_GROUP."""
     if WHOLE_NUMBER.fullmatch(word) and str(int(word)) == word:
         return int(word)
     digest = hashlib.blake2b(word.encode(errors="surrogateescape"), digest_size=8).digest()
@@ -291,7 +291,7 @@ def to_label_lists(values: Any, place: Place) -> LabelLists:
     bad = (entries != 0) & (entries != 1)
     if bad.any():
         row = 0 if issparse(values) else int(np.argmax(bad.any(axis=1)))
-        raise InputError(f"{place(row)}: a matrix of labels holds 0 and 1, and not {show_text(entries[bad].flat[0])}")
+        raise InputError(f"{place(row)}: a matrix of labels holds only 0 and 1, not {show_text(entries[bad].flat[0])}")
     return list_columns(values, values.shape[1])
 
 
@@ -383,7 +383,7 @@ _ODD = (  # patterns of texts that are most likely numbers or dates, with their 
     (re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?"), COMMA),
     (re.compile(r"[+-]?[0-9]*\.[0-9]+([eE][+-]?[0-9]+)?"), POINT),
     (re.compile(r"[0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{4}|[0-9]{2})([ T].*)?"), "dates: write them as 2024-12-31"),
-    (re.compile(r"[+-]?[$€£]? ?[0-9][0-9.,' ]*[%$€£]?"), "numbers with other signs: write plain numbers"),
+    (re.compile(r"[+-]?[$€£]? ?[0-9][0-9.,' ]*[%$€£]?"), "numbers with extra characters: write plain numbers"),
 )
 
 
@@ -464,8 +464,8 @@ def explain_text(words: Iterable[str], decimal: str | None = None) -> str:
 
 
 LOGGER = logging.getLogger("streamsvm")
-LOOKED_AT_ROWS, LOOKED_AT_VALUES = 4096, 1 << 20  # of the first piece, at most
-FAR = 16.0  # a column gets an anchor if its median exceeds so many times the distance between its quartiles
+LOOKED_AT_ROWS, LOOKED_AT_VALUES = 4096, 1 << 20  # the most rows and values of the first piece that are examined
+FAR = 16.0  # a column gets an anchor if its median exceeds the distance between its quartiles by this factor
 MOVING = ("standard", "minmax")  # scalings that shift the features
 MOST_MERGED = 0.01  # the share of a column's distinct values that float32 may merge without a warning
 MERGED_VALUES = "{}: float32 merges column {}: {:,} values in the first rows become {:,}; {}subtract a constant"

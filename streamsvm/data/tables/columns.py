@@ -25,7 +25,7 @@ from streamsvm.numeric.encoding import MISSING, MOST_BITS, Encoding
 from streamsvm.system.errors import InputError, NeedsOptionError
 
 AUTO = ("auto",)  # as `one_hot`: all columns of text
-FILLED_BYTES = 128 << 10  # of a batch of rows, which fits into the cache
+FILLED_BYTES = 128 << 10  # the size of a batch of rows, which fits into the cache
 LEAST_FILLED_ROWS = 1024  # so that the parts copied from tables of many columns are not too short
 LABEL_NAMES = {"label", "target", "class", "y"}
 KINDS_BY_HAND = ("text", "date", "number")

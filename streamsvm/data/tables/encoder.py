@@ -244,7 +244,7 @@ def _to_numpy(column: Any) -> npt.NDArray[Any]:
 
 
 LOGGER = logging.getLogger("streamsvm")
-SEED = 0  # of the hash function
+SEED = 0  # the seed of the hash function
 NO_COLUMNS = Encoding(())
 MANY_CATEGORIES = 100  # with fewer, a column is not suspected to name the rows
 

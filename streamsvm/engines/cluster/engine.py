@@ -13,10 +13,11 @@ The sums of a task are lost with its worker. So in a long pass, tasks are ended 
 old task finishes its current group and the next one, new tasks on the same worker take its other groups, and the driver
 fetches the subtrees that the old task has added.
 
-A task that was lost with four workers is cut in two: if workers die every few seconds, only short tasks finish. A
-single group is tried MOST_TRIES times, because Dask also counts a loss for tasks that were only waiting at the worker,
-and all tasks wait at the first worker that joins after the loss of all workers. Finally, workers join the subtrees of
-all tasks into one. Groups that no subtree contains are added last: a worker gave them away, and its answer was lost.
+A task that was lost with four workers, one after another, is cut in two: if workers die every few seconds, only short
+tasks finish. A single group is tried MOST_TRIES times, because Dask also counts a loss for tasks that were only waiting
+at the worker, and all tasks wait at the first worker that joins after the loss of all workers. Finally, workers join
+the subtrees of all tasks into one. Groups that no subtree contains are added last: a worker gave them away, and its
+answer was lost.
 
 Single rows are read by several tasks, each from consecutive groups of chunks: a sample of unshuffled rows lies in all
 chunks, and a single task would read them all, and start again after the loss of its worker. A few rows are read by one
@@ -54,7 +55,7 @@ from streamsvm.system.shared import SharedSetting
 
 Slot = tuple[str, int]  # the address of a worker, and the number of one of its threads
 Share = tuple[str, str, Sequence[range]]  # a task: the worker that gets it, the owner of its groups, and the groups
-MOST_RANGES = 2  # per slot; with more ranges, more totals would wait than the memory plan allows
+MOST_RANGES = 2  # ranges per slot; with more, more totals would wait than the memory plan allows
 
 
 def share_out(n_groups: int, slots: Sequence[Slot], before: Mapping[Slot, Sequence[range]]) -> dict[Slot, list[range]]:
@@ -92,8 +93,8 @@ def _list_ranges(owner: np.ndarray, slots: Sequence[Slot]) -> dict[Slot, list[ra
 
 
 SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_SHARE = 0.2, 1.0, 0.125  # seconds between two searches for idle workers
-HAND_OVER_SECONDS = 15.0  # between two hand-overs of the sums of all tasks, if totals are small
-MOST_ASKED = 16  # most workers requested to give away groups at a time
+HAND_OVER_SECONDS = 15.0  # the time between two hand-overs of the sums of all tasks, if totals are small
+MOST_ASKED = 16  # the most workers that are asked at a time to give away groups
 ASKED_SECONDS = 2.0  # a worker that takes longer to give away groups is left alone for the rest of the pass
 
 
@@ -115,8 +116,8 @@ class PassOnWorkers:
         self._kept: dict[str, tuple[range, ...]] = {}  # by worker: all of its groups
         self._handed: list[Subtree] = []  # the subtrees that tasks have handed over
         self._stolen = Counter[str]()  # by worker: how often it took groups from other workers
-        self._tries = Counter[range]()  # by single group: how often it was lost with four workers
-        self._sends = 0  # how often source and pass were sent
+        self._tries = Counter[range]()  # by single group: how often its task was lost with four workers
+        self._sends = 0  # the number of times that source and pass were sent
         self._reported_rows = 0
         self._mute = set[str]()  # workers that did not answer a request
 
@@ -260,7 +261,7 @@ class PassOnWorkers:
         self._submit(new, 2 * sum(self.watch.threads.values()) - len(pending))
 
     def _join_here(self, more: Sequence[Subtree]) -> list[Subtree]:
-        """Join the subtrees handed over and some more into the fewest subtrees."""
+        """Join the subtrees already handed over, and `more`, into the fewest subtrees."""
         combine = partial(combine_partials, scan=self.work.scan.bare())
         return join_subtrees([*self._handed, *more], len(self.groups), combine)
 
@@ -310,14 +311,14 @@ def _cut(ranges: Sequence[range], tries: Counter[range]) -> list[range]:
 
 
 def _find_ranges(groups: Iterable[int]) -> tuple[range, ...]:
-    """Return these numbers as the fewest ranges, in order."""
+    """Return these numbers as the fewest possible ranges, in order."""
     ordered = np.array(sorted(groups), np.int64)
     parts = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
     return tuple(range(int(part[0]), int(part[-1]) + 1) for part in parts if len(part))
 
 
 T = TypeVar("T")
-ROWS_A_PART = 1000  # least rows that a task reads
+ROWS_A_PART = 1000  # the least number of rows that a task reads
 PARTS_A_THREAD = 4  # tasks per thread, so that little is lost with a worker
 
 
@@ -403,7 +404,7 @@ class DistributedEngine:
         self._address: str = client.scheduler.address
         self._budget = task.WorkerBudget(uuid4().hex, pin_bytes, budget_bytes, load, state_bytes)
         self._passes, self._workers, self._described = 0, set[str](), set[str]()
-        self._seconds = 0.0  # of the last pass that read chunks
+        self._seconds = 0.0  # the duration of the last pass that read chunks
         self._shares: dict[Slot, list[range]] = {}
         self._sent: tuple[RowSource, Future] | None = None
         self._answered: ClusterWatch | None = None  # the watch of the last pass, if it was completed

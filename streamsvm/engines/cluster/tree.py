@@ -4,9 +4,8 @@ The leaves of the tree are the groups 0 to n - 1. A pair of neighbours on level 
 
     [a, a + 2^k) and [a + 2^k, min(a + 2^(k+1), n))     with a a multiple of 2^(k+1)
 
-and its sum is a node of level k + 1. The tree depends on n alone. The largest nodes within a range of groups number at
-most 2 log2(n), and their totals represent the range. So the root has the same bits however the groups are divided among
-tasks.
+and its sum is a node of level k + 1. The tree depends on n alone. At most 2 log2(n) nodes make up a range of groups,
+and their totals represent the range. So the root has the same bits however the groups are divided among tasks.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from dataclasses import dataclass
 
 from streamsvm.engines.engine import Partial
 
-MOST_STOLEN = 4  # times per pass that a thread may take groups from another thread
-STOLEN_SUBTREES = 2  # most whole subtrees that it takes each time
-FAN_IN = 16  # most tasks whose subtrees one task joins
-HANDED_BYTES = 256 << 20  # most bytes of totals that the driver holds during a pass
+MOST_STOLEN = 4  # the most times per pass that a thread takes groups from another thread
+STOLEN_SUBTREES = 2  # the most whole subtrees that it takes each time
+FAN_IN = 16  # the most tasks whose subtrees one task joins
+HANDED_BYTES = 256 << 20  # the most bytes of totals that the driver holds during a pass
 HANDED_NODES = 8  # per level; with room for fewer totals the driver holds none, since many would lack their neighbour
-JOIN_BYTES = 16 << 20  # bytes of totals that one task joins, if it joins more than two tasks
+JOIN_BYTES = 16 << 20  # the most bytes of totals that one task joins, if it joins more than two tasks
 
 Combine = Callable[[Partial, Partial], Partial]
 
@@ -84,19 +83,19 @@ def count_levels(n_groups: int) -> int:
 
 
 def find_fan_in(n_groups: int, totals_bytes: int) -> int:
-    """Return how many tasks one task joins: as many as fit into JOIN_BYTES with their totals, from 2 to FAN_IN."""
+    """Return the number of tasks that one task joins: 2 to FAN_IN, as many as fit into JOIN_BYTES with their totals."""
     part_bytes = 2 * max(1, count_levels(n_groups)) * max(1, totals_bytes)
     return max(2, min(FAN_IN, JOIN_BYTES // part_bytes))
 
 
 def count_handed(n_groups: int, totals_bytes: int, room_bytes: int) -> int:
-    """Return how many totals the driver may take over from tasks during a pass, given its free memory."""
+    """Return the number of totals that the driver may take over from tasks during a pass, given its free memory."""
     number = min(n_groups, min(HANDED_BYTES, room_bytes) // max(1, totals_bytes))
     return number if number >= min(n_groups, HANDED_NODES * count_levels(n_groups)) else 0
 
 
 def count_waiting(n_groups: int, threads: int, hands_over: bool) -> int:
-    """Return how many totals may wait on a worker, apart from those that its threads are computing.
+    """Return the most totals that wait on a worker, apart from those that its threads are computing.
 
     Each thread may hold the totals of its own groups, of the groups of a lost worker (at most two nodes per level for
     each) and of stolen groups, but never more totals than groups. If totals are handed over, the nodes of a finished

@@ -46,7 +46,7 @@ LOOK_SECONDS = 5.0  # between two requests to the scheduler, which answers in mi
 SILENT_SECONDS = 30.0  # until a silent process is logged; a busy process answers within a few seconds
 GIVEN_UP_SECONDS = 120.0  # until one of our workers is replaced; on a busy machine its imports take 30 s
 LOST_SECONDS = 60.0  # until a silent scheduler is given up
-MOST_TRIES = 3  # attempts at a task that is lost with four workers each time; then the run ends
+MOST_TRIES = 3  # the run ends after this many attempts at a task, each lost with four workers
 ENDING = "resume a run in a folder with --resume, from its last complete step"
 
 
@@ -177,7 +177,7 @@ class ClusterWatch:
             asked.cancel()
 
     def look_again(self, awaited: Sequence[Future]) -> dict[str, Any] | None:
-        """Return `look()` if the last look was at least LOOK_SECONDS ago, otherwise None. Raises as `_check_limit`."""
+        """Return `look()`, or None if the last look was less than LOOK_SECONDS ago."""
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return None
         workers = self.look()

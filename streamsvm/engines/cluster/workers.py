@@ -44,9 +44,9 @@ from streamsvm.system.shared import SharedSetting
 
 
 def dask_setup(worker: Any) -> None:
-    """Close the port for web pages, and skip the last garbage collection. Dask calls this once the worker listens."""
-    # Dask opens the port even without pages, and without a key. Compilers leave so many objects that collection at exit
-    # takes half a second.
+    """Close the port for web pages, and skip garbage collection at exit. Dask calls this once the worker listens."""
+    # Dask opens the port even if there are no pages, and requires no key. Compilers leave so many objects that the
+    # garbage collection at exit takes half a second.
     worker.http_server.stop()
     atexit.register(gc.freeze)
 

@@ -28,7 +28,7 @@ from streamsvm.numeric.rows import F64, CsrRows, to_dense
 from streamsvm.system.errors import InputError
 
 OPSET, IR_VERSION = 17, 8  # from 2022; current runtimes support them
-MOST_BYTES = 1 << 31  # of an ONNX file
+MOST_BYTES = 1 << 31  # the largest ONNX file
 NO_FUNCTION = "the probabilities are omitted: ONNX has no operator for isotonic functions"
 
 

@@ -58,10 +58,10 @@ LANES = 16  # the number of slots is a multiple of this: the float32 values of a
 # curvature is small, even near r = 1, L = 2, where one maximum becomes two, and near r = -1, L = 0. The table takes
 # 4.9 MiB, and its largest error is 3.7e-6 (9e-6 with half the steps).
 RATIO_STEPS, ROOT_STEPS = 800, 1600
-ROOT_END = 3.0  # the largest sqrt(L) of the table; beyond it |Delta|^2 is r^2 to 3e-7
+ROOT_END = 3.0  # the largest sqrt(L) of the table; beyond it |Delta|^2 / r^2 is 1 to within 3e-7
 MAX_ASCENT_STEPS = 200
 LEAST_SUM_SHARE = 0.5  # if |sum alpha| is a smaller share of sum |alpha|, the weighted mean may be far from the vectors
-PROJECTION_RIDGE = 1e-9  # times the mean diagonal; equal support vectors make K_BB singular
+PROJECTION_RIDGE = 1e-9  # in units of the mean diagonal; equal support vectors make K_BB singular
 
 
 class BudgetState(NamedTuple):
@@ -70,9 +70,9 @@ class BudgetState(NamedTuple):
     vectors: (d, slots), one line per feature, so that products with a row read contiguous memory, and only the lines of
     the row's own features. squares: (slots,), |z_j|^2. alpha: (slots,), coefficients in units of the scale.
     counts: (4,), the numbers of support vectors, of steps t, of rows that violated their margin, and of maintenances.
-    totals: (4,), b; the sum of |Delta|^2, each at the scale of its time; the sum of |E_t| = lambda (t0 + t) |Delta|,
-    which is t times the average gradient error; and the scale, which is 0 before the first step and shrinks with every
-    later one.
+    totals: (4,), b; the sum of |Delta|^2, each at the scale of its own step; the sum of |E_t| = lambda (t0 + t)
+    |Delta|, which is t times the average gradient error; and the scale, which is 0 before the first step and shrinks
+    with every later one.
     """
 
     vectors: F32
@@ -175,7 +175,7 @@ def multiply_vectors(vectors: F32, features: I64, values: F32, start: int, sums:
 
 @register_jitable(fastmath={"contract"})
 def _multiply_pack(pack: Pack, first: int, vectors: F32, slot: int, sums: F32) -> None:
-    """Set sums_i to x_{first + i}.z for the vector z in `slot`, in the order of features of `multiply_vectors`."""
+    """Set sums_i to x_{first + i}.z for the vector z in `slot`, summed over the features as in `multiply_vectors`."""
     for i in range(sums.size):
         sums[i] = np.float32(0.0)
     for p in range(pack.used.size):
@@ -385,7 +385,7 @@ def _drop(state: BudgetState, slot: int, K: F32) -> None:
 
 @register_jitable
 def _find_least(values: F32 | F64, count: int) -> I64:
-    """Return the positions of the `count` least values, least first, ties by position. Overwrites `values`."""
+    """Return the positions of the `count` smallest values, ascending, ties by position. Overwrites `values`."""
     found = np.empty(count, np.int64)
     for k in range(count):
         at = 0

@@ -147,7 +147,7 @@ def _check(settings: solver.BudgetedSGD) -> None:
     kernel, _ = settings.kernel, settings.rules
     is_mercer = kernel.name in ("linear", "rbf") or (kernel.name == "poly" and kernel.coef0 >= 0)
     if settings.maintenance == "projection" and not is_mercer:
-        raise InputError(f"projection requires a Mercer kernel, and {kernel.name} is not one here; use removal")
+        raise InputError(f"projection requires a Mercer kernel, but this {kernel.name} kernel is not one; use removal")
     if count_state_bytes(settings) >= LARGEST_RECORD:
         told = f"{settings.budget} support vectors of {settings.n_features} features"
         raise InputError(f"{told} exceed 2 GB, the limit of a model; choose a smaller budget")

@@ -10,10 +10,10 @@ weight. Each row makes one gradient step. In every epoch:
     the rows of a buffer are learned in a random order while the next buffer is read
 
 With R replicas the chunks of an epoch (or, if there are few, the rows of each buffer) are divided among R models, each
-with one R-th of the budget. The models learn side by side, and their average is the result. (If each model has the
-whole budget, and their average is reduced to it afterwards, accuracy falls: on ijcnn1 from 98% to 85% for R = 2 and
-B = 500.) The order depends on the data, the seed and R, but not on threads or workers. Each `Step` is a segment of an
-epoch, a few buffers long, and carries a complete state.
+with one R-th of the budget. The models learn side by side, and their average is the result. (If each model had the
+whole budget, and their average were reduced to it afterwards, accuracy would fall: on ijcnn1 from 98% to 85% for R = 2
+and B = 500.) The order depends on the data, the seed and R, but not on threads or workers. Each `Step` is a segment of
+an epoch, a few buffers long, and carries a complete state.
 
 Nothing is proved, since there is no lower bound. P is an estimate: |w|^2 is exact, and the losses are measured on a
 sample of SAMPLE_ROWS rows (or all rows if there are fewer), which is the same in all steps. The exact P would add half
@@ -57,7 +57,7 @@ The kernel values of a pack of rows with all support vectors are computed in one
 The steps of the pack are then made one by one; whenever a vector is added or merged, its kernel values with the
 remaining rows of the pack are computed. Every product x.z is summed over the features in their order, by fused
 multiply-adds. Packs of any size, and dense and sparse rows (with ascending indices), therefore give the same bits. A
-BLAS product would not, but would take 0.6 of the time on dense rows, and 0.4 on 784 features.
+BLAS product would not, although it takes only 0.6 times as long on dense rows, and 0.4 times with 784 features.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ from streamsvm.solvers.budgeted_sgd import maintenance as budgeted
 from streamsvm.solvers.budgeted_sgd.maintenance import BudgetRules, BudgetState, Pack, choose_table
 from streamsvm.system.errors import InputError
 
-VECTORS_OF_A_BLOCK = 512  # support vectors that are multiplied by all rows of a pack while they are in the cache
+VECTORS_OF_A_BLOCK = 512  # a block stays in the cache while it is multiplied by all rows of a pack
 
 
 @register_jitable
@@ -280,7 +280,7 @@ def learn_rows(
     _learn(state, rules, table, split(X), order, goals, cost, pack_rows)
 
 
-LEAST_CHUNKS_PER_REPLICA = 8  # with fewer, the numbers of rows of the replicas would differ too much
+LEAST_CHUNKS_PER_REPLICA = 8  # with fewer, the replicas would get too unequal numbers of rows
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 SAMPLE_ROWS = 1024
 SEGMENT_BUFFERS = 4
@@ -351,7 +351,7 @@ def _shrink(state: BudgetState, rules: BudgetRules, table: F32) -> None:
 
 
 def average_models(states: Sequence[BudgetState], rules: BudgetRules) -> BudgetState:
-    """Return the average of the models, reduced to the budget of the rules by their maintenance.
+    """Average the models, and reduce the average to the budget of the rules by maintenance.
 
     w and b are averaged. Steps, counts and degradations are summed, so that training continues at the rate of a single
     stream. Equal input in the same order gives equal bits.

@@ -41,8 +41,8 @@ from streamsvm.solvers.crammer_singer import line_search
 from streamsvm.solvers.cutting_plane import block_ascent
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, Visit, ascend
 
-WHOLE_SHARE = 0.5  # of the requested gap; the ascent ends at it if all rows are in memory
-STEPS = np.arange(1, 9) / 8  # where a pass evaluates P on the line from the best point to that of the shares
+WHOLE_SHARE = 0.5  # if all rows are in memory, the ascent ends at this share of the requested gap
+STEPS = np.arange(1, 9) / 8  # steps at which a pass evaluates P, from the best point (0) to the point of the shares (1)
 
 
 @register_jitable
@@ -131,7 +131,7 @@ class ClassPart:
         return float(self.costs @ self.share[np.arange(len(self.y)), self.y])
 
     def start_over(self) -> None:
-        """Let the ascent visit all rows that can move again."""
+        """Make the ascent visit all movable rows again."""
         self.order = np.flatnonzero(self.costs * self.squares > 0.0)
 
     def visit(self, draws: U32, bias_feature: float, w: F64, limit: float) -> Visit:

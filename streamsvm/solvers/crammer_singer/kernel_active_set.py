@@ -8,8 +8,8 @@
 The kernel is k(x, z) + s^2, where s is the constant feature whose weights are the biases.
 
 A visit sets the shares of a row to their optimum with all others fixed (losses.classes), where A = C_i k_ii (Keerthi et
-al. 2008, with kernels). The row's multipliers change by C_i times the changes of a_k, and the sums F_jk of each row j
-of the working set by the same times k_ij. D rises by
+al. 2008, with kernels). The row's multipliers change by C_i times the changes of a_k, and F_jk of each row j of the
+working set changes by k_ij times that. D rises by
 
     C_i sum_{k != y} (change of c_ik) v_k - 1/2 C_i^2 k_ii sum_k (change of a_k)^2
 
@@ -17,8 +17,8 @@ A small working set that many sweeps have not solved is solved by the interior-p
 
 The interior-point method (Mehrotra 1992) moves all shares of a working set at once. It is for nearly parallel rows and
 large C k_ii, for which visits of single rows converge slowly. Row i divides C_i among the classes: x_ik = C_i c_ik for
-k != y_i, and its own class has the rest. Then alpha_iy is the sum of x_ik over the other classes, alpha_ik = -x_ik, and
-the optimum of the working set is the limit mu -> 0 of
+k != y_i, and its own class gets the rest. Then alpha_iy is the sum of x_ik over the other classes, alpha_ik = -x_ik,
+and the optimum of the working set is the limit mu -> 0 of
 
     x_ik z_ik = mu,   z_ik = t_i - F_ik + [k = y_i] > 0,   x_ik > 0,   sum_k x_ik = C_i
 
@@ -51,8 +51,8 @@ from streamsvm.system.errors import InputError
 
 MOST_PRODUCTS = 4e8  # multiplications in a step
 MOST_STEPS = 100
-MOST_IDLE_STEPS, LEAST_FALL = 8, 0.9  # the most steps in a row that leave more than this share of the gap
-REFINEMENTS = 3  # of each direction, since digits are lost where K is nearly singular
+MOST_IDLE_STEPS, LEAST_FALL = 8, 0.9  # stop after 8 steps in a row that each leave more than this share of the gap
+REFINEMENTS = 3  # iterative refinements of each direction, since digits are lost where K is nearly singular
 GAP_SHARE = 1e-9  # the gap of a solved working set, as a share of the sum of C_i s_i
 
 
@@ -65,7 +65,7 @@ class Equations(NamedTuple):
     outside: F64
 
     def multiply(self, X: F64) -> F64:
-        """Return the multipliers of X. A row's own is the sum of its others, since C - x could lose all digits."""
+        """Return the multipliers of X. That of the own class is the sum of the others: C - x could lose all digits."""
         return np.where(self.own, np.sum(X, axis=0, where=~self.own), -X)
 
 
@@ -159,13 +159,13 @@ def _find_length(point: Point, step: Point) -> float:
     return min(1.0, BOUNDARY_SHARE / fastest) if fastest > 0.0 else 1.0
 
 
-TINY_SIZE = 1e-8  # a C_i k_ii below this is tiny
+TINY_SIZE = 1e-8  # the threshold below which C_i k_ii counts as tiny
 MOST_ROUNDS, BASE_ROUNDS, ROUNDS_PER_ROW = 1000, 50, 4  # the most rounds of a step, as in decomposition.active_set
 SAME_SET_ROUNDS = 20  # the most rounds if all active rows make one working set; more would make steps too long to stop
-MOST_SWEEPS = 100  # over all rows of a working set
-SWEEPS_BEFORE = 20  # then a small enough working set jumps, by the interior-point method
+MOST_SWEEPS = 100  # the most sweeps over all rows of a working set
+SWEEPS_BEFORE = 20  # after this many sweeps a small enough working set jumps, by the interior-point method
 VAIN_JUMPS = 5  # a step ends after this many failed jumps, since only a pass or more digits can help
-MOST_IDLE_ROUNDS, LEAST_ROUND_RISE = 20, 1e-12  # rounding is the limit after so many rounds without such a rise of D
+MOST_IDLE_ROUNDS, LEAST_ROUND_RISE = 20, 1e-12  # rounding is the limit after this many rounds without such a rise of D
 SWEEP_TOL_SHARE = 0.1  # a working set is solved to this share of the violation at which it was chosen
 LEAST_SHARE = 0.1  # a row is visited if its violation exceeds this share of the requested one
 OUT_OF_RANGE = "kernel values are beyond the range of floating-point numbers: scale the features to about 1"
@@ -230,8 +230,8 @@ def visit_rows(K: Values, y: I32, costs: F64, share: F64, F: F64, order: I64, le
 def judge_rows(F: F64, y: I32, costs: F64, share: F64, violations: F64, ahead: F64) -> float:
     """Return P - D of the rows, sum_i C_i (max(0, max_k v_ik) - sum_k c_ik v_ik), in which no term is negative.
 
-    F: (K, n). Set the violations (n,), and `ahead` (n,): the lead of the best class where it has all of a row's cost,
-    and 0 for a row whose shares may move both ways.
+    F: (K, n). Set the violations (n,), and `ahead` (n,): the lead of the best class if it has the whole cost of the
+    row; 0 if the row's shares may move both ways.
     """
     gap, lead = 0.0, np.empty(F.shape[0])
     for i in range(y.size):
@@ -277,11 +277,11 @@ class ActiveRows:
 
 @dataclass
 class Rounds:
-    """How an active set is improved: the settings of its rounds, the random generator, and the last working set.
+    """The settings of the rounds that improve an active set, the random generator, and the last working set.
 
-    constant: s^2. size: the rows of a working set. damping: see decomposition.active_set.Rounds. gap: the relative
-    duality gap at which to stop if all rows are active, else None. previous: the last working set; K: its kernel
-    matrix, with the constant and the damping.
+    constant: s^2. size: the number of rows of a working set. damping: see decomposition.active_set.Rounds. gap: the
+    relative duality gap at which to stop if all rows are active, else None. previous: the last working set; K: its
+    kernel matrix, with the constant and the damping.
     """
 
     kernel: Kernel

@@ -27,7 +27,7 @@ from streamsvm.system.errors import InputError
 NOT_TOLD = ("threads", "pass_threads", "seed", "class_costs")
 ROW_VECTORS, CLASS_VECTORS = 16, 14  # 8-byte numbers per row: ROW_VECTORS + K CLASS_VECTORS
 ACTIVE_VECTORS, ACTIVE_CLASS_VECTORS = 8, 10  # the same per active row, in addition
-JUMP_TABLES = 5  # each of the size of K kernel matrices of a working set, in the interior-point method
+JUMP_TABLES = 5  # arrays of the interior-point method, each as large as K kernel matrices of a working set
 WORKING_ROWS = 2048  # smaller sets need more rounds: with 512 rows, letter (C = 10) takes three times as long
 
 

@@ -43,7 +43,7 @@ from streamsvm.solvers.decomposition.active_set import ColumnCache
 from streamsvm.solvers.decomposition.state import ActiveRowSettings, Change, ProvedState, RowSums
 from streamsvm.solvers.decomposition.working_set import LEAST_WEIGHT, complete_draw, draw_rows
 
-STUCK_STEPS = 3  # with all rows active, a run ends after so many steps without progress: more would only repeat them
+STUCK_STEPS = 3  # with all rows active, a run ends after this many steps without progress: more would only repeat them
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class State(ProvedState):
     """All that changes during a training on n rows. Checkpoints store the fields by name.
 
     share (n, K): c_ik, and s_i for k = y_i (losses.classes). F (n, K): the sums of all rows, with the constant.
-    errors (n,): a bound of the errors of F in each row. y, costs (n,): known after the first pass. longest: the largest
+    errors (n,): a bound of the errors of F in each row. y, costs (n,): set by the first pass. longest: the largest
     |x_i|^2.
     """
 
@@ -167,7 +167,7 @@ def _make_active(settings: ClassDecomposition, state: State, chosen: I64, taken:
 
 
 def _make_rounds(settings: ClassDecomposition, state: State, active: ActiveRows, gap: float | None) -> Rounds:
-    """Return how the active set is improved in this step."""
+    """Return the settings of the rounds that improve the active set in this step."""
     least = two_classes.ESCALATION_ROWS if two_classes.is_escalated(state, len(state.y)) else 0
     size = min(max(settings.working_rows, least), len(active.rows))
     rng, damping = np.random.default_rng((settings.seed, state.passes, 1)), _choose_damping(state, active)
@@ -194,7 +194,7 @@ def _open_cache(settings: ClassDecomposition, active: ActiveRows) -> ColumnCache
 
 
 def _find_change(settings: ClassDecomposition, active: ActiveRows, before: F64) -> tuple[Change, tuple[F64, F64]]:
-    """Return the change of F that a pass applies, and what the constant adds to each row, (K,), with its error."""
+    """Return the change of F that a pass applies, and the constant's contribution to each row, (K,), with its error."""
     coefs = active.alpha - before
     changed = np.flatnonzero(np.any(coefs != 0.0, axis=1))
     coefs = np.ascontiguousarray(coefs[changed].T)

@@ -154,7 +154,7 @@ def solve(settings: LineSearch, state: State) -> Requests:
 
 
 def choose_steps(wanted: F64) -> F64:
-    """Return the steps strictly between 0 and 1, and then 1."""
+    """Return the steps strictly between 0 and 1, followed by 1."""
     return np.append(wanted[(wanted > 0.0) & (wanted < 1.0)], 1.0)
 
 

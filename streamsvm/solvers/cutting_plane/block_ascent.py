@@ -50,27 +50,27 @@ from streamsvm.solvers.cutting_plane.near_rows import choose_rows
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise, read_rows
 
 ASCENT_PASSES = 3  # after this many passes over few rows, an interior-point method replaces the ascent
-TRIES = 3  # of the interior-point method: after this many in a row that moved neither P nor D, it stops
-ASCENT_SHARE_IN_MEMORY = 0.9  # of the requested gap: the ascent's stop, lower since its gap is that of a moving w
+TRIES = 3  # the interior-point method stops after this many tries in a row that moved neither P nor D
+ASCENT_SHARE_IN_MEMORY = 0.9  # the ascent stops at this share of the requested gap, since w moves while it is summed
 LESS = 0.5  # the ascent's stop shrinks by this factor after each pass that has not proved enough
-FEW_SHARE = 0.5  # of the requested gap: the stop of the interior-point method
-NEWTON_SHARE = 0.8  # of the requested gap: the stop of Newton's method, whose gap the pass then proves
+FEW_SHARE = 0.5  # the interior-point method stops at this share of the requested gap
+NEWTON_SHARE = 0.8  # Newton's method stops at this share of the requested gap, and the pass then proves the gap
 NEWTON_FEATURES = 400  # with more features, Newton's matrices cost more than further epochs
 NEWTON_EPOCHS = 10.0  # Newton's method costs as much as this many epochs over all rows, plus its matrices
-CUBES = 0.5  # times d^3 over the numbers in all rows: the epochs that cost as much as all matrix factorisations
-MOST_NUMBERS = 2e10  # visited by the epochs of a step if Newton's method is not available: some seconds
-FAR = 2.0  # times the requested gap: with a larger gap the ascent was cut short, so its stop is not lowered
-MOST_BESIDE = 50_000  # features: with more, the cuts of a accompanying line search take too much memory
-WIDTH = 0.2  # of the smoothed hinge at the start of Newton's method
-EPOCHS = 10  # the maximum for the ascent on a block and the kept rows, in the first passes
-MORE_EPOCHS = 2  # factor on the epochs after a pass that left the gap above SLOW times its earlier value
+CUBES = 0.5  # all matrix factorisations cost as much as CUBES d^3 / (numbers in all rows) epochs
+MOST_NUMBERS = 2e10  # the most numbers that the epochs of a step visit without Newton's method: some seconds
+FAR = 2.0  # if the gap exceeds this multiple of the requested gap, the ascent was cut short, so its stop is not lowered
+MOST_BESIDE = 50_000  # with more features, the cuts of an accompanying line search take too much memory
+WIDTH = 0.2  # the width of the smoothed hinge at the start of Newton's method
+EPOCHS = 10  # the most epochs on a block and the kept rows, in the first passes
+MORE_EPOCHS = 2  # the factor by which the epochs grow after a pass that left the gap above SLOW times its earlier value
 SLOW = 0.4
 STUCK = 0.8  # replaces SLOW if all rows are in memory
-MOST_EPOCHS = 80  # on a block; more epochs cost more time than the passes they save
-WHOLE_EPOCHS = 1000  # if all rows are in memory, where epochs cost no read
+MOST_EPOCHS = 80  # the most epochs on a block in any pass: more cost more time than the passes they save
+WHOLE_EPOCHS = 1000  # the most epochs if all rows are in memory, where epochs cost no read
 ASCENT_SHARE = 0.3  # the ascent on a block stops at this share of the requested gap of the rows in memory
 LINE = np.ones(1)  # the only cut step of a line: its end
-KEPT_SHARE = 0.6  # of the resident rows are kept; the rest is room for the block
+KEPT_SHARE = 0.6  # the share of the resident rows that is kept; the rest is room for the block
 FREE = 0.1  # factor on the distance from the margin of rows with 0 < c_i < 1, so that more of them are kept
 
 
@@ -178,7 +178,7 @@ class BlockAscent:
 
 
 class Carry(NamedTuple):
-    """What a walk passes from block to block: the next block's number, c, w, and the kept rows with their numbers."""
+    """The data that a walk passes on: the next block's number, c, w, and the kept rows with their numbers."""
 
     block: int
     share: F64
@@ -301,7 +301,7 @@ def begin(settings: BlockAscent, at_zero: S, share: F64) -> S:
 
 
 def count_terms(settings: BlockAscent) -> float:
-    """Return the most additions that any term of a sum goes through, for every order of the blocks."""
+    """Return the most additions that any term of a sum goes through, for any order of the blocks."""
     if settings.keeps_all:
         return 0.0
     blocks = settings.list_blocks()
@@ -322,7 +322,7 @@ def solve(settings: BlockAscent, state: State) -> Requests:
         if kept is None and len(state.resident):
             kept = yield Take(state.resident)
         if settings.keeps_all and state.epochs == 0:
-            yield All([])  # leaves the pass to the accompanying line search
+            yield All([])  # leave the pass to the accompanying line search
         elif settings.keeps_all:
             state, start = settings.improve(state, kept)
             first, *others = settings.list_scans(state, start)

@@ -28,8 +28,8 @@ AHEAD = 4  # number of visits between the prefetch of a row and its own visit
 LINE = 16  # numbers of 4 bytes in a cache line
 MOST_LINES = 16  # cache lines of a row to prefetch: the processor prefetches the rest
 COST, STEP, SHARE = 0, 1, 2  # columns of `Part.own`
-LEAST_EPOCHS = 3  # before the ascent can count as slow
-MEAN_EPOCHS = 4  # epochs whose w have about equal weight in the mean
+LEAST_EPOCHS = 3  # epochs before the ascent can count as slow
+MEAN_EPOCHS = 4  # the mean of w gives about this many last epochs equal weight
 LOOK_BACK = 8  # epochs whose mean rate predicts the next epochs
 LONGEST = float(np.finfo(np.float64).max)
 

@@ -34,7 +34,7 @@ from streamsvm.passes import MemoryNeed, RowTotals, Scan, TriedBounds, axes, cou
 
 IDLE_STEPS = 40  # A cut that has been inactive for more steps than this is dropped.
 STUCK_STEPS = 30  # Rounding is the limit if neither P nor D has moved for this many steps.
-LEAST_FALL = 1e-3  # of the gap: if all but this share of the gap is rounding, a step must lower it by this share
+LEAST_FALL = 1e-3  # if all but this share of the gap is rounding, a step must lower the gap by this share of itself
 NOISE_SHARE = 0.1  # rounding of P below this share of the requested gap does not matter
 ON_THE_LINE = (0.0, 1 / 32, 1 / 4, 1.0)  # steps of the points on the line
 LONGER = (0.0, 2.0**-49, 2.0**-42, 2.0**-33, 2.0**-24)  # relative increases in the length of a point
@@ -64,7 +64,7 @@ class CutState(TriedBounds):
     updates
         Unused; kept because checkpoints of earlier versions contain it.
     repeats, of_cuts
-        How many times a cut may count a row, and the fields that hold one number per cut, 0 for a new cut.
+        The most times that a cut may count a row; the fields that hold one number per cut, 0 for a new cut.
     """
 
     best_w: F64 = axes("d")
@@ -138,7 +138,7 @@ def move_to(state: S, w: F64, objective: float, rounding: float, **others: Any) 
 def raise_bound(state: S, value: float, rounding: float, **others: Any) -> S:
     """Return the state with a lower bound, and the other fields set, if the bound is the highest so far.
 
-    If only its rounding keeps the bound from being the highest, the state notes this rounding.
+    If the bound would be the highest but for its rounding, the state records this rounding.
     """
     if value - rounding > state.lower_bound:
         return replace(state, lower_bound=value - rounding, bound_rounding=rounding, tried_rounding=0.0, **others)
@@ -175,7 +175,7 @@ class CutSettings:
         return master_bytes(self.most_cuts(width))
 
     def need_memory(self, width: int, totals_bytes: int, shared_bytes: int, more_bytes: int = 0) -> MemoryNeed:
-        """Return the memory of a solver whose passes have such totals and data. more_bytes: what the driver adds."""
+        """Return the memory of a solver with these totals and shared data. more_bytes: further bytes of the driver."""
         return MemoryNeed(self.driver_bytes(width) + more_bytes, self.turn_bytes(width), totals_bytes, shared_bytes)
 
 
@@ -192,9 +192,9 @@ def master_bytes(cuts: int) -> int:
 def add_cuts(state: S, new: RowSums, most: int) -> S:
     """Add new cuts, and drop the cuts idle for longest if there would be more than `most`.
 
-    A new cut equal to its predecessor is left out. If the new cuts do not all fit beside the cuts with positive
-    multipliers, the first of the new cuts are left out: if cuts with multipliers were dropped, the next steps would
-    only find them again.
+    A new cut equal to its predecessor is left out. If the new cuts and the cuts with positive multipliers do not all
+    fit, the first of the new cuts are left out: if cuts with multipliers were dropped, the next steps would only find
+    them again.
     """
     differs = np.concatenate(([True], np.any(np.diff(new.vectors, axis=0) != 0, axis=1)))
     keep = state.idle <= IDLE_STEPS

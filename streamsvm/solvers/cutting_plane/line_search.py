@@ -158,7 +158,7 @@ def search_line(state: L, ends: F64, cut_steps: F64, totals: SegmentTotals) -> t
     step = float(steps[best])
     if state.passes:
         state = replace(state, step=step or state.step / 8)
-    rounding = state.bound_loss(2 * np.abs(ends[0]) + np.abs(ends[1]))  # slopes are differences from the start
+    rounding = state.bound_loss(2 * np.abs(ends[0]) + np.abs(ends[1]))  # slopes are relative to the start
     state = cuts.move_to(state, (1 - step) * ends[0] + step * ends[1], objectives[best], rounding)
     below = int(np.searchsorted(cut_steps, step, side="right"))  # 0 is the start
     chosen = np.unique(np.minimum([below, below + 1, below + 2, len(cut_steps)], len(cut_steps)))
@@ -350,9 +350,9 @@ def _take_best(state: CutState, points: F64, tangents: CutTotals) -> tuple[CutSt
     return state, terms
 
 
-KEEPS_UP = 4.0  # times the first solver's gap: with a larger gap, the line search has fallen behind
+KEEPS_UP = 4.0  # the line search has fallen behind if its gap exceeds this multiple of the first solver's gap
 RETURNS = 5  # passes without progress by the first solver, after which the line search returns
-SMALL = 0.003  # of P: while the gaps are larger than this, comparing them means little
+SMALL = 0.003  # while the gaps exceed this share of P, comparing them means little
 KNOWN = ("best_w", "objective", "objective_rounding")
 Maker = Callable[[Any], Requests]
 

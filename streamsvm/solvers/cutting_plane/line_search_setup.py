@@ -1,4 +1,4 @@
-"""The set-up of cutting planes without resident rows, and of a line search that runs beside another solver.
+"""The set-up of cutting planes without resident rows, and of a line search that runs alongside another solver.
 
 For the hinge loss, cutting planes use a line search or the unmodified Algorithm 1 of Joachims 2006. `AnyLossSolver` is
 for any convex loss.
@@ -105,7 +105,7 @@ def choose_most_cuts(width: int, alone: bool) -> int:
 
 
 def make_line_search(source: RowSource, parameters: Any, alone: bool) -> LineSearchSolver:
-    """Return the line search to run beside a solver for the hinge loss with these parameters."""
+    """Return the line search to run alongside a hinge-loss solver with these parameters."""
     costs, most = (parameters.class_costs[0], parameters.class_costs[1]), choose_most_cuts(source.n_features + 1, alone)
     other = line_search.CuttingPlane(costs, bias_feature=parameters.bias_feature, tol=parameters.tol, max_cuts=most)
     return LineSearchSolver(source, other)
@@ -115,7 +115,7 @@ class TwoSolvers(Wrapper):
     """A solver with resident rows and a line search that share the reads.
 
     alone: whether the first solver runs alone until it is slow. terms: the most additions that any term of a sum goes
-    through if a walk computes the passes as well.
+    through in a walk, if walks compute the passes as well.
     """
 
     def __init__(self, first: Solver, other: Solver, tol: float, alone: bool, terms: float = 0.0) -> None:

@@ -24,7 +24,7 @@ QR factorisation. This replaces the Cholesky factor of G, as QR replaces the nor
 
     face      the cuts that may have z > 0, relative to one of them, r:  B has the rows a_c - a_r
     step      u with (B B') u = g_c - g_r,  by  [B' ; diag(shift)] = Q R,  R' R u = g_c - g_r
-    minimiser w + B'u, kept beside z, because long cuts magnify the error eps sum z_c |a_c| of A'z
+    minimiser w + B'u, kept with z, because long cuts magnify the error eps sum z_c |a_c| of A'z
 
 M(w) = 1/2 |w|^2 + max(0, max_c b_c - a_c.w) is evaluated at this w, and D(z) at the multipliers z.
 """
@@ -48,8 +48,8 @@ TINY = float(np.finfo(np.float64).tiny)
 REFINEMENT_STEPS_PER_CUT = 4
 PATIENCE = 30  # Rounding is the limit if this many steps in a row have not cut the gap to PROGRESS of its value.
 PROGRESS = 0.9
-DOUBTFUL_STEPS = 5  # If neither P nor D has moved for this many steps, rounding of the products may be why.
-CUT_ROUNDINGS = 12  # roundings of a term beyond n additions; the two terms of a row that leaves a line have 2 n + 19
+DOUBTFUL_STEPS = 5  # If neither P nor D has moved for this many steps, the products are no longer trusted.
+CUT_ROUNDINGS = 12  # roundings of a term besides n additions; the two terms of a row that leaves a line have 2 n + 19
 SCALING_ROUNDINGS = 8.0  # roundings of a term with a scaled cost: factor, product, magnitude, intended cost
 MASTER_SHARE = 0.05  # The master problem is solved to this share of the current or the requested gap.
 

@@ -10,8 +10,9 @@ the rows with the smallest rho_i. To sample rows farther away as well, it keeps 
 Each group of chunks keeps more than its part of the resident rows. From all groups together, the rows with the smallest
 q_i stay, up to the number of resident rows. Let r be a lower bound of q_i over the dropped rows of a group. The rows of
 the group with rho_i < r are near, and all of them are kept. The other rows are far. A far row is kept with probability
-(r / rho_i)^POWER, and stands for the inverse of this probability in rows (priority sampling: Duffield, Lund & Thorup
-2007, Journal of the ACM 54). u_i depends only on the row's number and a seed, so every engine keeps the same rows.
+(r / rho_i)^POWER, and represents as many rows as the inverse of this probability (priority sampling: Duffield, Lund &
+Thorup 2007, Journal of the ACM 54). u_i depends only on the row's number and a seed, so every engine keeps the same
+rows.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from streamsvm.solvers.cutting_plane.cuts import RowSums
 
 POWER = 1.5
 SPARE_ROWS = 64  # rows beyond twice its share that a group may hold while it is being read
-LARGEST_WEIGHT = 1e9  # the most rows that a far row stands for
+LARGEST_WEIGHT = 1e9  # the most rows that a far row represents
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class NearTotals:
 
     sums: sums over the rows with m_i < 1; n_rows: the number of all rows; radius: the smallest q_i of a dropped row;
     parts: the kept rows. While the rows of a group are added, `parts` may hold more than twice as many rows as are kept
-    in the end. frozen: the same sums over the rows that are not set aside, if any rows are, or over deleted rows
+    in the end. frozen: the same sums over the rows that are not set aside (if any are set aside), or over deleted rows
     (one_read.kept_ball); n_apart: the number of rows set aside; densest: the largest share of a group that is set
     aside.
     """
@@ -219,7 +220,7 @@ def close_group(totals: NearTotals, share: float) -> list[Part]:
 
 
 def gather(totals: NearTotals, look: Look) -> tuple[Part, F64]:
-    """Return all kept rows as one part, with the smallest radius of the groups, and how many rows each stands for."""
+    """Return all kept rows as one part, with the smallest radius of the groups, and the rows that each represents."""
     parts = close_group(totals, look.share)
     totals.parts = []  # frees the dropped rows before the kept rows are joined
     priority = np.concatenate([part.priority for part in parts])
@@ -251,7 +252,7 @@ def join_parts(parts: list[Part]) -> Part:
 
 
 def count_for(part: Part, draws: bool) -> F64:
-    """Return how many rows each row of a part stands for, (n,): 1 for near rows."""
+    """Return the number of rows that each row of a part represents, (n,): 1 for near rows."""
     if not draws:
         return np.ones(len(part.numbers))
     farther = part.reach > part.radius

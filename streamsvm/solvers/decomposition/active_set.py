@@ -139,9 +139,9 @@ class ActiveSet:
 
 @dataclass
 class Rounds:
-    """How an active set is improved: the settings of its rounds, the random generator, and the last working set.
+    """The settings of the rounds that improve an active set, the random generator, and the last working set.
 
-    inner: a name in INNER_SOLVERS; rule: one of working_set.RULES; size: the rows of a working set.
+    inner: a name in INNER_SOLVERS; rule: one of working_set.RULES; size: the number of rows of a working set.
     damping: a factor of at least 1 by which kernel values are multiplied, as if each active row stood for that many
     rows that will move in the same way. D still rises (sigma' of Ma et al. 2015, "Adding vs. averaging").
     gap: the relative duality gap at which to stop if all rows are active, else None.
@@ -240,7 +240,7 @@ def _run_inner(rounds: Rounds, problem: WorkingSet, tol: float) -> F64:
 
 
 def _sum_gains(problem: WorkingSet, alpha: F64) -> float:
-    """Return the change of sum_i a_i y_i c_i, with corners less their mean, since sum_i y_i a_i does not change."""
+    """Return the change of sum_i a_i y_i c_i, computed from corners minus their mean: sum_i y_i a_i is constant."""
     change = alpha - problem.alpha
     if problem.corners is None:
         return float(np.sum(change))
@@ -270,7 +270,7 @@ def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol
 
 
 def fill(active: ActiveSet, rounds: Rounds, cache: ColumnCache) -> None:
-    """If the multipliers have fixed sums, raise them until the sums are reached, lowest scores first."""
+    """Raise the multipliers to their fixed sums, if they have any, beginning with the lowest scores."""
     hinges = active.hinges
     if not isinstance(hinges, SummedRows):
         return

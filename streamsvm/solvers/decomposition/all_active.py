@@ -71,8 +71,8 @@ from streamsvm.solvers.decomposition.working_set import restore_balance
 from streamsvm.system import deadline, interrupts
 
 MOST_STEPS = 150
-MOST_IDLE_STEPS = 15  # rounding is the limit after this many steps without a smaller gap or half the mu
-MOST_CORRECTIONS = 3  # of the multipliers, to reduce w - Z'Ya
+MOST_IDLE_STEPS = 15  # rounding is the limit after this many steps in which neither the gap fell nor mu halved
+MOST_CORRECTIONS = 3  # corrections of the multipliers, each of which reduces w - Z'Ya
 
 
 class Equations(NamedTuple):
@@ -154,7 +154,7 @@ def solve_in_factor(
     equal bits.
     """
     if totals is None and len(np.unique(y[costs > 0])) < 2:
-        return np.zeros(len(y))  # with one class, y'a = 0 leaves a = 0 alone
+        return np.zeros(len(y))  # with one class, y'a = 0 allows only a = 0
     rows, groups, sums = _drop_columns(Z), np.ones((len(y), 1)), np.zeros(1)
     if totals is not None:
         groups = np.stack((y > 0, y < 0), axis=1).astype(np.float64)
@@ -238,10 +238,10 @@ def _compute_mu(point: Point) -> float:
 
 
 def _choose_multipliers(problem: Equations, point: Point) -> F64:
-    """Return multipliers on the bounds at which the path will end; the others are chosen so that Z'Ya = w."""
+    """Set multipliers to the bounds at which the path will end, choose the others so that Z'Ya = w, and return all."""
     Z, y, costs, groups = problem.Z, problem.y, problem.costs, problem.groups
     alpha = np.clip(point.a, 0.0, costs)
-    scale = np.minimum(costs, np.max(point.a))  # of the multipliers; s and xi are of the order of 1
+    scale = np.minimum(costs, np.max(point.a))  # the scale of the multipliers; s and xi are of the order of 1
     alpha[point.a / scale < point.s] = 0.0
     at_cost = point.u / scale < point.xi
     alpha[at_cost] = costs[at_cost]
@@ -265,9 +265,9 @@ OWN_ROUNDINGS = 2
 ROWS_AT_ONCE = 256  # rows whose products with all columns are held at a time
 LONG_DOUBLE_UNIT = 2.0**-64
 MOST_REFINEMENTS = 10
-MOST_STRETCHES = 3  # of the multipliers, until all rows on the margin are known to be on it
-# Rows that are beyond the margin by this and twice their error do not enter P. Its unit is the standard deviation of
-# the targets for a regression, and of the scores for fixed sums.
+MOST_STRETCHES = 3  # the most evaluations of f while stretches of the multipliers lower the proved P
+# Rows that are beyond the margin by more than this plus twice their error do not enter P. The unit is the standard
+# deviation of the targets for a regression, and of the scores for fixed sums.
 FAR_BEYOND = 0.1
 FLOAT64_ROWS = 4096  # rows that are held in float64 at once
 UNIT_32 = 2.0**-24  # half the spacing of float32 numbers, as UNIT is that of float64
@@ -369,7 +369,7 @@ def count_products(kernel: Kernel, n_features: int) -> float:
 def map_features(kernel: Kernel, X: F64) -> F64:
     """Return Z with K = Z Z', except for the constant of degree 1, which drops out of s'Ks since sum s = 0.
 
-    (gamma x.z + coef0)^p is a sum over all products of p features, which are the sqrt(gamma) x_j and sqrt(coef0).
+    (gamma x.z + coef0)^p is a sum over all products of p factors, each of which is a sqrt(gamma) x_j or sqrt(coef0).
     """
     if kernel.name == "linear" or kernel.degree == 1:
         return X if kernel.name == "linear" else math.sqrt(kernel.gamma) * X
@@ -476,7 +476,7 @@ def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
     """Return a bound, (n,), of the errors of f after the updates of the rounds, with kernel values in X's precision.
 
     The error of a kernel value of two rows with `items` stored values each is at most `unit` times `shares`. The error
-    of a power of a sum of positive terms is relative to the power, plus what is lost below SMALLEST_32.
+    of a power of a sum of positive terms is relative to the power, plus the digits lost below SMALLEST_32.
     """
     squares: F64 = kernels.compute_squares(active.X, np.float64).astype(np.float64, copy=False)
     longest = float(np.max(squares, initial=0.0))

@@ -154,7 +154,7 @@ class SummedRows(_Rows):
             self.alpha[rows] = own
 
     def list_lacking(self) -> list[tuple[I64, float]]:
-        """Return the rows and the sum of each side whose multipliers are below their sum by more than rounding.
+        """Return the rows and the fixed sum of each side whose multipliers fall short of it by more than rounding.
 
         Without such a side, the multipliers are a feasible point.
         """
@@ -227,7 +227,7 @@ class NuTubeRows(_Rows):
 
     @property
     def room(self) -> float:
-        """By how much sum_i |s_i| can still rise; 0 if this is only rounding."""
+        """The amount by which sum_i |s_i| can still rise; 0 if this is only rounding."""
         room = self.total - math.fsum(self.alpha[self.alpha > 0.0].tolist())
         return room if room > FULL_SHARE * abs(self.total) else 0.0
 
@@ -253,7 +253,7 @@ class NuTubeRows(_Rows):
         return find_conditions(self.y, self.costs, self.alpha, self.f, self.corners)
 
     def find_slacks(self) -> F64:
-        """Return how far each row is outside the best tube, (n,); negative inside it."""
+        """Return the distance of each row from the best tube, (n,); negative inside it."""
         bias, width = certificates.find_tube(self.costs, self.tube.targets - self.f, self.total)
         return np.asarray(np.abs(self.tube.targets - self.f - bias) - width)
 

@@ -75,9 +75,9 @@ from streamsvm.numeric.rows import F32, F64, I64
 from streamsvm.solvers.decomposition.working_set import WorkingSet, larger
 from streamsvm.system.errors import InputError
 
-NO_LIMIT = 1 << 62  # of steps
+NO_LIMIT = 1 << 62  # a number of steps that is never reached
 BRIEF_ERROR_UPDATES = 20_000_000  # updates of errors that take about a hundredth of a second
-BRIEF_STEPS_PER_ROW = 200  # a brief solution may take at least so many steps per row
+BRIEF_STEPS_PER_ROW = 200  # a brief solution may take at least this many steps per row
 STEP_COST = 100  # fixed cost of a step, in updates of one error
 TINY_CURVATURE = 1e-12  # the least curvature in the scores of pairs, for K_ii of about 1
 LEAST_CURVATURE = 1e-290  # the least curvature in the division for t
@@ -275,7 +275,7 @@ def solve_by_few_pairs(problem: WorkingSet, tol: float) -> F64:
 def run_few_pairs(problem: WorkingSet, tol: float, most: int) -> tuple[F64, int]:
     """Return the result of `run_pairs` after a few hundredths of a second, or BRIEF_STEPS_PER_ROW steps per row.
 
-    The larger limit holds, and `most` limits the steps as well. The caller can handle Ctrl-C and then continue.
+    The larger of these limits holds, but never more than `most` steps. In between, the caller can handle Ctrl-C.
     """
     n_rows = len(problem.y)
     brief = max(BRIEF_ERROR_UPDATES // (n_rows + STEP_COST), BRIEF_STEPS_PER_ROW * n_rows)
@@ -283,7 +283,7 @@ def run_few_pairs(problem: WorkingSet, tol: float, most: int) -> tuple[F64, int]
 
 
 def _find_scale(K: F32 | F64) -> int:
-    """Return the power of two that divides K and multiplies the multipliers, which leaves f = K s unchanged."""
+    """Return the power of two by which to divide K and multiply the multipliers; f = K s stays the same."""
     size = float(np.max(np.abs(np.diagonal(K)), initial=0.0))
     bits = math.frexp(size)[1] if 0.0 < size < math.inf else 0
     return bits if abs(bits) > ORDINARY_BITS else 0
@@ -291,7 +291,7 @@ def _find_scale(K: F32 | F64) -> int:
 
 MAX_STEPS = 200
 PUBLISHED_STEPS = 3  # steps at each guard with the weights of Table 1, before the steps with their limit
-GUARD_FACTOR = 0.05  # by which the guard shrinks once P is minimised at the current guard
+GUARD_FACTOR = 0.05  # the factor by which the guard shrinks once P is minimised at the current guard
 LONGEST_STEP = 10.0  # relative to the model's step: where P is flat to rounding, its minimum is arbitrary
 S1, S2, S3 = 1, 2, 3  # the sets of rows: solved by the system, without a loss, and with the multiplier at the cost
 JITTERS = (0.0, 1e-10, 1e-7)  # added to the diagonal in turn, times the largest K_ii; a jitter only shortens the step
@@ -374,7 +374,7 @@ def _start(problem: WorkingSet) -> tuple[_Primal, _Point]:
 
 
 def _begin_sets(primal: _Primal, point: _Point) -> I64:
-    """Put rows at their cost into S3, and other rows with a loss into S1; if a0 = 0, all, as in Table 1, step 0."""
+    """Put rows with the multiplier at the cost into S3, and other rows with a loss, or all if a0 = 0, into S1."""
     of_loss = np.where(primal.y * point.s >= primal.costs, S3, S1)
     return np.where((point.residuals > 0) & (primal.costs > 0), of_loss, S2)
 
@@ -418,7 +418,8 @@ def _solve_system(primal: _Primal, point: _Point, sets: I64, guard: float, limit
 
 
 def _move(primal: _Primal, point: _Point, target: _Point, guard: float) -> float:
-    """Move the point to the minimum of P on the ray to the target; return the step in units of the way to the target.
+    """Move the point to the minimum of P on the ray to the target; return the step, 1 being the whole way to the
+    target.
 
     A step within 1e-6 of 1 is exactly 1.
     """

@@ -358,7 +358,7 @@ def take_step(problem: Problem, state: State, i1: int, i2: int, E2: float) -> bo
 class PlattResult:
     """Multipliers alpha (n,) and b of f(x) = sum_j alpha_j y_j k(x_j, x) + b, with counts of the work.
 
-    n_kernel_evaluations: kernel values computed, without those on the diagonal. converged: the last sweep over all rows
+    n_kernel_evaluations: kernel values computed, excluding the diagonal. converged: the last sweep over all rows
     took no step, and each row meets its condition within tol at this b.
     """
 

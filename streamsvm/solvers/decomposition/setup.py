@@ -41,7 +41,7 @@ WHOLE_ROWS = 16_384  # up to this number, all rows are active if all their kerne
 # long rows takes longer than computing columns.
 WHOLE_BYTES = 2048
 WHOLE_SHARE = 10
-LEAST_TILE_ROWS = 64  # a tile has at least so many sparse rows, however many features they use
+LEAST_TILE_ROWS = 64  # a tile has at least this many sparse rows, whatever the number of their features
 PRECISE_BYTES = 4 << 20  # this size of active rows in float64 is always allowed: OTHER_BYTES has room for it
 
 
@@ -55,9 +55,9 @@ def choose_active(
 
     cache_bytes: the requested memory for kernel columns, or None. entry_bytes: the bytes per kernel value of a working
     set that may hold all active rows; 0 if working sets are small.
-    The result must not change when a run is resumed or has more threads, so the other needs of the process are a round
-    figure (Budget.process_bytes). If the budget is too small, the least numbers are chosen; the error that rejects them
-    names the least memory.
+    The result must not change when a run is resumed or has more threads, so a round figure stands for the other needs
+    of the process (Budget.process_bytes). If the budget is too small, the least numbers are chosen; the error that
+    rejects them names the least memory.
     """
     held_bytes, active_bytes = held
     row_bytes = find_row_bytes(source)
@@ -216,7 +216,7 @@ def _choose_parameters(
         raise InputError("selection platt: Platt's loops cannot use a precomputed kernel; choose another selection")
     kernel = make_kernel(source, options)
     if problem.own_classes is not None and kernel.name == "poly" and kernel.degree == 1 and kernel.coef0 < 0:
-        told = "a constant in all kernel values does not change a one-class model, and below 0 it leaves no lower bound"
+        told = "a constant kernel term does not change a one-class model, and a negative one leaves no lower bound"
         raise InputError(f"coef0 is {kernel.coef0:g}: {told}; omit coef0")
     return Decomposition(
         nu=read_share(options) if problem.has_nu else None,

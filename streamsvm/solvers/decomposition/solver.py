@@ -76,7 +76,7 @@ VIOLATION_SHARE = 0.01  # rows with less than this share of the largest violatio
 DAMPING_POWER = 0.25  # the exponent of 1 + v / m in `Draw.choose_damping`
 MOST_TURNS = 16  # per step; each turn reads rows
 LEAST_CHANGED, LEAST_FRESH = 0.01, 6  # a further turn replaces at least this share, and number, of the active rows
-# After so many stuck steps, or steps on few rows, the inner solvers alternate on at least ESCALATION_ROWS rows.
+# After this many stuck steps, or steps on few rows, the inner solvers alternate on at least ESCALATION_ROWS rows.
 ESCALATION_STEPS, SLOW_STEPS, ESCALATION_ROWS = 2, 4, 256
 
 
@@ -217,8 +217,8 @@ class Draw:
         """Return (1 + v / m)^DAMPING_POWER for m active rows and v violators at a bound that the step has not moved.
 
         After the step, about as many rows as violate now will move in the same way as the active rows, even if all
-        violators are active. Free rows do not count, since nearly all of them are active and make no others move.
-        CoCoA+ uses v / m itself; measurements favour much less damping.
+        violators are active. Free rows do not count, since nearly all of them are active and do not make other rows
+        move. CoCoA+ uses v / m itself; measurements favour much less damping.
         """
         if self.size >= self.n_rows or is_escalated(self.state, self.n_rows):
             return 1.0
@@ -293,7 +293,7 @@ def find_totals(settings: Decomposition, state: State, chosen: I64, y: F64, cost
 ACTIVE_TOL_SHARE = 0.1  # an active set is solved to this share of its violation
 ALL_ACTIVE_TOL_SHARE = 1e-4  # the share if all rows are active, unless the gap becomes small enough earlier
 SMALL_TOL_SHARE = 1e-10  # the share if all rows make one working set in float64
-FLOAT32_GAP_SHARE = 0.5  # the gap in memory, relative to the requested gap: recomputed in float64, it is larger
+FLOAT32_GAP_SHARE = 0.5  # rounds in memory aim at this share of the requested gap, because the recomputed gap is larger
 INTERIOR_POINT_TURN = 4  # if all rows are active and few, every fourth step is the interior-point method
 
 

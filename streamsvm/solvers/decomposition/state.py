@@ -120,13 +120,13 @@ def add_sums(tiles: list[RowSums], rows: Rows, first: bool, threads: int, *chang
 # of the rounding bound. The gap counts as fallen if it shrank by this share of itself.
 LEAST_DUAL_RISE, LEAST_DUAL_RISE_OF_GAP, LEAST_DUAL_RISE_OF_ROUNDING = 1e-14, 1e-6, 0.1
 LEAST_GAP_FALL = 0.01
-STUCK_STEPS = 10  # a run ends after so many steps in which D did not rise and the gap did not fall
+STUCK_STEPS = 10  # a run ends after this many steps in which D did not rise and the gap did not fall
 LARGEST_SUM = 1e150  # the square of this number is still finite in float64
 OUT_OF_RANGE = (
     "numbers beyond the range of float64 ({what}). The dual coefficients or intercepts are not finite: scale the "
     "features to about 1 (ingest --scale), or lower C and the weights"
 )
-LARGEST_RBF_EXPONENT = 1e4  # gamma (|x|^2 + |z|^2) beyond which float32 has no digits of |x - z|
+LARGEST_RBF_EXPONENT = 1e4  # gamma (|x|^2 + |z|^2) beyond which float32 has no correct digits of |x - z|
 SMALLEST_VALUE, LARGEST_VALUE = 1e-30, 1e30  # the range of k_ii in float32
 
 
@@ -206,8 +206,8 @@ class ProvedState:
     dual_error: the part of rounding_bound that belongs to D. tried_bound: the largest rounding bound of the steps
     undone since the last progress, or 0.
     least_gap: the least P - D so far. passes: the steps so far, each with one read of all rows.
-    stuck: the last steps in a row that neither raised D nor lowered the gap. is_precise: whether active sets are
-    float64.
+    stuck: the number of latest steps in a row that neither raised D nor lowered the gap. is_precise: whether active
+    sets are float64.
     """
 
     objective: float = float("inf")
@@ -244,7 +244,8 @@ def move(
 
     moved: the state with the new multipliers and their sums. noisy: whether more precise kernel values would help.
     keeps_dual: whether D is compared with the greatest D of earlier steps. ascends: whether the next step continues
-    from the new multipliers, so that a larger P is acceptable for a higher D. Otherwise it is for half the gap only.
+    from the new multipliers, so that a larger P is acceptable for a higher D. Otherwise it is acceptable only if the
+    gap is halved.
     """
     proof, tried_bound = moved.prove(settings), 0.0
     bound = max(state.lower_bound, proof.dual - proof.dual_error) if settings.is_definite else math.nan
@@ -364,7 +365,7 @@ def require_ranges(sizes: Mapping[str, F64]) -> None:
 def read_hinges(
     settings: Decomposition, n_rows: int, y: I32 | F64 | None, weight: F64 | None
 ) -> tuple[F64, F64, Tube | None]:
-    """Return y_i, C_i and the tube of rows with the codes or targets `y`. In a regression y_i is +1 for now."""
+    """Return y_i, C_i and the tube of rows with the codes or targets `y`. In a regression every y_i is +1 at first."""
     if settings.nu is not None and not settings.two_sums and settings.tube is None:
         return np.ones(n_rows), np.ones(n_rows) if weight is None else np.array(weight, np.float64), None
     assert y is not None

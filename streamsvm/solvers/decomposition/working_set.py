@@ -37,7 +37,7 @@ from streamsvm.numeric.rounding import sum_exactly
 from streamsvm.numeric.rows import F32, F64, I64, Flags
 
 RULES = ("second-order", "largest", "smallest", "random", "chunking", "platt")
-LEAST_WEIGHT = float(np.finfo(np.float64).tiny) ** 0.5  # of a row in a draw, so that division by the weight is safe
+LEAST_WEIGHT = float(np.finfo(np.float64).tiny) ** 0.5  # the least weight of a row in a draw, safe to divide by
 PREVIOUS_SET_DIVISOR = 2  # at most half of a working set comes from the working set before it
 
 
@@ -59,7 +59,7 @@ class Conditions:
 
     @property
     def leeway(self) -> F64:
-        """How much e_i may change until the row violates its condition, (n,): negative if it does, -|e_i| if free."""
+        """The change of e_i that makes row i violate its condition, (n,): negative if it does so, -|e_i| if free."""
         above, below = np.where(self.up, self.errors, -np.inf), np.where(self.down, -self.errors, -np.inf)
         return np.asarray(-np.maximum(above, below))
 

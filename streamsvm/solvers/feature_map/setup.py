@@ -20,7 +20,7 @@ from streamsvm.solvers.solver import TakeRows
 from streamsvm.system.errors import InputError, require_known
 
 PART_COPIES = 3  # Rows being mapped exist as kernel values, features and their squares, or float32 features.
-CHUNK_COPIES = 2  # A task fills one chunk of features; a second one allows for the rest of its file.
+CHUNK_COPIES = 2  # A task fills one chunk of features; a second chunk allows for the rest of its file.
 ROW_COPIES = 8  # The map's rows are read, ordered and converted to float64, while the last map's rows are held.
 MATRICES = 7  # m x m: K, K with jitter, factor, inverse, T, T of the last map; or the matrices of an eigendecomposition
 ROW_VECTORS = 8  # vectors of 8 bytes for each row of the source: residuals, and a weighted draw from them
@@ -98,7 +98,7 @@ class FeatureMapSolver:
 
     def _count_task_bytes(self) -> int:
         """Return the working memory of a task: rows being mapped, and a chunk of features to write."""
-        source, width = self.source, self.parameters.n_pivots  # an upper limit: eigenvectors have fewer
+        source, width = self.source, self.parameters.n_pivots  # an upper limit: there are fewer eigenvectors
         if not self._has_kernel:
             width = feature_maps.PolynomialMap(source.n_features).n_features
         row_bytes = 8 * (2 * width + 2 * source.n_features)

@@ -123,7 +123,7 @@ def start_state(settings: Settings) -> State:
 
 
 def solve(settings: Settings, state: State) -> Requests:
-    """Compute the map. Every `Step` has the whole state, and a run resumed from it gives the same bits."""
+    """Compute the map. Every `Step` carries the whole state, and a run resumed from it gives the same bits."""
     if settings.name == "polynomial" and not state.passes:
         largest = yield Scan(partial(np.zeros, 1), add_largest_feature, np.maximum)  # the divisor of (5.2)
         state = replace(state, passes=1, largest=float(largest[0]))

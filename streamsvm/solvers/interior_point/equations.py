@@ -12,8 +12,8 @@ one class if the other has too few.
 
 We add two rules. The rows outside Q have at most a tenth of the sum of all weights C / omega, because mu alone may be
 small far from the optimum. And the number of rows in Q is at least half the number of features, if q_U allows it: with
-fewer rows, w is not held back in some directions, and steps along them end early. (1,500 rows of ISOLET with 617
-features take 14 iterations with this rule, 28 without it, and 13 if Q has all rows.)
+fewer rows, M lacks the rows' curvature in some directions, and steps along these directions end early. (1,500 rows of
+ISOLET with 617 features take 14 iterations with this rule, 28 without it, and 13 if Q has all rows.)
 
 Rows in Q with small C |x|^2 / omega are light: their products are float32 (numeric.gram). This changes the matrix far
 less than omitting the rows outside Q does: it adds errors of about 1e-7 LIGHT_SUM to a matrix whose eigenvalues are at
@@ -240,7 +240,7 @@ class RowEquations:
     """The equations in least-squares form, for use where the normal equations `given` needed a jitter.
 
     The methods are those of NormalEquations, but work on the rows instead of sums. rows, numbers (10, k): all rows of
-    positive cost, and their states. w (d,), bias: of the point.
+    positive cost, and their states. w (d,), bias: those of the point.
     """
 
     @unwarned

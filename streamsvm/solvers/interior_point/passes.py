@@ -95,7 +95,7 @@ class AssembledSums(RowTotals):
 
 
 def start_assembled(n_features: int, most_light: float = 0.0) -> AssembledSums:
-    """Return the totals of no rows. most_light: the limit for light rows of the Gram matrix (numeric.gram)."""
+    """Return zero totals. most_light: the limit for light rows of the Gram matrix (numeric.gram)."""
     sums, magnitudes = np.zeros((N_SUMS, n_features)), np.zeros((N_MAGNITUDES, n_features))
     return AssembledSums(GramSum(n_features, most_light), sums, np.zeros(N_SUMS), magnitudes)
 
@@ -208,7 +208,7 @@ class PredictedSums(RowTotals):
 
 
 def start_predicted(n_features: int) -> PredictedSums:
-    """Return the totals of no rows."""
+    """Return zero totals."""
     return PredictedSums(np.zeros((1, n_features)))
 
 

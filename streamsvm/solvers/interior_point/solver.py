@@ -172,7 +172,7 @@ def _assemble(
 ) -> Generator[Scan, Any, tuple[State, AssembledSums]]:
     """Run the pass `assemble` for a step; in the first pass, Q is q_U rows drawn at random.
 
-    name: of the row states, which include the products of this pass in the returned state.
+    name: the name of the row states. Those of the returned state include the products of this pass.
     """
     state = state.change(steps.CORRECT, vectors=np.stack((plan.dw, plan.w)))
     first, reduction, share = state.passes == 0, settings.reduction, 1.0
@@ -191,7 +191,7 @@ def _plan(
 
     The row states of the returned state include the products of this pass.
     """
-    mu, mean = state.mu, state.total_cost / max(1, state.counted_rows)  # of the positive costs
+    mu, mean = state.mu, state.total_cost / max(1, state.counted_rows)  # the mean of the positive costs
     zero = RightSide(state.sums[PREDICTOR], float(state.ones[PREDICTOR]))
     center = RightSide(mean * state.sums[CENTERING], mean * float(state.ones[CENTERING]))
     predictor, centering = equations.predict(zero, center, mean)

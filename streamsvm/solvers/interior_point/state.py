@@ -124,9 +124,9 @@ class State:
         """Raise ValueError if the changes are invalid, or if the state cannot result from them."""
         check_changes(self.change_kinds, self.change_vectors)
         if self.n_rows < 1 or (self.passes > 0 and not len(self.change_kinds)):
-            raise ValueError("n_rows, passes: a state after passes over the rows needs changes of their numbers")
+            raise ValueError("n_rows, passes: a state after passes over the rows must list changes of the row states")
         if self.passes > 0 and self.total_cost <= 0 < self.objective:
-            raise ValueError("total_cost: rows without costs have no losses")
+            raise ValueError("total_cost: it must be positive if the objective is")
 
     def hold(self, name: str) -> RowState:
         """Return the row states at this point. name: unique to the run."""
@@ -178,7 +178,7 @@ def settle(
 ) -> Generator[All | Scan | Take, Any, State]:
     """Return the state with the sums of its point and the P and D they prove; run an exact pass if that may help.
 
-    name: of the row states.
+    name: the name of the row states.
     """
     of_point = {name: getattr(sums, name) for name in ("sums", "ones", "chosen_rows")}
     state = replace(state, gram=sums.gram.finish(), **of_point, passes=state.passes + 1, steps=state.steps + 1)

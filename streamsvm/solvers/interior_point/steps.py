@@ -48,14 +48,14 @@ from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, Rows, sco
 from streamsvm.passes import Change
 
 compiled = njit(cache=True, nogil=True, error_model="numpy")
-unwarned = np.errstate(over="ignore", invalid="ignore")  # Numbers that are not finite end the run with a reason.
+unwarned = np.errstate(over="ignore", invalid="ignore")  # later checks end runs with non-finite numbers
 MOST_SECOND_ORDER = 3.0  # the limit of ds dt and dxi dr, in units of mu scale_i
 BOUNDARY = 0.995  # A step goes at most this share of the way to the boundary, where a variable becomes 0.
 INSIDE = 0.9999  # A row may go up to this share of its way; a row that would go farther stops at BOUNDARY.
 F, S, T, XI, R, Y, COSTS, PREDICTED, CORRECTED, AFTER = range(10)
 N_NUMBERS = 10
 BEGIN, PREDICT, CORRECT, MOVE, ARRIVE = range(5)  # the kinds of changes
-N_VECTORS = 2  # in each change of the kind PREDICT or CORRECT
+N_VECTORS = 2  # vectors in each change of the kind PREDICT or CORRECT
 
 
 class Point(NamedTuple):
@@ -246,9 +246,9 @@ def check_changes(kinds: I64, vectors: F64) -> None:
     """Raise ValueError unless these kinds and vectors form a valid list of changes."""
     n_vectors = N_VECTORS * int(np.count_nonzero((kinds == PREDICT) | (kinds == CORRECT)))
     if not np.isin(kinds, (BEGIN, PREDICT, CORRECT, MOVE, ARRIVE)).all() or len(vectors) != n_vectors:
-        raise ValueError("change_kinds: these are not the changes of an interior point")
+        raise ValueError("change_kinds, change_vectors: they do not describe steps of the interior-point method")
     if (len(kinds) > 0 and kinds[0] != BEGIN) or (kinds[1:] == BEGIN).any():
-        raise ValueError("change_kinds: exactly one start, in the first place, is expected")
+        raise ValueError("change_kinds: the first change, and no other, must be the start")
 
 
 def begin(_: None, rows: Rows, class_costs: F64) -> F64:

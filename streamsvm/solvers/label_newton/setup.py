@@ -28,13 +28,13 @@ LOOKED_POINTS = 5  # temporary arrays (m, d+1) of a step: points, gradients, and
 LARGEST_TILE_ROWS = 1 << 17  # the rows of a tile with a single feature
 POINTS = 8  # arrays (L, d+1) of the driver: the state before and after a step, the checkpoint
 SAMPLE_SHARE = 10  # The sample takes at most one part in SAMPLE_SHARE of the memory.
-MOST_SAMPLE_BYTES = 256 << 20  # of the sample for labels with many weights, since a single thread processes it
+MOST_SAMPLE_BYTES = 256 << 20  # the largest sample for labels with many weights, since a single thread processes it
 ASCENT_BYTES = 5  # per label and row, or label and weight: a float32 number and a flag
-COPIES = 2  # of the sample while it is fetched
+COPIES = 2  # copies of the sample while it is fetched
 MOST_WEIGHTS = 1500  # With more weights per label, steps are found by products instead of curvatures.
 FACTOR_COPIES = 5  # float64 matrices in memory while one is factorised
 MOST_FACTOR_ROWS, FACTOR_ROWS_STEP = 2048, 128
-FACTOR_SHARE = 0.8  # the share of the memory for factors: they are dispensable, and the interpreter may grow
+FACTOR_SHARE = 0.8  # the share of the memory for factors: not all, since they are optional and the interpreter may grow
 IN_BLOCKS = "{} labels are trained in blocks, as the memory limit allows at most {} of them side by side. Each of "
 IN_BLOCKS += "the {} blocks reads the data again. With more memory, fewer blocks would be enough."
 

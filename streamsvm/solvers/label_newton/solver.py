@@ -12,7 +12,7 @@ Sources: Keerthi & DeCoste 2005, "A modified finite Newton method for fast solut
 (squared hinge); Byrd, Chin, Neveitt & Nocedal 2011, "On the use of stochastic Hessian information in optimization
 methods for machine learning", SIAM J. Optimization 21 (the Hessian from a share of the rows).
 
-Every label starts at its minimiser for a sample of the rows, in memory. Each row of the sample stands for n / m rows.
+Every label starts at its minimiser for a sample of the rows, in memory. Each of its m rows represents n / m rows.
 The steps of a label on the sample end once the next step is expected to lower P by less than the sample differs from
 all rows.
 
@@ -328,9 +328,9 @@ def visit_rows(
 ) -> F64:
     """Visit rows in this order, and update W (d+1, k) and a (n, k) in place.
 
-    squares (n,): |x|^2 with the constant feature. has (n, k): whether a row has a label. costs (k, 2): of rows without
-    and with a label. Return the losses, and a lower estimate of the gap, the sum of (a + l'(m))^2 / (2 L), where L is
-    the largest curvature of the loss, (2, k). Both use the w at the time of each visit.
+    squares (n,): |x|^2 with the constant feature. has (n, k): whether a row has a label. costs (k, 2): those of rows
+    without and with a label. Return the losses, and a lower estimate of the gap, the sum of (a + l'(m))^2 / (2 L),
+    where L is the largest curvature of the loss, (2, k). Both use the w at the time of each visit.
     """
     sums = np.zeros((2, W.shape[1]))
     values, indices, indptr = X

@@ -1,6 +1,7 @@
 """The state of Newton's method for many labels, and the step of every label that follows from a pass.
 
-At a point w of a label, where g is the gradient of the losses and a the multipliers of the dual point, -g its weights:
+At a point w of a label, let g be the gradient of the losses, and a the multipliers of the dual point, whose weights are
+-g:
 
     P = 1/2 |w|^2 + sum_i l_i(f_i)         D = sum_i (l_i + a_i m_i) - 1/2 |g|^2         P - D = 1/2 |w + g|^2
 
@@ -34,7 +35,7 @@ from streamsvm.system import interrupts
 
 ENOUGH = 1e-4  # A step is shortened if it lowers P by less than this share of what the slope predicts.
 SHORTEST, LONGEST = 0.1, 0.5  # the range of the share to which a step is shortened
-LEAST_MOVE = 1e-12  # relative: smaller changes of P and D may be rounding
+LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be rounding
 STUCK_STEPS = 5  # If neither P nor D of a label has moved for this many steps, rounding is the limit.
 SHARPEST = (2.0, 0.25)  # the largest curvature of a loss, as a multiple of its cost
 RESIDUAL = 0.1  # A step is accurate enough if |r| is at most this share of the gradient's length.
@@ -51,10 +52,10 @@ class LabelNewton:
     loss: its code (sums.CODES); costs (L, 2): C_i of the rows without and with each label, before sample weights;
     at_zero (L,): P of each label at w = 0; tol: the relative gap to reach; bias_feature: the value of the constant
     feature; curvature_rows: the number of rows from which the curvature of a label is estimated; side_by_side: the
-    number of labels that share the passes; n_rows, n_features: of the source; row_bytes: the bytes of a row in memory;
-    by_products: whether steps are found by products of Hessians with vectors, in additional passes; factor_rows: the
-    most rows or features of a matrix that is factorised for a step on the sample; sample: the row numbers of the sample
-    at whose minimisers the method starts.
+    number of labels that share the passes; n_rows, n_features: those of the source; row_bytes: the bytes of a row in
+    memory; by_products: whether steps are found by products of Hessians with vectors, in additional passes;
+    factor_rows: the most rows or features of a matrix that is factorised for a step on the sample; sample: the row
+    numbers of the sample at whose minimisers the method starts.
     """
 
     loss: int
@@ -83,10 +84,10 @@ class State:
 
     best_w (L, d+1): the point with the lowest P. next_w (m, d+1): the point of the next pass. base_w (m, d+1), values,
     slopes, lengths: the point where the step to next_w began, P there, the slope of P along the whole step, and the
-    share of the step that is made. active: the number of rows with a curvature. statuses: "" for a label that is not
-    done. objectives, lower_bounds, objective_errors and bound_errors: the certificates. counts: the passes in which a
-    label took part. stuck: the passes since its P or D last moved. first: the first of the m labels. passes: their
-    number so far.
+    share of the step that is made. active: the number of rows with a curvature. statuses: "" for unfinished labels.
+    objectives, lower_bounds, objective_errors and bound_errors: the certificates. counts: the passes in which a label
+    took part. stuck: the passes since its P or D last moved. first: the first of the m labels. passes: the number of
+    passes so far.
 
     If steps are found by products (take_products): conjugates (3, m, d+1) with the parts STEP to DIRECTIONS; residuals
     and at_start (L,), |r|^2 now and at the start of the step; products (L,), the products that the step has taken, or
@@ -270,8 +271,8 @@ def take_products(settings: LabelNewton, state: State, codes: I64, totals: Total
 def advance(step: F64, r: F64, p: F64, product: F32, before: float) -> tuple[float, float]:
     """Move along p to the minimum of the quadratic function; return the step length and the new |r|^2.
 
-    step, r, p (d+1,): the step so far, the residual and the direction; step and r change in place. product: of the
-    losses' Hessian with p. before: the old |r|^2.
+    step, r, p (d+1,): the step so far, the residual and the direction; step and r change in place. product: the product
+    of the losses' Hessian with p. before: the old |r|^2.
     """
     curvature, after = 0.0, 0.0
     for j in range(p.size):
@@ -285,7 +286,7 @@ def advance(step: F64, r: F64, p: F64, product: F32, before: float) -> tuple[flo
 
 
 def _go_on(settings: LabelNewton, state: State, code: int, product: F32) -> None:
-    """Make a conjugate-gradient step for a label. product: of the losses' Hessian with the direction."""
+    """Make a conjugate-gradient step for a label. product: the losses' Hessian times the direction."""
     place = code - state.first
     step, r, p = state.conjugates[:, place]
     before = state.residuals[code]

@@ -12,8 +12,8 @@ logistic loss    l = C log(1 + exp(-m))       a = C / (1 + exp(m))       l'' = a
 a is a multiplier of the dual problem, to which the row contributes l + a m (Fenchel and Young: this is -l*(-a)).
 
 Scores and gradients are matrix products in float64. The curvatures only choose the next points. So they are float32,
-and are computed from a share of the rows with a curvature, as lower triangles. Gradients skip the rows whose slope for
-a label is 0, as most are. Rows are collected until there are BLOCK_ROWS, since products of few rows are slow.
+and are computed from a share of the rows with a curvature, as lower triangles. Gradients skip rows whose slope for a
+label is 0, which most slopes are. Rows are collected until there are BLOCK_ROWS, since products of few rows are slow.
 
 If steps are found by products, weights are stored by features, (d+1, k): the weights of all labels for one feature,
 which each value of a sparse row needs, are then contiguous in memory. The last row belongs to the constant feature.
@@ -45,14 +45,14 @@ PRODUCT_ROWS = 8192  # rows whose scores are in memory at a time
 # The weights are prefetched this many values ahead, since the weights of rare features are in no near cache. This
 # halves the time of a pass's sums (105 classes, 55,197 features).
 VALUES_AHEAD = 16
-LINE_BYTES = 64  # of a cache line
+LINE_BYTES = 64  # the size of a cache line
 # If fewer than this share of all (row, label) pairs have a slope, sums over these take half the time of a product.
 SCREENED_SHARE = 0.1
 
 
 @register_jitable
 def measure(code: int, cost: float, margin: float) -> tuple[float, float, float]:
-    """Return the loss, the multiplier and the curvature at a margin. code: of the loss (CODES)."""
+    """Return the loss, the multiplier and the curvature at a margin. code: that of the loss (CODES)."""
     if code == 0:
         missing = 1.0 - margin
         return (cost * missing * missing, 2.0 * cost * missing, 2.0 * cost) if missing > 0.0 else (0.0, 0.0, 0.0)
@@ -77,10 +77,10 @@ def measure_rows(
     """Replace the scores (n, k) by the slopes -y a, and add to the sums (5, k) of the labels.
 
     has (n, k): whether a row has a label. weight (n,): the sample weights. lengths (n,): |x_i|. first: the number of
-    the first row. costs (k, 2): of rows without and with a label. sums: the losses, the dual terms, the sizes of both,
-    a |x|, and the number of rows with a curvature. picks: shares (k,), the share of the rows with a curvature that is
-    picked to estimate it; written: picked, roots (k, n), the rows picked for each label, and the square roots of their
-    curvatures over the share; n_picked (k,), their number.
+    the first row. costs (k, 2): those of rows without and with a label. sums: the losses, the dual terms, the sizes of
+    both, a |x|, and the number of rows with a curvature. picks: shares (k,), the share of the rows with a curvature
+    that is picked to estimate it; written: picked, roots (k, n), the rows picked for each label, and the square roots
+    of their curvatures over the share; n_picked (k,), their number.
     """
     (n, k), (shares, picked, roots, n_picked) = scores.shape, picks
     n_picked[:] = 0
@@ -156,7 +156,7 @@ class Totals:
 
     If steps are found by products, gradients are (d+1, k), and `curvatures` holds the float32 products (d+1, h) for the
     labels whose Hessians are multiplied. squares: the sum over all rows of the weight times |x|^2. waiting: rows that
-    are not yet added. asked: the arguments of add_totals, after the rows, for which they are added.
+    are not yet added. asked: the arguments of add_totals that follow `rows`.
     """
 
     sums: F64
@@ -178,7 +178,7 @@ class Totals:
 
 
 def start_totals(n_labels: int, width: int) -> Totals:
-    """Return the sums over no rows."""
+    """Return zero sums."""
     triangle = np.zeros((n_labels, width * (width + 1) // 2), np.float32)
     return Totals(np.zeros((5, n_labels)), np.zeros((n_labels, width)), triangle)
 
@@ -254,7 +254,7 @@ def find_labels(rows: Rows, codes: I64) -> Any:
 
 
 def start_products(width: int, n_looked: int, n_bent: int) -> Totals:
-    """Return the sums over no rows, if steps are found by products."""
+    """Return zero sums for steps found by products."""
     return Totals(np.zeros((5, n_looked)), np.zeros((width, n_looked)), np.zeros((width, n_bent), np.float32))
 
 
@@ -264,8 +264,8 @@ def add_products(
     """Add the rows of a tile.
 
     W (d+1, k): the points of the labels with the codes `looked`, which are evaluated. V, P (d+1, h): the points and
-    directions of the labels `bent`, whose Hessians are multiplied. costs (k + h, 2): of all these labels. about: the
-    loss and the bias feature.
+    directions of the labels `bent`, whose Hessians are multiplied. costs (k + h, 2): those of all these labels. about:
+    the loss and the bias feature.
     """
     looked_costs, bent_costs = np.split(costs, [len(looked)])
     loss, bias = about

@@ -44,12 +44,12 @@ Make = Callable[[RowSource, TrainOptions], Solver]
 
 ONE_LABEL = "classify"  # the task of the problem of one label, which has two classes
 THREADS = 2  # memory is planned for this many threads, since models must not depend on the machine
-SLACK_BYTES = 64 << 20  # more than the engine leaves free
+SLACK_BYTES = 64 << 20  # room to spare: more than the engine leaves free
 MODELS = 4  # copies of all models: in two states, in a checkpoint, and in the saved model
 IN_ROUNDS = "{} problems are trained in rounds, as the memory limit allows at most {} of them side by side. Each of "
 IN_ROUNDS += "the {} rounds reads the data again. With more memory, fewer rounds would be enough."
 KNOWN = ("statuses", "objectives", "lower_bounds", "rounding_bounds", "counts", "steps")  # arrays of `Known`
-DONE = ("converged", "paper_stop", "stationary", "stalled")  # final, best first; limits are not final
+DONE = ("converged", "paper_stop", "stationary", "stalled")  # final, best first; reaching a limit is not final
 
 
 def make_one_against_rest(
@@ -88,7 +88,7 @@ def _count_side_by_side(source: RowSource, options: TrainOptions, make: Make, pr
 
 
 def count_needed_bytes(source: RowSource, need: MemoryNeed, n_fits: int = 1) -> int:
-    """Return the bytes of a solver with this need on THREADS threads, with its part of what n_fits solvers share."""
+    """Return the bytes of a solver on THREADS threads, including its part of the memory that n_fits solvers share."""
     levels, once = (len(plan_groups(source)) - 1).bit_length(), SLACK_BYTES + THREADS * source.stream_bytes()
     return once // n_fits + need.driver_bytes + need.walk_bytes + (3 * THREADS + levels) * need.totals_bytes
 
@@ -127,7 +127,7 @@ def share_options(
 class Known:
     """The progress of several problems. Each array has one entry per problem.
 
-    statuses: "" for a problem that is not done. lower_bounds: NaN for a problem without a bound. rounding_bounds: see
+    statuses: "" for an unfinished problem. lower_bounds: NaN for a problem without a bound. rounding_bounds: see
     Progress. counts: the passes as the problem itself counts them. steps: the steps of the problem. passes: the number
     of reads of the data.
     """
@@ -299,8 +299,8 @@ def _need_memory(parts: Sequence[Solver], threads: int) -> MemoryNeed:
     """Return the memory of several problems together.
 
     The solvers take turns using the working memory of a task. In sequential passes, which have no totals, they also
-    share one buffer of rows, and each model is in memory three times: as it was before the pass, as it is after it, and
-    as it is being changed.
+    share one buffer of rows, and each model is in memory three times: before the pass, after the pass, and while it is
+    being changed.
     """
     needs = [part.memory(threads) for part in parts]
     others = 3 * sum(need.shared_bytes for need in needs[1:] if not need.totals_bytes)

@@ -45,7 +45,7 @@ class OnTransformedRows(Wrapper):
 
 
 def _transform_question(request: Question, transform: RowTransform, taken: Rows | None) -> Question:
-    """Return the question to put to the engine. taken: the rows of the last Take, untransformed, or None."""
+    """Return the request for the engine. taken: the rows of the last Take, untransformed, or None."""
     match request:
         case Take():
             return Take(transform.to_source(request.rows))
@@ -95,7 +95,7 @@ def _transform_answer(request: Question, transform: RowTransform, found: Any) ->
 class OnTransformed:
     """The `add` of a pass, or the `apply` of a change of row states, on transformed rows.
 
-    Its arrays are `n_before` of the function's, then `n_arrays` of the transform, then the function's other arrays.
+    Its arrays: `n_before` arrays of the function, `n_arrays` arrays of the transform, the function's other arrays.
     """
 
     function: Callable[..., Any]

@@ -45,7 +45,7 @@ ROUNDS = 8  # rounds of coordinate descent before a step on a face
 FEW_FACES, MOST_FACES = 20, 200
 DAMPING = 1e-12  # Each second derivative is raised by this share of itself.
 FEW_FEATURES = 200  # At least this many features of weight 0 may get a weight in a step.
-SAME = 1e-12  # relative: the end of a step is accepted if rounding makes P this much higher, for its better gradient
+SAME = 1e-12  # a step's end with a better gradient is accepted although rounding makes P higher by this share
 SAMPLE_SHARE = 0.1  # the gap on the sample, as a share of the requested gap
 STAGE, STAGE_TOL = 3.0, 1e-2  # the growth of the costs from one stage in memory to the next, and the gap of a stage
 MOST_STEPS = 100  # the most steps of a stage
@@ -69,8 +69,8 @@ def minimise_model(H: F64, gradient: F64, w: F64) -> F64:
 def _move_on_face(H: F64, z: F64, slopes: F64) -> bool:
     """Move z, in place, towards the minimiser on its face; return whether an entry has become 0.
 
-    slopes: g + H (z - w), updated in place. Of the entries that would change sign, all become 0 if q is lowest that
-    way; otherwise the move ends where the first of them becomes 0.
+    slopes: g + H (z - w), updated in place. If q is lowest with 0 for all entries that would change sign, they all
+    become 0; otherwise the move ends where the first of them becomes 0.
     """
     free = np.flatnonzero(z)
     factor = factorise(H[np.ix_(free, free)])[1] if len(free) else None
@@ -163,8 +163,8 @@ def _note_best(state: L1State, ends: F64, steps: F64, values: F64, errors: F64) 
 def _raise_bound(state: L1State, w: F64, totals: Totals, value: float, error: float) -> L1State:
     """Return the state with the lower bound that the end of the line proves, if it is higher than the present one.
 
-    The length of the gradient's error (newton.steps) bounds the error of each entry. A new bound counts only if it is
-    above the present one, which is not negative. The term subtracted for |g_j| > 1 is then no larger than the other
+    The length of the gradient's error (newton.steps) bounds the error of each entry. A new bound counts only if it
+    exceeds the present one, which is not negative. Then the term subtracted for |g_j| > 1 is no larger than the other
     terms, whose rounding `own` covers.
     """
     gradient, terms, size = totals.gradient, bound_rounding(state.n_rows + 24, 1.0), float(np.sum(np.abs(w)))
@@ -198,7 +198,7 @@ class L1Newton(Newton):
         return Look(self.loss, self.bias_feature, RowNorm(np.empty((0, 0))), 0.0, steps, places)
 
     def minimise_sample(self, state: L1State, sample: Rows) -> L1State:
-        """Return the state with the sample's minimiser as the next point; each row of the sample stands for n / m rows.
+        """Return the state with the sample's minimiser as the next point; each of its m rows represents n / m rows.
 
         P is minimised for smaller costs first, starting with costs for which w = 0 is nearly optimal. So no step has
         many more nonzero weights than the minimiser.

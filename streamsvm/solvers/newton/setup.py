@@ -24,7 +24,7 @@ from streamsvm.solvers.solver import LEAST_ROWS, Budget, FirstSample, LinearSolv
 
 SHARE = 10  # One row in SHARE is in the sample, if memory allows.
 SMALL_BYTES = 32 << 20  # Smaller data stay in memory, and one pass proves the gap.
-COPIES = 3  # of the sample while it is fetched
+COPIES = 3  # copies of the sample while it is fetched
 ROW_VECTORS = 8  # vectors of 8 bytes for each row of the sample
 KINK_VECTORS = 40  # additional vectors if the loss has kinks
 MATRICES = 8  # matrices (width, width) of the driver: Hessian and its factor, norm, products

@@ -58,10 +58,10 @@ ROWS_A_FEATURE = 10  # With fewer rows per feature, a sample's minimiser is too 
 MOST_STEPS = 100  # the most steps of Newton's method in memory
 FIRST_REACH = 3.0  # the radius of the first pass's ball, as a multiple of the expected distance to the minimiser
 EXACT_TOL = 1e-12
-EXACT_STEP = 1e-12  # in place of LAST_STEP: Newton's method finds the minimiser exactly if no row changes sides
-EXACT_STEPS = 20  # in place of MOST_STEPS
+EXACT_STEP = 1e-12  # replaces LAST_STEP where Newton's method is exact, because no row changes sides
+EXACT_STEPS = 20  # replaces MOST_STEPS in that case
 PATH_STEPS = 60  # the most steps of the interior-point method
-MORE_STEPS = 300  # in place of PATH_STEPS, if these did not lead to a proof
+MORE_STEPS = 300  # replaces PATH_STEPS if these did not lead to a proof
 LEAST_TOL = 1e-11  # the least tolerance for smoothing: rounding hides the curvature of narrower kinks
 SMOOTH_SHARE = 0.3  # the share of the requested relative gap that the smoothing of kinks may use
 
@@ -216,7 +216,7 @@ def _minimise(
 def _minimise_with_kinks(settings: Newton, state: State, rows: Rows, are_all: bool) -> State:
     """Return the state at the exact minimiser for rows in memory, with a smoothing width for the passes over all rows.
 
-    If these are all rows (are_all), the width is so small that hardly any rows are smoothed except those on a kink.
+    If these are all rows (are_all), the width is so small that it smooths hardly any row except those on a kink.
     """
     (own, kinks), bias = _pick_paid(settings, rows), settings.bias_feature
     w = minimise_kinks(own, kinks, bias, EXACT_TOL, PATH_STEPS)[0] if own.n_rows else state.next_w
@@ -266,7 +266,7 @@ class Newton:
     """Settings of the solver, with the methods that depend on the penalty.
 
     loss: the rows' losses l_i, which contain the costs; resident_rows: the number of rows in the sample; tol: the
-    relative gap to reach; bias_feature: the value of the constant feature; seed: of the sample.
+    relative gap to reach; bias_feature: the value of the constant feature; seed: the seed of the sample.
     """
 
     loss: SmoothLoss
@@ -291,8 +291,8 @@ class Newton:
     def minimise_sample(self, state: Any, sample: Rows) -> Any:
         """Return the state with the sample's minimiser as the next point, and the ball expected to contain P's.
 
-        Each row of the sample stands for n / m rows. At the sample's minimiser, the gradient of P is a sampling error:
-        it has the variance of a sum over m drawn rows.
+        Each of the sample's m rows represents n / m rows. At the sample's minimiser, the gradient of P is a sampling
+        error: it has the variance of a sum over m drawn rows.
         """
         rows = sample.weigh(state.n_rows / sample.n_rows)
         own, few = replace(state, resident=state.resident[:0]), np.arange(0, sample.n_rows, FEW)

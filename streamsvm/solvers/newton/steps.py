@@ -48,11 +48,11 @@ LESS = 0.1  # the factor of the damping after a full step that lowered P
 FIRST_PACE = 0.03  # the share to which the width may shrink at a time
 SLOW_PACE, SLOWEST_PACE = 0.5, 0.9  # the same after one, or many, steps on whose line P was nowhere lower
 HARDLY = 1e-8  # If a step is expected to lower P by no more than this share, only the bound is missing.
-LEAST_MOVE = 1e-12  # relative: smaller changes of P and D may be rounding
+LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be rounding
 STUCK_STEPS = 10  # If neither P nor D has moved for this many steps, rounding is the limit.
 CAUTION = 5.0  # The width does not shrink below this multiple of the expected error of a step.
 BISECTIONS = 60
-SAFE = 1e-9  # relative: covers the rounding of eigenvalues and norms
+SAFE = 1e-9  # a relative margin for the rounding of eigenvalues and norms
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Totals(RowTotals):
 
 
 def start_totals(n_features: int, n_steps: int = len(STEPS), n_bent: int | None = None) -> Totals:
-    """Return the sums over no rows. n_bent: the number of features in H; None for all."""
+    """Return zero sums. n_bent: the number of features in H; None for all."""
     width, losses = n_features if n_bent is None else n_bent, np.zeros((3, n_steps))
     curvatures = Curvature(width), Curvature(width)
     gradient, tail = np.zeros((2, n_features + 1))
@@ -235,8 +235,8 @@ class Iterates(TriedBounds):
 class State(Iterates):
     """The state of a run with the penalty 1/2 |w|^2.
 
-    width: of the smoothing, 0 before the first pass and for smooth losses; pace: the share to which the width may
-    shrink at a time; damping: the weight of the kinks' tails (`take_step`); A (d+1, d+1) and reach: the ball of the
+    width: the width of the smoothing, 0 before the first pass and for smooth losses; pace: the share to which the width
+    may shrink at a time; damping: the weight of the kinks' tails (`take_step`); A (d+1, d+1) and reach: the ball of the
     next pass, or empty and 0 for no ball.
     """
 
@@ -339,7 +339,8 @@ def aim(state: State, point: Point, H: F64) -> tuple[State, float]:
 class Point:
     """A point w with P, its gradient, and bounds on their errors.
 
-    gradient_error: of the error's length; error_in_ball: of the length of A times the error, if the pass had a ball.
+    gradient_error: a bound on the length of the gradient's error; error_in_ball: the same for A times this error, if
+    the pass had a ball.
     """
 
     w: F64

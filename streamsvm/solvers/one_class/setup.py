@@ -20,11 +20,11 @@ from streamsvm.solvers.solver import Budget, FirstSample, Solver, TakeRows, desc
 from streamsvm.system.errors import InputError
 
 LEAST_ROWS = 3000  # the least number of rows to keep, unless there are fewer rows
-LAW_SHARE = 0.5  # of (n d)^(2/3) rows, as in one_read.setup
+LAW_SHARE = 0.5  # at least this share of (n d)^(2/3) rows is kept, as in one_read.setup
 MOST_WORK = 2e9  # the products in a step of the quadratic program: rows times features squared
 WIDE_ROWS = 600  # With more features than rows, the program's matrix is over the rows.
 ROW_VECTORS = 24  # vectors of 8 bytes per row in memory: costs, scores, orders, and those of the quadratic program
-COPIES = 5  # of a row: as kept by groups, after merging, and in float64 in the quadratic program
+COPIES = 5  # copies of a row: in its group, after merging, and in float64 in the quadratic program
 GROUP_SHARE = 2  # A group keeps this multiple of its share of the rows, since near rows may be more frequent in it.
 
 

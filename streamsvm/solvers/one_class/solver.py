@@ -56,13 +56,13 @@ from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, add_rows, co
 from streamsvm.passes import Bounds, Requests, RowTotals, Scan, Step, Take, axes, find_status, grows
 
 MOST_STEPS = 80
-TOLERANCE = 1e-13  # of the gap, relative to |v|^2
+TOLERANCE = 1e-13  # the gap at which the iteration ends, relative to |v|^2
 LEAST = 1e-24  # With rows of length at most 1, a gap below this means that |v| is only rounding.
 FALL, PATIENCE = 0.9, 12  # If the gap has not fallen to the share FALL in PATIENCE steps, rounding is the limit.
 TILE_ROWS = 256
 BOUNDARY = 0.995  # the share of the way to the limits that a step may go
 MOST_POINTS = 64  # the most points of V that are kept
-BINS = 256  # of scores, by which rho is found if the near rows miss it
+BINS = 256  # bins of scores, used to find rho if the near rows miss it
 STUCK_STEPS = 3
 LEAST_FALL = 1e-9  # A smaller relative change of the bounds is no progress.
 Solve = Callable[[F64], F64]
@@ -125,7 +125,7 @@ def _solve(X: Any, C: F64, g: F64) -> tuple[F64, float]:
             with np.errstate(all="ignore"):
                 solve = _factor(X, products, at.z / at.a + at.u / room)
                 at = _step(at, room, f - at.rho - at.z + at.u, solve)
-        except (LinAlgError, ValueError):  # Too close to the limits for the precision or the range of float64.
+        except (LinAlgError, ValueError):  # The iterate is too close to the limits for float64.
             break
     return best.a, best.rho
 
@@ -134,7 +134,7 @@ def _step(at: Iterate, room: F64, off: F64, solve: Solve) -> Iterate:
     """Return the iterate after Mehrotra's step. off (n,): the residual of the first condition."""
     n, lacking = len(room), 1.0 - float(np.sum(at.a))
     of_ones = solve(np.ones(n))
-    share = np.sum(of_ones)  # 0 if all of them underflow: then the step is no number, and ends the iteration
+    share = np.sum(of_ones)  # 0 if all of them underflow: the step is then NaN, which ends the iteration
 
     def find(rz: F64, ru: F64) -> tuple[F64, float, F64, F64]:
         h = solve(-off + rz / at.a - ru / room)
@@ -198,7 +198,7 @@ def _fill(a: F64, costs: F64, total: float) -> F64:
 
 @dataclass(frozen=True)
 class Centre:
-    """The centre of a pass: w (d,), rho. most: the rows that a group keeps. edges (k,): of the bins of scores."""
+    """The centre of a pass: w (d,), rho. most: the rows that a group keeps. edges (k,): those of the bins of scores."""
 
     w: F64
     rho: float
@@ -256,7 +256,7 @@ class LowestTotals(RowTotals):
 
 
 def start_lowest(d: int, n_edges: int) -> LowestTotals:
-    """Return the sums over no rows."""
+    """Return zero sums."""
     return LowestTotals(np.zeros((3, d)), np.zeros(3), np.zeros(d), np.zeros(d), np.zeros(n_edges + 1))
 
 

@@ -7,7 +7,7 @@ A pass over n rows at a point w_0 gives the near rows, and the sums c and g over
 
 The ball keeps the near rows, c, g and r. If rows are added, a pass over the new rows at the same w_0, in the same norm,
 gives their c, g and near rows. The two together equal the result of a pass over all rows, with the smaller of the two
-radii. So P and a lower bound over all rows are proved as in one_read.solver: the bound in any case, and P if the new
+radii. So P and a lower bound over all rows are proved as in one_read.solver: the lower bound always, and P if the new
 optimum lies in the ball.
 
 If rows are deleted, their terms are subtracted from c and g, and deleted near rows are dropped. A pass over the deleted
@@ -110,7 +110,8 @@ class Changed:
 def leave_out(settings: OneRead, ball: Ball, left: Flags, numbers: I64, n_rows: int) -> Ball:
     """Return a ball of n_rows rows without some near rows; left (n,): which rows stay; numbers: their new numbers.
 
-    The terms of the deleted near rows are subtracted from the sums. `update` computes the terms of deleted far rows.
+    left (n,): whether each near row stays; numbers: the new numbers of those that stay. The terms of the deleted near
+    rows are subtracted from the sums. `update` computes the terms of deleted far rows.
     """
     near, gone = (near_rows.choose_part(ball.near, np.flatnonzero(which)) for which in (left, ~left))
     width = len(ball.centre)

@@ -23,9 +23,9 @@ MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, 
 HELD = 6  # while it is read, a group may hold twice the rows that it keeps, and copies of some
 SHARE = 10  # one row in SHARE is resident if memory allows, or the number given by the law
 ROWS_A_FEATURE = 8  # with fewer resident rows per feature, the sample's minimiser is too far away
-LAW_SHARE = 0.13  # of (n d)^(2/3) rows: with fewer resident rows, ascent on blocks takes fewer reads
+LAW_SHARE = 0.13  # share of (n d)^(2/3) rows: with fewer resident rows, ascent on blocks takes fewer reads
 SMALL_ROWS = 3000  # at least this many rows are resident if memory allows, so that small data takes one pass
-COPIES = GROUP_SHARE + 1  # of the resident rows, at the end of a pass: the gathered rows, and those chosen from them
+COPIES = GROUP_SHARE + 1  # copies of the resident rows when a pass ends: gathered rows, and the chosen ones
 MORE_ROWS = "{:,} rows are kept in memory. With {:,} rows{}, the data would be read fewer times."
 MORE_MEMORY = ", which need {} more memory"
 THREADS = 8  # memory is reserved for the totals of this many threads, whatever the machine has
@@ -78,7 +78,7 @@ def describe_more_rows(source: RowSource, options: TrainOptions, resident_rows: 
     if kept >= enough:
         return ""
     more_bytes = (enough - resident_rows) * _find_resident_bytes(source, COPIES + 1)
-    is_known = options.resident_rows is None and resident_rows > 0  # if no rows fit, still more may be missing
+    is_known = options.resident_rows is None and resident_rows > 0  # if no rows fit, even more memory may be missing
     more = MORE_MEMORY.format(format_bytes(more_bytes)) if is_known else ""
     return MORE_ROWS.format(kept, enough, more)
 
@@ -140,7 +140,7 @@ def need_memory(source: RowSource, parameters: OneRead, share: float, copies: in
     turn_bytes += 8 * (ROW_VECTORS * parameters.resident_rows + MATRICES * width**2)
     driver_bytes = copies * rows_bytes + cut_bytes(width, most_cuts(width)) + turn_bytes
     totals = sums_bytes(width) + HELD * (int(group_rows * share) + 1) * row_bytes
-    shared = 8 * 2 * ((POINTS + 7) * width + width**2)  # 2: passes of several fits in one read copy these
+    shared = 8 * 2 * ((POINTS + 7) * width + width**2)  # twice, since passes of several fits in one read copy these
     return MemoryNeed(driver_bytes, turn_bytes, totals, shared, gathered_bytes=GROUP_SHARE * rows_bytes)
 
 

@@ -46,12 +46,12 @@ from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, m
 from streamsvm.solvers.one_read.state import ALLOWANCE, OneRead, State, look_at_centre, note_proof
 from streamsvm.solvers.one_read.trust_region import STEPS, Aim, choose_centre, update_trust
 
-FARTHER = 1.5  # times the expected distance: rows nearer to the margin than this are set aside
-BEYOND = 2.0  # times the radius of the near rows: within this, one read is usually enough
-MOST_SHARE = 0.5  # of the rows: writing and reading more rows than this takes as long as reading all rows
+FARTHER = 1.5  # rows are set aside within this multiple of the expected distance
+BEYOND = 2.0  # within this multiple of the near rows' radius, one read is usually enough
+MOST_SHARE = 0.5  # writing and reading more than this share of the rows takes as long as reading all rows
 HALVES = 40  # bisections of the way to the boundary of the ball
 LINE_POINTS = 16  # cuts of a pass on the line to the master's minimiser
-MOST_OWN = 3  # the most rows with own shares in all cuts, in multiples of the resident rows
+MOST_OWN = 3  # the most rows with shares of their own in all cuts, as a multiple of the resident rows
 SURE_POINTS = 3  # the first points of a pass, evaluated in twice the precision if rounding matters
 NEAR_SHARE = 0.01  # F is minimised to this share of the tolerance: in the ball, its gap is the proved gap
 

@@ -38,16 +38,16 @@ TILE_ROWS = 4096  # rows of the sample whose scores at all points are held at on
 STEPS = 2.0 ** (np.arange(-14, 1) / 1.5)  # cut steps on a line
 SAMPLE_SHARE = 0.1  # the sample's problem is solved to this share of the current gap
 MODEL_SHARE = 0.05  # the model is minimised to this share of the tolerance
-FIRST_TOL, HALF_TOL = 1e-4, 1e-2  # for the first sample and its halves, whose sampling error is larger
+FIRST_TOL, HALF_TOL = 1e-4, 1e-2  # gaps for the first sample and for its halves, whose sampling error is larger
 PULLED_TOL = 1e-3  # a pulled model is minimised to this gap: its minimiser only starts a step
 FIRST_PULL = 1e-2  # the first pull adds about this share of P at the trust radius
-STRONGER = 10.0  # factor from each pull to the next
+STRONGER = 10.0  # the factor from each pull to the next
 MOST_PULLS = 8  # each takes a minimisation; the last is ten million times as strong as the first
 STRONGEST = 1e12  # the largest trace of a pull's matrix: beyond it, too few digits of I are left in the sum
 GROWS, SHRINKS = 2.0, 0.4  # factors on the last step: the trust radius after good and bad steps
-NOT_FAR = 2.0  # times the expected distance: a given point within this of the sample's minimiser is used
+NOT_FAR = 2.0  # a given point is used within this multiple of the expected distance from the sample's minimiser
 FARTHEST = 1e100  # the trust radius if nothing limits a step
-GOOD, BAD = 0.7, 0.2  # shares of the decrease that the model promised
+GOOD, BAD = 0.7, 0.2  # good and bad steps achieve this share of the decrease that the model promised
 FIRST_PASSES = 2  # this many passes cut at two points only; later passes also cut where the sample has cuts
 STUCK_PASSES = 5  # if this many passes moved neither bound, rounding keeps the sample's cuts from helping
 VIOLATED = 0.1  # cuts may exceed the model by this share of the decrease it promises
@@ -62,7 +62,7 @@ def minimise_sample(
     multipliers of these cuts; the multipliers of the last points may be missing. The search also ends after
     INNER_STEPS, or if IDLE_STEPS steps in a row have made no progress.
 
-    rows: the sample, with each row's weight multiplied by the number of rows it stands for. model: h.w + r, as a linear
+    rows: the sample, with each row's weight multiplied by the number of rows it represents. model: h.w + r, as a linear
     term with the slope -h and the value r. state: holds the cuts over all rows, and the best point, from which the
     search starts. points, known: the points at which the sample has already been cut, and the cuts there.
     """
@@ -183,7 +183,7 @@ def _choose_first(settings: OneRead, state: State, sample: Rows) -> State:
     ends = [minimise(replace(half, costs=2 * half.costs), none, HALF_TOL, w).w for half in data]
     predicted = norm.bound_move(ends[0] - ends[1])[0] / 2
     if np.any(given) and norm.bound_move(given - w)[0] <= NOT_FAR * predicted:
-        w = given  # indistinguishable from the optimum by the sample, and fitted to more rows
+        w = given  # the sample cannot tell it from the optimum, and it was fitted to more rows
     state = replace(state, centre=w, A=norm.A, predicted=predicted, trust=GROWS * predicted or FARTHEST)
     look = replace(look_at_centre(settings, state), w=ends[0])
     reach = np.sort(find_reach(look, halves[1], find_margins(look, halves[1], data[1].y)))
@@ -192,7 +192,7 @@ def _choose_first(settings: OneRead, state: State, sample: Rows) -> State:
 
 
 def _find_room(state: State, M: F64) -> float:
-    """Return how far the second centre may be from the best point if the pass is to read only the undecided rows.
+    """Return the largest distance from the best point to a second centre whose pass reads only the undecided rows.
 
     All other rows keep their sides within this distance (one_read.solver). If the second pass is not enough, later
     passes may go farther.

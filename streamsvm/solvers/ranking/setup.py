@@ -22,8 +22,8 @@ from streamsvm.solvers.options import RankingOptions
 from streamsvm.solvers.ranking import solver, streaming
 from streamsvm.solvers.solver import Budget, DualWatch, Solver, TakeRows, describe_parameters, make_linear_model
 
-HELD_VECTORS = 7  # of ranking.ROW_VECTORS, those held between steps: pairs, two states, and scores in transit
-SAMPLE_ROW_BYTES = 8 * 28  # of a sample row, without its features: ranks, scores, and sort buffers
+HELD_VECTORS = 7  # the ROW_VECTORS that are held between steps: pairs, two states, and scores in transit
+SAMPLE_ROW_BYTES = 8 * 28  # a sample row without its features: ranks, scores, and sort buffers
 
 
 class RankingSolver(Solver):

@@ -56,7 +56,7 @@ def test_files_that_no_reader_takes_are_not_taken_for_text(tmp_path: Path, name:
     """Their endings are known, so that the message says what to do; --format reads text of whatever name."""
     path = tmp_path / name
     path.write_text("1 1:2\n2 1:3\n")
-    with pytest.raises(InputError, match=f"{name}: .* files are not read: .*; for other text in it, use --format"):
+    with pytest.raises(InputError, match=f"{name}: .* files are not read: .*; for text in another format, use"):
         ingest(path, tmp_path / "rows.zarr")
     if not name.endswith("gz"):
         assert ingest(path, tmp_path / "rows.zarr", file_format="svmlight").n_rows == 2

@@ -194,8 +194,8 @@ def pair_without_labels() -> Iterator[Any]:
         (lambda: iter([X[:5], X[:5, :4]]), {}, "X: row 6: 4 columns, not 5"),
         (lambda: iter([X[:5]]), {"y": Y}, r"label: remove it, since X is an iterator of blocks"),
         (lambda: iter([X[:5]]), {"label": "kind"}, "X: block 1 is a ndarray"),
-        (lambda: iter([FRAME, FRAME.drop(columns="a")]), {"label": "kind"}, "block 2 has other columns"),
-        (lambda: iter([FRAME[NAMES], FRAME[NAMES[::-1]]]), {}, "block 2 has other columns"),
+        (lambda: iter([FRAME, FRAME.drop(columns="a")]), {"label": "kind"}, "block 2 differs in its columns"),
+        (lambda: iter([FRAME[NAMES], FRAME[NAMES[::-1]]]), {}, "block 2 differs in its columns"),
         (
             lambda: pa.table({"x": [[1.0, 2.0], [3.0]]}),
             {"y": [0, 1]},

@@ -208,11 +208,11 @@ def test_what_has_no_such_kind_is_refused(tmp_path: Path, how: dict[str, Any], m
 def test_types_of_frames_that_have_no_such_kind_are_refused(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": [1, 2], "when": pd.to_datetime(["2024-01-01", "2024-01-02"]), "y": [0, 1]})
     with pytest.raises(
-        InputError, match=r"X: row 1, column a: a number; by its first rows or --date this is a column of dates"
+        InputError, match=r"X: row 1, column a: a number; its first rows or --date make this a column of dates"
     ):
         streamsvm.ingest(frame, tmp_path / "t.zarr", label="y", date="a")
     with pytest.raises(
-        InputError, match=r"X: row 1, column when: a date; by its first rows or --number this is a column of numbers"
+        InputError, match=r"X: row 1, column when: a date; its first rows or --number make this a column of numbers"
     ):
         streamsvm.ingest(frame, tmp_path / "t.zarr", label="y", number="when")
     made = streamsvm.ingest(frame, tmp_path / "t.zarr", label="y", text=["a", "when"], one_hot="auto")

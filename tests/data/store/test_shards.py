@@ -210,7 +210,7 @@ def test_a_terabyte_is_some_thousand_objects() -> None:
 
 
 def test_compressed_chunks_have_no_shards(write: Write) -> None:
-    with pytest.raises(InputError, match=r"--shard-bytes .* needs raw chunks, and lz4 compresses chunks"):
+    with pytest.raises(InputError, match=r"--shard-bytes .* needs raw chunks, but lz4 compresses chunks"):
         write(make_rows(0), NUMBER % 3, codec="lz4", **SMALL)
     with pytest.raises(InputError, match="shard_bytes -1: a whole number of at least 0 is expected"):
         write(make_rows(0), NUMBER % 3, shard_bytes=-1)

@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_put_leaves_nothing(
         ("s3://bucket/out.zarr", LOCAL_ONLY),
         ("s3://bucket/rows.csv", "is read by this command, and would be replaced; choose another name to write to"),
         ("https://host/out.csv", "an http URL can be read only; write to s3://, gs:// or az://"),
-        ("s3://bucket/out.csv/", "this URL names a folder, and a file is needed; add its name"),
+        ("s3://bucket/out.csv/", "this URL names a folder, but a file is required; add its name"),
     ],
 )
 def test_what_a_store_cannot_take_is_refused(

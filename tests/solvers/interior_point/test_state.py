@@ -16,7 +16,7 @@ from streamsvm.solvers.interior_point.steps import BEGIN
     [
         ({"n_rows": -5}, "n_rows, passes: "),
         ({"change_kinds": start_state(9, 2).change_kinds}, "n_rows, passes: "),
-        ({"total_cost": 0.0}, "total_cost: rows without costs have no losses"),
+        ({"total_cost": 0.0}, "total_cost: it must be positive if the objective is"),
     ],
 )
 def test_a_state_that_cannot_be_is_refused(forged: dict[str, Any], message: str) -> None:
