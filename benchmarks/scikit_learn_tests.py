@@ -23,7 +23,7 @@ PRIVATE = (
     "the tests change private attributes of scikit-learn's LIBSVM wrapper; in streamsvm predictions come from `model_`"
 )
 KEPT = "streamsvm keeps `probability`, so scikit-learn's warning of its removal would be wrong here"
-WHY = {  # by the beginning of a test's name
+WHY = {  # by the first part of a test's name
     "test_bad_input": "models of dense rows also accept sparse rows, and give them the same scores; the tests "
     "expect an error",
     "test_linear_svm_convergence_warnings": "`max_iter` of linear models counts reads of the data, not sweeps of "

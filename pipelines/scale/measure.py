@@ -153,7 +153,7 @@ def find_pass(data: Dataset) -> tuple[Scan, float]:
 
 
 def time_groups(data: Dataset, scan: Scan, pin_bytes: int) -> list[float]:
-    """Return the CPU seconds a byte of each group, timed several times without the first, which reads the files."""
+    """Time each group repeatedly, in CPU seconds per byte, without the first time, which reads the files."""
     groups, found, kept = plan_groups(data), [], (ChunkCache(pin_bytes), TileStates(0))
     for turn in range(TURNS):
         for chunks in groups:

@@ -182,7 +182,7 @@ class Planner:
         for threads in range(asked or default_threads(), 0, -1):
             need, source = self.memory(threads), self.source
             held = need.driver_bytes + need.walk_bytes + add_overhead(need.state_bytes)
-            held += count_levels(self.n_groups) * need.totals_bytes  # one waits on each level of the tree
+            held += count_levels(self.n_groups) * need.totals_bytes  # one total waits on each level of the tree
             sizes = source.stream_bytes(), need.totals_bytes, held, source.nbytes if source.on_disk else 0
             plan = plan_memory(self.budget_bytes, resident_bytes(), threads, *sizes, self.remedy)
             if asked or plan.refusal is None:

@@ -225,7 +225,7 @@ def _map(path: Path, dtype: np.dtype[Any], first: int, count: int) -> npt.NDArra
     return np.frombuffer(mapped, dtype, count, skip)
 
 
-SEGMENT_BYTES = 64 << 20  # of rows that are sorted by run and written together
+SEGMENT_BYTES = 64 << 20  # the bytes of rows that are sorted by run and written together
 OF_ITEMS = ("data", "indices")  # the columns with a value for each item, rather than for each row
 MOST_SLICES = 256  # the most slices of a segment; more slices would have less than 256 KiB each
 SEGMENTS_TOGETHER = 64  # segments whose limits are in memory at a time, for all runs of a group

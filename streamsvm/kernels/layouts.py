@@ -12,8 +12,8 @@ from streamsvm.numeric.rows import CsrRows, Matrix, drop_zeros, slice_rows, to_d
 # items, if there are more than ITEM_FEATURES features per item.
 WIDE, ITEM_FEATURES = 1 << 22, 8
 DENSE_VALUES = 1 << 17  # the values of sparse rows that are made dense at once: 1 MiB in float64
-LEAST_ROWS = 64  # of a part, since the computations of a part for all columns cost as much as about 20 rows
-MOST_VALUES = 1 << 22  # of a part with more than one row: 32 MiB in float64, which no memory plan counts
+LEAST_ROWS = 64  # the least rows of a part, since the work on all columns costs each part as much as about 20 rows
+MOST_VALUES = 1 << 22  # the most values of a part of several rows: 32 MiB in float64, which no memory plan counts
 
 
 def match_parts(X: Matrix, Z: Matrix) -> Iterator[tuple[slice, Matrix, Matrix]]:

@@ -56,7 +56,7 @@ from scipy.special import expit, softmax
 from streamsvm.kernels.stored_parts import read_number, read_part
 from streamsvm.numeric.rows import F64, I32, Flags
 
-MOST_CORNERS = 20_000  # of a stored function; a million rows without weights have fewer
+MOST_CORNERS = 20_000  # the most corners of a stored function; a million rows without weights have fewer
 
 
 def fit_isotonic(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool = False) -> tuple[F64, F64]:

@@ -168,7 +168,7 @@ class Rows:
         return Rows(-1, take_rows(self.X, places), **{name: values[places] for name, values in self.vectors.items()})
 
     def weigh(self, weight: F64 | float) -> Rows:
-        """Return a sample with the weight of each row multiplied by `weight`, the number of rows that it stands for."""
+        """Return a sample with the weight of each row multiplied by `weight`, the number of rows that it represents."""
         return replace(self, start=0, sample_weight=weight * self.weights)
 
     def slice(self, part: slice) -> Rows:

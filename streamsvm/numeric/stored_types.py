@@ -193,7 +193,7 @@ class FeatureStatistics:
             spread = np.maximum(np.abs(low), np.abs(high))
         elif kind == "standard":
             offset = total / n_rows
-            variance = np.where(high > low, squares / n_rows - offset**2, 0.0)  # otherwise only rounding
+            variance = np.where(high > low, squares / n_rows - offset**2, 0.0)  # the rest is only rounding
             spread = np.sqrt(np.maximum(variance, 0.0))
         else:
             raise InputError(f"scale {kind!r}: choose from {', '.join(KINDS)}")

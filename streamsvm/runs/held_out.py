@@ -186,7 +186,7 @@ def _add_scores(
 
 ROW_BYTES = 12  # a row's label and its query id, if any
 SCORE_BYTES = 8
-COPIES = 2  # held at once while the scores of the chunks are joined
+COPIES = 2  # copies of the scores held at once while those of the chunks are joined
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class EvalSet:
             )
         if source.features is None and self.source.n_features != source.n_features:
             raise InputError(
-                f"{self.source.name}: its rows have {self.source.n_features} features, and the training rows have "
+                f"{self.source.name}: its rows have {self.source.n_features} features, but the training rows have "
                 f"{source.n_features}"
             )
         if problem.needs_labels and self.source.classes is None and not self.source.has_targets:

@@ -145,7 +145,7 @@ def refuse_token(place: str, token: str, texts: Sequence[str], gaps: Sequence[st
 
 
 HEADERS = ("auto", "yes", "no")
-HEAD_BYTES = 1 << 16  # of the text, used to guess the delimiter and the header
+HEAD_BYTES = 1 << 16  # the beginning of the text, used to guess the delimiter and the header
 LOOKED_AT_ROWS = 1000
 COUNTED_COLUMNS = 6
 DELIMITERS = ",\t;|"

@@ -431,7 +431,7 @@ def explain_kind(kind: str, is_known: bool) -> str:
     if is_known:
         return f"the column holds {kind}s in the rows for which the encoding was made"
     other = "number" if kind == "date" else "date"
-    return f"by its first rows or --{kind} this is a column of {kind}s; ingest --text or --{other} changes this"
+    return f"its first rows or --{kind} make this a column of {kind}s; ingest --text or --{other} changes this"
 
 
 def advise_on_table(texts: Sequence[str], gaps: Sequence[str]) -> str:

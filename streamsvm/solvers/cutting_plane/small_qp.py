@@ -52,7 +52,7 @@ MOST_STEPS = 100
 PATIENCE = 10  # Rounding is the limit if this many steps in a row have not cut the gap to PROGRESS of its value.
 PROGRESS = 0.9
 MOST_VALUES = 1 << 20  # numbers in B; for larger B only the products of the rows are used
-ROW_COPIES = 4  # of B at once
+ROW_COPIES = 4  # copies of B held at once
 MATRICES = 14  # (rows, rows) held at once in addition to B, including the products of the rows
 
 

@@ -108,7 +108,7 @@ class Changed:
 
 
 def leave_out(settings: OneRead, ball: Ball, left: Flags, numbers: I64, n_rows: int) -> Ball:
-    """Return a ball of n_rows rows without some near rows; left (n,): which rows stay; numbers: their new numbers.
+    """Return a ball of n_rows rows without some near rows.
 
     left (n,): whether each near row stays; numbers: the new numbers of those that stay. The terms of the deleted near
     rows are subtracted from the sums. `update` computes the terms of deleted far rows.
