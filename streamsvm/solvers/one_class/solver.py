@@ -322,9 +322,9 @@ class LinearOneClass:
 class State(Bounds):
     """The state of a run.
 
-    w (d,), rho: the centre of the next pass, empty before the first; edges (k,): the edges of the bins of scores; best (d,),
-    best_rho: the best point of V; points (k, d): the kept points of V; point_error: a bound on their distances from V;
-    resident (r,): the row numbers of the sample. The objective is that of `best`.
+    w (d,), rho: the centre of the next pass, empty before the first; edges (k,): the edges of the bins of scores; best
+    (d,), best_rho: the best point of V; points (k, d): the kept points of V; point_error: a bound on their distances
+    from V; resident (r,): the row numbers of the sample. The objective is that of `best`.
     """
 
     resident: I64 = axes("r")
