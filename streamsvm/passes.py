@@ -326,6 +326,10 @@ def grows(*names: str, dtype: Any = np.float64) -> Any:
     return field(default_factory=lambda: np.empty(shape, dtype), metadata={"axes": names})
 
 
+LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be rounding
+LEAST_GAIN = 1e-6
+
+
 @dataclass(kw_only=True)
 class Bounds:
     """The part of a state that records what has been proved.
@@ -352,6 +356,15 @@ class Bounds:
         """The objective, the lower bound, and their rounding errors."""
         own = self.objective_rounding + self.bound_rounding
         return Progress(self.objective, self.lower_bound, self.passes, own, self.tried_bound, self.bound_rounding)
+
+    def has_moved(self, before: Bounds) -> bool:
+        """Return whether P is lower or D is higher than before, by more than rounding.
+
+        If rounding of the latest D exceeds the gap, so that nothing can be proved, P must fall by LEAST_GAIN of itself.
+        """
+        least = LEAST_GAIN if self.objective - self.lower_bound <= self.tried_bound else LEAST_MOVE
+        rises = self.lower_bound > before.lower_bound * (1.0 + LEAST_MOVE)
+        return rises or self.objective < before.objective * (1.0 - least)
 
 
 @dataclass(kw_only=True)

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 from streamsvm import LinearSVC, RankSVM
 from streamsvm.options import TrainOptions
-from streamsvm.passes import Progress, find_status
+from streamsvm.passes import Progress, TriedBounds, find_status
 from streamsvm.runs.results import STATUSES, describe_status
 from streamsvm.solvers.solver import Report
 from streamsvm.system.errors import CertificateError
@@ -241,6 +241,13 @@ def test_stalled_is_said_of_rounding_only() -> None:
     assert find_status(open_gap, 1e-3, 30, 30) is None
     assert find_status(open_gap, 1e-3, 300, 30) == "stalled"  # an end there must be
     assert find_status(rounded, 1e-3, 29, 30) is None
+
+
+def test_steps_that_hardly_lower_an_objective_whose_gap_rounding_hides_are_no_progress() -> None:
+    before = TriedBounds(objective=1.0)
+    for fall, tried, moved in ((1e-8, 2.0, False), (1e-5, 2.0, True), (1e-8, 0.5, True), (1e-13, 0.5, False)):
+        assert TriedBounds(objective=1.0 - fall, tried_rounding=tried).has_moved(before) == moved
+    assert TriedBounds(objective=1.0, lower_bound=1e-9, tried_rounding=2.0).has_moved(before)
 
 
 def test_a_lower_bound_above_the_objective_is_an_error() -> None:

@@ -233,7 +233,7 @@ def count_pass(state: S, before: S, passes: int) -> S:
 
 
 def has_moved(state: Any, before: Any) -> bool:
-    """Return whether P is lower or D is higher than before, by more than rounding.
+    """Return whether a state has moved, as `TriedBounds.has_moved` does.
 
     If all but LEAST_FALL of the gap is rounding, the gap must fall by LEAST_FALL of itself: only a smaller rounding
     bound can close it.
@@ -241,8 +241,7 @@ def has_moved(state: Any, before: Any) -> bool:
     gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
     if (1 - LEAST_FALL) * gap <= state.objective_rounding + state.bound_rounding:
         return bool(gap < (1 - LEAST_FALL) * last)
-    rises = state.lower_bound > before.lower_bound * (1 + 1e-12)
-    return bool(rises or state.objective < before.objective * (1 - 1e-12))
+    return bool(state.has_moved(before))
 
 
 def find_status(state: CutState, tol: float, epsilon: float | None = None, violation: float = 0.0) -> str | None:

@@ -48,7 +48,6 @@ LESS = 0.1  # the factor of the damping after a full step that lowered P
 FIRST_PACE = 0.03  # the share to which the width may shrink at a time
 SLOW_PACE, SLOWEST_PACE = 0.5, 0.9  # the same after one, or many, steps on whose line P was nowhere lower
 HARDLY = 1e-8  # If a step is expected to lower P by no more than this share, only the bound is missing.
-LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be rounding
 STUCK_STEPS = 10  # If neither P nor D has moved for this many steps, rounding is the limit.
 CAUTION = 5.0  # The width does not shrink below this multiple of the expected error of a step.
 BISECTIONS = 60
@@ -226,9 +225,7 @@ class Iterates(TriedBounds):
 
     def counted(self, before: Self) -> Self:
         """Return this state with updated counts of passes, and of passes without a move. before: the last state."""
-        lower = self.objective < before.objective * (1.0 - LEAST_MOVE)
-        moved = lower or self.lower_bound > before.lower_bound * (1.0 + LEAST_MOVE)
-        return replace(self, passes=before.passes + 1, stuck=0 if moved else before.stuck + 1)
+        return replace(self, passes=before.passes + 1, stuck=0 if self.has_moved(before) else before.stuck + 1)
 
 
 @dataclass
