@@ -133,7 +133,7 @@ def check_numbers(options: TrainOptions) -> None:
 
 
 def check_count(name: str, value: Any, least: int) -> int:
-    """Return a value as an int; InputError, which names it, unless it is a whole number of at least `least`."""
+    """Return a value as an int; InputError with its name unless it is a whole number of at least `least`."""
     if not (isinstance(value, Integral) and int(value) >= least):
         raise InputError(f"{name} is {value!r:.40}; a whole number of at least {least} is expected")
     return int(value)
@@ -266,7 +266,7 @@ def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
 
 
 def count_resident(wanted: int | str, all_rows: int) -> int:
-    """Return the number of rows given by a text such as "5000" or "10%"; InputError for other texts, or below two."""
+    """Return the number of rows that "5000" or "10%" means; InputError for other strings, or for fewer than two."""
     text = str(wanted)
     number = text.removesuffix("%")
     if not number.replace(".", "", 1).isdecimal():

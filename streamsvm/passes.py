@@ -1,7 +1,7 @@
 """The requests and steps that a solver yields; a solver is a generator.
 
-After each request, the solver is sent the answer. It never reads data; an engine does, in this process or on a cluster.
-A solver can therefore be tested without data or an engine, and runs unchanged on every engine.
+The engine sends the answer to each request back to the solver. A solver never reads data; an engine does, in this
+process or on a cluster. A solver can therefore be tested without data or an engine, and runs unchanged on every engine.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class RowTotals:
 
 
 def count_additions(left: int, right: int) -> int:
-    """Return the most additions that a term goes through if the sums of two groups are added."""
+    """Return the largest number of additions on a term when the sums of two groups are added."""
     return max(left, right) + 1
 
 

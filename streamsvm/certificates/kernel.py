@@ -404,9 +404,9 @@ def raise_lowest(room: F64, f: F64, lacking: float) -> F64:
 
 
 def _complete(costs: F64, alpha: F64, g: F64, sums: Sums, errors: F64, largest: float) -> tuple[float, float, float]:
-    """Return the most by which Q grows when nearly full sums are completed, and the rounding of this number.
+    """Return a bound on the growth of Q when nearly full sums are completed, and the rounding of this bound.
 
-    The third result is the most by which |w| grows if the remaining shortfall of the sums is completed as well.
+    The third result bounds the growth of |w| if the remaining shortfall of the sums is completed as well.
     """
     d, left = np.zeros(len(g)), 0.0
     for one in sums:

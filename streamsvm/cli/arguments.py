@@ -75,7 +75,8 @@ class Ingest(shared.Table, shared.Cluster, shared.Memory, shared.Json):
     append
         add the rows to the dataset DEST.zarr, with its layout, scaling and encoding
     resume
-        resume an ingest on workers that was killed or lost its cluster; start anew if nothing is left of it
+        resume an ingest on workers that was killed or lost its cluster; start from the beginning if nothing is left of
+        it
     workers : N|auto
         worker processes on this machine that read, shuffle and write (default: threads here)
     new_classes
@@ -99,7 +100,7 @@ class Ingest(shared.Table, shared.Cluster, shared.Memory, shared.Json):
 class Delete(shared.Json):
     """A dataset without some of its rows.
 
-    Delete rows of a dataset. Later readers skip the rows; the files keep them until all rows are ingested anew. `train
+    Delete rows of a dataset. Later readers skip the rows; the files keep them until all rows are ingested again. `train
     --start-from` updates a model that was trained with --keep-ball.
 
     Parameters
@@ -162,7 +163,7 @@ class Features(shared.Kernel, shared.Engine, shared.Opening, shared.Json):
         size of a chunk (default: 64MB, less for small data)
     resume
         resume after the last finished pass that computes the map; the results of these passes are in
-        .DEST.zarr.passes.npz. The pass that writes the features starts anew, and with nystrom everything does
+        .DEST.zarr.passes.npz. The pass that writes the features starts again, and with nystrom everything starts again
     overwrite
         replace an existing dataset, once the new one is complete
     """

@@ -63,7 +63,7 @@ def run_delete(options: argparse.Namespace) -> int:
 
 
 def parse_rows(text: str, n_rows: int) -> I64:
-    """Return the row numbers, below n_rows, in a text such as "0-99,250" or in a file of such lines."""
+    """Return the row numbers in a string such as "0-99,250", or in a file of such lines; all below n_rows."""
     lines = [text]
     if not ROWS.fullmatch(text):
         try:

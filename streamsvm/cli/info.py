@@ -116,7 +116,7 @@ def format_evaluation(scores: dict[str, Any]) -> str:
 
 
 def list_class_measures(classes: dict[str, Any]) -> list[list[str]]:
-    """Return the measures of each class as texts, in the order of CLASS_MEASURES."""
+    """Return the measures of each class as strings, in the order of CLASS_MEASURES."""
     shown = {show_text(name): part for name, part in classes.items()}
     return [[name, *(_show_share(part[key]) for key in SHARES), f"{part['rows']:,}"] for name, part in shown.items()]
 
@@ -186,7 +186,7 @@ def write_card(model: Model, path: str | Path, measured: dict[str, Any] | None =
 
 
 def escape(text: object) -> str:
-    """Return a text on one line, with the syntax of Markdown and HTML escaped."""
+    """Return a string on one line, with the syntax of Markdown and HTML escaped."""
     plain = "".join(char if char.isprintable() else " " for char in str(text))
     return "".join(f"\\{char}" if char in SPECIAL else char for char in plain)
 

@@ -31,7 +31,7 @@ class Line(AbstractContextManager["Line"]):
         self._shown_at, self._waiting = -math.inf, ""
 
     def show(self, text: str) -> None:
-        """Print a text if the interval has passed; otherwise keep it for the end."""
+        """Print the text if the interval has passed; otherwise keep it for the end."""
         self._waiting = text
         now = time.monotonic()
         if now - self._shown_at >= (LIVE_SECONDS if self.live else PLAIN_SECONDS):

@@ -29,7 +29,7 @@ MAPPED_KERNEL = "rbf"  # the default of feature maps
 
 
 def read_count(text: str) -> int:
-    """Return a text as a whole number of at least 1."""
+    """Parse a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise InputError(f"{text!r}: a whole number of at least 1 is expected")
     return int(text)
@@ -60,7 +60,7 @@ read_gammas = _make_list_reader(read_gamma, "numbers, scale or auto")
 
 
 def read_losses(text: str) -> tuple[str, ...]:
-    """Return the names of losses in a text such as "hinge,logistic"."""
+    """Return the names of losses in a string such as "hinge,logistic"."""
     for name in text.split(","):
         if name not in name_losses():
             raise InputError(f"{name!r}: choose from {', '.join(name_losses())}")
@@ -68,7 +68,7 @@ def read_losses(text: str) -> tuple[str, ...]:
 
 
 def read_names(text: str) -> list[str]:
-    """Return the names in a text such as "a,b"."""
+    """Return the names in a string such as "a,b"."""
     return [name for name in text.split(",") if name]
 
 
@@ -100,7 +100,7 @@ def read_class_weight(text: str) -> dict[str, float] | str:
 
 
 def read_pair(text: str) -> tuple[str, str]:
-    """Return the name and the value in a text such as "name=value"."""
+    """Return the name and the value in a string such as "name=value"."""
     name, equals, value = text.partition("=")
     if not equals:
         raise InputError(f"{text!r}: write name=value")

@@ -224,7 +224,7 @@ class Settings(Kernel, Engine, Opening, Json):
         give the model probabilities, fitted to held-out scores of five folds: a sigmoid or an isotonic function of each
         score, or one temperature for all scores
     resume
-        resume from the run's checkpoint, or start anew if there is none
+        resume from the run's checkpoint, or start from the beginning if there is none
     overwrite
         replace an existing run, or write into a folder that holds other files, which are kept
     """

@@ -84,9 +84,9 @@ def open_dataset(
     groups : str, optional
         The column of `obs` that holds the groups of an AnnData file. Cross-validation holds out each group whole.
     cache : str, optional
-        A folder on a local disk and the most bytes to keep in it, such as "/scratch/cache:200GB". For a dataset in an
-        object store, chunks are stored there when they are first read, and read from there afterwards. Each worker of
-        a cluster uses this folder on its own machine.
+        A folder on a local disk and the maximum number of bytes to keep in it, such as "/scratch/cache:200GB". For a
+        dataset in an object store, chunks are stored there when they are first read, and read from there afterwards.
+        Each worker of a cluster uses this folder on its own machine.
 
     Returns
     -------

@@ -43,8 +43,8 @@ class BudgetedSVM(KernelSVM):  # type: ignore[misc]
         The number R of models, with budget / R vectors each, that learn from parts of the rows on R threads or workers.
         The final model is their average.
     expected_rows : int or None, default=None
-        For partial_fit only: n in lambda = 1 / (n C). The learning rate falls over n rows and then starts anew. None is
-        the number of rows in the first call.
+        For partial_fit only: n in lambda = 1 / (n C). The learning rate falls over n rows and then starts again. None
+        is the number of rows in the first call.
     """
 
     solver = "budgeted-sgd"
@@ -59,7 +59,7 @@ class BudgetedSVM(KernelSVM):  # type: ignore[misc]
     expected_rows: int | None = None
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
-        """Train anew, and end the stream of `partial_fit`."""
+        """Train from the beginning, and end the stream of `partial_fit`."""
         self.__dict__.pop("_stream", None)
         return super()._fit(X, y, sample_weight, qid)
 

@@ -271,7 +271,7 @@ def is_dask(X: Any) -> bool:
 
 
 def _hash_rows(source: ArrayDataset) -> str:
-    """Return the SHA-256 of all rows, by which a later fit recognises the checkpoint of the same rows."""
+    """Return the SHA-256 of all rows; it tells a later fit whether a checkpoint belongs to the same rows."""
     digest = hashlib.sha256(f"{source.n_rows} {source.n_features}".encode())
     for rows in map(source.read, range(source.n_chunks)):
         parts = (rows.X.data, rows.X.indices, rows.X.indptr) if isinstance(rows.X, CsrRows) else (rows.X,)

@@ -190,10 +190,10 @@ class LinearSVC(BaseLinear, BaseSVC):
         The maximum number of rows that enter its equations (q_U of Jung, O'Leary & Tits); None is all rows.
     warm_start : bool, default=False
         Whether `fit` starts from the weights of the previous fit, if there is one with the same number of features.
-        With more than two classes, each class starts from its own weights and new classes start anew; if a class is
-        missing, all start anew. The certificate does not rely on these weights. Only cutting planes for the hinge loss
-        use them. They have no effect with multi_class="crammer_singer", a feature map, or `checkpoint`, whose folder
-        determines where a fit resumes.
+        With more than two classes, each class starts from its own weights and new classes start as without warm_start;
+        if a class is missing, all classes do. The certificate does not rely on these weights. Only cutting planes for
+        the hinge loss use them. They have no effect with multi_class="crammer_singer", a feature map, or `checkpoint`,
+        whose folder determines where a fit resumes.
 
     References
     ----------

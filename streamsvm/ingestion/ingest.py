@@ -80,7 +80,7 @@ class Survey:
             if rows.labels.dtype.kind != "f":
                 i = next((i for i, label in enumerate(rows.labels) if parse_number(label) is None), 0)
                 shown, at = show_text(rows.labels[i]), self.n_rows + i + 1
-                raise InputError(f"{self.name}: the label {shown!r} of row {at:,} is a text; a target is a number")
+                raise InputError(f"{self.name}: the label {shown!r} of row {at:,} is text; a target must be a number")
             check_targets(rows.labels, self.name)
             vectors["target"] = rows.labels
         elif rows.labels is not None:
@@ -118,7 +118,7 @@ class Survey:
 
     def _check_labels(self) -> None:
         if self.labels and self.texts:
-            raise InputError(f"{self.name}: some labels are numbers, and others are texts")
+            raise InputError(f"{self.name}: some labels are numbers, and others are text")
         if len(self.labels) > MOST_CLASSES or len(self.texts) > MOST_CLASSES:
             expected = f"at most {MOST_CLASSES:,} different labels are possible"
             raise NeedsOptionError(f"{self.name}: {expected}; use --regression (regression=True) to predict numbers")

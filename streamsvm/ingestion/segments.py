@@ -276,7 +276,7 @@ class Segment:
         return checksum
 
     def verify(self, at: int, part: Bytes, place: str) -> Bytes:
-        """Return the rows of the part of run `at`. Raises IntegrityError, which names the place, if it is damaged."""
+        """Return the rows of the part of run `at`. Raises IntegrityError naming the place if it is damaged."""
         payload, stored = part[:-CRC_BYTES], part[-CRC_BYTES:].tobytes()
         checksum = google_crc32c.extend(self.start_checksum(at), payload)
         if checksum.to_bytes(CRC_BYTES, "little") != stored:
@@ -540,7 +540,7 @@ def _read_parts(
     """Yield the parts of consecutive runs, segment by segment, reading a single range of each segment.
 
     The index of its run precedes each part. A part is copied, and thereby aligned, unless it is the whole range.
-    limits: see `_read_limits`; None: they are read. Raises IntegrityError, which names a damaged segment.
+    limits: see `_read_limits`; None: they are read. Raises IntegrityError naming a damaged segment.
     """
     by_segment = list(zip(*(limits or _read_limits(scratch, segments, runs)), strict=True))
     places = [
@@ -557,7 +557,7 @@ def _read_parts(
 
 
 def _unpack_part(segment: Segment, run: Run, limits: Limits, name: str, content: Bytes) -> SpilledRows:
-    """Return the rows of a part. Raises IntegrityError, which names the segment, if the part is damaged."""
+    """Return the rows of a part. Raises IntegrityError naming the segment if the part is damaged."""
     arrays, at, content = dict[str, Any](), 0, segment.verify(run.at, content, name)
     for column in segment.columns:
         n_bytes = (limits[1][column.is_of_items] - limits[0][column.is_of_items]) * column.n_bytes

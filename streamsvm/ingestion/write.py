@@ -247,7 +247,7 @@ class ChunkWriter:
 
 
 def seal(array: PlacedArray, scratch: SharedScratch, index: int, fragments: Sequence[Fragment]) -> StoredChunk:
-    """Store a chunk that consists of these fragments, in order. Raises IntegrityError, which names a damaged one."""
+    """Store a chunk that consists of these fragments, in order. Raises IntegrityError naming a damaged fragment."""
     chunk, done = np.zeros(array.chunks, array.dtype), 0
     for fragment, content in zip(fragments, read_fragments(array, scratch, fragments), strict=True):
         chunk[done : done + fragment.n_values] = content.view(array.dtype).reshape(-1, *array.chunks[1:])
@@ -258,7 +258,7 @@ def seal(array: PlacedArray, scratch: SharedScratch, index: int, fragments: Sequ
 
 
 def read_fragments(array: PlacedArray, scratch: SharedScratch, fragments: Sequence[Fragment]) -> Iterator[Bytes]:
-    """Yield the bytes of fragments. Raises IntegrityError, which names a damaged one."""
+    """Yield the bytes of fragments. Raises IntegrityError naming a damaged fragment."""
     value_bytes = int(np.prod(array.chunks[1:])) * np.dtype(array.dtype).itemsize
     sizes = ((array.name_fragment(each.begin), each.n_values * value_bytes) for each in fragments)
     wanted = [(name, n_bytes, (0, n_bytes)) for name, n_bytes in sizes]
@@ -409,9 +409,9 @@ def count_classes(rows: Rows, counts: npt.NDArray[np.int64]) -> None:
 
 
 class DatasetWriter:
-    """Writes rows, which are scaled and have class codes, as a dataset in a folder or a store.
+    """Writes scaled rows with class codes as a dataset, in a folder or in a store.
 
-    arrays: the arrays by name, in which tasks can write. pool: a thread pool that stores chunks while the next ones are
+    arrays: the arrays by name; tasks can write to them. pool: a thread pool that stores chunks while the next ones are
     collected; the caller must wait for it before the folder is removed.
     shard_bytes: the approximate size of files with several raw chunks; 0: each chunk is a file; None: a default size.
     """

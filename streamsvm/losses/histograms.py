@@ -88,7 +88,7 @@ def choose_exponent(scores: F64, n_ranks: int) -> int:
 
 
 def histogram_bytes(n_ranks: int) -> int:
-    """Return the most bytes that a histogram takes while it is copied."""
+    """Return the bytes that a histogram takes at its peak, while it is copied."""
     return 2 * 24 * _count_most_pages(n_ranks) * n_ranks * PAGE
 
 

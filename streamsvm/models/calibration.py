@@ -70,7 +70,7 @@ def fit_isotonic(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool
     if not 0.0 < positive < total:
         if may_be_rare:
             return np.zeros(1), np.array([(positive + 1.0) / (total + 2.0)])
-        raise ValueError("an isotonic function needs rows of the class and other rows")
+        raise ValueError("an isotonic function needs rows of the class and rows outside it")
     counted = weight > 0.0
     known, place = np.unique(scores[counted], return_inverse=True)
     weights = np.bincount(place, weight[counted])
@@ -102,7 +102,7 @@ def fit_sigmoid(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool 
     if not 0.0 < positive < total:
         if may_be_rare:
             return 0.0, float(np.log((total - positive + 1.0) / (positive + 1.0)))
-        raise ValueError("a sigmoid needs rows of the class and other rows")
+        raise ValueError("a sigmoid needs rows of the class and rows outside it")
     counted = weight > 0.0
     target = np.where(is_in_class, (positive + 1.0) / (positive + 2.0), 1.0 / (total - positive + 2.0))[counted]
     f, weight = scores[counted], weight[counted] / total
@@ -208,7 +208,7 @@ class Calibration:
     key: the key in a model's `info`. fit(scores, truth, weight): returns the value to store; ValueError if the rows do
     not suffice. scores: (n, K), or (n, 1) for two classes. truth: the class codes of the rows (n,), or flags of their
     labels (n, K). weight: (n,). check(stored, n_scores): raises ValueError unless the stored value is for n_scores
-    scores. by_score: whether each score has its own function, whose fit needs rows of its class and other rows;
+    scores. by_score: whether each score has its own function, fitted to rows of its class and rows outside it;
     otherwise one function takes all scores of a row. find(stored, scores): returns probabilities (n, K), of each score
     if by_score, otherwise of each class.
     """

@@ -384,7 +384,7 @@ def load(path: str | Path) -> Model:
 
 
 def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
-    """Return the model in a file's arrays; InputError, which names the unsuitable part, if they are not a model."""
+    """Return the model in a file's arrays; InputError naming the unsuitable part if they are not a model."""
     try:
         return _read_model(arrays)
     except (ValueError, RecursionError) as error:

@@ -178,7 +178,7 @@ class Rows:
 
 
 def join_rows(parts: Sequence[Rows], start: int = -1) -> Rows:
-    """Return the concatenated rows of several parts; a single part is returned unchanged. start: that of the result."""
+    """Return the concatenated rows of several parts; a single part is returned unchanged. start: see Rows."""
     if len(parts) == 1:
         return parts[0]
     vectors: dict[str, Any] = {
@@ -350,7 +350,7 @@ def make_writable(value: Any) -> Any:
 
 
 def permute_rows(X: Matrix, order: I64) -> Matrix:
-    """Return a copy of the rows order[0], order[1], ... of X, with prefetching for dense rows as well."""
+    """Return what `take_rows` does, but faster for dense rows in random order: they are prefetched."""
     if isinstance(X, CsrRows):
         return take_rows(X, order)
     taken = np.empty((len(order), X.shape[1]), np.float32)

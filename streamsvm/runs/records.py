@@ -47,7 +47,7 @@ def restore(like: S, arrays: Mapping[str, Any], n_rows: int | None = None, prefi
     """Return the state that was flattened into these arrays.
 
     like: the initial state, whose lists have the same lengths. n_rows: the number of rows of the data, if known. Raises
-    ValueError, which names the field, if the run cannot have reached the state, and KeyError if a field is missing.
+    ValueError naming the field if the run cannot have reached the state, and KeyError if a field is missing.
     """
     values: dict[str, Any] = {}
     sizes = _find_sizes(like, n_rows)

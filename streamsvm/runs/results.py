@@ -95,7 +95,7 @@ def describe_status(status: str, report: Report, options: TrainOptions, is_resum
 
 
 def _describe_stalled(report: Report, rounding: float, options: TrainOptions, proved: str) -> str:
-    """Describe a stalled run. rounding: by how much rounding can move the objective. proved: the gap, as a text."""
+    """Describe a stalled run. rounding: by how much rounding can move the objective. proved: the gap, as text."""
     if report.lower_bound == 0.0 and (report.objective == 0.0 or options.task in NO_FUNCTION):
         told = f"the proved lower bound is 0, and rounding can move the objective, {report.objective:.1e}, by "
         told = (

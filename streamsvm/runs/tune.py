@@ -409,7 +409,7 @@ def _refuse(options: TrainOptions, costs: Sequence[float], gammas: Sequence[floa
         check_numbers(replace(options, C=C))
     for name in axes:
         if name not in AXES:
-            raise InputError(f"tune: {name!r} cannot be tried; C, gamma, {', '.join(AXES)} can")
+            raise InputError(f"tune: {name!r} cannot be searched; C, gamma, {', '.join(AXES)} can")
         if not getattr(find_problem(options.task), AXES[name], True):
             raise InputError(f"{name} has no effect with the task {options.task}: omit it")
     for loss in axes.get("loss", [options.loss]):

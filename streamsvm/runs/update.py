@@ -116,7 +116,7 @@ def _write_ball(out: Path, ball: Ball, packed: dict[str, Any]) -> None:
     if len(ball.near.numbers):
         write_arrays(out / NAME, packed)
     else:
-        LOGGER.warning("no ball is kept: too many rows are equally near the margin to be resident")
+        LOGGER.warning("no ball is kept: more rows are equally near the margin than can be resident")
 
 
 def _was_update(out: str | Path | None) -> bool:
@@ -157,8 +157,8 @@ def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> Kept | 
     changes = find_changes(source, about["fingerprint"])
     if changes is None:
         raise InputError(
-            f"{path}: was kept for rows other than those of {source.name}, now or before its edits; remove it to "
-            "read all rows"
+            f"{path}: was kept for other rows: neither the rows of {source.name} nor its rows before an edit; remove "
+            "it to read all rows"
         )
     if source.classes is not None and len(source.classes) > 2:
         LOGGER.warning(ALL_ROWS.format("the rows have a new class, but the kept ball is for two classes"))

@@ -99,13 +99,13 @@ class SolverRecord:
 
     @property
     def options(self) -> type[Any]:
-        """The dataclass of its own options."""
+        """The dataclass of the options that only this solver has."""
         own: type[Any] = self.own or resolve_name(self.solver).Options
         return own
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The groups of its compiled functions."""
+        """The groups of the solver's compiled functions."""
         return self.compiled or (self.name,)
 
     def set_up(self, source: RowSource, options: TrainOptions, own: Any) -> Solver:

@@ -164,10 +164,10 @@ NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
 class Lock:
-    """The right to write to `target`, until `release` or the end of the block.
+    """An exclusive lock for writing to `target`, held until `release` or the end of the `with` block.
 
-    The lock is held on `file` (by default, a hidden file next to the target), which names the holding process for
-    messages. Raises InputError if another process has the lock, and WriteError if the file cannot be written.
+    The locked file is `file`, by default a hidden file next to the target. It records the process that holds the lock,
+    for error messages. Raises InputError if another process has the lock, and WriteError if the file cannot be written.
     """
 
     def __init__(self, target: Path, file: Path | None = None) -> None:

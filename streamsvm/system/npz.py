@@ -106,7 +106,7 @@ def _check_descr(descr: Any) -> None:
                 raise ValueError("its .npy header names a wrong type")
             _check_descr(part[1])
     elif not (isinstance(descr, str) and _SCALAR.fullmatch(descr)):
-        raise ValueError(f"its .npy header names the type {str(descr)[:60]!r}, which holds neither numbers nor texts")
+        raise ValueError(f"its .npy header names the type {str(descr)[:60]!r}, which holds neither numbers nor text")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -134,8 +134,8 @@ def _refuse_objects(arrays: Mapping[str, Any]) -> None:
 def unpack_arrays(path: Path | BinaryIO, place: str | None = None) -> dict[str, Any]:
     """Return the arrays of an .npz file, or of its open content, written by `write_arrays` or `pack_arrays`.
 
-    Reading executes no code, and takes no more memory than the size of the file. Raises InputError, which names the
-    file and the array, for any other file. place: the name of the file in messages (None: its path).
+    Reading executes no code, and takes no more memory than the size of the file. Raises InputError naming the file and
+    the array for any other file. place: the name of the file in messages (None: its path).
     """
     name = ""
     try:

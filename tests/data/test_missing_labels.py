@@ -100,8 +100,8 @@ def test_a_target_that_is_missing_or_no_number_is_named(tmp_path: Path, kind: st
     place = {"csv": "rows.csv:3:2"}.get(kind, r"rows\..*: (row|line) 2")
     for word, reason in (
         ("?", r"label missing: \?; training rows need labels: remove this row, .* label it$"),
-        ("1,200.5", "the label '1,200.5' is a text; a target is a number; these seem to be numbers with extra"),
-        ("high", "the label 'high' is a text; a target is a number$"),
+        ("1,200.5", "the label '1,200.5' is text; a target must be a number; these seem to be numbers with extra"),
+        ("high", "the label 'high' is text; a target must be a number$"),
     ):
         path = write_rows(tmp_path, kind, ["41.02", word, "127.5"])
         with pytest.raises(InputError, match=rf"{place},? ?.*column y: {reason}"):
@@ -117,7 +117,7 @@ def test_a_target_with_a_decimal_comma_is_a_number(tmp_path: Path) -> None:
 
 
 def test_a_target_among_values_is_named_by_its_row(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"X: the label 'high' of row 2 is a text; a target is a number"):
+    with pytest.raises(InputError, match=r"X: the label 'high' of row 2 is text; a target must be a number"):
         streamsvm.ingest([[1.0], [2], [3]], tmp_path / "t.zarr", ["41.02", "high", "7"], regression=True)
 
 

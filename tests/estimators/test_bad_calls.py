@@ -112,9 +112,9 @@ def test_solvers_of_linear_models_are_not_for_sums_of_kernels(estimator: Any, so
 def test_calls_that_newcomers_make(tmp_path: Path) -> None:
     """The name of a column in place of its values, text among the features, frames without rows, lists of labels."""
     frame = pd.DataFrame({"a": [1.0, 2.0], "colour": ["red", "white"], "grade": [0, 1]})
-    with pytest.raises(InputError, match=r"y is the text 'grade': give the labels, .*label='grade'"):
+    with pytest.raises(InputError, match=r"y is the string 'grade': give the labels, .*label='grade'"):
         LinearSVC().fit(frame, "grade")
-    with pytest.raises(InputError, match=r"y is the text 'grade': give the labels, .*label='grade'"):
+    with pytest.raises(InputError, match=r"y is the string 'grade': give the labels, .*label='grade'"):
         streamsvm.ingest(frame, tmp_path / "d.zarr", "grade")
     with pytest.raises(InputError, match=r"X: column colour must hold numbers .*one_hot='auto'"):
         LinearSVC().fit(frame[["a", "colour"]], frame["grade"])

@@ -462,5 +462,5 @@ def test_labels_of_a_model_stay_what_they_are(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"y: row \d+ .*may lose digits as a float64|one class only"):
             LinearSVC().fit(X, unclear)
     targets = np.arange(300).astype("datetime64[D]")
-    with pytest.raises(InputError, match=r"a label is a datetime64\[D\], neither a number nor a text"):
+    with pytest.raises(InputError, match=r"a label is a datetime64\[D\], neither a number nor text"):
         LinearSVR().fit(X, targets)

@@ -119,7 +119,7 @@ def test_texts_as_labels_and_names_of_features(tmp_path: Path) -> None:
 
 REFUSED = {
     "no class of this": ("1,2,maybe\n", {}, "the label 'maybe' is not one of the 2 classes.*--new-classes"),
-    "a number as label": ("1,2,3\n", {}, "some labels are numbers, and others are texts"),
+    "a number as label": ("1,2,3\n", {}, "some labels are numbers, and others are text"),
     "a feature more": ("a,b,c,class\n1,2,3,no\n", {}, "its rows have 3 features, but the rows of .* have 2"),
     "a feature fewer": ("a,class\n1,no\n", {}, "its rows have 1 features, but the rows of .* have 2"),
     "another name": ("a,z,class\n1,2,no\n", {}, "feature 2 is 'z', but 'b' in"),

@@ -188,7 +188,7 @@ def test_numbers_and_texts_as_labels_are_refused(tmp_path: Path) -> None:
     X = np.ones((2, 2), np.float32)
     pieces = [SourceRows(X, np.array([0.0, 1.0])), SourceRows(X, np.array(["a", "b"]))]
     for order in (1, -1):
-        with pytest.raises(InputError, match=r"rows\.csv: some labels are numbers, and others are texts"):
+        with pytest.raises(InputError, match=r"rows\.csv: some labels are numbers, and others are text"):
             write_dataset(iter(pieces[::order]), tmp_path / "d.zarr", "rows.csv", 0, IngestOptions())
 
 

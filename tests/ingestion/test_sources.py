@@ -103,7 +103,7 @@ def test_frames_that_are_no_tables_are_refused(tmp_path: Path) -> None:
         streamsvm.ingest(frame.drop(columns="joined"), tmp_path / "t.zarr", frame["income"])
     with pytest.raises(InputError, match="label: 3 rows, but X has 300"):
         streamsvm.ingest(frame, tmp_path / "t.zarr", frame["income"][:3], missing="mean")
-    with pytest.raises(InputError, match="not all column names are texts"):
+    with pytest.raises(InputError, match="not all column names are strings"):
         streamsvm.ingest(pd.DataFrame({0: [1.0, 2]}), tmp_path / "t.zarr", [0, 1], missing="mean")
     with pytest.raises(InputError, match="column a: its values are not of one type"):
         streamsvm.ingest(pd.DataFrame({"a": ["x", 2]}), tmp_path / "t.zarr", [0, 1], missing="mean")

@@ -89,7 +89,7 @@ def test_a_grid_is_resumed_with_its_axes_only(dataset: Dataset, tmp_path: Path) 
     [
         ({}, {"epsilon": [0.1, 0.2]}, "epsilon has no effect with the task classify"),
         ({"task": "rank"}, {"class_weight": WEIGHTS}, "class_weight has no effect with the task rank"),
-        ({}, {"tol": [0.1, 0.2]}, "'tol' cannot be tried"),
+        ({}, {"tol": [0.1, 0.2]}, "'tol' cannot be searched"),
         ({}, {"loss": ["hinge", "epsilon_insensitive"]}, "epsilon_insensitive"),
     ],
 )

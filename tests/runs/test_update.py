@@ -386,7 +386,7 @@ def test_a_damaged_ball_is_refused(name: str, updated: tuple[Dataset, Path]) -> 
 def test_a_ball_of_other_rows_is_refused(updated: tuple[Dataset, Path], tmp_path: Path) -> None:
     other, append, _ = write(tmp_path / "d.zarr", seed=1)
     for dataset in (other, append()):
-        with pytest.raises(InputError, match=r"ball\.npz: was kept for rows other"):
+        with pytest.raises(InputError, match=r"ball\.npz: was kept for other rows"):
             train_from(dataset, OPTIONS, start_from=updated[1])
 
 

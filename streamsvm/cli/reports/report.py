@@ -137,7 +137,7 @@ def _show_settings(run: Run) -> dict[str, str]:
 
 
 def describe_result(result: dict[str, Any]) -> dict[str, str]:
-    """Return the results of a run as texts, by name; the template has a line `name: text` for each."""
+    """Return the results of a run as strings, by name; the template has a line `name: text` for each."""
     lines = fill_text("result.txt", **result).splitlines()
     return {name: text for name, _, text in (line.partition(": ") for line in lines)}
 

@@ -140,7 +140,7 @@ async def put_object(store: Any, url: str, key: str, parts: Iterable[Any], n_byt
     """Write an object of n_bytes, whose content comes in parts of any size, and return its new e_tag.
 
     mode: "create" writes only if no such object exists, "overwrite" always, and {"e_tag": known} only in place of the
-    known version; each takes a single request. Raises WriteError, which names the URL of the object.
+    known version; each takes a single request. Raises WriteError naming the URL of the object.
     """
     import obstore
 

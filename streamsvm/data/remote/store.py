@@ -160,12 +160,12 @@ def refuse_secrets(url: str) -> None:
 
 
 def reading(url: str) -> AbstractContextManager[None]:
-    """Convert errors of obstore in the block to ReadError, which names the URL; FileNotFoundError passes through."""
+    """Convert errors of obstore in the block to a ReadError naming the URL; FileNotFoundError passes through."""
     return _requesting(url, ReadError, "read", FileNotFoundError)
 
 
 def writing(url: str) -> AbstractContextManager[None]:
-    """Convert errors of obstore in the block to WriteError, which names the URL; unmet conditions pass through."""
+    """Convert errors of obstore in the block to a WriteError naming the URL; unmet conditions pass through."""
     from obstore.exceptions import AlreadyExistsError, PreconditionError
 
     return _requesting(url, WriteError, "written", AlreadyExistsError, PreconditionError, FileExistsError)

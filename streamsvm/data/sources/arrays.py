@@ -234,7 +234,7 @@ def _compute_together(streams: Sequence[Stream], piece_bytes: int) -> None:
 
 
 def name_features(X: Any) -> tuple[str, ...] | None:
-    """Return the column names of a frame, if all of them are texts."""
+    """Return the column names of a frame, if all of them are strings."""
     refuse_lazy(X)
     columns = tuple(getattr(X, "columns", ()))
     return columns if columns and all(isinstance(name, str) for name in columns) else None
@@ -346,7 +346,7 @@ def _to_features(
 
 
 def _advise(values: Vector, names: tuple[str, ...]) -> str:
-    """Return the remedy for the columns of a frame in which a piece has texts or missing values."""
+    """Return the remedy for the columns of a frame in which a piece has text or missing values."""
     remedies = [{checks.find_remedy(checks.find_feature_fault(value)) for value in column} for column in values.T]
     texts = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_TEXT in found]
     gaps = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_MISSING in found]

@@ -331,20 +331,20 @@ def open_json_lines(path: str) -> Iterator[Opened]:
 
 
 def _name_line(text: bytes, first: int, i: int) -> str:
-    """Return the line of a row of a text that begins at line `first`."""
+    """Return the line of row i in text that begins at line `first`."""
     full = [k for k, line in enumerate(text.split(b"\n")) if line.strip()]
     return f"line {first + full[i]}"
 
 
 def _read_lines(path: str) -> Generator[tuple[bytes, int], None, None]:
-    """Yield whole lines of a text, about LINES_BYTES at a time, and the number of the first one; skip blank ones."""
+    """Yield whole lines of a file, about LINES_BYTES at a time, and the number of the first one; skip blank ones."""
     for block in read_blocks([path], LINES_BYTES, MOST_LINE_BYTES):
         if (text := block.text.tobytes()).strip():
             yield text, block.line + 1
 
 
 def _parse_lines(text: bytes, first: int) -> Any:
-    """Parse lines to a record batch. Raises ValueError, which names the line, unless each is a JSON object."""
+    """Parse lines of JSON objects to a record batch. Raises ValueError naming the first line that is not an object."""
     options = pyarrow.json.ReadOptions(block_size=len(text) + 1)
     try:
         table = pyarrow.json.read_json(pyarrow.BufferReader(text), options)

@@ -34,7 +34,7 @@ from streamsvm.system.machine import default_threads
 
 MAX_LINE_BYTES = 1 << 28
 BLOCK_BYTES = 8 << 20
-CODED_BLOCK_BYTES = 2 << 20  # the size of a block if all its cells are held as texts
+CODED_BLOCK_BYTES = 2 << 20  # the size of a block if all its cells are held as strings
 DECIDING_BYTES = 2 << 20  # the size of the first rows, which decide the kinds of the columns and of the labels
 MOST_QUOTED_BYTES = 4 * MOST_CELL_BYTES  # the longest quoted value: a UTF-8 character has up to four bytes
 MOST_LABEL_BYTES = 1 << 26  # the most bytes of labels that are parsed together
@@ -70,7 +70,7 @@ class Block:
         return columns[:n_features]
 
     def has_text_labels(self) -> bool:
-        """Return whether some labels are texts. Raises InputError for malformed rows."""
+        """Return whether some labels are text. Raises InputError for malformed rows."""
         j = self.layout.vectors.get("label")
         words = [] if j is None else self._read_texts([j])[0].unique().to_pylist()
         return any(checks.is_text(word, self.layout.decimal) for word in words)
@@ -106,7 +106,7 @@ class Block:
         yield replace(rows, **spread)
 
     def _make_halves(self) -> Iterator[SourceRows]:
-        """Yield about the first half of the rows, then the others; their labels are texts."""
+        """Yield about the first half of the rows, then the others; their labels are text."""
         text, delimiter = self.text[:-1], self.layout.delimiter
         end = csv_rows.find_last_end(text[: len(text) // 2], delimiter, False)[0]
         end = end or csv_rows.find_first_end(text, 0, delimiter)
@@ -140,7 +140,7 @@ class Block:
         return [found[j] for j in wanted]
 
     def _parse(self, features: Sequence[int], words: Sequence[int]) -> tuple[Features, list[Any]] | None:
-        """Parse the block by compiled code: features as numbers, and other columns as texts.
+        """Parse the block by compiled code: features as numbers, and other columns as text.
 
         Return None if the block has no rows or is irregular in any way.
         """
@@ -259,7 +259,7 @@ def open_csv(
 
 
 def _has_dates(rows: bytes, layout: TableLayout, line: int) -> bool:
-    """Return whether a feature is a date in the head of a text; an incomplete last row is ignored."""
+    """Return whether a feature is a date in the first rows of a file; an incomplete last row is ignored."""
     if _DATE.search(rows):
         end = csv_rows.find_last_end(rows, layout.delimiter, False)[0]
         with suppress(InputError):  # the error will be raised when the table is read

@@ -153,7 +153,7 @@ NO_DELIMITERS = "\"'\r\n.+-_\0"  # these have a meaning within values
 
 
 def read_head(file: io.BufferedIOBase, most_bytes: int) -> tuple[bytes, int, bool]:
-    """Return the first rows of a text, at least two, the length of its byte order mark, and whether they are all of it.
+    """Return at least two rows from the head of a file, the length of the mark before them, and whether they are all.
 
     The rows do not include the mark. Rows of more than `most_bytes` are cut.
     """
@@ -296,5 +296,5 @@ def _read_rows(text: bytes, delimiter: str, strict: bool = True) -> Any:
 
 
 def _decode(text: bytes) -> io.StringIO:
-    """Return a text with its line ends unchanged, and with surrogates for bytes that are not UTF-8."""
+    """Return decoded text with its line ends unchanged, and with surrogates for bytes that are not UTF-8."""
     return io.StringIO(text.decode(errors="surrogateescape"), newline="")

@@ -42,8 +42,8 @@ def read_npy(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterato
     """Yield the rows of `X.npy`, of `X.npy y.npy`, or of one `.npz`.
 
     y may be an indicator matrix of 0 and 1 with a column for each label. A .npz holds X (rows, d), or a CSR matrix in
-    the form of scipy.sparse.save_npz, and optionally y, qid, sample_weight and groups. Raises InputError, which names
-    file, row and reason.
+    the form of scipy.sparse.save_npz, and optionally y, qid, sample_weight and groups. Raises InputError naming file,
+    row and reason.
     """
     suffixes = [Path(path).suffix.lower() for path in paths]
     if suffixes == [".npz"]:
@@ -227,7 +227,7 @@ TYPES = {
 def read_safetensors(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterator[SourceRows]:
     """Yield the rows of tensor X, or of the only two-dimensional tensor, in each file or set of files with an index.
 
-    Raises InputError, which names the file and the reason.
+    Raises InputError naming the file and the reason.
     """
     before: tuple[str, str] | None = None  # the first file, and a description of its contents
     for path in map(str, paths):

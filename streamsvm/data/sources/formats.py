@@ -139,7 +139,7 @@ def _find_line(head: bytes) -> bytes:
 
 
 def explain_beginning(head: bytes) -> str:
-    """Name the other format that the beginning of a text indicates, and the remedy; return "" if none does."""
+    """Name the other format that the head of a file suggests, and the remedy; return "" if it suggests none."""
     line = _find_line(head)
     kind = next((kind for look, kind in zip(BEGINNINGS, _KINDS.split(), strict=True) if look.match(line)), None)
     if kind in COMPRESSED:
@@ -152,7 +152,7 @@ def explain_beginning(head: bytes) -> str:
 
 
 def explain_foreign(head: bytes) -> str:
-    """Describe the apparent format of a text by its beginning, with the remedy; "" if it may be svmlight text."""
+    """Describe the format that the head of a file suggests, with the remedy; "" if it may be svmlight text."""
     from streamsvm.data.tables.checks import parse_number
 
     if known := explain_beginning(head):

@@ -208,7 +208,7 @@ def _spread(values: Any, name: str, width: int) -> Any:
     lengths = np.asarray(pyarrow.compute.list_value_length(values).fill_null(-1))
     if (lengths != width).any():
         found = lengths[np.argmax(lengths != width)]
-        raise InputError(f"X: column {name}: a list of {max(found, 0)} values; those before have {width}")
+        raise InputError(f"X: column {name}: a list of {max(found, 0)} values; earlier lists have {width}")
     return np.asarray(values.flatten().to_numpy(zero_copy_only=False)).reshape(len(values), width)
 
 
@@ -224,7 +224,7 @@ def _open_table(frame: Any, k: int) -> Table:
         table = pyarrow.table(frame)
         names, n_rows = tuple(table.column_names), table.num_rows
     if not all(isinstance(name, str) for name in names):
-        raise InputError("X: not all column names are texts, by which a model identifies its features")
+        raise InputError("X: not all column names are strings; a model identifies its features by their names")
     places = list[tuple[str, tuple[str, int | None]]]()
     for name in names:
         width = 0 if comes_from(frame, "pandas") else _count_places(table.column(name))

@@ -43,7 +43,7 @@ class Piece(Protocol):
         """Return the feature columns as Arrow arrays. Raises InputError if the piece is not a table."""
 
     def has_text_labels(self) -> bool:
-        """Return whether some labels are texts, if the format does not store types."""
+        """Return whether some labels are text, if the format does not store types."""
 
     def place(self, j: int) -> Place:
         """Return a function that gives the places of the values of column j, such as rows.csv:17:3."""
@@ -62,7 +62,7 @@ class TableStream:
 
     cut: returns the pieces in order, given whether columns are encoded. enough: the total size of the first pieces,
     which decide the kinds of columns and labels. has_numbers: returns whether the table may hold only numbers. threads:
-    the number of pieces that are read in parallel. begin: the byte of a text at which its rows begin.
+    the number of pieces that are read in parallel. begin: for text files, the byte at which the rows begin.
     """
 
     layout: TableLayout

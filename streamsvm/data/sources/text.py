@@ -103,7 +103,7 @@ def read_bytes(file: io.BufferedIOBase, n_bytes: int) -> bytes:
 
 
 def find_mark(head: bytes | bytearray) -> int:
-    """Return the length of the UTF-8 byte order mark at the beginning of a text: 3 or 0.
+    """Return the length of the UTF-8 byte order mark at the head of a file: 3 or 0.
 
     Raises OSError for UTF-16 and UTF-32, recognised by their marks or by zero bytes next to ASCII letters.
     """

@@ -303,7 +303,7 @@ class Dataset(Shown):
         return self.layout.stream_bytes(largest) + largest * per_row + ahead_bytes
 
     def _check_vector(self, name: str, values: npt.NDArray[Any], row: int) -> npt.NDArray[Any]:
-        """Return a vector that was read, with y recoded to the classes. Raises IntegrityError for bad values."""
+        """Check a vector from storage; return it, with y recoded to the classes. IntegrityError for bad values."""
         array = self.vectors[name]
         stored = self.classes if self.places is None else self.places
         check_vector(name, values, 0 if stored is None else len(stored), array.describe(row // array.chunk_rows))

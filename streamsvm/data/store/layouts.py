@@ -31,7 +31,7 @@ LARGEST_TARGET = 1e100  # The sum of the squares of such targets is still finite
 
 
 def check_targets(values: Array, name: str) -> None:
-    """Raise InputError, which names the rows, if a target exceeds LARGEST_TARGET in size."""
+    """Raise InputError naming the rows if a target exceeds LARGEST_TARGET in size."""
     if len(values) and not (largest := float(np.max(np.abs(values)))) <= LARGEST_TARGET:
         raise InputError(f"{name}: the largest target is {largest:.1e}; at most {LARGEST_TARGET:.0e} is supported")
 
@@ -46,7 +46,7 @@ def are_finite(values: Array) -> bool:
 
 
 def check_vector(name: str, values: Array, n_classes: int, place: str) -> None:
-    """Raise IntegrityError, which names `place`, for invalid class codes, weights or targets."""
+    """Raise IntegrityError naming `place` for invalid class codes, weights or targets."""
     if not len(values):
         return
     if name == "label_sets":
@@ -77,7 +77,7 @@ def as_float32(part: StoredArray, values: Array) -> F32:
 
 
 def check_finite(part: StoredArray, values: F32, first: int) -> None:
-    """Raise IntegrityError, which names the chunk, if a value is not finite. first: the number of the first row."""
+    """Raise IntegrityError naming the chunk if a value is not finite. first: the number of the first row."""
     if not are_finite(values):
         row = first + int(np.argmin(np.isfinite(values))) // part.row_items
         raise IntegrityError(f"{part.describe(row // part.chunk_rows)}: contains NaN or infinity: the chunk is damaged")

@@ -117,7 +117,7 @@ def _check_facts(meta: Meta) -> None:
     if names is not None:
         right = isinstance(names, list) and all(isinstance(name, str) for name in names)
         _need(right and len(names) == meta["n_features"], "'feature_names' does not list a name for each feature")
-    _need(isinstance(meta.get(LABEL_COLUMN, ""), str), "the name of the label column is not a text")
+    _need(isinstance(meta.get(LABEL_COLUMN, ""), str), "the name of the label column is not text")
     if ENCODING in meta and not meta.get("features"):
         n_encoded = read_encoding(meta[ENCODING]).n_features
         _need(n_encoded == meta["n_features"], f"its encoding produces {n_encoded} features")
@@ -132,7 +132,7 @@ def _check_labels(meta: Meta) -> None:
     _need(isinstance(classes, list) and len(classes) > 0, "'classes' is not a list of labels")
     texts = all(isinstance(label, str) for label in classes)
     numbers = all(isinstance(label, int | float) and math.isfinite(label) for label in classes)
-    _need(texts or numbers, "'classes' are neither all texts nor all finite numbers")
+    _need(texts or numbers, "'classes' are neither all text nor all finite numbers")
     _need(all(one < other for one, other in pairwise(classes)), "'classes' do not ascend")
     counts = meta["class_counts"]
     are_sets = names == ["label_sets"]

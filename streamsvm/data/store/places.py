@@ -330,7 +330,7 @@ def open_cache(text: str, fingerprint: str) -> DiskCache:
 
 @contextmanager
 def _writing(root: Path) -> Iterator[None]:
-    """Convert operating-system errors in the block to WriteError, which names the folder of the cache."""
+    """Convert operating-system errors in the block to a WriteError naming the folder of the cache."""
     try:
         yield
     except OSError as error:

@@ -195,7 +195,7 @@ class IngestRecord:
 def pack_record(value: Any) -> bytes:
     """Return the bytes of a record with the given value.
 
-    value: a dataclass, a named tuple, a tuple, list, set or dict of such values, an array, a text or a number.
+    value: a dataclass, a named tuple, a tuple, list, set or dict of such values, an array, a string or a number.
     """
     arrays: dict[str, Any] = {}
     about = json.dumps(_flatten(value, arrays)).encode()

@@ -48,7 +48,7 @@ READ_BYTES = 1 << 20  # the bytes of an array without chunks that are read at a 
 
 @contextmanager
 def decoding(place: str) -> Iterator[None]:
-    """Convert errors of h5py in the block to InputError, which names the place."""
+    """Convert errors of h5py in the block to an InputError naming the place."""
     try:
         yield
     except (UnicodeEncodeError, InputError):

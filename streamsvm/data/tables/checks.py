@@ -46,14 +46,14 @@ _NO_NUMBERS = ("NaN", "nan", "-nan", "-NaN")
 _MISSING_WORDS = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "#NA", "NULL", "null", "None", *_NO_NUMBERS)
 FOR_MISSING = "ingest --missing mean|zero|indicator fills missing values in (missing=... in Python)"
 TEXT, TARGET, GIVEN = "text", "target", "given"  # kinds of labels: by --text, by --regression, or given as values
-FOR_TEXT = "ingest --one-hot encodes texts, --hash hashes them, --drop omits them (one_hot, hash_bits, drop in Python)"
+FOR_TEXT = "ingest --one-hot encodes text, --hash hashes it, --drop omits it (one_hot, hash_bits, drop in Python)"
 NOT_UTF8 = "not UTF-8 text; `iconv -f LATIN1 -t UTF-8 OLD > NEW` converts a file, with the encoding that it has"
 LEAST_WEIGHT = float(np.finfo(np.float64).tiny)
 TOO_SMALL = f"below {LEAST_WEIGHT:.1e}, too small to compute with: make it larger, or 0, which omits its row"
 FIRST_MERGED = 2.0**53  # from here on, several whole numbers become one float64
-FOR_ID = "; give integers or texts"
+FOR_ID = "; give integers or text"
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # halfway from the largest float32 to 2^128: the least that rounds to inf
-LEAST_GROUP = -(2**62)  # groups that are texts are hashed to smaller numbers
+LEAST_GROUP = -(2**62)  # groups that are text are hashed to smaller numbers
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 
 
@@ -75,7 +75,7 @@ def parse_number(token: str, decimal: str | None = None) -> float | None:
 
 
 def show_text(text: object) -> str:
-    """Return a text for a message: on one line, cut to 80 characters."""
+    """Return text as messages show it: on one line, cut to 80 characters."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text)[:80])
 
 
@@ -119,7 +119,7 @@ def to_weights(values: Vector, place: Place) -> npt.NDArray[np.float64]:
 
 
 def to_qid(values: Vector, place: Place) -> npt.NDArray[np.int64]:
-    """Return the query ids of a piece: whole numbers of any type unchanged, texts by their hash (see `to_groups`).
+    """Return the query ids of a piece: whole numbers of any type unchanged, text by its hash (see `to_groups`).
 
     Raises InputError for missing ids, and for fractional numbers.
     """
@@ -142,10 +142,10 @@ def _number_query(word: str) -> int | str:
 
 
 def to_groups(values: Vector, place: Place) -> npt.NDArray[np.int64]:
-    """Return the groups of a piece as numbers: whole numbers and times unchanged, texts by their hash.
+    """Return the groups of a piece as numbers: whole numbers and times unchanged, text by its hash.
 
-    A text stands for a whole number only in the form in which the number is printed: "7" is 7, but "007" is another
-    group, as in pandas and pyarrow. A hash depends on the text alone, so that no table of texts is needed. It has 62
+    Text is taken as a whole number only if the number prints like this: "7" is 7, but "007" is another
+    group, as in pandas and pyarrow. A hash depends on the text alone, so no table of strings is needed. It has 62
     bits and is below all numbers that are accepted. Among a million groups, two have the same hash with a probability
     of 1e-7. Times count in nanoseconds.
     Raises InputError for a missing group, and for a fractional number.
@@ -181,12 +181,12 @@ def _number_group(value: Any, place: Callable[[], str]) -> int:
     is_hash = isinstance(word, str) and str(number) != word
     if not is_hash and not (_is_whole(number) and number >= LEAST_GROUP):
         shown = show_text(word)
-        raise InputError(f"{place()}: a group is a text, a time, or a whole number from -2^62 to 2^63 - 1: {shown}")
+        raise InputError(f"{place()}: a group must be text, a time, or a whole number from -2^62 to 2^63 - 1: {shown}")
     return int(number)
 
 
 def _number_text(word: str) -> int:
-    """Return the number whose printed form a text is; for other texts, 62 bits of their hash, below LEAST_GROUP."""
+    """Return the whole number that prints as this text; for other texts, 62 bits of their hash, below LEAST_GROUP."""
     if WHOLE_NUMBER.fullmatch(word) and str(int(word)) == word:
         return int(word)
     digest = hashlib.blake2b(word.encode(errors="surrogateescape"), digest_size=8).digest()
@@ -224,9 +224,9 @@ def refuse(bad: npt.NDArray[np.bool_], values: Vector, place: Place, reason: str
 
 MOST_LABEL_CHARACTERS = 1000  # each label takes as much memory as the longest one read with it
 FOR_LABEL = "; training rows need labels: remove this row, and let `predict` label it"
-MERGED = "may lose digits as a float64: write such labels as texts (id72048431380967004), or number classes from 0"
-FOR_MIXED = "; ingest --text COLUMN takes all labels of a table as texts (text='COLUMN' in Python)"
-FOR_TYPE = ": give all labels as texts (y.astype(str)), or all as numbers"
+MERGED = "may lose digits as a float64: write such labels as text (id72048431380967004), or number classes from 0"
+FOR_MIXED = "; ingest --text COLUMN reads all labels of a table as text (text='COLUMN' in Python)"
+FOR_TYPE = ": give all labels as text (y.astype(str)), or all as numbers"
 
 
 def to_source_rows(
@@ -248,12 +248,12 @@ def to_source_rows(
 
 
 def refuse_name(y: Any) -> None:
-    """Raise InputError if y is a single text, most likely a column name, or a list of several types."""
+    """Raise InputError if y is a single string, most likely a column name, or a list of several types."""
     if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
-        raise InputError(f"y holds texts and other values{FOR_TYPE}")
+        raise InputError(f"y mixes text and other values{FOR_TYPE}")
     if isinstance(y, str):
         name = show_text(y)
-        raise InputError(f"y is the text {name!r}: give the labels, or use streamsvm.ingest(X, PATH, label={name!r})")
+        raise InputError(f"y is the string {name!r}: give the labels, or use streamsvm.ingest(X, PATH, label={name!r})")
 
 
 def has_number_labels(rows: SourceRows) -> bool | None:
@@ -262,14 +262,14 @@ def has_number_labels(rows: SourceRows) -> bool | None:
 
 
 def find_text_fault(label: str) -> str:
-    """Explain why an array of texts cannot hold a label, or only at a high cost; return "" if it can."""
+    """Explain why an array of strings cannot hold a label, or only at a high cost; return "" if it can."""
     if len(label) > MOST_LABEL_CHARACTERS:
         return f"label has {len(label):,} characters, more than {MOST_LABEL_CHARACTERS:,}"
     return "label holds a character of code 0" if "\0" in label else ""
 
 
 def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:
-    """Return the labels of a piece: numbers as float64, texts as a NumPy text array. Raises InputError for bad ones."""
+    """Return the labels of a piece: numbers as float64, text as NumPy strings. Raises InputError for bad labels."""
     values = settle_type(values, place, numbers)
     if numbers is not None and numbers != (values.dtype.kind in NUMBER_KINDS + "O"):
         before, now = ("numbers", "text") if numbers else ("text", "a number")
@@ -309,7 +309,7 @@ def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:
 
 
 def settle_type(labels: Vector, place: Place, numbers: bool | None = None) -> Vector:
-    """Convert labels to numbers or texts, which model files can store. Raises InputError for other types.
+    """Convert labels to numbers or strings, which model files can store. Raises InputError for other types.
 
     numbers: see `to_source_rows`.
     """
@@ -318,11 +318,11 @@ def settle_type(labels: Vector, place: Place, numbers: bool | None = None) -> Ve
     if labels.dtype.kind == "T":  # NumPy's StringDType
         labels = labels.astype(object)
     if labels.dtype.kind != "O":
-        raise InputError(f"{place(0)}: a label is a {labels.dtype}, neither a number nor a text{FOR_TYPE}")
+        raise InputError(f"{place(0)}: a label is a {labels.dtype}, neither a number nor text{FOR_TYPE}")
     refuse(np.array([is_missing(label) for label in labels]), labels, place, "label missing", FOR_LABEL)
     are_numbers = np.array([isinstance(label, Real | np.bool_ | Decimal) for label in labels], np.bool_)
     are_texts = np.array([isinstance(label, str) for label in labels], np.bool_)
-    refuse(~(are_numbers | are_texts), labels, place, "label is neither a number nor a text", FOR_TYPE)
+    refuse(~(are_numbers | are_texts), labels, place, "label is neither a number nor text", FOR_TYPE)
     for i in np.flatnonzero(are_texts).tolist():
         if fault := find_text_fault(labels[i]):
             raise InputError(f"{place(i)}: {fault}")
@@ -330,7 +330,7 @@ def settle_type(labels: Vector, place: Place, numbers: bool | None = None) -> Ve
         refuse(are_texts, labels, place, "labels were numbers so far, but this is text", FOR_MIXED)
     if are_numbers.all():
         return labels
-    refuse(are_numbers, labels, place, "other labels are texts, but this is a number", FOR_TYPE)
+    refuse(are_numbers, labels, place, "other labels are text, but this is a number", FOR_TYPE)
     return labels.astype(np.str_)
 
 
@@ -408,7 +408,7 @@ def find_label_fault(word: str, kind: str | None, decimal: str | None = None) ->
         return f"label missing{f': {shown}' if shown else ''}{FOR_LABEL}{remedy if shown and kind is None else ''}"
     if kind == TARGET and parse_number(word, decimal) is None:
         odd = explain_text([word.strip()], decimal)
-        return f"the label {shown!r} is a text; a target is a number{f'; these seem to be {odd}' if odd else ''}"
+        return f"the label {shown!r} is text; a target must be a number{f'; these seem to be {odd}' if odd else ''}"
     return find_text_fault(word)
 
 

@@ -52,7 +52,7 @@ def refuse_type(kind: Any, name: str, where: str) -> InputError:
         remedy = "streamsvm.ingest in Python takes lists of numbers, as pyarrow.parquet.read_table returns them; or "
     elif is_any(kind, "time", "duration"):
         remedy = "write it as a number, such as the seconds; or "
-    why = f"{kind} is neither a number nor a text nor a date: {remedy}omit it by --drop {name} (drop in Python)"
+    why = f"{kind} is neither a number nor text nor a date: {remedy}omit it by --drop {name} (drop in Python)"
     return NeedsOptionError(f"{where}: column {name}: {why}")
 
 
@@ -79,7 +79,7 @@ def is_any(arrow_type: Any, *kinds: str) -> bool:
 
 
 def read_labels(column: Any, place: Place, kind: str | None) -> Vector:
-    """Return a column of labels: numbers if its type is numeric or the labels are targets, otherwise texts.
+    """Return a column of labels: numbers if its type is numeric or the labels are targets, otherwise text.
 
     kind: see Columns.label_kind. Raises InputError for the first text that cannot be a label.
     """
@@ -87,7 +87,7 @@ def read_labels(column: Any, place: Place, kind: str | None) -> Vector:
         return _to_numpy(column)
     # Converted to text, a duration would lose its unit, and a pandas period its calendar.
     if isinstance(column.type, pyarrow.BaseExtensionType) or is_any(column.type, "duration", "nested"):
-        raise InputError(f"{place(0)}: a label is a {column.type}, neither a number nor a text{checks.FOR_TYPE}")
+        raise InputError(f"{place(0)}: a label is a {column.type}, neither a number nor text{checks.FOR_TYPE}")
     coded = column.cast("string").dictionary_encode()
     words = coded.dictionary.to_pylist()
     codes = coded.indices.fill_null(len(words)).to_numpy()
@@ -171,7 +171,7 @@ def read_words(column: Any, place: Place) -> tuple[list[str], F32]:
     if (long := next((k for k, text in enumerate(texts) if len(text) > MOST_CHARACTERS), None)) is not None:
         first = int(np.argmax(codes == long))
         fault = f"a category has {len(texts[long]):,} characters, more than {MOST_CHARACTERS:,}"
-        raise NeedsOptionError(f"{place(first)}: {fault}; --hash BITS takes texts of any length")
+        raise NeedsOptionError(f"{place(first)}: {fault}; --hash BITS takes text of any length")
     return texts, codes.astype(np.float32)
 
 
@@ -257,7 +257,7 @@ Codes = tuple[F64, dict[int, list[str]]]
 
 
 class PieceStatistics(NamedTuple):
-    """The statistics of a piece of rows, which are added to those of the table.
+    """The statistics of a piece of rows; the encoder adds them to the statistics of the table.
 
     missing: the number of missing values of each column. sums: the sums of the known values. texts: the categories of
     each one_hot column that no earlier row has, in the order of their numbers.
@@ -315,7 +315,7 @@ class TableEncoder:
         return Encoding(columns, self.asked.missing, bits, SEED, self.asked.index)
 
     def _refuse_texts(self, names: Sequence[str], kinds: Sequence[str], first: FirstRows) -> None:
-        """Raise InputError for the first text in a column without an encoding; the message lists gaps, too."""
+        """Raise InputError for the first text in a column without an encoding, and list missing values as well."""
         texts = [name for name, kind in zip(names, kinds, strict=True) if kind == "text"]
         looked_at = range(len(kinds)) if self.asked.missing is None else ()
         gaps = [names[k] for k in looked_at if any(has_gaps(arrays[k], kinds[k]) for arrays, _ in first)]

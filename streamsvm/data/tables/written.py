@@ -1,7 +1,7 @@
 """Output tables: Parquet files, written a few rows at a time, and the cells of CSV files.
 
 Spreadsheets take a cell that begins with =, +, -, @, a tab or a line end for a formula, quoted or not, and a formula
-can start programs. An apostrophe guards such a text, as OWASP recommends ("CSV Injection"). Numbers are written
+can start programs. An apostrophe guards such text, as OWASP recommends ("CSV Injection"). Numbers are written
 unchanged, signs included: -1 is a label in many datasets, and numbers cannot start programs.
 """
 

@@ -79,7 +79,8 @@ def share_out(n_groups: int, slots: Sequence[Slot], before: Mapping[Slot, Sequen
 def halve(ranges: Sequence[range], n_groups: int) -> list[Sequence[range]]:
     """Divide the groups of a task between two tasks, if there are several groups.
 
-    If the groups form one range, the second task gets a whole subtree, so that at most one more total waits.
+    If the groups form one range, the second task gets a whole subtree. Its sum is a single total, so at most one more
+    total waits in memory.
     """
     *others, last = ranges
     if others:

@@ -95,7 +95,7 @@ def count_handed(n_groups: int, totals_bytes: int, room_bytes: int) -> int:
 
 
 def count_waiting(n_groups: int, threads: int, hands_over: bool) -> int:
-    """Return the most totals that wait on a worker, apart from those that its threads are computing.
+    """Return the largest number of totals that can wait on a worker, without the totals that its threads are computing.
 
     Each thread may hold the totals of its own groups, of the groups of a lost worker (at most two nodes per level for
     each) and of stolen groups, but never more totals than groups. If totals are handed over, the nodes of a finished

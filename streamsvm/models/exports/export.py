@@ -156,7 +156,7 @@ def to_raw(model: Model) -> Model:
 
 
 def to_weights(model: Model) -> LinearModel:
-    """Return weights and bias for raw rows; InputError, which names other formats, if the model has none."""
+    """Return weights and bias for raw rows; InputError naming other formats if the model has none."""
     if isinstance(model, LinearModel):
         found = to_raw(model)
         assert isinstance(found, LinearModel)

@@ -78,7 +78,7 @@ class Point(NamedTuple):
 
 
 def count_jump_rows(n_classes: int) -> int:
-    """Return the most rows of a working set for which a step takes well under a second."""
+    """Return the largest working set, in rows, for which a step takes well under a second."""
     return int((MOST_PRODUCTS / n_classes) ** (1 / 3))
 
 

@@ -301,7 +301,7 @@ def begin(settings: BlockAscent, at_zero: S, share: F64) -> S:
 
 
 def count_terms(settings: BlockAscent) -> float:
-    """Return the most additions that any term of a sum goes through, for any order of the blocks."""
+    """Return the largest number of additions on any term of a sum, for any order of the blocks."""
     if settings.keeps_all:
         return 0.0
     blocks = settings.list_blocks()

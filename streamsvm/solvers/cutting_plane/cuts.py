@@ -6,7 +6,7 @@ that has been inactive for many steps is dropped.
 Rounding: the first pass computes M_j = sum_i C_i |x_ij|. A cut may count a row several times, for instance if a row
 that has left the margin is subtracted again. If no row is counted more than k times, the magnitudes of the cut's terms
 for feature j sum to at most k M_j. The error of a sum is at most gamma_n times the magnitudes of its terms
-(numeric.rounding), where n is the most additions that any term goes through. The error bound of P is stored with P.
+(numeric.rounding), where n is the largest number of additions on any term. The error bound of P is stored with P.
 
 If the rounding of P may exceed NOISE_SHARE of the requested gap, every pass also evaluates P in twice the precision
 (certificates.double_double) at points on the line to the master's minimiser, and at the same points multiplied by
@@ -59,12 +59,13 @@ class CutState(TriedBounds):
     slack
         The loss that the cuts give at master_w: the paper's xi, times the sum of all costs.
     magnitudes, largest, total_cost, terms
-        M and max_i |x_ij|, (width,) each, sum C_i, and the most additions that any term of a sum goes through. Before
+        M and max_i |x_ij|, (width,) each, sum C_i, and the largest number of additions on any term of a sum. Before
         the first pass the first three are empty or 0, and the last counts only the additions in the driver.
     updates
         Unused; kept because checkpoints of earlier versions contain it.
     repeats, of_cuts
-        The most times that a cut may count a row; the fields that hold one number per cut, 0 for a new cut.
+        How often a cut may count a row, at most; and the names of the fields with one number per cut, which is 0 for a
+        new cut.
     """
 
     best_w: F64 = axes("d")
@@ -138,7 +139,7 @@ def move_to(state: S, w: F64, objective: float, rounding: float, **others: Any) 
 def raise_bound(state: S, value: float, rounding: float, **others: Any) -> S:
     """Return the state with a lower bound, and the other fields set, if the bound is the highest so far.
 
-    If the bound would be the highest but for its rounding, the state records this rounding.
+    If only its rounding keeps the bound from being the highest, the state records this rounding.
     """
     if value - rounding > state.lower_bound:
         return replace(state, lower_bound=value - rounding, bound_rounding=rounding, tried_rounding=0.0, **others)
@@ -263,7 +264,7 @@ class Magnitudes(RowTotals):
 
     sums: sum_i C_i |x_ij|, and largest: max_i |x_ij|, (width,) each, with the constant feature last; cost: sum_i C_i;
     n_rows: the number of rows; a row that was added and later subtracted counts twice, here and in the sums. additions:
-    the most additions that any term of a sum over rows goes through if the rows of a group are added one after another.
+    the largest number of additions on any term of a sum over rows, if the rows of a group are added one after another.
     """
 
     sums: F64

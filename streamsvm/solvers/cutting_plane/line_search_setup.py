@@ -114,8 +114,8 @@ def make_line_search(source: RowSource, parameters: Any, alone: bool) -> LineSea
 class TwoSolvers(Wrapper):
     """A solver with resident rows and a line search that share the reads.
 
-    alone: whether the first solver runs alone until it is slow. terms: the most additions that any term of a sum goes
-    through in a walk, if walks compute the passes as well.
+    alone: whether the first solver runs alone until it is slow. terms: the largest number of additions on any term of a
+    sum in a walk, if walks compute the passes as well.
     """
 
     def __init__(self, first: Solver, other: Solver, tol: float, alone: bool, terms: float = 0.0) -> None:

@@ -29,9 +29,9 @@ ROW_VECTORS = 8  # vectors of 8 bytes for each row of the source: residuals, and
 class FeatureMapSolver:
     """The computation of a feature map for the rows of a source; `runs.features` drives it like a `Solver`.
 
-    settings: the settings that a resumed run must share with the original run, as JSON. passes: the most reads of all
-    rows needed to compute the map. kernel_options: the options that define the kernel. Raises InputError if the map
-    cannot be made.
+    settings: the settings that a resumed run must share with the original run, as JSON. passes: the largest number of
+    reads of all rows needed to compute the map. kernel_options: the options that define the kernel. Raises InputError
+    if the map cannot be made.
     """
 
     compiled = ("feature-map",)

@@ -84,7 +84,7 @@ class Reduction:
     beta: float = 4.0
 
     def find_most_light(self, n_rows: int) -> float:
-        """Return the most that a light row may add to the trace of the matrix; 0 if no row may be light."""
+        """Return the largest amount that a light row may add to the trace of the matrix; 0 if no row may be light."""
         return 0.0 if self.name == "none" else LIGHT_SUM / n_rows
 
     @unwarned
@@ -215,9 +215,9 @@ def factor(matrix: F64, size: float = 0.0) -> tuple[F64, float]:
     """Return U with U'U = matrix + jitter I, and the jitter; only the upper triangle of the matrix is read.
 
     The jitter is 0 if the factorisation succeeds without it. Otherwise it starts at 1e-14 times the mean of the
-    diagonal and is multiplied by 100 until the factorisation succeeds. Raises FloatingPointError, which names the
-    pivot, if 1e-4 times the mean is not enough, or if the matrix is not finite. size: the mean diagonal of the terms
-    whose difference is the matrix; the rounding error of the difference is of the order of eps size.
+    diagonal and is multiplied by 100 until the factorisation succeeds. Raises FloatingPointError naming the pivot if
+    1e-4 times the mean is not enough, or if the matrix is not finite. size: the mean diagonal of the terms whose
+    difference is the matrix; the rounding error of the difference is of the order of eps size.
     """
     mean, jitter, info = float(np.mean(np.diag(matrix))), 0.0, 1
     while np.isfinite(mean) and jitter <= MOST_JITTER * max(mean, size):

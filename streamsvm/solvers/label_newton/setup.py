@@ -128,7 +128,7 @@ def _count_side_by_side(source: RowSource, budget: Budget, settings: LabelNewton
 
 
 def _count_factor_rows(source: RowSource, budget: Budget, settings: LabelNewton) -> int:
-    """Return the most rows or features of a matrix that is factorised, as far as the remaining memory allows.
+    """Return the largest number of rows or features of a matrix to factorise, as far as the remaining memory allows.
 
     It is 0 for the logistic loss, for which all rows have a curvature.
     """

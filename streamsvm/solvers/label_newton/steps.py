@@ -54,8 +54,8 @@ class LabelNewton:
     feature; curvature_rows: the number of rows from which the curvature of a label is estimated; side_by_side: the
     number of labels that share the passes; n_rows, n_features: those of the source; row_bytes: the bytes of a row in
     memory; by_products: whether steps are found by products of Hessians with vectors, in additional passes;
-    factor_rows: the most rows or features of a matrix that is factorised for a step on the sample; sample: the row
-    numbers of the sample at whose minimisers the method starts.
+    factor_rows: the largest number of rows or features of a matrix that a step on the sample factorises; sample: the
+    row numbers of the sample at whose minimisers the method starts.
     """
 
     loss: int

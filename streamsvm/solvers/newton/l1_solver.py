@@ -181,7 +181,7 @@ def _raise_bound(state: L1State, w: F64, totals: Totals, value: float, error: fl
 
 @dataclass(frozen=True)
 class L1Newton(Newton):
-    """Settings of the solver. most_features: the most features, without the constant one, that a step may change."""
+    """Settings of the solver. most_features: how many features, without the constant one, a step may change."""
 
     most_features: int = field(kw_only=True)
     state: ClassVar[type[Any]] = L1State

@@ -69,7 +69,7 @@ Solve = Callable[[F64], F64]
 
 
 class Nearest(NamedTuple):
-    """A solution: a (n,), within its limits and with the sum N up to rounding, v (d,), and rho."""
+    """A solution: multipliers a (n,), which keep their limits and sum to N up to rounding; v (d,); and rho."""
 
     a: F64
     v: F64

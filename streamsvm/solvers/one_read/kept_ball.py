@@ -40,8 +40,8 @@ class Ball:
     """The result of a pass over all rows at a centre.
 
     centre (width,); A (width, width): the matrix of the norm; sums: sums over the rows with m_i < 1 at the centre;
-    near: the kept rows, with the radius; n_rows: the number of all rows; magnitudes: magnitudes over all rows ever
-    added to the sums or subtracted again, which bound the rounding of the sums.
+    near: the kept rows, with the radius; n_rows: the number of all rows; magnitudes: summed over all rows ever added to
+    the sums or subtracted from them, to bound the rounding of the sums.
     """
 
     centre: F64
@@ -52,7 +52,8 @@ class Ball:
     magnitudes: Magnitudes
 
     def edit(self, added: RowSums, removed: RowSums, magnitudes: Magnitudes, near: near_rows.Part, n_rows: int) -> Ball:
-        """Return the ball after rows were added and removed. magnitudes: at least the magnitudes of these rows.
+        """Return the ball after rows were added and removed. magnitudes: an upper bound on the magnitudes of these
+        rows.
 
         Only this method changes the sums of a ball, so the magnitudes account for every change.
         """
@@ -83,7 +84,7 @@ def start_update(settings: OneRead, ball: Ball, n_new: int) -> State:
 
 
 def count_new(ball: Ball, n_new: int, n_chunks: int) -> int:
-    """Return the most new rows that a pass over them keeps; each group of chunks keeps at least one row."""
+    """Return the largest number of new rows that a pass can keep; each group of chunks keeps at least one row."""
     return min(n_new, int(find_share(ball) * n_new) + n_chunks)
 
 

@@ -60,7 +60,7 @@ def test_targets_in_files(tmp_path: Path) -> None:
 
 def test_what_has_no_targets_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("label,a\nhigh,1\nlow,2\n")
-    with pytest.raises(InputError, match="the label 'high' is a text; a target is a number"):
+    with pytest.raises(InputError, match="the label 'high' is text; a target must be a number"):
         ingest(tmp_path / "rows.csv", tmp_path / "a.zarr", regression=True)
     with pytest.raises(InputError, match="a regression needs a number as the label of each row"):
         ingest(X, tmp_path / "b.zarr", regression=True)

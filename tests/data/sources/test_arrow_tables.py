@@ -154,7 +154,7 @@ def test_a_damaged_file_is_refused(name: str, tmp_path: Path) -> None:
 
 def test_a_column_of_lists_is_named(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"y": [0, 1], "a": [[1], [2]]}), tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"column a: list<.*> is neither a number nor a text nor a date: .* --drop a"):
+    with pytest.raises(InputError, match=r"column a: list<.*> is neither a number nor text nor a date: .* --drop a"):
         streamsvm.ingest(tmp_path / "t.parquet", tmp_path / "t.zarr", missing="zero")
 
 

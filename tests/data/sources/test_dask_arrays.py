@@ -56,7 +56,7 @@ def test_dask_forms() -> None:
     kinds = da.from_array(np.array([1, 2, 3, "u"], object), chunks=2)
     message = "y: row 4 (counted from 1): labels were numbers so far, but this is text: u"
     assert fault(read_arrays(da.ones((4, 1), chunks=2), kinds)) == message
-    message = "y: row 2 (counted from 1): other labels are texts, but this is a number: 3"
+    message = "y: row 2 (counted from 1): other labels are text, but this is a number: 3"
     assert fault(read_arrays(da.ones((4, 1), chunks=2), kinds[::-1])).startswith(message)
 
 

@@ -199,7 +199,7 @@ def pair_without_labels() -> Iterator[Any]:
         (
             lambda: pa.table({"x": [[1.0, 2.0], [3.0]]}),
             {"y": [0, 1]},
-            "column x: a list of 1 values; those before have 2",
+            "column x: a list of 1 values; earlier lists have 2",
         ),
     ],
 )

@@ -221,7 +221,7 @@ UNSUITABLE = {
 
 @pytest.mark.parametrize("kind", UNSUITABLE)
 def test_labels_that_no_file_holds_are_refused_at_the_door(tmp_path: Path, kind: str) -> None:
-    told = "neither a number nor a text|is a number|texts and other values|masked"
+    told = "neither a number nor text|is a number|text and other values|masked"
     with pytest.raises(InputError, match=told):
         ingest(X, tmp_path / "rows.zarr", UNSUITABLE[kind])
     with pytest.raises(InputError, match=told):
@@ -237,7 +237,7 @@ def test_labels_that_no_file_holds_are_refused_at_the_door(tmp_path: Path, kind:
 def test_labels_in_frames_that_lose_their_meaning_as_text(tmp_path: Path, labels: Any) -> None:
     """A duration would lose its unit, and a period of pandas would become the number of its days since 1970."""
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=labels)
-    with pytest.raises(InputError, match=r"row 1, column y: a label is a .*, neither a number nor a text"):
+    with pytest.raises(InputError, match=r"row 1, column y: a label is a .*, neither a number nor text"):
         ingest(frame, tmp_path / "rows.zarr", label="y")
 
 
