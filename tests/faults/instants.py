@@ -23,7 +23,7 @@ import streamsvm.system.files
 from streamsvm.data.open import open_dataset
 from streamsvm.options import TrainOptions
 from streamsvm.runs import folder as run_folder
-from streamsvm.runs.folder import RunFolder
+from streamsvm.runs.folder import RunFolder, Saved
 from streamsvm.runs.train import train
 from streamsvm.solvers.set_up import ALL_MODELS, compile_all
 
@@ -58,11 +58,9 @@ def keep_every(checkpoint_steps: int) -> None:
     )
     save = RunFolder.save
 
-    def save_now_and_then(
-        self: RunFolder, state: Any, steps: int, status: str, seconds: float, spent: Any, now: bool = False
-    ) -> None:
-        if now or steps % checkpoint_steps == 0:
-            save(self, state, steps, status, seconds, spent, now)
+    def save_now_and_then(self: RunFolder, saved: Saved[Any], now: bool = False) -> None:
+        if now or len(saved.history) % checkpoint_steps == 0:
+            save(self, saved, now)
 
     RunFolder.save = save_now_and_then  # type: ignore[method-assign]
 

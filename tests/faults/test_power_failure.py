@@ -18,7 +18,7 @@ from streamsvm.ingestion.readers import ingest
 from streamsvm.models.model import load
 from streamsvm.options import TrainOptions
 from streamsvm.runs import folder
-from streamsvm.runs.folder import RunFolder
+from streamsvm.runs.folder import RunFolder, Saved
 from streamsvm.runs.train import train
 from streamsvm.system.errors import InputError
 from tests.conftest import make_problem
@@ -46,9 +46,9 @@ def record(dataset: Dataset, tmp_path: Path, options: TrainOptions, **named: Any
     disk = WatchedDisk(tmp_path / "disk", tmp_path / "aside", lambda: saved.steps)
     save = RunFolder.save
 
-    def note(self: RunFolder, state: Any, steps: int, *given: Any, **more: Any) -> None:
-        save(self, state, steps, *given, **more)
-        saved.steps = steps
+    def note(self: RunFolder, state: Saved[Any], now: bool = False) -> None:
+        save(self, state, now)
+        saved.steps = len(state.history)
 
     with pytest.MonkeyPatch.context() as patch, pytest.MonkeyPatch.context() as other:
         other.setattr(RunFolder, "save", note)
