@@ -165,7 +165,7 @@ FAULTS = {
     "no column": ([TABLE], replace(ONE_HOT, one_hot=("wrok",)), "is 'work' meant"),
     "no choice": ([TABLE], Columns(index="id"), "--one-hot"),
     "no rows": ([TABLE, {name: [] for name in TABLE}], ONE_HOT, "1.csv: no rows"),
-    "a regression": ([TABLE], NO_NAMES, "a target is a number"),
+    "a regression": ([TABLE], NO_NAMES, "a target must be a number"),
 }
 
 
