@@ -29,8 +29,8 @@ LINE = 16  # numbers of 4 bytes in a cache line
 MOST_LINES = 16  # cache lines of a row to prefetch: the processor prefetches the rest
 COST, STEP, SHARE = 0, 1, 2  # columns of `Part.own`
 LEAST_EPOCHS = 3  # epochs before the ascent can count as slow
-MEAN_EPOCHS = 4  # the mean of w gives about this many last epochs equal weight
-LOOK_BACK = 8  # epochs whose mean rate predicts the next epochs
+MEAN_EPOCHS = 4  # the mean of w covers about this many of the last epochs
+LOOK_BACK = 8  # the number of epochs whose mean rate of progress predicts the further epochs
 LONGEST = float(np.finfo(np.float64).max)
 
 
@@ -85,9 +85,9 @@ def _visit(
 ) -> tuple[float, float, float, int]:
     """Visit the rows of `order` in random order, and move the rows that remain active to its front.
 
-    Return the duality gap, whose terms are computed as the rows are visited, the change of sum C_i c_i, the largest
-    violation, and the number of rows that remain active. w (d+1,) and the shares in `own` change in place. draws (n,):
-    random numbers; limit: the largest violation of the previous epoch.
+    Return the duality gap, the change of sum C_i c_i, the largest violation, and the number of rows that remain active.
+    Each term of the gap is computed with the w at the time of the row's visit. w (d+1,) and the shares in `own` change
+    in place. draws (n,): random numbers; limit: the largest violation of the previous epoch.
     """
     gap, gained, worst, n = 0.0, 0.0, 0.0, 0
     for k in range(-2 * AHEAD, order.size):
@@ -213,9 +213,10 @@ def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> 
 
 
 class Ascent(NamedTuple):
-    """The result of an ascent: w of the shares, a mean of w over the last epochs, which has a lower P, and the outcome.
+    """The result of an ascent.
 
-    is_enough: whether the gap is small enough; epochs: the number of epochs.
+    w: the weight vector of the shares; mean: the mean of w over the last epochs, which has a lower P; is_enough:
+    whether the gap is small enough; epochs: the number of epochs.
     """
 
     w: F64
@@ -237,10 +238,11 @@ def ascend(
 ) -> Ascent:
     """Improve the shares of the rows in all parts, with the shares of all other rows fixed.
 
-    The ascent ends when these rows' part of the duality gap is at most `wanted`, or tol * D if no other row has a
-    share, after `epochs` epochs, or when it is expected to need more further visits than `patience` epochs over all
-    rows have. w (d+1,): weights with the weight of the constant feature last, or weights of another shape that the
-    parts accept; tries_all: whether shrunk rows must be visited again before the gap counts as small enough.
+    The ascent ends when these rows' part of the duality gap is at most `wanted` or, if no other row has a share, at
+    most tol * D. It also ends after `epochs` epochs, or when the further epochs are expected to take more visits of
+    rows than `patience` epochs over all rows would. w (d+1,): weights with the weight of the constant feature last, or
+    weights of another shape that the parts accept; tries_all: whether shrunk rows must be visited again before the gap
+    counts as small enough.
     """
     w, mean, rng, limit = w.copy(), w.copy(), np.random.default_rng(seed), np.inf
     whole = [len(part.order) for part in parts]
