@@ -82,8 +82,10 @@ def start_totals(k: int, width: int) -> SegmentTotals:
 
 
 def look_along(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float, with_cuts: bool = True) -> Scan:
-    """Return the scan for losses and cuts along a segment. ends (2, d+1); cut_steps (k,), ascending in (0, 1];
-    class_costs (2,).
+    """Return the scan for losses and cuts along a segment.
+
+    ends (2, d+1): the ends of the segment; cut_steps (k,): the steps at which cuts are made, ascending in (0, 1];
+    class_costs (2,): C_i of the classes.
 
     with_cuts: whether cuts are made; they take as long as the losses if most rows are active.
     """

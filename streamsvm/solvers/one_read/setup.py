@@ -20,8 +20,8 @@ from streamsvm.system.machine import format_bytes
 
 ROW_VECTORS = 24  # vectors of 8 bytes for each row of a problem in memory
 MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, the pull
-HELD = 6  # while it is read, a group may hold twice the rows that it keeps, and copies of some
-SHARE = 10  # one row in SHARE is resident if memory allows, or the number given by the law
+HELD = 6  # copies of a group's kept rows while it is read: twice as many rows, and copies of some
+SHARE = 10  # at least one row in SHARE is resident if memory allows
 ROWS_A_FEATURE = 8  # with fewer resident rows per feature, the sample's minimiser is too far away
 LAW_SHARE = 0.13  # share of (n d)^(2/3) rows: with fewer resident rows, ascent on blocks takes fewer reads
 SMALL_ROWS = 3000  # at least this many rows are resident if memory allows, so that small data takes one pass
@@ -84,7 +84,7 @@ def describe_more_rows(source: RowSource, options: TrainOptions, resident_rows: 
 
 
 class OneReadSolver(LinearSolver):
-    """The solver that selects the rows near the margin in one read and solves them exactly."""
+    """The solver that selects the rows near the margin in one read, and solves the problem of these rows exactly."""
 
     name, compiled, n_starts = "cutting-plane", ("one-read",), 1
 
@@ -102,7 +102,7 @@ class OneReadSolver(LinearSolver):
         return start_state(self.parameters, source.n_rows, source.n_features, source.is_shuffled)
 
     def start_at(self, w: F64) -> State:
-        """Return the state before a first pass centred at w, unless the sample shows that w is far from the optimum."""
+        """Return the initial state; w is the first centre unless the sample shows that w is far from the optimum."""
         return replace(self.start(), best_w=w, centre=w, points=w[None, :])
 
     def solve(self, state: State) -> Requests:

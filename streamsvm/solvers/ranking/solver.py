@@ -46,7 +46,7 @@ from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
 LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows visited by all bisections together; least and most bisections
 AHEAD = 0.1  # the step for the cut if P rises from the start of the segment
 LONGER = (0.0, 2.0**-48, 2.0**-36, 2.0**-24)  # relative increases in length of points in twice the precision
-RETREATS = 8  # the most steps to try, each a quarter of the last, if the sample's step led to a higher P
+RETREATS = 8  # the maximum number of steps to try, each a quarter of the last, if the sample's step raised P
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,10 @@ class PairLoss:
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample of the pairs, the numbers of their rows, and the cost that makes their total equal that of all pairs.
+    """A sample of the pairs.
+
+    rows: the numbers of the rows in these pairs; cost: the cost of a sampled pair of weight 1, with which the total
+    cost equals that of all pairs.
 
     X: the rows, needed if the driver does not hold the scores of all rows.
     """
@@ -213,7 +216,7 @@ class PairSearch:
 
 
 def lengthen(settings: Ranking, state: State) -> State:
-    """Return the state with a slightly longer master's minimiser if the run is stuck.
+    """Return the state with the master's minimiser slightly lengthened if the run is stuck.
 
     At the minimiser, pairs of high cost have margins of 1 up to rounding, and rounding gives some of them a loss. Their
     losses hide pairs of low cost, and each step finds the same cut again. Slightly farther on, none of these pairs has
@@ -278,8 +281,8 @@ def _search_line(
 ) -> tuple[State, list[PairLoss], float, F64]:
     """Move to the best point found on the segment.
 
-    Return the state, the cuts to make, the loss at the master's minimiser, and the point. The loss is infinite unless
-    the paper's stop or the paper's algorithm needs it.
+    Return the state, the cuts to make, the loss at the master's minimiser, and the best point of the segment. The loss
+    is infinite unless the paper's stop or the paper's algorithm needs it.
     """
     start, end = np.concatenate(tiles, axis=1)
     change, moves = end - start, state.master_w - state.best_w
