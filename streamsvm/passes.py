@@ -199,8 +199,8 @@ class MemoryNeed:
     shared_bytes
         The arrays that are sent to every task of a pass.
     walk_bytes
-        The memory of the walks that one process runs at once. For passes: the working memory of the tasks, without
-        totals.
+        The memory of the walks that one process runs at once; without walks, the working memory of its tasks, not
+        counting totals.
     gathered_bytes
         The amount by which the combined total of all tasks exceeds the total of one task. It is a part of driver_bytes.
         A process that combines totals and sends them needs twice this amount in addition.

@@ -20,8 +20,8 @@ costs, but needs matrices over all pairs of features, so it is limited to NEWTON
 ascent's w, which saves half of its steps. For up to MOST_ROWS rows the matrix of products of the rows is smaller, and
 an interior-point method (cutting_plane.small_qp) is used.
 
-If the epochs over all rows would take minutes, a step ends after fewer epochs. If the ascent predicts that it needs
-more epochs than a step has time for, it gives up and leaves the rest to the line search (cutting_plane.line_search).
+If the epochs over all rows would take minutes, a step makes fewer epochs. If the ascent is predicted to need more
+epochs than a step makes, it gives up, and the line search does the rest (cutting_plane.line_search).
 
 Sources: Yu, Hsieh, Chang & Lin 2010, "Large linear classification when data cannot fit in memory" (blocks); Chang &
 Roth 2011, "Selective block minimization for faster convergence of limited memory large-scale linear models" (kept

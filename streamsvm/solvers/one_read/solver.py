@@ -47,7 +47,7 @@ from streamsvm.solvers.one_read.state import ALLOWANCE, OneRead, State, look_at_
 from streamsvm.solvers.one_read.trust_region import STEPS, Aim, choose_centre, update_trust
 
 FARTHER = 1.5  # rows are set aside within this multiple of the expected distance
-BEYOND = 2.0  # one read is usually enough for a minimiser within this multiple of the near rows' radius
+BEYOND = 2.0  # one read is usually enough if the minimiser is expected within this multiple of the near rows' radius
 MOST_SHARE = 0.5  # writing and reading more than this share of the rows takes as long as reading all rows
 HALVES = 40  # bisections of the way to the boundary of the ball
 LINE_POINTS = 16  # cuts of a pass on the line to the master's minimiser

@@ -33,7 +33,7 @@ INNER_STEPS = 60  # the maximum number of steps on the sample between two passes
 IDLE_STEPS = 5  # rounding is the limit after this many successive steps that lower no objective and raise no bound
 MOVES = 1e-12  # smaller relative changes do not count as progress
 KEPT_POINTS = 50  # points from old samples at which a new sample first gets cuts, before it is minimised
-POINTS = 16  # the maximum number of the sample's active cuts at whose points a pass cuts all rows
+POINTS = 16  # the maximum number of points of the sample's active cuts at which a pass makes cuts of all rows
 TILE_ROWS = 4096  # rows of the sample whose scores at all points are held at once
 STEPS = 2.0 ** (np.arange(-14, 1) / 1.5)  # cut steps on a line
 SAMPLE_SHARE = 0.1  # the sample's problem is solved to this share of the current gap
@@ -60,7 +60,7 @@ def minimise_sample(
 
     Return the minimiser, the minimiser of the master problem, the points (p, d+1) at which cuts of the sample were
     made, and the multipliers of these cuts; the multipliers of the last points may be missing. The search also ends
-    after INNER_STEPS, or if IDLE_STEPS steps in a row have made no progress.
+    after INNER_STEPS steps, or after IDLE_STEPS successive steps without progress.
 
     rows: the sample, with each row's weight multiplied by the number of rows it represents. model: h.w + r, as a linear
     term with the slope -h and the value r. state: holds the cuts over all rows, and the best point, from which the
@@ -183,7 +183,7 @@ def _choose_first(settings: OneRead, state: State, sample: Rows) -> State:
     ends = [minimise(replace(half, costs=2 * half.costs), none, HALF_TOL, w).w for half in data]
     predicted = norm.bound_move(ends[0] - ends[1])[0] / 2
     if np.any(given) and norm.bound_move(given - w)[0] <= NOT_FAR * predicted:
-        w = given  # to the sample, w is as good as the optimum, and w was fitted to more rows
+        w = given  # the sample cannot rule out that `given` is optimal, and more rows were used to find it
     state = replace(state, centre=w, A=norm.A, predicted=predicted, trust=GROWS * predicted or FARTHEST)
     look = replace(look_at_centre(settings, state), w=ends[0])
     reach = np.sort(find_reach(look, halves[1], find_margins(look, halves[1], data[1].y)))

@@ -91,8 +91,9 @@ class QueryRankingSolver(RankingSolver):
         return self._stream(search, state)
 
     def _stream(self, search: streaming.QuerySearch | streaming.HistogramSearch, state: solver.State) -> Requests:
-        """Yield the passes of the solver. The cost of a sampled pair is raised to make their total equal that of all
-        pairs.
+        """Yield the passes of the solver.
+
+        The cost of the sampled pairs is raised, so that their total weight times cost equals that of all pairs.
         """
         sample, parameters = self.found.sample, self.parameters
         weighed = solver.Sample(sample, self.found.rows, parameters.pair_cost * self.n_pairs / sample.total)

@@ -43,7 +43,7 @@ from streamsvm.passes import All, Question, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, find_status, is_noisy, move_to
 from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
 
-LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows visited by all bisections together; least and most bisections
+LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows that all bisections visit together; fewest and most bisections
 AHEAD = 0.1  # the step for the cut if P rises from the start of the segment
 LONGER = (0.0, 2.0**-48, 2.0**-36, 2.0**-24)  # relative increases in length of points in twice the precision
 RETREATS = 8  # the maximum number of steps to try, each a quarter of the last, if the sample's step raised P

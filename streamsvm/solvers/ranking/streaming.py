@@ -213,8 +213,9 @@ def begin_with(state: State, sums: CutSums, n_terms: int) -> tuple[State, RowSum
 
 
 def choose_steps(settings: Ranking, sample: Sample, state: State) -> tuple[list[float], float]:
-    """Return the steps at which to evaluate P, and the sample's step, which is 0 if P does not fall or without line
-    search.
+    """Return the steps at which to evaluate P, and the step that the sample suggests.
+
+    This step is 0 if P does not fall on the sample, or if there is no line search.
     """
     steps = [1.0] if settings.epsilon is not None or not settings.accelerated else []
     if not settings.accelerated:
@@ -266,8 +267,9 @@ def add_histogram_cuts(at: list[int], cuts: list[HistogramCut], sums: HistogramC
 
 
 def sum_histograms(n_ranks: int, X: Matrix, W: F64) -> Scan:
-    """Return the pass that computes histograms at the points W (k, d). X: the sample rows that set the bucket
-    widths.
+    """Return the pass that computes histograms at the points W (k, d).
+
+    X: the rows of a sample, whose scores determine the widths of the buckets.
     """
     start = partial(histograms.start_histograms, n_ranks, histograms.choose_exponents(X, W, n_ranks))
     return Scan(start, histograms.add_histograms, histograms.combine_histogram_lists, (W,))
