@@ -158,7 +158,7 @@ class BlockAscent:
         return _descend(read_rows(self, rows), NEWTON_SHARE * self.tol, state)
 
     def list_scans(self, state: State, start: F64) -> list[Scan]:
-        """Return the sums over all rows that a pass computes: D, P along the line, and scans that bound rounding."""
+        """Return the scans of a pass over all rows: for D, for P along the line, and for bounds on rounding."""
         ends, class_costs = np.stack((start, state.master_w)), np.array(self.class_costs)
         shared = (class_costs, self.bias_feature)
         dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
@@ -377,7 +377,7 @@ def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:
 
 
 def take_bound(state: S, dual: DualTotals) -> S:
-    """Return the state with the lower bound D of its shares, if it is the highest. The shares form a single cut."""
+    """Return the state with its lower bound raised to D of its shares, if D is higher."""
     cost = np.full(1, dual.cost)
     point = replace(state, cuts=dual.gradient[None, :], offsets=cost, sizes=cost)
     return cuts.raise_bound(state, *bound_dual(point, np.ones(1)), proved=state.share)

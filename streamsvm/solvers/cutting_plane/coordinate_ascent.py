@@ -137,7 +137,7 @@ class AscentRows(Protocol):
 
     @property
     def costs(self) -> F64:
-        """C_i, (n,)."""
+        """The costs C_i, (n,)."""
 
     @property
     def share(self) -> F64:
@@ -148,7 +148,7 @@ class AscentRows(Protocol):
         """The contribution of the rows to the linear term of D."""
 
     def start_over(self) -> None:
-        """Put all rows that can move back into `order`."""
+        """Reset `order` to all rows whose shares can change."""
 
     def visit(self, draws: U32, bias_feature: float, w: F64, limit: float) -> Visit:
         """Visit the rows of `order` in random order; w and the shares change in place."""
@@ -172,12 +172,12 @@ class Part:
 
     @property
     def costs(self) -> F64:
-        """C_i, (n,)."""
+        """The costs C_i, (n,)."""
         return np.abs(self.own[:, COST])
 
     @property
     def share(self) -> F64:
-        """c_i, (n,)."""
+        """The shares c_i, (n,)."""
         return self.own[:, SHARE]
 
     @property
@@ -186,7 +186,7 @@ class Part:
         return float(self.costs @ self.share)
 
     def start_over(self) -> None:
-        """Put all rows that can move back into `order`."""
+        """Reset `order` to all rows whose shares can change."""
         self.order = np.flatnonzero(self.own[:, STEP] > 0.0)
 
     def visit(self, draws: U32, bias_feature: float, w: F64, limit: float) -> Visit:

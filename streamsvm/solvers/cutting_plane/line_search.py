@@ -139,7 +139,7 @@ class LineState(CutState):
     """The state of a solver that searches a line in every pass. step: the last step taken.
 
     Vectors are (d+1,); their last entry is the weight of the constant feature. A cut at the end of a line is summed
-    from the rows active at the start and the rows that change sides on the way.
+    from the rows active at the start and the rows that change sides on the way, so it may count a row twice.
     """
 
     step: float = 1.0

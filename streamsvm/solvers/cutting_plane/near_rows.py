@@ -91,7 +91,7 @@ class NearTotals:
     parts: list[Part] = field(default_factory=list)
 
     def find_densest(self) -> float:
-        """Return the largest share of the rows of a group that are set aside."""
+        """Return the largest share of a group's rows that is set aside."""
         return max(self.densest, self.n_apart / max(1, self.n_rows))
 
 
@@ -245,7 +245,7 @@ def _keep_nearest(totals: NearTotals, share: float) -> tuple[list[Part], float]:
 
 
 def join_parts(parts: list[Part]) -> Part:
-    """Return several parts joined as one, whose radius is left at its default."""
+    """Join several parts into one part with the default radius."""
     names = ("numbers", "margins", "reach", "priority")
     joined: list[Any] = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
     return Part(join_rows([part.rows for part in parts]), *joined)

@@ -39,7 +39,7 @@ NEWTON_MATRICES = 4  # matrices of all pairs of features
 SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
 VECTORS = 24  # vectors of the width of w
 MOST_FEATURES = 400  # with more features, the matrices of `one_read` cost more than the reads it saves
-MOST_BYTES = 256 << 20  # the largest arrays in memory for ascent; for larger ones, one read by threads is faster
+MOST_BYTES = 256 << 20  # the largest arrays in memory for ascent; for larger ones, one read with threads is faster
 TOO_MANY_FEATURES = f"The data are read in blocks, because one-read supports at most {MOST_FEATURES} features and the "
 TOO_MANY_FEATURES += "rows have {:,}."
 NO_SCRATCH = "the option scratch has no effect with acceleration={}, which is used here; remove the option"
@@ -94,7 +94,7 @@ class BlockAscentSolver(LinearSolver):
         return line_search.totals_bytes(1, self.width) + 16 * self.width + 2 * exact_bytes(self.width)
 
     def _count_more_bytes(self) -> int:
-        """Return the bytes of the methods that replace the ascent if all rows are in memory or there are few rows."""
+        """Return the bytes of the methods that replace the ascent for few rows, or if all rows are in memory."""
         n, width, more = self.source.n_rows, self.width, 0
         if self.parameters.keeps_all and has_newton(n, self.source.n_features):
             more += 8 * (NEWTON_VECTORS * n + NEWTON_MATRICES * width**2)
@@ -184,7 +184,7 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlaneOption
 
 
 def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver:
-    """Return the solver: one with resident rows if enough of them fit, unless the options request another."""
+    """Return a solver with resident rows if enough rows fit, unless the options request another solver."""
     asked_for_stop = own.epsilon is not None or own.max_cuts is not None
     acceleration, note = own.acceleration, ""
     if acceleration in ("auto", "guided") and asked_for_stop:

@@ -213,8 +213,8 @@ def take_step(settings: LabelNewton, before: State, codes: I64, totals: Totals) 
 def is_accepted(settings: LabelNewton, state: State, code: int, w: F64, P: float, off: float) -> bool:
     """Return whether the next step begins at w, and record w if so; otherwise shorten the step that led to w.
 
-    A start at which P is higher than at w = 0 is replaced by w = 0. This happens if the sample does not represent all
-    rows because a few rows have most of the weight.
+    A starting point at which P is higher than at w = 0 is replaced by w = 0. This happens if the sample does not
+    represent all rows because a few rows have most of the weight.
     """
     length, slope, place = state.lengths[code], state.slopes[code], code - state.first
     if state.values[code] == np.inf and not P - off <= settings.at_zero[code] and np.any(w):
@@ -246,9 +246,9 @@ def divide(state: State, codes: I64) -> tuple[I64, I64]:
 
 
 def take_products(settings: LabelNewton, state: State, codes: I64, totals: Totals) -> State:
-    """Return the state after a pass for the labels with these codes, changed in place.
+    """Return the state after a pass for the labels with these codes.
 
-    The arrays are changed in place because, with few rows, copying all points would take longer than a pass.
+    The state's arrays change in place because, with few rows, copying all points would take longer than a pass.
     """
     looked, bent = divide(state, codes)
     W, g = state.next_w[looked - state.first], np.ascontiguousarray(totals.gradients.T)

@@ -53,7 +53,7 @@ SCREENED_SHARE = 0.1
 
 @register_jitable
 def measure(code: int, cost: float, margin: float) -> tuple[float, float, float]:
-    """Return the loss, the multiplier and the curvature at a margin. code: that of the loss (CODES)."""
+    """Return the loss, the multiplier and the curvature at a margin. code: the code of the loss (CODES)."""
     if code == 0:
         missing = 1.0 - margin
         return (cost * missing * missing, 2.0 * cost * missing, 2.0 * cost) if missing > 0.0 else (0.0, 0.0, 0.0)

@@ -48,7 +48,7 @@ FEW_FEATURES = 200  # At least this many features of weight 0 may get a weight i
 SAME = 1e-12  # the end of a step is accepted even if P, due to rounding, is higher by up to this share
 SAMPLE_SHARE = 0.1  # the gap on the sample, as a share of the requested gap
 STAGE, STAGE_TOL = 3.0, 1e-2  # the growth of the costs from one stage in memory to the next, and the gap of a stage
-MOST_STEPS = 100  # the most steps of a stage
+MOST_STEPS = 100  # the maximum number of steps of a stage
 SLOW, SLOW_STEPS = 1e-4, 5  # A stage ends after SLOW_STEPS steps in which P and D moved by no more than the share SLOW.
 FEW_STEPS = (0.1, 0.4, 1.0)  # where P is evaluated along a step in memory
 
@@ -152,7 +152,7 @@ def choose_features(settings: L1Newton, w: F64, gradient: F64) -> I64:
 
 
 def _note_best(state: L1State, ends: F64, steps: F64, values: F64, errors: F64) -> L1State:
-    """Return the state with the best point of the line, if it is better than the best so far, rounding included."""
+    """Return the state with the line's best point, if P there is lower than before, rounding included."""
     k = int(np.argmin(values + errors))
     if not values[k] + errors[k] < state.objective + state.objective_rounding:
         return state

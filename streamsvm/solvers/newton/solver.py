@@ -112,7 +112,7 @@ def drop_common(a: F64, kinks: Kinks) -> F64:
 
 
 def bound_by_kinks(rows: Rows, kinks: Kinks, a: F64, bias_feature: float) -> Bound:
-    """Return the lower bound that multipliers a (k, n), from 0 to the costs, prove, rounding included.
+    """Return the lower bound proved by multipliers a (k, n) between 0 and the costs, with its rounding.
 
     D(a) = -sum_k a_k sign_k place_k - 1/2 |sum_k a_k sign_k z_k|^2
     """
@@ -216,7 +216,8 @@ def _minimise(
 def _minimise_with_kinks(settings: Newton, state: State, rows: Rows, are_all: bool) -> State:
     """Return the state at the exact minimiser for rows in memory, with a smoothing width for the passes over all rows.
 
-    If these are all rows (are_all), the width is so small that it smooths hardly any row except those on a kink.
+    are_all: whether these are all rows. The width is then so small that hardly any row is smoothed, except rows on a
+    kink.
     """
     (own, kinks), bias = _pick_paid(settings, rows), settings.bias_feature
     w = minimise_kinks(own, kinks, bias, EXACT_TOL, PATH_STEPS)[0] if own.n_rows else state.next_w

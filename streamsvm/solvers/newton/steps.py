@@ -284,7 +284,7 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
 
 
 def _raise_bound(state: State, look: Look, point: Point, slack: float, least: F64) -> State:
-    """Return the state with the lower bound that the point proves, if it is higher. slack: see Totals."""
+    """Return the state with the lower bound proved at this point, if that is the highest. slack: see Totals."""
     unsure = bound_rounding(state.n_rows + 24, slack)
     below = replace(point, objective=point.objective - slack, objective_error=point.objective_error + unsure)
     bounds = [bound_by_gradient(below), bound_in_ball(below, look, least, state.n_rows)]
@@ -296,7 +296,9 @@ def _raise_bound(state: State, look: Look, point: Point, slack: float, least: F6
 
 
 def _note_best(state: State, ends: F64, steps: F64, objectives: F64, errors: F64) -> State:
-    """Return the state with the point of the line where P is lowest, if it is better. errors: bounds on P's error."""
+    """Return the state with the line's lowest point as its best point, if P is lower there. errors: bounds on P's
+    error.
+    """
     k, last = int(np.argmin(objectives)), len(steps) - 1
     k = last if float(objectives[last]) <= float(objectives[k]) + float(errors[k]) else k
     if not float(objectives[k]) < state.objective:

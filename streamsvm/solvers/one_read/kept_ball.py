@@ -11,8 +11,8 @@ radii. So P and a lower bound over all rows are proved as in one_read.solver: th
 optimum lies in the ball.
 
 If rows are deleted, their terms are subtracted from c and g, and deleted near rows are dropped. A pass over the deleted
-rows computes these terms. A far row is found on the same side of the margin at w_0 as before, whatever the rounding of
-its score, because its distance was rounded down. The side of a near row is stored with it.
+rows computes these terms. This pass finds a deleted far row on the same side of the margin at w_0 as before, despite
+the rounding of its score, because its distance was rounded down. The side of a near row is stored with it.
 """
 
 from __future__ import annotations

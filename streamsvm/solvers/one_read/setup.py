@@ -25,12 +25,12 @@ SHARE = 10  # at least one row in SHARE is resident if memory allows
 ROWS_A_FEATURE = 8  # with fewer resident rows per feature, the sample's minimiser is too far away
 LAW_SHARE = 0.13  # share of (n d)^(2/3) rows: with fewer resident rows, ascent on blocks takes fewer reads
 SMALL_ROWS = 3000  # at least this many rows are resident if memory allows, so that small data takes one pass
-COPIES = GROUP_SHARE + 1  # copies of the resident rows when a pass ends: gathered rows, and the chosen ones
+COPIES = GROUP_SHARE + 1  # copies of the resident rows when a pass ends: the gathered rows, and the rows chosen
 MORE_ROWS = "{:,} rows are kept in memory. With {:,} rows{}, the data would be read fewer times."
 MORE_MEMORY = ", which need {} more memory"
 THREADS = 8  # memory is reserved for the totals of this many threads, whatever the machine has
 STREAMS = 2  # memory is also reserved for this many streams of rows
-MEMORY_SHARE = 1.5  # two thirds of the spare memory are for resident rows, including those in the totals
+MEMORY_SHARE = 1.5  # two thirds of the spare memory are for resident rows, including the rows in the totals
 
 
 def choose_parameters(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> OneRead:

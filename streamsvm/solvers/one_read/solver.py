@@ -162,7 +162,7 @@ def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list
 
 
 def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) -> tuple[State, int]:
-    """Move to the best of the points if it is better; return the state and the index of that point.
+    """Move to the point with the lowest P if that is lower than before; return the state and the index of the point.
 
     sizes (k, d+1): the largest |w_j| in the sums for each point, which bound the rounding of its loss.
     """

@@ -45,7 +45,7 @@ STRONGER = 10.0  # the factor from each pull to the next
 MOST_PULLS = 8  # the maximum number of pulls; the last is ten million times as strong as the first
 STRONGEST = 1e12  # the largest trace of a pull's matrix; with a larger one, I + matrix keeps too few digits of I
 GROWS, SHRINKS = 2.0, 0.4  # the trust radius after a good and after a bad step, as a multiple of the step
-NOT_FAR = 2.0  # a given point is used if it is this close to the sample's minimiser, in expected distances
+NOT_FAR = 2.0  # a given point is used up to this multiple of the expected distance from the sample's minimiser
 FARTHEST = 1e100  # the trust radius if nothing limits a step
 GOOD, BAD = 0.7, 0.2  # good and bad steps achieve this share of the decrease that the model promised
 FIRST_PASSES = 2  # these first passes make cuts at two points; later ones also at points of the sample's cuts
@@ -137,7 +137,7 @@ class Aim:
 
 
 def choose_centre(settings: OneRead, state: State, sample: Rows) -> tuple[State, Aim]:
-    """Choose the next centre; return the state with it, and the points and the line of the pass."""
+    """Choose the next centre; return the state with this centre, and the points and the line of the pass."""
     if not len(state.A):
         state = _choose_first(settings, state, sample)
         return state, Aim(np.stack((state.best_w, state.centre)), state.centre)

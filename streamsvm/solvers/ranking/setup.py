@@ -93,7 +93,7 @@ class QueryRankingSolver(RankingSolver):
     def _stream(self, search: streaming.QuerySearch | streaming.HistogramSearch, state: solver.State) -> Requests:
         """Yield the passes of the solver.
 
-        The cost of the sampled pairs is raised, so that their total weight times cost equals that of all pairs.
+        The cost of a sampled pair is raised until the total cost of the sample equals the total cost of all pairs.
         """
         sample, parameters = self.found.sample, self.parameters
         weighed = solver.Sample(sample, self.found.rows, parameters.pair_cost * self.n_pairs / sample.total)

@@ -154,7 +154,7 @@ class Search(Protocol):
     """The part of a step that computes P and cuts.
 
     Both methods return the state, the cuts, the loss at the master's minimiser, and the number of passes. The loss may
-    be that of another point, unless the run uses the paper's stop or has no line search.
+    be the loss at another point, unless the run uses the paper's stop or has no line search.
     """
 
     def begin(self, settings: Ranking, state: State) -> Searching:
@@ -322,7 +322,7 @@ def _list_cuts(made: list[tuple[float, float]]) -> F64:
 
 
 def _take_exact(settings: Ranking, pairs: Pairs, state: State, points: F64, tiles: list[F64]) -> State:
-    """Move to the best of the points if it is better. tiles: the scores (k, rows, 2) at the points, as pairs."""
+    """Move to the best of the points if P is lower there. tiles: the scores (k, rows, 2) at the points, as pairs."""
     share = bound_score(points.shape[1])
     for k, w in enumerate(points):
         own, lengths = np.concatenate([scores[k] for scores in tiles]), np.abs(w)

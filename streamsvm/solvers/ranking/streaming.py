@@ -118,7 +118,7 @@ def measure_exactly(ends: Ends, W: F64, shorter: F64) -> Scan:
 
 @dataclass(frozen=True)
 class QuerySearch:
-    """The search for rows in queries. ends: the first row, and the row after the last."""
+    """The search for rows in queries. ends: the numbers of the first row and of the row after the last."""
 
     ends: Ends
 
@@ -158,9 +158,9 @@ class QuerySearch:
 
 
 def _shorten(state: State, points: F64) -> F64:
-    """Return the shares by which to shorten scores at the points (k, d), to test if pairs certainly have no loss.
+    """Return the shares by which scores at the points (k, d) are shortened, to test that pairs have no loss.
 
-    A pair without a loss at the shortened scores has no loss within the rounding of its scores (compare
+    A pair without a loss at the shortened scores has no loss at the exact scores either, despite rounding (compare
     solver._is_apart). A share of 1 marks a point for which this cannot be decided.
     """
     reach = np.abs(points) @ state.largest  # bounds every score
@@ -169,7 +169,7 @@ def _shorten(state: State, points: F64) -> F64:
 
 
 def _take_exact(settings: Ranking, state: State, points: F64, sums: F64, n_rows: int) -> State:
-    """Move to the best of the points if it is better. sums (k, 4): the results of measure_exactly at the points."""
+    """Move to the best of the points if P is lower there. sums (k, 4): the results of measure_exactly at the points."""
     share, shorter = double_double.bound_score(points.shape[1]), _shorten(state, points)
     for w, (found, rest, size, of_shorter), by in zip(points, sums.tolist(), shorter.tolist(), strict=True):
         loss, rounding = double_double.round_sums(found + rest, size, n_rows, settings.pair_cost)
@@ -229,7 +229,7 @@ def choose_steps(settings: Ranking, sample: Sample, state: State) -> tuple[list[
 
 
 def move(state: State, found: Found) -> State:
-    """Return the state moved to the best of the points if it is better."""
+    """Return the state moved to the best of the points if P is lower there."""
     best = int(np.argmin(found.objectives))
     rounding = state.bound_loss(np.abs(state.best_w) + np.abs(state.master_w))
     return move_to(state, found.W[best], found.objectives[best], rounding)
