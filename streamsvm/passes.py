@@ -389,7 +389,7 @@ class TriedBounds(Bounds):
 
 Question = Scan | Take | Walk | All
 Request = Question | Step
-Requests = Generator[Request, Any, None]  # what a solver yields
+Requests = Generator[Request, Any, None]  # the type of a solver
 
 
 def only_takes(question: Question) -> bool:

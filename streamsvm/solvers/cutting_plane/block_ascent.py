@@ -57,8 +57,8 @@ FEW_SHARE = 0.5  # the interior-point method stops at this share of the requeste
 NEWTON_SHARE = 0.8  # Newton's method stops at this share of the requested gap, and the pass then proves the gap
 NEWTON_FEATURES = 400  # with more features, Newton's matrices cost more than further epochs
 NEWTON_EPOCHS = 10.0  # Newton's method costs as much as this many epochs over all rows, plus its matrices
-CUBES = 0.5  # all matrix factorisations cost as much as CUBES d^3 / (numbers in all rows) epochs
-MOST_NUMBERS = 2e10  # the most matrix entries that a step's epochs visit without Newton's method, in some seconds
+CUBES = 0.5  # all matrix factorisations take as long as CUBES d^3 / (entries of all rows) epochs
+MOST_NUMBERS = 2e10  # the maximum number of entries that a step's epochs visit without Newton's method: seconds
 FAR = 2.0  # with a gap above this multiple of the requested gap, the ascent was cut short, so LESS is not applied
 MOST_BESIDE = 50_000  # with more features, the cuts of an accompanying line search take too much memory
 WIDTH = 0.2  # the width of the smoothed hinge at the start of Newton's method
@@ -71,7 +71,7 @@ WHOLE_EPOCHS = 1000  # the maximum number of epochs if all rows are in memory, w
 ASCENT_SHARE = 0.3  # the ascent on a block stops at this share of the requested gap of the rows in memory
 LINE = np.ones(1)  # the only cut step of a line: its end
 KEPT_SHARE = 0.6  # the share of the resident rows that is kept between blocks; the block takes the rest
-FREE = 0.1  # factor on the distance from the margin of rows with 0 < c_i < 1, so that more of them are kept
+FREE = 0.1  # factor on the distance from the margin of rows with 0 < c_i < 1: more of these rows are kept
 
 
 @dataclass(frozen=True)

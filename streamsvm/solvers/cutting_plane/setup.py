@@ -32,14 +32,14 @@ from streamsvm.solvers.options import CuttingPlaneOptions
 from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, describe_parameters
 from streamsvm.system.errors import InputError
 
-COPIES = 4  # copies of the kept rows while new ones are chosen, and of a block while the next is read
+COPIES = 4  # copies of the kept rows while new rows are chosen, and of a block while the next block is read
 ROW_VECTORS = 12  # vectors of 8 bytes for each row in memory: labels, costs, shares, distances, orders
 NEWTON_VECTORS = 12  # vectors of 8 bytes for each row in memory, if Newton's method takes over
 NEWTON_MATRICES = 4  # matrices of all pairs of features
 SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
 VECTORS = 24  # vectors of the width of w
 MOST_FEATURES = 400  # with more features, the matrices of `one_read` cost more than the reads it saves
-MOST_BYTES = 256 << 20  # the largest arrays in memory for ascent; for larger ones, one read with threads is faster
+MOST_BYTES = 256 << 20  # the largest arrays in memory for ascent; above, one read is faster, as it uses threads
 TOO_MANY_FEATURES = f"The data are read in blocks, because one-read supports at most {MOST_FEATURES} features and the "
 TOO_MANY_FEATURES += "rows have {:,}."
 NO_SCRATCH = "the option scratch has no effect with acceleration={}, which is used here; remove the option"
@@ -208,7 +208,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
 
 
 def run_kernels(group: str, rows: Rows) -> None:
-    """Call the compiled functions of one group: "one-read", "ascent", or those that compute cuts and losses."""
+    """Call the compiled functions of one group: "one-read", "ascent", or else cuts and losses."""
     if group == "one-read":
         norm = make_norm(rows, 1.0)
         measure_rows(norm, rows, 1.0)

@@ -53,7 +53,7 @@ PATIENCE = 10  # Rounding is the limit after this many successive steps that lef
 PROGRESS = 0.9
 MOST_VALUES = 1 << 20  # the largest number of entries of B; for larger B, only the products of the rows are used
 ROW_COPIES = 4  # copies of B held at once
-MATRICES = 14  # (rows, rows) held at once in addition to B, including the products of the rows
+MATRICES = 14  # matrices (rows, rows) held at once in addition to B, including the products of the rows
 
 
 class Point(NamedTuple):

@@ -70,7 +70,7 @@ from streamsvm.solvers.label_newton.steps import SHARPEST, LabelNewton, State, i
 from streamsvm.solvers.label_newton.sums import BLOCK_LABELS, Totals, as_flags, find_labels, measure
 from streamsvm.system import deadline, interrupts
 
-LITTLE = 1e-3  # The sample is minimised once the next step is expected to lower P by less than this share.
+LITTLE = 1e-3  # The sample counts as minimised if the next step is expected to lower P by less than this share.
 MOST_STEPS = 30  # the maximum number of steps with the same costs
 ROWS_A_WEIGHT = 8  # rows per weight for the curvature of a label
 SMALL = 10.0  # Costs are small if the curvature of a row's loss, along the row's own direction, is at most this.

@@ -41,7 +41,7 @@ from streamsvm.passes import RowTotals, TriedBounds, axes, grows
 
 STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is evaluated: shares of the line to w
 SCORE_ROUNDINGS = 32  # roundings of a score on the line and of its error bound, in addition to those of its d+1 terms
-TILE_ROWS = 4096  # the rows in memory that are added at a time
+TILE_ROWS = 4096  # the number of rows in memory that are added at a time
 NEXT_REACH = 0.2  # the ball's radius as a share of the step; near the minimiser, the step's error is far smaller
 ROUNDINGS = 8.0  # the least radius of a ball, as a multiple of the gradient's error, which blurs the minimiser
 LESS = 0.1  # the factor on the damping after a full step that lowered P
@@ -296,8 +296,9 @@ def _raise_bound(state: State, look: Look, point: Point, slack: float, least: F6
 
 
 def _note_best(state: State, ends: F64, steps: F64, objectives: F64, errors: F64) -> State:
-    """Return the state with the line's lowest point as its best point, if P is lower there. errors: bounds on P's
-    error.
+    """Return the state with the line's lowest point as its best point, if P is lower there.
+
+    errors (k,): bounds on the errors of the objectives.
     """
     k, last = int(np.argmin(objectives)), len(steps) - 1
     k = last if float(objectives[last]) <= float(objectives[k]) + float(errors[k]) else k
@@ -403,7 +404,7 @@ def bound_in_ball(point: Point, look: Look, least: F64, n_rows: int) -> tuple[fl
     off = bound_rounding(n_rows + 2 * width + 40, 1.0) * width
     M, A = np.eye(width) + least - np.diag(off * np.diagonal(least)), look.norm.A
     try:
-        np.linalg.cholesky(M)  # fails if N has a negative eigenvalue, in a fiftieth of the time of eigh
+        np.linalg.cholesky(M)  # fails if N has a negative eigenvalue; takes a fiftieth of the time of eigh
         with np.errstate(all="ignore"):
             N, slope = A @ M @ A.T, A @ point.gradient
             sizes = float(np.linalg.norm(np.abs(A) @ np.abs(M) @ np.abs(A).T))

@@ -20,7 +20,7 @@ from streamsvm.system.machine import format_bytes
 
 ROW_VECTORS = 24  # vectors of 8 bytes for each row of a problem in memory
 MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, the pull
-HELD = 6  # copies of a group's kept rows while it is read: twice as many rows, and copies of some
+HELD = 6  # a group may take this many times its kept rows while it is read: more rows, and copies of some
 SHARE = 10  # at least one row in SHARE is resident if memory allows
 ROWS_A_FEATURE = 8  # with fewer resident rows per feature, the sample's minimiser is too far away
 LAW_SHARE = 0.13  # share of (n d)^(2/3) rows: with fewer resident rows, ascent on blocks takes fewer reads

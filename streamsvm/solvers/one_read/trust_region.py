@@ -48,7 +48,7 @@ GROWS, SHRINKS = 2.0, 0.4  # the trust radius after a good and after a bad step,
 NOT_FAR = 2.0  # a given point is used up to this multiple of the expected distance from the sample's minimiser
 FARTHEST = 1e100  # the trust radius if nothing limits a step
 GOOD, BAD = 0.7, 0.2  # good and bad steps achieve this share of the decrease that the model promised
-FIRST_PASSES = 2  # these first passes make cuts at two points; later ones also at points of the sample's cuts
+FIRST_PASSES = 2  # this many passes make cuts at two points only; later passes also at points of the sample's cuts
 STUCK_PASSES = 5  # after this many passes that moved neither P nor D, rounding makes the sample's cuts useless
 VIOLATED = 0.1  # cuts may exceed the model by this share of the decrease that the model promises
 
@@ -67,7 +67,7 @@ def minimise_sample(
     search starts. points, known: the points at which cuts of the sample are already known, and these cuts.
     """
     best, n_full, new = state.best_w, len(state.offsets), known
-    made, offsets, gram, z = state.cuts, state.offsets, state.gram, state.z  # all rows' cuts; the sample's follow
+    made, offsets, gram, z = state.cuts, state.offsets, state.gram, state.z  # the cuts of all rows, then of the sample
     lowest, highest, idle = np.inf, -np.inf, 0
     for _ in range(INNER_STEPS):
         interrupts.check()
