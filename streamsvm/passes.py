@@ -95,7 +95,7 @@ class Scan:
         solver.
     held
         The first rows of the source, which the solver holds in memory; an engine need not read them again. If several
-        scans run together, only one of them needs to pass these rows.
+        scans run together, only one of them needs to supply these rows.
     apart
         A subset of the rows that later passes will request. In each tile, `rows.chosen` gives the positions of the rows
         in this subset. An engine may copy these rows to files that are faster to read.
@@ -105,7 +105,7 @@ class Scan:
     rest
         The totals of all other rows, if `among` is given; they are combined with the totals of the subset.
     states
-        The row states, which are changed before the rows are added.
+        The row states. Their changes are applied before the rows are added.
     of_states
         Whether the pass needs only the row states. `rows` then has no features and covers several tiles, and chunks are
         read only if row states are missing.
@@ -186,7 +186,7 @@ class All:
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """The bytes that a fit needs in addition to chunks, from which an engine projects the memory of a process.
+    """The bytes that a fit needs in addition to chunks, from which an engine estimates the memory of a process.
 
     Parameters
     ----------
@@ -339,8 +339,8 @@ class Bounds:
     """The part of a state that records what has been proved.
 
     objective, lower_bound: P at the best point, and the highest proved D. objective_rounding: a bound of the rounding
-    error of the objective; bound_rounding: the amount that was subtracted from the lower bound for its own rounding.
-    passes: the number of passes so far. stuck: the number of successive steps, or passes, that moved neither P nor D.
+    error of the objective; bound_rounding: the amount that was subtracted from D for the rounding of D. passes: the
+    number of passes so far. stuck: the number of successive steps, or passes, that moved neither P nor D.
     """
 
     objective: float = float("inf")
@@ -364,7 +364,7 @@ class Bounds:
     def has_moved(self, before: Bounds) -> bool:
         """Return whether P is lower or D is higher than before, by more than rounding.
 
-        If rounding of the latest D exceeds the gap, so that nothing can be proved, P must fall by LEAST_GAIN of itself.
+        If rounding of the latest D exceeds the gap, nothing can be proved, and P must fall by the share LEAST_GAIN.
         """
         least = LEAST_GAIN if self.objective - self.lower_bound <= self.tried_bound else LEAST_MOVE
         rises = self.lower_bound > before.lower_bound * (1.0 + LEAST_MOVE)

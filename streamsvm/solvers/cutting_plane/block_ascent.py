@@ -269,7 +269,7 @@ class State(LineState):
 
     share (n,): c; proved (n,): the shares behind the lower bound; resident (r,): the numbers of the kept rows; epochs:
     the maximum number of epochs of the ascent on a block in the next pass, or 0 if the ascent has given up; slow:
-    whether the epochs have grown to MOST_EPOCHS, or many epochs over all rows in memory have not helped.
+    whether the number of epochs has grown to MOST_EPOCHS, or many epochs over all rows in memory have not helped.
     """
 
     share: F64 = grows("n")

@@ -161,9 +161,9 @@ class AscentRows(Protocol):
 class Part:
     """Rows in memory that the ascent visits one after another.
 
-    own (n, 4): the numbers of each row, adjacent so that they share a cache line: y_i C_i, the step 1 / (C_i |x_i|^2)
-    of c_i for a slope of 1, c_i, which changes in place, and an unused entry. |x_i|^2 includes the constant feature.
-    order: the rows that the ascent still visits.
+    own (n, 4): four adjacent numbers per row, which share a cache line: y_i C_i; the step 1 / (C_i |x_i|^2) of c_i for
+    a slope of 1; c_i, which changes in place; and an unused entry. |x_i|^2 includes the constant feature. order: the
+    rows that the ascent still visits.
     """
 
     rows: Rows

@@ -357,7 +357,7 @@ def choose_line_points(start: F64, end: F64) -> F64:
 def take_exact(state: S, W: F64, found: ExactLosses) -> tuple[S, int, float]:
     """Move to the best of the points; return the state, the index of that point, and the loss there.
 
-    The state moves only if the point is better beyond rounding.
+    The state moves only if the point is better despite rounding.
     """
     losses, rounding = found.read(W.shape[1])
     halves = np.einsum("kj,kj->k", W, W) / 2

@@ -138,7 +138,7 @@ class L1State(Iterates):
 def choose_features(settings: L1Newton, w: F64, gradient: F64) -> I64:
     """Return the features whose weights may change in the next step, ascending.
 
-    These are the features with a nonzero weight, and an equal number of others (at least FEW_FEATURES) with the
+    These are the features with a nonzero weight, and an equal number of other features (at least FEW_FEATURES) with the
     steepest slopes. Adding more at once would add too many in total (Massias, Gramfort & Salmon 2018, "Celer: a fast
     solver for the lasso with dual extrapolation"). If most_features or more features have a nonzero weight, the
     features that most violate the conditions of the minimum are returned.
@@ -161,10 +161,10 @@ def _note_best(state: L1State, ends: F64, steps: F64, values: F64, errors: F64) 
 
 
 def _raise_bound(state: L1State, w: F64, totals: Totals, value: float, error: float) -> L1State:
-    """Return the state with the lower bound that the end of the line proves, if it is higher than the present one.
+    """Return the state with the lower bound proved at the end of the line, if it is higher than the present bound.
 
     The length of the gradient's error (newton.steps) bounds the error of each entry. A new bound counts only if it
-    exceeds the present one, which is not negative. Then the term subtracted for |g_j| > 1 is no larger than the other
+    exceeds the present bound, which is not negative. Then the term subtracted for |g_j| > 1 is no larger than the other
     terms, whose rounding `own` covers.
     """
     gradient, terms, size = totals.gradient, bound_rounding(state.n_rows + 24, 1.0), float(np.sum(np.abs(w)))
@@ -201,7 +201,7 @@ class L1Newton(Newton):
         return Look(self.loss, self.bias_feature, RowNorm(np.empty((0, 0))), 0.0, steps, places)
 
     def minimise_sample(self, state: L1State, sample: Rows) -> L1State:
-        """Return the state with the sample's minimiser as the next point; each of its m rows represents n / m rows.
+        """Return the state with the sample's minimiser as the next point. Each sample row represents n / m rows.
 
         P is minimised for smaller costs first, starting with costs for which w = 0 is nearly optimal. So no step has
         many more nonzero weights than the minimiser.

@@ -129,7 +129,8 @@ def bound_by_kinks(rows: Rows, kinks: Kinks, a: F64, bias_feature: float) -> Bou
 
 
 def find_widths(u: F64, costs: F64, floor: float, scale: float, allowed: float) -> tuple[float, float]:
-    """Return two widths at which the smoothing changes P by at most `allowed`: one in a gap, and the largest.
+    """Return two widths at which the smoothing changes P by at most `allowed`: one in a gap between kinks, and the
+    largest.
 
     The first width lies in the widest gap between the distances u (k, n) of the kinks. floor: the precision of u;
     smaller distances count as `floor`. scale: the range in which gaps are sought extends at least to this distance.
@@ -200,7 +201,7 @@ def _curve(rows: Rows, weight: F64, bias_feature: float) -> F64:
 def _minimise(
     settings: Newton, state: State, rows: Rows, tol: float, last_step: float = LAST_STEP, most: int = MOST_STEPS
 ) -> State:
-    """Return the state after at most `most` steps in memory; stop once a step can only lower P by last_step tol P."""
+    """Return the state after `most` steps in memory, or once a step can lower P by at most last_step * tol * P."""
     shares = KINKED_STEPS if has_kinks(settings.loss) else FEW_STEPS
     for _ in range(most):
         interrupts.check()

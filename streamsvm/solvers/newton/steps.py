@@ -109,11 +109,11 @@ class Curvature:
 
 @dataclass
 class Totals(RowTotals):
-    """The sums of a pass. losses (k,): L at the steps of the line. gradient (d+1,), least, rest: g and H at its end.
+    """The sums of a pass. losses (k,): L at the steps of the line. gradient (d+1,): g at its end.
 
-    If the loss has kinks, these are the sums of its smoothing. excess (k,) and slack: the sums of these fields of the
-    rows' Smoothing (losses.convex), at the steps and at the line's end; tail (d+1,): the diagonal of sum tail_i x_i
-    x_i' without the constant feature; slopes: sum |l_i'|.
+    least, rest: the two parts of H at the end of the line. If the loss has kinks, all these are sums of its smoothing.
+    excess (k,) and slack: the sums of these fields of the rows' Smoothing (losses.convex), at the steps and at the
+    line's end; tail (d+1,): the diagonal of sum tail_i x_i x_i' without the constant feature; slopes: sum |l_i'|.
 
     The other fields bound rounding errors, given a bound e_i on the error of the score of row i.
     errors (k,): the error of the losses due to the e_i. steep: sum |l_i'| |x_i|, with the steepest slopes if there are

@@ -48,9 +48,9 @@ class State(LineState):
     the numbers of the rows kept by the last pass, and the number of rows that each represents; points (p, d+1): the
     points of the first cuts of the next sample; n_rows: the number of rows; centre (d+1,): the centre of the last pass;
     A (d+1, d+1): the matrix of the norm of rows; radius: the distance from the centre within which F equals P; widest:
-    the radius if no far rows are drawn; predicted: the expected distance from the centre to the minimiser; trust: the
-    trust radius. A dual point of F counts a row up to three times, hence `repeats`: in the sum over all rows, in the
-    sum over the near rows that is subtracted from it, and in the sum over the near rows with their shares.
+    the expected radius if no far rows are sampled; predicted: the expected distance from the centre to the minimiser;
+    trust: the trust radius. A dual point of F counts a row up to three times, hence `repeats`: in the sum over all
+    rows, in the sum over the near rows that is subtracted from it, and in the sum over the near rows with their shares.
 
     If the first pass sets rows aside (one_read.solver): apart (d+1,): the centre of that pass; apart_radius: the radius
     within which rows are set aside, or 0 for none; frozen (d+1,), frozen_cost: the sums over the other rows;

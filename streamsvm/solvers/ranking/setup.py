@@ -145,7 +145,7 @@ def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Bud
 def run_kernels(group: str, rows: Rows) -> None:
     """Call the compiled functions of one group: "ranking-histograms", or those that evaluate pairs.
 
-    Pairs are evaluated with one query and with two queries. This group also calls the functions that sum rows.
+    Pairs are evaluated with one query and with two queries. The second group also calls the functions that sum rows.
     """
     if group == "ranking-histograms":
         histogram = histograms.start_histogram(2)
