@@ -24,7 +24,7 @@ QR factorisation. This replaces the Cholesky factor of G, as QR replaces the nor
 
     face      the cuts that may have z > 0, relative to one of them, r:  B has the rows a_c - a_r
     step      u with (B B') u = g_c - g_r,  by  [B' ; diag(shift)] = Q R,  R' R u = g_c - g_r
-    minimiser w + B'u, kept with z, because long cuts magnify the error eps sum z_c |a_c| of A'z
+    minimiser w + B'u, stored with z: for long cuts, A'z would have a large error, eps sum z_c |a_c|
 
 M(w) = 1/2 |w|^2 + max(0, max_c b_c - a_c.w) is evaluated at this w, and D(z) at the multipliers z.
 """

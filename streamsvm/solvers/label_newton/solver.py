@@ -12,9 +12,8 @@ Sources: Keerthi & DeCoste 2005, "A modified finite Newton method for fast solut
 (squared hinge); Byrd, Chin, Neveitt & Nocedal 2011, "On the use of stochastic Hessian information in optimization
 methods for machine learning", SIAM J. Optimization 21 (the Hessian from a share of the rows).
 
-Every label starts at its minimiser for a sample of the rows, in memory. Each of its m rows represents n / m rows.
-The steps of a label on the sample end once the next step is expected to lower P by less than the sample differs from
-all rows.
+Every label starts at its minimiser for a sample of the rows, in memory. Each of its m rows represents n / m rows. The
+steps of a label on the sample end once the next step is expected to lower P by less than the sampling error.
 
 If costs are so large that a single row can dominate, rows lose and gain curvature along a step, and steps would be
 shortened again and again. So P is minimised with smaller costs first, and each minimiser is the start for costs that
@@ -35,8 +34,8 @@ costs about as much as one product with a Hessian, and a few epochs achieve as m
 float32, since it only chooses points.
 
 If costs are large as well, Newton's method for the squared hinge continues from there. Let the rows of B be the rows x
-that have a curvature for a label, each times the square root r of that curvature, and let y = +1 or -1. The minimum of
-the sum of these rows' parabolas and 1/2 |w|^2 is
+that have a curvature for a label, each times the square root r of that curvature, and let y = +1 or -1. The minimiser
+of the sum of these rows' parabolas and 1/2 |w|^2 is
 
     w = B' (I + B B')^-1 (r y) = (I + B'B)^-1 B' (r y)
 

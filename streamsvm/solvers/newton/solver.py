@@ -1,4 +1,4 @@
-"""Newton's method for a smooth loss, with a proof from the curvature of all rows; it usually takes two passes.
+"""Newton's method for a smooth loss. The curvature of all rows proves the result, usually after two passes.
 
     P(w) = 1/2 |w|^2 + sum_i l_i(w.x_i)               bias: a constant feature, penalised
 
@@ -129,8 +129,7 @@ def bound_by_kinks(rows: Rows, kinks: Kinks, a: F64, bias_feature: float) -> Bou
 
 
 def find_widths(u: F64, costs: F64, floor: float, scale: float, allowed: float) -> tuple[float, float]:
-    """Return two widths at which the smoothing changes P by at most `allowed`: one in a gap between kinks, and the
-    largest.
+    """Return two widths at which the smoothing changes P by at most `allowed`: one between kinks, and the largest.
 
     The first width lies in the widest gap between the distances u (k, n) of the kinks. floor: the precision of u;
     smaller distances count as `floor`. scale: the range in which gaps are sought extends at least to this distance.

@@ -3,7 +3,7 @@
     P(w) = 1/2 |w|^2 + K sum over pairs v_i v_j max(0, 1 - (w.x_i - w.x_j))        no bias: it would cancel
 
 A pair is two rows i and j of one query, where i has the higher rank; v_i is the weight of row i, and K the cost of a
-pair of weight 1. K is chosen so that the loss at w = 0 equals that of n rows of cost C in classification, so n C is the
+pair of weight 1. With the chosen K, the loss at w = 0 equals the loss of n rows of cost C in classification; n C is the
 paper's C. Every w gives a cut: the loss is at least b - a.w everywhere, with a = sum coefs_i x_i and b = offset
 (below). The cuts, the master problem and the lower bound are explained in cutting_plane.cuts.
 
