@@ -18,13 +18,13 @@ import numpy.typing as npt
 from streamsvm.numeric.rows import Rows
 from streamsvm.system.errors import CertificateError, InputError
 
-ROUNDINGS = 10.0  # the largest gap, in rounding bounds, that may be due to rounding alone
-MORE_PATIENCE = 10  # factor of the patience for a run with a larger gap
+ROUNDINGS = 10.0  # a gap of up to this many rounding bounds may be due to rounding alone
+MORE_PATIENCE = 10  # the factor on the patience of a run whose gap is larger than that
 
 
 @dataclass(frozen=True)
 class Subset:
-    """A subset of the rows: choose(rows, *shared) returns the positions of its rows in a tile, ascending.
+    """A subset of the rows: choose(rows, *shared) returns the ascending positions of its rows in a tile.
 
     A solver uses the same subset in all its passes.
     """
@@ -37,8 +37,8 @@ class Subset:
 class Change:
     """A change of a row state: apply(numbers, rows, *given) returns the new numbers, (k, n).
 
-    It does not modify its arguments. Before the first change, numbers is None. of_features: whether it needs the
-    features of the rows. `apply` is importable by name, because workers import it.
+    `apply` does not modify its arguments. Before the first change, numbers is None. of_features: whether `apply` needs
+    the features of the rows. `apply` is importable by name, because workers import it.
     """
 
     apply: Callable[..., npt.NDArray[np.float64]]
@@ -48,10 +48,10 @@ class Change:
 
 @dataclass(frozen=True)
 class RowState:
-    """Numbers kept for every row in the process that reads the row: an array (k, n) for the n rows of a tile.
+    """Numbers that a process stores for every row it reads: an array (k, n) for the n rows of a tile.
 
-    They are determined by the rows and by all changes since the start. A process that lacks them, because it joined
-    late, replaces a lost process, or resumes a run, repeats all changes and obtains the same bits.
+    The rows and all changes since the start determine these numbers. A process may lack them because it joined late,
+    replaces a lost process, or resumes a run. It then repeats all changes and obtains the same bits.
 
     Parameters
     ----------
@@ -60,7 +60,8 @@ class RowState:
     changes
         All changes since the start, in order.
     altering
-        The range in `Scan.by_row` of the arrays whose slices are passed to the changes as their last arguments.
+        A range of positions in `Scan.by_row`. Slices of the arrays there are the last arguments of each change that
+        needs the features of the rows.
     """
 
     name: str
@@ -90,23 +91,24 @@ class Scan:
         Arrays with one entry for each row of the source.
     scored
         The position in `shared` of weight vectors W, (k, at least d); `add` needs their scores X W'. If the passes of
-        several solvers are merged, so are these products, and `rows.scores` holds the part of this solver.
+        several solvers are merged, their scores are computed together, and `rows.scores` holds the scores for this
+        solver.
     held
         The first rows of the source, which the solver holds in memory; an engine need not read them again. If several
-        scans run together, only one of them needs to pass these rows.
+        scans run together, only one of them needs to supply these rows.
     apart
-        A subset of the rows that later passes will request. `rows.chosen` gives the positions of its rows in each tile,
-        and an engine may spool these rows to files that are faster to read.
+        A subset of the rows that later passes will request. In each tile, `rows.chosen` gives the positions of the rows
+        in this subset. An engine may copy these rows to files that are faster to read.
     among
         The subset of the rows that the pass covers. A tile holds the chosen rows of a tile of the source, with their
-        numbers, and without qid and target. The bits of the answer do not depend on where the rows are read.
+        numbers, and without qid and target. The bits of the answer do not depend on where the rows are read from.
     rest
         The totals of all other rows, if `among` is given; they are combined with the totals of the subset.
     states
-        The row states, which are changed before the rows are added.
+        The row states. Their changes are applied before the rows are added.
     of_states
-        Whether the pass covers the row states alone. `rows` then has no features and represents several tiles; chunks
-        are read only if row states are missing.
+        Whether the pass needs only the row states. `rows` then has no features and covers several tiles, and chunks are
+        read only if row states are missing.
     """
 
     start: Callable[[], Any]
@@ -129,7 +131,7 @@ class Scan:
 
 @dataclass
 class RowTotals:
-    """Totals over rows. Those of two groups are added field by field, unless `joined` names another function."""
+    """Totals over rows. The sum of two totals adds each field, unless `joined` has another function for the field."""
 
     joined: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {}
 
@@ -158,12 +160,12 @@ Order = Sequence[Sequence[int]]  # groups of chunks
 
 @dataclass(frozen=True)
 class Walk:
-    """Sequential walks through groups of chunks, side by side; each hands a carry from one group to the next.
+    """Walks that run side by side; each visits groups of chunks in sequence and hands a carry from group to group.
 
     Walk k starts with carries[k] and visits the groups of chunks in orders[k]. The chunks of a group are read whole, as
-    one `Rows`, while the next group is read ahead. step(carry, rows) yields the carry after each part of the rows,
-    where the walk can be abandoned; the next `step` gets the last carry. `step` modifies neither of its arguments. The
-    answer is the list of the last carries.
+    one `Rows`, while the next group is read ahead. step(carry, rows) yields the carry after each part of the rows; the
+    walk can be abandoned after each part. The last carry of a group goes to the `step` of the next group. `step`
+    modifies neither of its arguments. The answer is the list of the last carries.
     """
 
     step: WalkStep
@@ -175,7 +177,7 @@ class Walk:
 class All:
     """Several requests, carried out in one read of the data where possible. The answer is the list of their answers.
 
-    in_walk: whether the walk among them also carries out the passes, which then sum in the order of the walk.
+    in_walk: whether the walk among the requests also computes the passes, whose sums then follow the order of the walk.
     """
 
     requests: Sequence[Scan | Take | Walk | All]
@@ -184,7 +186,7 @@ class All:
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """The bytes that a fit needs in addition to chunks, from which an engine projects the memory of a process.
+    """The bytes that a fit needs in addition to chunks, from which an engine estimates the memory of a process.
 
     Parameters
     ----------
@@ -197,10 +199,11 @@ class MemoryNeed:
     shared_bytes
         The arrays that are sent to every task of a pass.
     walk_bytes
-        The walks that one process carries out at once, or the working memory of its tasks in addition to totals.
+        The memory of the walks that one process runs at once; without walks, the working memory of its tasks, not
+        counting totals.
     gathered_bytes
         The amount by which the combined total of all tasks exceeds the total of one task. It is a part of driver_bytes.
-        A process that combines totals and sends them holds this amount twice more.
+        A process that combines totals and sends them needs twice this amount in addition.
     by_row_bytes
         The arrays with an entry for each row of the source (`Scan.by_row`) that are sent to other processes. The driver
         packs all of them; each worker gets the part of its own rows.
@@ -226,7 +229,7 @@ class Progress:
     error of D is already subtracted from lower_bound, so lower_bound holds despite rounding; the error of P counts when
     the gap is compared with a tolerance. tried_bound: the rounding bound that kept the latest D from raising
     lower_bound, or 0; it is not part of the proof, but shows that rounding is the limit. taken_off: the part of
-    rounding_bound that was certainly subtracted from lower_bound; 0 if unknown.
+    rounding_bound that is known to be subtracted from lower_bound; 0 if unknown.
     """
 
     objective: float
@@ -275,14 +278,14 @@ class Progress:
     def report_rounding(self, status: str) -> float | None:
         """Return the rounding bound for reports, or None if there is neither a rounding bound nor a lower bound.
 
-        For a stalled run, it is the bound of the latest D if this is larger.
+        For a stalled run, this is tried_bound if that is larger.
         """
         bound = max(self.rounding_bound, self.tried_bound) if status == "stalled" else self.rounding_bound
         return None if self.lower_bound is None and bound == 0.0 else bound
 
     @property
     def is_rounded(self) -> bool:
-        """Whether the gap may be due to rounding alone, since it is at most ten rounding bounds."""
+        """Whether the gap may be due to rounding alone, that is, whether it is at most ten rounding bounds."""
         rounding = max(self.rounding_bound, self.tried_bound)
         return self.lower_bound is not None and self.objective - self.lower_bound <= ROUNDINGS * rounding
 
@@ -290,8 +293,9 @@ class Progress:
 def find_status(progress: Progress, tol: float, stuck: int, patience: int) -> str | None:
     """Return "converged" if the gap is proved, "stalled" if steps no longer make progress, else None.
 
-    stuck: the number of successive steps without progress. patience: the number that ends a run whose gap may be
-    rounding. A run with a larger gap gets MORE_PATIENCE times as many, because only a fault in the solver can stall it.
+    stuck: the number of successive steps without progress. patience: the number of such steps that ends a run whose gap
+    may be due to rounding. A run with a larger gap may take MORE_PATIENCE times as many, because only a fault in the
+    solver can stall it.
     """
     if progress.is_proved(tol):
         return "converged"
@@ -320,7 +324,7 @@ def axes(*names: str) -> Any:
 def grows(*names: str, dtype: Any = np.float64) -> Any:
     """Return a field of a state: an initially empty array, with the names of its axes (runs.records).
 
-    An axis whose name is a number has this length.
+    An axis whose name is a number has this number as its length.
     """
     shape = [int(name) if name.isdigit() else 0 for name in names]
     return field(default_factory=lambda: np.empty(shape, dtype), metadata={"axes": names})
@@ -335,8 +339,8 @@ class Bounds:
     """The part of a state that records what has been proved.
 
     objective, lower_bound: P at the best point, and the highest proved D. objective_rounding: a bound of the rounding
-    error of the objective; bound_rounding: the amount that was subtracted from the lower bound for its own rounding.
-    passes: their number so far. stuck: the number of steps, or passes, in a row that moved neither P nor D.
+    error of the objective; bound_rounding: the amount that was subtracted from D for the rounding of D. passes: the
+    number of passes so far. stuck: the number of successive steps, or passes, that moved neither P nor D.
     """
 
     objective: float = float("inf")
@@ -360,7 +364,7 @@ class Bounds:
     def has_moved(self, before: Bounds) -> bool:
         """Return whether P is lower or D is higher than before, by more than rounding.
 
-        If rounding of the latest D exceeds the gap, so that nothing can be proved, P must fall by LEAST_GAIN of itself.
+        If rounding of the latest D exceeds the gap, nothing can be proved, and P must fall by the share LEAST_GAIN.
         """
         least = LEAST_GAIN if self.objective - self.lower_bound <= self.tried_bound else LEAST_MOVE
         rises = self.lower_bound > before.lower_bound * (1.0 + LEAST_MOVE)
@@ -369,10 +373,10 @@ class Bounds:
 
 @dataclass(kw_only=True)
 class TriedBounds(Bounds):
-    """Bounds with the rounding of the latest bound.
+    """Bounds that also record the rounding of the latest D.
 
-    tried_rounding: the amount that would have been subtracted from the latest D, if only this keeps D from being the
-    highest; otherwise 0.
+    tried_rounding: the rounding error subtracted from the latest D, if D would otherwise have been the highest so far;
+    else 0.
     """
 
     tried_rounding: float = 0.0
@@ -385,7 +389,7 @@ class TriedBounds(Bounds):
 
 Question = Scan | Take | Walk | All
 Request = Question | Step
-Requests = Generator[Request, Any, None]  # what a solver yields
+Requests = Generator[Request, Any, None]  # the type of a solver
 
 
 def only_takes(question: Question) -> bool:

@@ -6,12 +6,12 @@ D is the dual of the SVM: C_i is the cost of row i with label y_i, and c_i its s
 each a few chunks long, in a random order given by the seed. Coordinate ascent improves the shares of the rows in the
 block and of the rows kept from earlier blocks, and updates w after each step. Then the rows nearest the margin are
 kept, because their shares are the most likely to move again. Each share is thus chosen with a w that reflects all
-earlier blocks, so a few passes suffice, where methods that sum over all rows at a few points take dozens.
+earlier blocks, so a few passes suffice. Methods that sum over all rows at a few points take dozens of passes.
 
 P and D are proved by sums over all rows, for the shares at the start of a pass. Before the shares of a block move, its
 rows are added to D of the starting shares, and to P along the line from the best point to the w of the starting shares.
-So the last pass is the proof. If all rows fit into memory, their shares are improved there, and a pass only proves P
-and D.
+So the last pass proves the result without a further read. If all rows fit into memory, their shares are improved there,
+and a pass only proves P and D.
 
 One of three methods solves the problem of rows in memory. Coordinate ascent (cutting_plane.coordinate_ascent) comes
 near the optimum in a few epochs if costs are low. One visit moves a multiplier C_i c_i by about 1 / |x_i|^2, so high
@@ -20,8 +20,8 @@ costs, but needs matrices over all pairs of features, so it is limited to NEWTON
 ascent's w, which saves half of its steps. For up to MOST_ROWS rows the matrix of products of the rows is smaller, and
 an interior-point method (cutting_plane.small_qp) is used.
 
-If the epochs over all rows would take minutes, a step ends after fewer epochs. If the ascent predicts that it needs
-more epochs than a step has time for, it gives up and leaves the rest to the line search (cutting_plane.line_search).
+If the epochs over all rows would take minutes, a step makes fewer epochs. If the ascent is predicted to need more
+epochs than a step makes, it gives up, and the line search does the rest (cutting_plane.line_search).
 
 Sources: Yu, Hsieh, Chang & Lin 2010, "Large linear classification when data cannot fit in memory" (blocks); Chang &
 Roth 2011, "Selective block minimization for faster convergence of limited memory large-scale linear models" (kept
@@ -51,27 +51,27 @@ from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, m
 
 ASCENT_PASSES = 3  # after this many passes over few rows, an interior-point method replaces the ascent
 TRIES = 3  # the interior-point method stops after this many tries in a row that moved neither P nor D
-ASCENT_SHARE_IN_MEMORY = 0.9  # the ascent stops at this share of the requested gap, since w moves while it is summed
-LESS = 0.5  # the ascent's stop shrinks by this factor after each pass that has not proved enough
+ASCENT_SHARE_IN_MEMORY = 0.9  # the ascent stops at this share of the requested gap, since w moves as the gap is summed
+LESS = 0.5  # after each pass, the gap at which the ascent stops is multiplied by this factor
 FEW_SHARE = 0.5  # the interior-point method stops at this share of the requested gap
 NEWTON_SHARE = 0.8  # Newton's method stops at this share of the requested gap, and the pass then proves the gap
 NEWTON_FEATURES = 400  # with more features, Newton's matrices cost more than further epochs
 NEWTON_EPOCHS = 10.0  # Newton's method costs as much as this many epochs over all rows, plus its matrices
-CUBES = 0.5  # all matrix factorisations cost as much as CUBES d^3 / (numbers in all rows) epochs
-MOST_NUMBERS = 2e10  # the most numbers that the epochs of a step visit without Newton's method: some seconds
-FAR = 2.0  # if the gap exceeds this multiple of the requested gap, the ascent was cut short, so its stop is not lowered
+CUBES = 0.5  # all matrix factorisations take as long as CUBES d^3 / (entries of all rows) epochs
+MOST_NUMBERS = 2e10  # the maximum number of entries that a step's epochs visit without Newton's method: seconds
+FAR = 2.0  # with a gap above this multiple of the requested gap, the ascent was cut short, so LESS is not applied
 MOST_BESIDE = 50_000  # with more features, the cuts of an accompanying line search take too much memory
 WIDTH = 0.2  # the width of the smoothed hinge at the start of Newton's method
-EPOCHS = 10  # the most epochs on a block and the kept rows, in the first passes
-MORE_EPOCHS = 2  # the factor by which the epochs grow after a pass that left the gap above SLOW times its earlier value
+EPOCHS = 10  # the maximum number of epochs on a block and the kept rows, in the first passes
+MORE_EPOCHS = 2  # the factor on the number of epochs after a pass that left the gap above SLOW times its earlier value
 SLOW = 0.4
 STUCK = 0.8  # replaces SLOW if all rows are in memory
-MOST_EPOCHS = 80  # the most epochs on a block in any pass: more cost more time than the passes they save
-WHOLE_EPOCHS = 1000  # the most epochs if all rows are in memory, where epochs cost no read
+MOST_EPOCHS = 80  # the maximum number of epochs on a block: more take longer than the passes that they save
+WHOLE_EPOCHS = 1000  # the maximum number of epochs if all rows are in memory, where epochs need no read
 ASCENT_SHARE = 0.3  # the ascent on a block stops at this share of the requested gap of the rows in memory
 LINE = np.ones(1)  # the only cut step of a line: its end
-KEPT_SHARE = 0.6  # the share of the resident rows that is kept; the rest is room for the block
-FREE = 0.1  # factor on the distance from the margin of rows with 0 < c_i < 1, so that more of them are kept
+KEPT_SHARE = 0.6  # the share of the resident rows that is kept between blocks; the block takes the rest
+FREE = 0.1  # factor on the distance from the margin of rows with 0 < c_i < 1: more of these rows are kept
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class BlockAscent:
         return begin(self, State.at_zero(n_features + 1), np.zeros(self.n_rows))
 
     def improve(self, state: State, rows: Rows) -> tuple[State, F64]:
-        """Improve the shares of all rows; return the state with them and their w, and the start of the line to w."""
+        """Improve the shares of all rows; return the state with their w, and the start of the line to this w."""
         if state.passes >= ASCENT_PASSES and rows.n_rows <= small_qp.MOST_ROWS:
             if state.stuck < TRIES:
                 state = _improve_few(read_rows(self, rows), FEW_SHARE * self.tol, state)
@@ -158,7 +158,7 @@ class BlockAscent:
         return _descend(read_rows(self, rows), NEWTON_SHARE * self.tol, state)
 
     def list_scans(self, state: State, start: F64) -> list[Scan]:
-        """Return the sums over all rows that a pass computes: D, P along the line, and scans that bound rounding."""
+        """Return the scans of a pass over all rows: for D, for P along the line, and for bounds on rounding."""
         ends, class_costs = np.stack((start, state.master_w)), np.array(self.class_costs)
         shared = (class_costs, self.bias_feature)
         dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
@@ -178,7 +178,7 @@ class BlockAscent:
 
 
 class Carry(NamedTuple):
-    """The data that a walk passes on: the next block's number, c, w, and the kept rows with their numbers."""
+    """The data that a walk carries from block to block: the number of the next block, c, w, and the kept rows."""
 
     block: int
     share: F64
@@ -192,8 +192,8 @@ def take_block(
 ) -> Iterator[Carry]:
     """Improve the shares of a block and of the kept rows, and choose the rows to keep.
 
-    seed: the seed of the orders in a pass; epochs: the maximum number of epochs on a block; wanted: the gap per row.
-    The ascent on a block stops when the gap of the rows in memory is at most `wanted` times their number.
+    seed: the seed of the random orders of a pass; epochs: the maximum number of epochs on a block; wanted: the gap per
+    row. The ascent on a block stops when the gap of the rows in memory is at most `wanted` times their number.
     """
     share = carry.share.copy() if carry.block == 0 else carry.share  # later blocks change this copy
     numbers = rows.start + np.arange(rows.n_rows)
@@ -241,7 +241,7 @@ def has_newton(n_rows: int, n_features: int) -> bool:
 def _descend(data: HingeRows, tol: float, state: State) -> tuple[State, F64]:
     """Continue by Newton's method; return the state, with new shares if their D is higher, and the w with the lowest P.
 
-    This w is the w of the shares only at the optimum.
+    Only at the optimum is this w also the w of the shares.
     """
     none = Linear(np.zeros(len(state.master_w)), 0.0)
     found = minimise(data, none, tol, state.master_w, smoothing=WIDTH)
@@ -269,7 +269,7 @@ class State(LineState):
 
     share (n,): c; proved (n,): the shares behind the lower bound; resident (r,): the numbers of the kept rows; epochs:
     the maximum number of epochs of the ascent on a block in the next pass, or 0 if the ascent has given up; slow:
-    whether the epochs have grown to MOST_EPOCHS, or many epochs over all rows in memory have not helped.
+    whether the number of epochs has grown to MOST_EPOCHS, or many epochs over all rows in memory have not helped.
     """
 
     share: F64 = grows("n")
@@ -286,7 +286,7 @@ S = TypeVar("S", bound=State)
 
 @dataclass
 class DualTotals(RowTotals):
-    """The sums of a dual point: gradient (d+1,), sum C_i c_i y_i x_i, and cost, sum C_i c_i."""
+    """The sums of a dual point. gradient (d+1,): sum C_i c_i y_i x_i; cost: sum C_i c_i."""
 
     gradient: F64
     cost: float = 0.0
@@ -342,8 +342,8 @@ def solve(settings: BlockAscent, state: State) -> Requests:
 def _count_epochs(settings: BlockAscent, state: State, before: State) -> State:
     """Return the state with a new number of epochs for the next pass if this pass has lowered the gap too little.
 
-    On blocks the number grows. If all rows are in memory, many epochs have not helped; a few more follow, and the
-    accompanying line search does the rest (cutting_plane.line_search).
+    On blocks the number grows. If all rows are in memory, many epochs have not helped. The next pass then makes only a
+    few, and the accompanying line search does the rest (cutting_plane.line_search).
     """
     gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
     if before.passes == 0 or gap <= (STUCK if settings.keeps_all else SLOW) * last:
@@ -377,7 +377,7 @@ def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:
 
 
 def take_bound(state: S, dual: DualTotals) -> S:
-    """Return the state with D of its shares if it is the highest so far. The shares make one cut."""
+    """Return the state with its lower bound raised to D of its shares, if D is higher."""
     cost = np.full(1, dual.cost)
     point = replace(state, cuts=dual.gradient[None, :], offsets=cost, sizes=cost)
     return cuts.raise_bound(state, *bound_dual(point, np.ones(1)), proved=state.share)

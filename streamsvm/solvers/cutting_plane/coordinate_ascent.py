@@ -29,8 +29,8 @@ LINE = 16  # numbers of 4 bytes in a cache line
 MOST_LINES = 16  # cache lines of a row to prefetch: the processor prefetches the rest
 COST, STEP, SHARE = 0, 1, 2  # columns of `Part.own`
 LEAST_EPOCHS = 3  # epochs before the ascent can count as slow
-MEAN_EPOCHS = 4  # the mean of w gives about this many last epochs equal weight
-LOOK_BACK = 8  # epochs whose mean rate predicts the next epochs
+MEAN_EPOCHS = 4  # the mean of w covers about this many of the last epochs
+LOOK_BACK = 8  # the number of epochs whose mean rate of progress predicts the further epochs
 LONGEST = float(np.finfo(np.float64).max)
 
 
@@ -85,9 +85,9 @@ def _visit(
 ) -> tuple[float, float, float, int]:
     """Visit the rows of `order` in random order, and move the rows that remain active to its front.
 
-    Return the duality gap, whose terms are computed as the rows are visited, the change of sum C_i c_i, the largest
-    violation, and the number of rows that remain active. w (d+1,) and the shares in `own` change in place. draws (n,):
-    random numbers; limit: the largest violation of the previous epoch.
+    Return the duality gap, the change of sum C_i c_i, the largest violation, and the number of rows that remain active.
+    Each term of the gap is computed with the w at the time of the row's visit. w (d+1,) and the shares in `own` change
+    in place. draws (n,): random numbers; limit: the largest violation of the previous epoch.
     """
     gap, gained, worst, n = 0.0, 0.0, 0.0, 0
     for k in range(-2 * AHEAD, order.size):
@@ -137,7 +137,7 @@ class AscentRows(Protocol):
 
     @property
     def costs(self) -> F64:
-        """C_i, (n,)."""
+        """The costs C_i, (n,)."""
 
     @property
     def share(self) -> F64:
@@ -148,7 +148,7 @@ class AscentRows(Protocol):
         """The contribution of the rows to the linear term of D."""
 
     def start_over(self) -> None:
-        """Put all rows that can move back into `order`."""
+        """Reset `order` to all rows whose shares can change."""
 
     def visit(self, draws: U32, bias_feature: float, w: F64, limit: float) -> Visit:
         """Visit the rows of `order` in random order; w and the shares change in place."""
@@ -161,9 +161,9 @@ class AscentRows(Protocol):
 class Part:
     """Rows in memory that the ascent visits one after another.
 
-    own (n, 4): the numbers of each row, adjacent so that they share a cache line: y_i C_i, the step 1 / (C_i |x_i|^2)
-    of c_i for a slope of 1, c_i, which changes in place, and an unused entry. |x_i|^2 includes the constant feature.
-    order: the rows that the ascent still visits.
+    own (n, 4): four adjacent numbers per row, which share a cache line: y_i C_i; the step 1 / (C_i |x_i|^2) of c_i for
+    a slope of 1; c_i, which changes in place; and an unused entry. |x_i|^2 includes the constant feature. order: the
+    rows that the ascent still visits.
     """
 
     rows: Rows
@@ -172,12 +172,12 @@ class Part:
 
     @property
     def costs(self) -> F64:
-        """C_i, (n,)."""
+        """The costs C_i, (n,)."""
         return np.abs(self.own[:, COST])
 
     @property
     def share(self) -> F64:
-        """c_i, (n,)."""
+        """The shares c_i, (n,)."""
         return self.own[:, SHARE]
 
     @property
@@ -186,7 +186,7 @@ class Part:
         return float(self.costs @ self.share)
 
     def start_over(self) -> None:
-        """Put all rows that can move back into `order`."""
+        """Reset `order` to all rows whose shares can change."""
         self.order = np.flatnonzero(self.own[:, STEP] > 0.0)
 
     def visit(self, draws: U32, bias_feature: float, w: F64, limit: float) -> Visit:
@@ -213,9 +213,10 @@ def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> 
 
 
 class Ascent(NamedTuple):
-    """The result of an ascent: w of the shares, a mean of w over the last epochs, which has a lower P, and the outcome.
+    """The result of an ascent.
 
-    is_enough: whether the gap is small enough; epochs: the number of epochs.
+    w: the weight vector of the shares; mean: the mean of w over the last epochs, which has a lower P; is_enough:
+    whether the gap is small enough; epochs: the number of epochs.
     """
 
     w: F64
@@ -237,10 +238,11 @@ def ascend(
 ) -> Ascent:
     """Improve the shares of the rows in all parts, with the shares of all other rows fixed.
 
-    The ascent ends when these rows' part of the duality gap is at most `wanted`, or tol * D if no other row has a
-    share, after `epochs` epochs, or when it is expected to need more further visits than `patience` epochs over all
-    rows have. w (d+1,): weights with the weight of the constant feature last, or weights of another shape that the
-    parts accept; tries_all: whether shrunk rows must be visited again before the gap counts as small enough.
+    The ascent ends when these rows' part of the duality gap is at most `wanted` or, if no other row has a share, at
+    most tol * D. It also ends after `epochs` epochs, or when the further epochs are expected to take more visits of
+    rows than `patience` epochs over all rows would. w (d+1,): weights with the weight of the constant feature last, or
+    weights of another shape that the parts accept; tries_all: whether shrunk rows must be visited again before the gap
+    counts as small enough.
     """
     w, mean, rng, limit = w.copy(), w.copy(), np.random.default_rng(seed), np.inf
     whole = [len(part.order) for part in parts]

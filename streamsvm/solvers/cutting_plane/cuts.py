@@ -34,12 +34,12 @@ from streamsvm.passes import MemoryNeed, RowTotals, Scan, TriedBounds, axes, cou
 
 IDLE_STEPS = 40  # A cut that has been inactive for more steps than this is dropped.
 STUCK_STEPS = 30  # Rounding is the limit if neither P nor D has moved for this many steps.
-LEAST_FALL = 1e-3  # if all but this share of the gap is rounding, a step must lower the gap by this share of itself
+LEAST_FALL = 1e-3  # if all but this share of the gap is rounding, only steps that lower the gap by this share count
 NOISE_SHARE = 0.1  # rounding of P below this share of the requested gap does not matter
 ON_THE_LINE = (0.0, 1 / 32, 1 / 4, 1.0)  # steps of the points on the line
 LONGER = (0.0, 2.0**-49, 2.0**-42, 2.0**-33, 2.0**-24)  # relative increases in the length of a point
-LINE_STEPS = 17 * FINE_STEPS + 1  # the most changes that are summed along a line (cutting_plane.line_search)
-MOST_VALUES = 1 << 21  # numbers in all points of a pass: with many features, fewer longer points are tried
+LINE_STEPS = 17 * FINE_STEPS + 1  # the maximum number of changes summed along a line (cutting_plane.line_search)
+MOST_VALUES = 1 << 21  # the largest number of entries of all points; with many features, fewer LONGER are tried
 
 
 @dataclass
@@ -57,15 +57,15 @@ class CutState(TriedBounds):
     gram, idle
         The products G (m, m), and the number of steps for which the multiplier of each cut has been zero, (m,).
     slack
-        The loss that the cuts give at master_w: the paper's xi, times the sum of all costs.
+        The largest loss that a cut gives at master_w: the paper's xi, times the sum of all costs.
     magnitudes, largest, total_cost, terms
-        M and max_i |x_ij|, (width,) each, sum C_i, and the largest number of additions on any term of a sum. Before
-        the first pass the first three are empty or 0, and the last counts only the additions in the driver.
+        M and max_i |x_ij|, (width,) each, sum C_i, and the largest number of additions on any term of a sum. Before the
+        first pass, the first two are empty, total_cost is 0, and terms counts only the additions in the driver.
     updates
         Unused; kept because checkpoints of earlier versions contain it.
     repeats, of_cuts
-        How often a cut may count a row, at most; and the names of the fields with one number per cut, which is 0 for a
-        new cut.
+        The maximum number of times that a cut counts a row; and the names of the fields that have one number per cut,
+        initially 0.
     """
 
     best_w: F64 = axes("d")
@@ -130,16 +130,16 @@ def is_better(objective: float, rounding: float, known: Any) -> bool:
 
 
 def move_to(state: S, w: F64, objective: float, rounding: float, **others: Any) -> S:
-    """Return the state with w as its best point, and the other fields set, if w is better than its best point."""
+    """Return the state with w as its best point, and with the fields `others`, if w is better than its best point."""
     if not is_better(objective, rounding, state):
         return state
     return replace(state, best_w=w, objective=float(objective), objective_rounding=float(rounding), **others)
 
 
 def raise_bound(state: S, value: float, rounding: float, **others: Any) -> S:
-    """Return the state with a lower bound, and the other fields set, if the bound is the highest so far.
+    """Return the state with value - rounding as its lower bound, and with the fields `others`, if this is the highest.
 
-    If only its rounding keeps the bound from being the highest, the state records this rounding.
+    If only the rounding keeps the bound from being the highest so far, the state records this rounding.
     """
     if value - rounding > state.lower_bound:
         return replace(state, lower_bound=value - rounding, bound_rounding=rounding, tried_rounding=0.0, **others)
@@ -191,11 +191,11 @@ def master_bytes(cuts: int) -> int:
 
 
 def add_cuts(state: S, new: RowSums, most: int) -> S:
-    """Add new cuts, and drop the cuts idle for longest if there would be more than `most`.
+    """Add new cuts, and drop the longest-idle cuts if there would be more than `most` cuts.
 
     A new cut equal to its predecessor is left out. If the new cuts and the cuts with positive multipliers do not all
-    fit, the first of the new cuts are left out: if cuts with multipliers were dropped, the next steps would only find
-    them again.
+    fit, the first new cuts are left out: if cuts with multipliers were dropped, the next steps would only find them
+    again.
     """
     differs = np.concatenate(([True], np.any(np.diff(new.vectors, axis=0) != 0, axis=1)))
     keep = state.idle <= IDLE_STEPS
@@ -299,7 +299,8 @@ def take_magnitudes(state: S, answers: Sequence[Any]) -> S:
     """Return the state with the magnitudes, which are the last answer to `look_for_rounding` in the first pass.
 
     The magnitudes are sums too, so they are raised by the bound of their own rounding. A sum has at most as many terms
-    as there are rows. Sums along a line add the changes from step to step, so LINE_STEPS is added to their count.
+    as there are rows. Sums along a line also add the changes from step to step, so LINE_STEPS is added to the number of
+    additions.
     """
     if len(state.magnitudes):
         return state
@@ -356,7 +357,7 @@ def choose_line_points(start: F64, end: F64) -> F64:
 def take_exact(state: S, W: F64, found: ExactLosses) -> tuple[S, int, float]:
     """Move to the best of the points; return the state, the index of that point, and the loss there.
 
-    The state moves only if the point is better beyond rounding.
+    The state moves only if the point is better despite rounding.
     """
     losses, rounding = found.read(W.shape[1])
     halves = np.einsum("kj,kj->k", W, W) / 2

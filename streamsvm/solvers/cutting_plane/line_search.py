@@ -36,7 +36,8 @@ it is slow, the line search returns and continues from the best point. If the fi
 search starts only at that point.
 
 A run ends as stalled when both solvers are stuck, or when the best P and the best D no longer change. The second
-condition matters because one solver may creep for thousands of passes towards a P that the other has found.
+condition matters because one solver may creep for thousands of passes towards a P that the other solver has already
+found.
 
 References: Joachims 2006, "Training Linear SVMs in Linear Time", KDD. Franc & Sonnenburg 2008, "Optimized Cutting Plane
 Algorithm for Support Vector Machines", ICML.
@@ -81,7 +82,10 @@ def start_totals(k: int, width: int) -> SegmentTotals:
 
 
 def look_along(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float, with_cuts: bool = True) -> Scan:
-    """Return the scan along a segment. ends (2, d+1); cut_steps (k,), ascending in (0, 1]; class_costs (2,).
+    """Return the scan for losses and cuts along a segment.
+
+    ends (2, d+1): the ends of the segment; cut_steps (k,): the steps at which cuts are made, ascending in (0, 1];
+    class_costs (2,): C_i of the classes.
 
     with_cuts: whether cuts are made; they take as long as the losses if most rows are active.
     """
@@ -98,7 +102,7 @@ def totals_bytes(k: int, width: int) -> int:
 class Segment:
     """Weight vectors, losses and cuts at step 0 and at the k cut steps.
 
-    steps, losses (k+1,); W (k+1, d+1); cuts: k+1 sums.
+    steps, losses (k+1,); W (k+1, d+1); cuts: the k+1 cuts, as sums over rows.
     """
 
     steps: F64
@@ -108,7 +112,10 @@ class Segment:
 
 
 def list_cuts(totals: SegmentTotals) -> RowSums:
-    """Return the cuts at step 0 and at the k cut steps. Rows active at step 0 may be subtracted again later."""
+    """Return the cuts at step 0 and at the k cut steps.
+
+    Later steps may subtract rows that are active at step 0. The sizes allow for this.
+    """
     offsets = np.cumsum(totals.costs)
     return RowSums(np.cumsum(totals.gradients, axis=0), offsets, 2 * totals.costs[0] + offsets)
 
@@ -132,7 +139,7 @@ class LineState(CutState):
     """The state of a solver that searches a line in every pass. step: the last step taken.
 
     Vectors are (d+1,); their last entry is the weight of the constant feature. A cut at the end of a line is summed
-    from the rows active at the start and the rows that change sides on the way.
+    from the rows active at the start and the rows that change sides on the way, so it may count a row twice.
     """
 
     step: float = 1.0
@@ -145,8 +152,8 @@ L = TypeVar("L", bound=LineState)
 def search_line(state: L, ends: F64, cut_steps: F64, totals: SegmentTotals) -> tuple[L, I64, float]:
     """Move to the best fine step of the segment; return the state, the indices of cuts to add, and the loss at the end.
 
-    The cuts are the last cut at or before the best step, the next two, and the cut at the end of the segment. Index 0
-    is the cut at step 0, and the cut steps follow.
+    The cuts to add are the last cut at or before the best step, the next two cuts, and the cut at the end of the
+    segment. Index 0 is the cut at step 0; the cuts at the cut steps follow.
     """
     steps = fine_steps(cut_steps)
     value, slope = np.cumsum(totals.losses, axis=0).T
@@ -184,8 +191,9 @@ def _add_points(
 ) -> None:
     """Add a tile with known scores in one call, because calls from Python take time.
 
-    The rows to sum for the gradients are listed: the entries [:n] are the rows active at the first point, and the
-    entries [end:], filled backwards, are the differences at the other points.
+    The arrays `row`, `point` and `coef` list the rows to sum for the gradients. The entries [:n] are the rows active at
+    the first point. The entries [end:], filled backwards, are the rows that are active either at the first point or at
+    another point, but not at both.
     """
     (values, indices, indptr), (losses, costs, gradients), k = X, sums, scores.shape[1]
     size = y.size * (k + 1)
@@ -224,7 +232,10 @@ def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_f
 
 
 def read_cuts(totals: PointTotals) -> RowSums:
-    """Return the cuts at the points: k sums. Rows active at the first point may be subtracted again later."""
+    """Return the cuts at the k points.
+
+    Other points may subtract rows that are active at the first point. The sizes allow for this.
+    """
     gradients, costs = totals.gradients.copy(), totals.costs.copy()
     gradients[1:] += gradients[0]
     costs[1:] += costs[0]
@@ -339,8 +350,9 @@ def take_sizes(state: CutState, of: Magnitudes) -> CutState:
 def _take_best(state: CutState, points: F64, tangents: CutTotals) -> tuple[CutState, F64]:
     """Move to the best of the points if P is lower there; also return the size of each cut's offset, (k,).
 
-    A term |l_i(f) - s_i f| of an offset is at most l_i(0) + 2 K_i |f|. The size of a cut's offset is the sum of these
-    bounds over the rows. The largest size so far bounds the rounding of every cut.
+    A term |l_i(f) - s_i f| of an offset is at most l_i(0) + 2 K_i |f|, where K_i is the steepest slope of l_i. The size
+    of a cut's offset is the sum of these bounds over the rows. The largest size so far bounds the rounding of every
+    cut.
     """
     lengths = np.abs(points)
     terms: F64 = state.total_cost + 2.0 * (lengths @ state.magnitudes)
@@ -372,7 +384,7 @@ class BothStates(Bounds):
 
     @property
     def tried_bound(self) -> float:
-        """The least bound of the solvers that still run; see Progress."""
+        """The smallest positive tried_bound of the running solvers, or 0; see Progress."""
         tried = [own.tried_bound for own in self.states[: 1 if self.alone else None]]
         return min((bound for bound in tried if bound > 0.0), default=0.0)
 

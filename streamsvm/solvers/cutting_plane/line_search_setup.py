@@ -95,12 +95,15 @@ class AnyLossSolver(LinearSolver):
         return self.parameters.need_memory(width, 8 * width * (k + 2) + 16 * k, 8 * width * k)
 
 
-BESIDE_CUTS = 128  # cuts of the accompanying line search; unless it keeps up, it is dropped long before that
-SLOW_BYTES = 32 << 20  # memory for its cuts, which may be more if it waits until the first solver is slow
+BESIDE_CUTS = 128  # the cuts that an accompanying line search keeps; if it falls behind, it is dropped much earlier
+SLOW_BYTES = 32 << 20  # memory for the cuts of a line search that starts only once the first solver is slow
 
 
 def choose_most_cuts(width: int, alone: bool) -> int:
-    """Return the number of cuts that the accompanying line search keeps."""
+    """Return the number of cuts that the line search keeps.
+
+    alone: whether it starts only once the first solver is slow.
+    """
     return max(BESIDE_CUTS, min(most_cuts(width), SLOW_BYTES // (8 * width))) if alone else BESIDE_CUTS
 
 

@@ -10,10 +10,10 @@ with multiplier 1 - sum z. In `solve_master` this multiplier is the last of the 
 unit simplex, and the gap is max_c g_c - z'g.
 
 Method: Wolfe 1976, "Finding the nearest point in a polytope" (Math. Programming 11), with a linear term. A face is a
-set of cuts that may have z > 0. If Newton's step on a face ends inside it, at its optimum, the most promising cuts join
-the face. If a multiplier reaches zero first, its cut leaves the face. D always rises. The last face has few cuts (d + 1
-suffice), so a warm start takes about ten small Cholesky factorisations. The multipliers on the face are exact to
-rounding, and all others are exactly zero.
+set of cuts that may have z > 0. If Newton's step on a face ends inside the face, it ends at the face's optimum, and the
+most promising cuts join the face. If a multiplier reaches zero first, its cut leaves the face. D always rises. The last
+face has few cuts (d + 1 suffice), so a warm start takes about ten small Cholesky factorisations. The multipliers on the
+face are exact to rounding, and all others are exactly zero.
 
 Any feasible z gives a lower bound D(z) of P over all rows. D is evaluated from the cuts rather than from their
 products, and a bound of its rounding error is subtracted.
@@ -24,7 +24,7 @@ QR factorisation. This replaces the Cholesky factor of G, as QR replaces the nor
 
     face      the cuts that may have z > 0, relative to one of them, r:  B has the rows a_c - a_r
     step      u with (B B') u = g_c - g_r,  by  [B' ; diag(shift)] = Q R,  R' R u = g_c - g_r
-    minimiser w + B'u, kept with z, because long cuts magnify the error eps sum z_c |a_c| of A'z
+    minimiser w + B'u, stored with z: for long cuts, A'z would have a large error, eps sum z_c |a_c|
 
 M(w) = 1/2 |w|^2 + max(0, max_c b_c - a_c.w) is evaluated at this w, and D(z) at the multipliers z.
 """
@@ -42,16 +42,16 @@ from streamsvm.numeric.rounding import bound_rounding, sum_exactly
 from streamsvm.numeric.rows import F64, I64, Flags
 from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, S, add_cuts, count_pass, raise_bound
 
-STEPS_PER_CUT = 10  # This bounds the work. Cuts of real data took about 3 at most, from z = 0.
+STEPS_PER_CUT = 10  # the maximum; from z = 0, cuts of real data took at most about 3 steps per cut
 EPS = float(np.finfo(np.float64).eps)
 TINY = float(np.finfo(np.float64).tiny)
 REFINEMENT_STEPS_PER_CUT = 4
-PATIENCE = 30  # Rounding is the limit if this many steps in a row have not cut the gap to PROGRESS of its value.
+PATIENCE = 30  # Rounding is the limit after this many successive steps that left the gap above PROGRESS of its value.
 PROGRESS = 0.9
 DOUBTFUL_STEPS = 5  # If neither P nor D has moved for this many steps, the products are no longer trusted.
-CUT_ROUNDINGS = 12  # roundings of a term besides n additions; the two terms of a row that leaves a line have 2 n + 19
-SCALING_ROUNDINGS = 8.0  # roundings of a term with a scaled cost: factor, product, magnitude, intended cost
-MASTER_SHARE = 0.05  # The master problem is solved to this share of the current or the requested gap.
+CUT_ROUNDINGS = 12  # roundings of a term besides its n additions; a row added and subtracted again has 2 n + 19 in all
+SCALING_ROUNDINGS = 8.0  # more roundings of a term with a scaled cost: factor, product, magnitude, true cost
+MASTER_SHARE = 0.05  # The master problem is solved to this share of the larger of the current and requested gaps.
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def make_feasible(start: F64) -> F64:
 
 
 def _compute_gradient(gram: F64, b: F64, z: F64) -> F64:
-    """Return g = b - Gz, using only the rows of G for cuts with z > 0: there are few, and G is large."""
+    """Return g = b - Gz. Only the rows of G with z > 0 are read, because they are few and G is large."""
     gradient = b.copy()
     used = np.flatnonzero(z[:-1])
     gradient[:-1] -= z[used] @ gram[used]
@@ -108,7 +108,7 @@ def _compute_gradient(gram: F64, b: F64, z: F64) -> F64:
 
 
 def _go(z: F64, step: F64, face: Flags) -> tuple[F64, float]:
-    """Step until the first multiplier reaches 0; return the new z and the fraction of the step taken, 1 if none does.
+    """Step until a multiplier reaches 0; return the new z and the fraction of the step made, 1 for the whole step.
 
     The cut whose multiplier reaches 0 leaves the face.
     """
@@ -155,8 +155,8 @@ def choose_joining(gradient: F64, z: F64, offsets: F64, norms: F64, length: floa
 def _find_newton_step(gram: F64, size: F64, z: F64, gradient: F64, face: Flags) -> F64:
     """Return the step from z to the optimum of the face, disregarding z >= 0. The entries of the step sum to zero.
 
-    The cuts are measured from one of them, the reference r, whose multiplier follows from sum z = 1. The other
-    multipliers are then free, with slope g_c - g_r and curvature (a_c - a_r).(a_d - a_r). size (m+1,): |a_c|^2 + |b_c|.
+    Each cut is taken relative to a reference cut r, whose multiplier follows from sum z = 1. The other multipliers are
+    then free, with slope g_c - g_r and curvature (a_c - a_r).(a_d - a_r). size (m+1,): |a_c|^2 + |b_c|.
     """
     step, (reference, others) = np.zeros(len(z)), _measure_from(face, z)
     if not others.size:
@@ -174,9 +174,10 @@ def _find_newton_step(gram: F64, size: F64, z: F64, gradient: F64, face: Flags) 
 def _solve_semidefinite(matrix: F64, right: F64, size: F64) -> F64:
     """Solve (matrix + shift) x = right by Cholesky, with a diagonal shift of the order of rounding.
 
-    size (k,): magnitude of the terms whose sums are the entries of each row. If the matrix is singular and D has a
-    slope along its null space, the shift makes the step long but finite, and a cut leaves the face. Otherwise the shift
-    changes the gap by no more than rounding, since z <= 1. The shift grows until a factor exists.
+    size (k,): for each row of the matrix, the magnitude of the terms that are summed in its entries. If the matrix is
+    singular and D has a slope along its null space, the shift makes the step long but finite, and a cut leaves the
+    face. Otherwise the shift changes the gap by no more than rounding, since z <= 1. The shift grows until a factor
+    exists.
     """
     for shift in 4 * EPS * 10.0 ** np.arange(0, 18, 2):
         shifted = matrix.copy()
@@ -317,7 +318,7 @@ def _bound_combination(state: CutState, used: I64, shares: F64) -> F64:
 
 
 def scale_costs(state: S, factor: float, tol: float) -> S:
-    """Return the state to resume from if all costs grow by `factor`: the cuts times `factor` are valid cuts."""
+    """Return the initial state for costs `factor` times larger, for which the cuts times `factor` are valid."""
     half, none = float(state.best_w @ state.best_w) / 2, np.zeros(len(state.z))
     moved = bound_rounding(len(state.best_w) + SCALING_ROUNDINGS, 2 * half + state.objective)
     in_proportion = ("cuts", "offsets", "sizes", "magnitudes", "total_cost")

@@ -32,8 +32,8 @@ from streamsvm.passes import Scan
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 
 POWER = 1.5
-SPARE_ROWS = 64  # rows beyond twice its share that a group may hold while it is being read
-LARGEST_WEIGHT = 1e9  # the most rows that a far row represents
+SPARE_ROWS = 64  # a group that is being read may hold twice its share of rows, and this many more
+LARGEST_WEIGHT = 1e9  # the largest number of rows that a far row represents
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Look:
 
     w (width,): the point at which margins are computed; norm: the norm of the rows; squares (width,): weights that
     bound the rows' norms (row_norms.bound_rows); draws: whether far rows are sampled too; share: the fraction of its
-    rows that a group keeps; most: the number of rows kept in all; left: the part of a later move of w that may be
-    charged to the rows' lengths (row_norms.RowNorm.bound_move); class_costs (2,): C_i of the classes; bias_feature: the
-    value of the constant feature; seed: the seed of the sampling.
+    rows that a group keeps; most: the number of rows kept from all groups together; left: the largest allowed remainder
+    in the bound of a later move of w (row_norms.RowNorm.bound_move); class_costs (2,): C_i of the classes;
+    bias_feature: the value of the constant feature; seed: the seed of the sampling.
     """
 
     w: F64
@@ -77,9 +77,9 @@ class NearTotals:
 
     sums: sums over the rows with m_i < 1; n_rows: the number of all rows; radius: the smallest q_i of a dropped row;
     parts: the kept rows. While the rows of a group are added, `parts` may hold more than twice as many rows as are kept
-    in the end. frozen: the same sums over the rows that are not set aside (if any are set aside), or over deleted rows
-    (one_read.kept_ball); n_apart: the number of rows set aside; densest: the largest share of a group that is set
-    aside.
+    in the end. If the pass sets rows aside for later passes (Scan.apart): frozen: the same sums over all other rows;
+    n_apart: the number of rows set aside; densest: the largest share of a group's rows that is set aside. In
+    one_read.kept_ball, `frozen` has the sums over deleted rows.
     """
 
     sums: RowSums
@@ -91,7 +91,7 @@ class NearTotals:
     parts: list[Part] = field(default_factory=list)
 
     def find_densest(self) -> float:
-        """Return the largest share of the rows of a group that are set aside."""
+        """Return the largest share of a group's rows that is set aside."""
         return max(self.densest, self.n_apart / max(1, self.n_rows))
 
 
@@ -134,7 +134,7 @@ def _add_active(sums: RowSums, look: Look, rows: Rows, y: F64, costs: F64, is_ac
 
 
 def choose_within(rows: Rows, look: Look, radius: float) -> I64:
-    """Return the indices of rows with a cost and rho_i < radius; the other rows keep their sides within this radius."""
+    """Return the indices of rows with a cost and rho_i < radius. No other row with a cost changes sides within it."""
     y, costs = read_labels(look.class_costs, rows.y, rows.sample_weight)
     margins = find_margins(look, rows, y)
     chosen, _, reach = _find_within(look, rows, margins, costs, np.ones(rows.n_rows), radius)
@@ -220,7 +220,7 @@ def close_group(totals: NearTotals, share: float) -> list[Part]:
 
 
 def gather(totals: NearTotals, look: Look) -> tuple[Part, F64]:
-    """Return all kept rows as one part, with the smallest radius of the groups, and the rows that each represents."""
+    """Return all kept rows as one part, with the smallest radius, and the number of rows that each represents."""
     parts = close_group(totals, look.share)
     totals.parts = []  # frees the dropped rows before the kept rows are joined
     priority = np.concatenate([part.priority for part in parts])
@@ -233,7 +233,7 @@ def gather(totals: NearTotals, look: Look) -> tuple[Part, F64]:
 
 
 def _keep_nearest(totals: NearTotals, share: float) -> tuple[list[Part], float]:
-    """Return the group's share of rows, those with the smallest q_i, as one part, and the smallest q_i dropped."""
+    """Return the group's share of its rows, those with the smallest q_i, and the smallest q_i of its dropped rows."""
     if not totals.parts:
         return [], totals.radius
     whole, most = join_parts(totals.parts), max(1, int(share * totals.n_rows))
@@ -245,7 +245,7 @@ def _keep_nearest(totals: NearTotals, share: float) -> tuple[list[Part], float]:
 
 
 def join_parts(parts: list[Part]) -> Part:
-    """Return several parts joined as one, whose radius is left at its default."""
+    """Join several parts into one part with the default radius."""
     names = ("numbers", "margins", "reach", "priority")
     joined: list[Any] = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
     return Part(join_rows([part.rows for part in parts]), *joined)

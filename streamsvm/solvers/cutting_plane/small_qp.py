@@ -45,15 +45,15 @@ from streamsvm.numeric.rows import F64, CsrRows, Rows, slice_rows, to_dense
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.system import interrupts
 
-MOST_ROWS = 500  # Their H has 2 MB, and a step takes a hundredth of a second.
+MOST_ROWS = 500  # For this many rows, H has 2 MB, and a step takes a hundredth of a second.
 BLOCK_ROWS = 32  # Two blocks of this many rows are in float64 at once; each takes the memory of as many cuts.
 PRODUCTS = 6  # matrices (rows, rows) held at once
 MOST_STEPS = 100
-PATIENCE = 10  # Rounding is the limit if this many steps in a row have not cut the gap to PROGRESS of its value.
+PATIENCE = 10  # Rounding is the limit after this many successive steps that left the gap above PROGRESS of its value.
 PROGRESS = 0.9
-MOST_VALUES = 1 << 20  # numbers in B; for larger B only the products of the rows are used
+MOST_VALUES = 1 << 20  # the largest number of entries of B; for larger B, only the products of the rows are used
 ROW_COPIES = 4  # copies of B held at once
-MATRICES = 14  # (rows, rows) held at once in addition to B, including the products of the rows
+MATRICES = 14  # matrices (rows, rows) held at once in addition to B, including the products of the rows
 
 
 class Point(NamedTuple):
@@ -85,7 +85,7 @@ def write_out(rows: Rows, part: slice) -> F64:
 
 
 def maximise_shares(data: HingeRows, products: F64, share: F64, w: F64, tol: float) -> tuple[F64, bool]:
-    """Return shares c (n,) whose duality gap is at most tol * D, and whether it is.
+    """Return shares c (n,) with a small duality gap, and whether the gap is at most tol * D.
 
     products: the result of `multiply_rows`; share (n,): c0; w (d+1,): the weight vector of c0, with the weight of the
     constant feature last. If rounding does not allow such a gap, the shares are those with the smallest gap

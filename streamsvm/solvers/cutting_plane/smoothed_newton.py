@@ -88,7 +88,7 @@ class HingeRows:
     def add_products(self, Q: F64 | None, used: I64, weight: F64) -> F64:
         """Return the upper triangle of Q + sum of weight_i x_i x_i' over the rows with the numbers `used`.
 
-        Q: None stands for I.
+        Q: None for the identity.
         """
         products = sum_products(self.rows.X, used, weight, self.bias_feature)
         return products + (np.eye(len(products)) if Q is None else Q)
@@ -135,8 +135,8 @@ def minimise(
 ) -> Optimum:
     """Minimise F, plus the pull if given, until the gap is at most tol times F. smoothing: the first width.
 
-    The search also ends after MOST_STEPS, or MOST_IDLE_STEPS, or when rounding leaves no step. The returned objective
-    and lower bound include the pull.
+    The search also ends after MOST_STEPS steps, after MOST_IDLE_STEPS steps without progress, or when rounding leaves
+    no step that descends. The returned objective and lower bound include the pull.
     """
     w, quadratic = start, _Quadratic(linear, pull)
     margins, costs = data.find_margins(start), data.costs

@@ -80,7 +80,7 @@ class LabelNewtonSolver(Solver):
         return _need_memory(self.parameters, threads)
 
     def make_model(self, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG002
-        """Return the models of all labels; for two classes, the negated model, as its only label is the first class."""
+        """Return the models of all labels. Two classes have one label, the first class; their model is negated."""
         w = -state.best_w[0] if _is_pair(self.source) else state.best_w
         return make_linear_model(self.source, w[..., :-1].copy(), w[..., -1] * self.parameters.bias_feature)
 
@@ -167,7 +167,7 @@ def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
 
 
 def _count_factor_bytes(settings: LabelNewton) -> int:
-    """Return the memory of a matrix being factorised, of its rows, and of the labels' points and rows meanwhile."""
+    """Return the memory to factorise a matrix, including the rows it is made of and the points of its labels."""
     n, width = len(settings.sample), settings.n_features + 1
     size = min(n, width, settings.factor_rows)
     if not size:

@@ -1,4 +1,4 @@
-"""Newton's method for many labels with a smooth loss; every pass serves all labels that are not yet proved.
+"""Newton's method for many labels with a smooth loss; every pass serves all labels whose gap is not proved.
 
     P_k(w) = 1/2 |w|^2 + sum_i C_ik l(y_ik w.x_i)                bias: a constant feature, penalised
 
@@ -12,9 +12,8 @@ Sources: Keerthi & DeCoste 2005, "A modified finite Newton method for fast solut
 (squared hinge); Byrd, Chin, Neveitt & Nocedal 2011, "On the use of stochastic Hessian information in optimization
 methods for machine learning", SIAM J. Optimization 21 (the Hessian from a share of the rows).
 
-Every label starts at its minimiser for a sample of the rows, in memory. Each of its m rows represents n / m rows.
-The steps of a label on the sample end once the next step is expected to lower P by less than the sample differs from
-all rows.
+Every label starts at its minimiser for a sample of the rows, in memory. Each of its m rows represents n / m rows. The
+steps of a label on the sample end once the next step is expected to lower P by less than the sampling error.
 
 If costs are so large that a single row can dominate, rows lose and gain curvature along a step, and steps would be
 shortened again and again. So P is minimised with smaller costs first, and each minimiser is the start for costs that
@@ -35,8 +34,8 @@ costs about as much as one product with a Hessian, and a few epochs achieve as m
 float32, since it only chooses points.
 
 If costs are large as well, Newton's method for the squared hinge continues from there. Let the rows of B be the rows x
-that have a curvature for a label, each times the square root r of that curvature, and let y = +1 or -1. The minimum of
-the sum of these rows' parabolas and 1/2 |w|^2 is
+that have a curvature for a label, each times the square root r of that curvature, and let y = +1 or -1. The minimiser
+of the sum of these rows' parabolas and 1/2 |w|^2 is
 
     w = B' (I + B B')^-1 (r y) = (I + B'B)^-1 B' (r y)
 
@@ -70,30 +69,31 @@ from streamsvm.solvers.label_newton.steps import SHARPEST, LabelNewton, State, i
 from streamsvm.solvers.label_newton.sums import BLOCK_LABELS, Totals, as_flags, find_labels, measure
 from streamsvm.system import deadline, interrupts
 
-LITTLE = 1e-3  # The sample is minimised once the next step is expected to lower P by less than this share.
-MOST_STEPS = 30  # the most steps with the same costs
+LITTLE = 1e-3  # The sample counts as minimised if the next step is expected to lower P by less than this share.
+MOST_STEPS = 30  # the maximum number of steps with the same costs
 ROWS_A_WEIGHT = 8  # rows per weight for the curvature of a label
 SMALL = 10.0  # Costs are small if the curvature of a row's loss, along the row's own direction, is at most this.
 STAGE = 3.0  # the ratio of the costs of one stage to those of the stage before
-LITTLE_BEFORE = 0.01  # LITTLE for the stages before the last
+LITTLE_BEFORE = 0.01  # replaces LITTLE in all stages but the last
 LABELS, LABEL_POINTS = 16, 10  # the labels that are solved side by side, and the vectors (d+1,) that each needs
 LOOKED_ROWS = 1024  # rows whose float64 values are in memory at a time
 SCALED_COPIES = 6  # the memory of rows scaled in float64, as a multiple of their float32 bytes
 DENSE_SHARE = 1 / 4  # If a larger share of the values is not 0, a dense array needs no more memory than SCALED_COPIES.
-MOST_FACTOR_STEPS = 30  # the most steps of a stage by factors
-LITTLE_FACTOR = 0.1  # the relative gap at the end of a stage before the last
+MOST_FACTOR_STEPS = 30  # the maximum number of steps of a stage by factors
+LITTLE_FACTOR = 0.1  # the relative gap at which all stages but the last end
 MOST_EPOCHS = 30
-# The gap of the dual points is far smaller than |w + g|^2 / 2, the gap that the passes prove, since all rows share some
-# directions. If the sample is all rows, passes prove nearly all labels at once after this share of the tolerance.
+# Ascent stops at this share of the tolerance if the sample has all rows. The first passes then prove nearly all labels.
+# The share is small because the gap of the ascent's dual points is far below |w + g|^2 / 2, the gap that passes prove:
+# all rows share some directions.
 SHARE_OF_TOL = 1e-4
 SLOW = 0.9  # An epoch that leaves more than this share of the gap is the last one: passes would be faster.
 LITTLE_ASCENT = 0.01  # the relative gap at which the choice of the sample matters more than its minimisation
-SHARE_PROVED = 0.1  # the gap of the sample by factors, as a share of the tolerance, if the sample is all rows
-ROOT_STEPS, CLOSE = 12, 1e-4  # the most Newton steps for a margin, and the error at which they end
+SHARE_PROVED = 0.1  # the gap at which steps by factors end, as a share of the tolerance, if the sample has all rows
+ROOT_STEPS, CLOSE = 12, 1e-4  # the maximum number of Newton steps for a margin, and the error at which they end
 
 
 def solve(settings: LabelNewton, state: State) -> Requests:
-    """Run from a state. A run that is resumed from the state in any `Step` gives the same bits."""
+    """Run the solver from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     while "" in state.statuses:
         block = state.statuses[state.first : state.first + settings.side_by_side]
         codes = state.first + np.flatnonzero(block == "")
@@ -181,7 +181,7 @@ def _minimise(settings: LabelNewton, codes: I64, rows: Rows, W: F64, little: flo
         places = np.flatnonzero(~near & (state.statuses == ""))
         if not len(places) or deadline.is_over():
             break
-    return np.where(near[:, None], state.next_w, state.best_w)  # A step that is expected to gain much may be a bad one.
+    return np.where(near[:, None], state.next_w, state.best_w)  # A large step may end at a higher P.
 
 
 def minimise_by_factors(
@@ -328,9 +328,10 @@ def visit_rows(
 ) -> F64:
     """Visit rows in this order, and update W (d+1, k) and a (n, k) in place.
 
-    squares (n,): |x|^2 with the constant feature. has (n, k): whether a row has a label. costs (k, 2): those of rows
-    without and with a label. Return the losses, and a lower estimate of the gap, the sum of (a + l'(m))^2 / (2 L),
-    where L is the largest curvature of the loss, (2, k). Both use the w at the time of each visit.
+    squares (n,): |x|^2 with the constant feature. has (n, k): whether a row has a label. costs (k, 2): the costs of
+    rows without and with each label. Return an array (2, k): the losses of each label, and a lower estimate of its gap:
+    the sum of (a + l'(m))^2 / (2 L), where L is the largest curvature of the loss. Both use the w at the time of each
+    visit.
     """
     sums = np.zeros((2, W.shape[1]))
     values, indices, indptr = X
@@ -374,7 +375,7 @@ def _maximise(loss: int, cost: float, margin: float, square: float, old: float) 
 
 @register_jitable
 def _score(values: F32, indices: I32, indptr: I64, i: int, W: F32, scores: F32) -> None:
-    """Add row i's scores (k,), four of its values at a time, so that the scores are loaded and stored less often."""
+    """Add row i's scores (k,), four of its values at a time, to load and store the scores less often."""
     if values.ndim == 1:
         e, end = indptr[i], indptr[i + 1]
         while e + 3 < end:

@@ -11,8 +11,8 @@ than a share of what the slope predicts, the step is shortened to the minimum of
 With many features, M s = -(w + g) is solved by conjugate gradients, with one product M p per pass (Lin, Weng & Keerthi
 2008, "Trust region Newton method for large-scale logistic regression", JMLR 9). Each label proceeds on its own: a pass
 evaluates the points of some labels, and computes the products of others, which are in the middle of a step. A step is
-accurate enough if the residual r is a tenth of the gradient, or if |r|^2 / 2 is within the tolerance; this would be
-P - D after the step if the curvature did not change.
+accurate enough if the residual r is a tenth of the gradient, or if |r|^2 / 2 is within the tolerance. With unchanged
+curvature, P - D after the step would be |r|^2 / 2.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be rounding
 STUCK_STEPS = 5  # If neither P nor D of a label has moved for this many steps, rounding is the limit.
 SHARPEST = (2.0, 0.25)  # the largest curvature of a loss, as a multiple of its cost
 RESIDUAL = 0.1  # A step is accurate enough if |r| is at most this share of the gradient's length.
-PROVED_SHARE = 0.3  # It is also accurate enough if |r|^2 / 2 is at most this share of the tolerance.
+PROVED_SHARE = 0.3  # A step is also accurate enough if |r|^2 / 2 is at most this share of the tolerance.
 MOST_PRODUCTS = 60
 STEP, RESIDUALS, DIRECTIONS = range(3)  # the parts of `conjugates`
 SAFE = 1.0 + 1e-9
@@ -49,13 +49,13 @@ SAFE = 1.0 + 1e-9
 class LabelNewton:
     """Settings of the solver.
 
-    loss: its code (sums.CODES); costs (L, 2): C_i of the rows without and with each label, before sample weights;
-    at_zero (L,): P of each label at w = 0; tol: the relative gap to reach; bias_feature: the value of the constant
-    feature; curvature_rows: the number of rows from which the curvature of a label is estimated; side_by_side: the
-    number of labels that share the passes; n_rows, n_features: those of the source; row_bytes: the bytes of a row in
-    memory; by_products: whether steps are found by products of Hessians with vectors, in additional passes;
-    factor_rows: the largest number of rows or features of a matrix that a step on the sample factorises; sample: the
-    row numbers of the sample at whose minimisers the method starts.
+    loss: the code of the loss (sums.CODES); costs (L, 2): C_i of the rows without and with each label, before sample
+    weights; at_zero (L,): P of each label at w = 0; tol: the relative gap to reach; bias_feature: the value of the
+    constant feature; curvature_rows: the number of rows from which the curvature of a label is estimated; side_by_side:
+    the number of labels that share the passes; n_rows, n_features: the numbers of rows and features of the source;
+    row_bytes: the bytes of a row in memory; by_products: whether steps are found by products of Hessians with vectors,
+    in additional passes; factor_rows: the largest number of rows or features of a matrix that a step on the sample
+    factorises; sample: the row numbers of the sample at whose minimisers the method starts.
     """
 
     loss: int
@@ -85,13 +85,13 @@ class State:
     best_w (L, d+1): the point with the lowest P. next_w (m, d+1): the point of the next pass. base_w (m, d+1), values,
     slopes, lengths: the point where the step to next_w began, P there, the slope of P along the whole step, and the
     share of the step that is made. active: the number of rows with a curvature. statuses: "" for unfinished labels.
-    objectives, lower_bounds, objective_errors and bound_errors: the certificates. counts: the passes in which a label
-    took part. stuck: the passes since its P or D last moved. first: the first of the m labels. passes: the number of
-    passes so far.
+    objectives, lower_bounds, objective_errors and bound_errors: the certificates. counts: the number of passes that
+    included a label. stuck: the number of passes since the label's P or D last moved. first: the first of the m labels.
+    passes: the number of passes so far.
 
     If steps are found by products (take_products): conjugates (3, m, d+1) with the parts STEP to DIRECTIONS; residuals
-    and at_start (L,), |r|^2 now and at the start of the step; products (L,), the products that the step has taken, or
-    -1 between steps. Otherwise these are empty.
+    and at_start (L,): |r|^2 now and at the start of the step; products (L,): the number of products made in the step,
+    or -1 between steps. Otherwise these are empty.
     """
 
     best_w: F64
@@ -213,8 +213,8 @@ def take_step(settings: LabelNewton, before: State, codes: I64, totals: Totals) 
 def is_accepted(settings: LabelNewton, state: State, code: int, w: F64, P: float, off: float) -> bool:
     """Return whether the next step begins at w, and record w if so; otherwise shorten the step that led to w.
 
-    A start at which P is higher than at w = 0 is replaced by w = 0. This happens if the sample does not represent all
-    rows because a few rows have most of the weight.
+    A starting point at which P is higher than at w = 0 is replaced by w = 0. This happens if the sample does not
+    represent all rows because a few rows have most of the weight.
     """
     length, slope, place = state.lengths[code], state.slopes[code], code - state.first
     if state.values[code] == np.inf and not P - off <= settings.at_zero[code] and np.any(w):
@@ -246,9 +246,9 @@ def divide(state: State, codes: I64) -> tuple[I64, I64]:
 
 
 def take_products(settings: LabelNewton, state: State, codes: I64, totals: Totals) -> State:
-    """Return the state after a pass for the labels with these codes, changed in place.
+    """Return the state after a pass for the labels with these codes.
 
-    Copies of all points would take longer than the sums of a pass over few rows.
+    The state's arrays change in place because, with few rows, copying all points would take longer than a pass.
     """
     looked, bent = divide(state, codes)
     W, g = state.next_w[looked - state.first], np.ascontiguousarray(totals.gradients.T)

@@ -12,8 +12,8 @@ logistic loss    l = C log(1 + exp(-m))       a = C / (1 + exp(m))       l'' = a
 a is a multiplier of the dual problem, to which the row contributes l + a m (Fenchel and Young: this is -l*(-a)).
 
 Scores and gradients are matrix products in float64. The curvatures only choose the next points. So they are float32,
-and are computed from a share of the rows with a curvature, as lower triangles. Gradients skip rows whose slope for a
-label is 0, which most slopes are. Rows are collected until there are BLOCK_ROWS, since products of few rows are slow.
+and are computed from a share of the rows with a curvature, as lower triangles. Most slopes are 0, and gradients skip
+these. Rows are collected until there are BLOCK_ROWS, since products of few rows are slow.
 
 If steps are found by products, weights are stored by features, (d+1, k): the weights of all labels for one feature,
 which each value of a sparse row needs, are then contiguous in memory. The last row belongs to the constant feature.
@@ -42,17 +42,18 @@ About = tuple[int, float]  # the code of the loss, and the bias feature
 BLOCK_ROWS = 8192
 BLOCK_LABELS = 128
 PRODUCT_ROWS = 8192  # rows whose scores are in memory at a time
-# The weights are prefetched this many values ahead, since the weights of rare features are in no near cache. This
-# halves the time of a pass's sums (105 classes, 55,197 features).
+# Weights are prefetched this many values ahead, because the weights of rare features are not in a fast cache.
+# Prefetching halves the time of a pass's sums (105 classes, 55,197 features).
 VALUES_AHEAD = 16
 LINE_BYTES = 64  # the size of a cache line
-# If fewer than this share of all (row, label) pairs have a slope, sums over these take half the time of a product.
+# If fewer than this share of all (row, label) pairs have a slope, sums over these pairs replace the matrix product,
+# because they take half the time.
 SCREENED_SHARE = 0.1
 
 
 @register_jitable
 def measure(code: int, cost: float, margin: float) -> tuple[float, float, float]:
-    """Return the loss, the multiplier and the curvature at a margin. code: that of the loss (CODES)."""
+    """Return the loss, the multiplier and the curvature at a margin. code: the code of the loss (CODES)."""
     if code == 0:
         missing = 1.0 - margin
         return (cost * missing * missing, 2.0 * cost * missing, 2.0 * cost) if missing > 0.0 else (0.0, 0.0, 0.0)
@@ -77,10 +78,12 @@ def measure_rows(
     """Replace the scores (n, k) by the slopes -y a, and add to the sums (5, k) of the labels.
 
     has (n, k): whether a row has a label. weight (n,): the sample weights. lengths (n,): |x_i|. first: the number of
-    the first row. costs (k, 2): those of rows without and with a label. sums: the losses, the dual terms, the sizes of
-    both, a |x|, and the number of rows with a curvature. picks: shares (k,), the share of the rows with a curvature
-    that is picked to estimate it; written: picked, roots (k, n), the rows picked for each label, and the square roots
-    of their curvatures over the share; n_picked (k,), their number.
+    the first row. costs (k, 2): the costs of rows without and with each label. sums: the losses, the dual terms, the
+    magnitudes of both, a |x|, and the number of rows with a curvature.
+
+    picks: the arrays shares, picked, roots and n_picked. shares (k,): the share of the rows with a curvature that is
+    picked to estimate the Hessian. The function writes the other three. picked (k, n): the rows picked for each label;
+    roots (k, n): the square roots of their curvatures divided by the share; n_picked (k,): the number of picked rows.
     """
     (n, k), (shares, picked, roots, n_picked) = scores.shape, picks
     n_picked[:] = 0
@@ -106,7 +109,10 @@ def measure_rows(
 
 @njit(cache=True, nogil=True)
 def bend_rows(code: int, scores: F32, along: F32, has: U8, weight: F64, costs: F64) -> None:
-    """Multiply `along` (n, k), the labels' directional scores, in place by the losses' curvatures at `scores`."""
+    """Multiply `along` (n, k), in place, by the curvatures of the losses at the scores (n, k).
+
+    along: the products of the rows with the directions of the labels.
+    """
     n, k = scores.shape
     for i in range(n):
         for j in range(k):
@@ -186,8 +192,9 @@ def start_totals(n_labels: int, width: int) -> Totals:
 def add_totals(totals: Totals, rows: Rows, W: F64, codes: I64, costs: F64, shares: F64, about: About) -> None:
     """Append a tile to the waiting rows, and add the waiting rows once there are BLOCK_ROWS.
 
-    W (k, d+1): the points of the labels with these codes (k,). costs (k, 2): of rows without and with the label. shares
-    (k,): the share of the rows with a curvature that is used to estimate it. about: the loss and the bias feature.
+    W (k, d+1): the points of the labels with these codes (k,). costs (k, 2): the costs of rows without and with each
+    label. shares (k,): the share of the rows with a curvature that is used to estimate the Hessian. about: the loss and
+    the bias feature.
     """
     for at in range(0, rows.n_rows, BLOCK_ROWS):
         totals.waiting.append(_copy(rows.slice(slice(at, at + BLOCK_ROWS))))
@@ -264,8 +271,8 @@ def add_products(
     """Add the rows of a tile.
 
     W (d+1, k): the points of the labels with the codes `looked`, which are evaluated. V, P (d+1, h): the points and
-    directions of the labels `bent`, whose Hessians are multiplied. costs (k + h, 2): those of all these labels. about:
-    the loss and the bias feature.
+    directions of the labels `bent`, whose Hessians are multiplied. costs (k + h, 2): the costs of all these labels.
+    about: the loss and the bias feature.
     """
     looked_costs, bent_costs = np.split(costs, [len(looked)])
     loss, bias = about
@@ -318,7 +325,7 @@ def _score(X: Matrix | F64, W: Values, bias: float) -> Any:
 
 @njit(cache=True, nogil=True)
 def _score_csr(data: F32, indices: I32, indptr: I64, W: Values, scores: Values) -> None:
-    """Add X W to the scores, four values of a row at a time, so that the row's scores are loaded and stored less."""
+    """Add X W to the scores, four values of a row at a time, to load and store the row's scores less often."""
     k, line = W.shape[1], LINE_BYTES // W.itemsize
     for i in range(len(indptr) - 1):
         row, e, end = scores[i], indptr[i], indptr[i + 1]
@@ -341,7 +348,7 @@ def _score_csr(data: F32, indices: I32, indptr: I64, W: Values, scores: Values) 
 
 
 def _add(total: Values, X: Matrix | F64, coefs: Values, bias: float) -> None:
-    """Add X' coefs with the constant feature, (d+1, k)."""
+    """Add X' coefs, (d+1, k), to the total. X includes the constant feature."""
     if isinstance(X, CsrRows):
         _add_csr(X.data, X.indices, X.indptr, coefs, total)
     else:

@@ -40,15 +40,15 @@ from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.newton.steps import SAFE, STEPS, Iterates, Look, Totals, measure_line, sum_rows
 from streamsvm.system import deadline, interrupts
 
-TOL = 1e-7  # Descent ends once a round changes no entry of the gradient, at most 1 at the minimum, by more than this.
+TOL = 1e-7  # Descent ends once a round changes each slope by at most this; at the minimum, slopes are at most 1.
 ROUNDS = 8  # rounds of coordinate descent before a step on a face
 FEW_FACES, MOST_FACES = 20, 200
 DAMPING = 1e-12  # Each second derivative is raised by this share of itself.
 FEW_FEATURES = 200  # At least this many features of weight 0 may get a weight in a step.
-SAME = 1e-12  # a step's end with a better gradient is accepted although rounding makes P higher by this share
+SAME = 1e-12  # the end of a step is accepted even if P, due to rounding, is higher by up to this share
 SAMPLE_SHARE = 0.1  # the gap on the sample, as a share of the requested gap
 STAGE, STAGE_TOL = 3.0, 1e-2  # the growth of the costs from one stage in memory to the next, and the gap of a stage
-MOST_STEPS = 100  # the most steps of a stage
+MOST_STEPS = 100  # the maximum number of steps of a stage
 SLOW, SLOW_STEPS = 1e-4, 5  # A stage ends after SLOW_STEPS steps in which P and D moved by no more than the share SLOW.
 FEW_STEPS = (0.1, 0.4, 1.0)  # where P is evaluated along a step in memory
 
@@ -61,7 +61,7 @@ def minimise_model(H: F64, gradient: F64, w: F64) -> F64:
         largest = descend(H, z, slopes, ROUNDS)
         if largest <= TOL:
             break
-        while _move_on_face(H, z, slopes) and k >= FEW_FACES:  # Descent would undo the entries that became 0.
+        while _move_on_face(H, z, slopes) and k >= FEW_FACES:  # Descent may undo new zeros.
             pass
     return z
 
@@ -69,8 +69,8 @@ def minimise_model(H: F64, gradient: F64, w: F64) -> F64:
 def _move_on_face(H: F64, z: F64, slopes: F64) -> bool:
     """Move z, in place, towards the minimiser on its face; return whether an entry has become 0.
 
-    slopes: g + H (z - w), updated in place. If q is lowest with 0 for all entries that would change sign, they all
-    become 0; otherwise the move ends where the first of them becomes 0.
+    slopes: g + H (z - w), updated in place. All entries that would change sign become 0 if q is lower that way;
+    otherwise the move ends where the first of them becomes 0.
     """
     free = np.flatnonzero(z)
     factor = factorise(H[np.ix_(free, free)])[1] if len(free) else None
@@ -138,10 +138,10 @@ class L1State(Iterates):
 def choose_features(settings: L1Newton, w: F64, gradient: F64) -> I64:
     """Return the features whose weights may change in the next step, ascending.
 
-    These are the features with a nonzero weight, and an equal number of others (at least FEW_FEATURES) with the
+    These are the features with a nonzero weight, and an equal number of other features (at least FEW_FEATURES) with the
     steepest slopes. Adding more at once would add too many in total (Massias, Gramfort & Salmon 2018, "Celer: a fast
-    solver for the lasso with dual extrapolation"). If the features with a weight exceed most_features, the features
-    that violate the conditions of the minimum most are returned.
+    solver for the lasso with dual extrapolation"). If most_features or more features have a nonzero weight, the
+    features that most violate the conditions of the minimum are returned.
     """
     used, slopes = w[:-1] != 0.0, np.abs(gradient[:-1])
     n_used, most = int(np.count_nonzero(used)), settings.most_features
@@ -152,7 +152,7 @@ def choose_features(settings: L1Newton, w: F64, gradient: F64) -> I64:
 
 
 def _note_best(state: L1State, ends: F64, steps: F64, values: F64, errors: F64) -> L1State:
-    """Return the state with the best point of the line, if it is better than the best so far, rounding included."""
+    """Return the state with the line's best point, if P there is lower than before, rounding included."""
     k = int(np.argmin(values + errors))
     if not values[k] + errors[k] < state.objective + state.objective_rounding:
         return state
@@ -161,10 +161,10 @@ def _note_best(state: L1State, ends: F64, steps: F64, values: F64, errors: F64) 
 
 
 def _raise_bound(state: L1State, w: F64, totals: Totals, value: float, error: float) -> L1State:
-    """Return the state with the lower bound that the end of the line proves, if it is higher than the present one.
+    """Return the state with the lower bound proved at the end of the line, if it is higher than the present bound.
 
     The length of the gradient's error (newton.steps) bounds the error of each entry. A new bound counts only if it
-    exceeds the present one, which is not negative. Then the term subtracted for |g_j| > 1 is no larger than the other
+    exceeds the present bound, which is not negative. Then the term subtracted for |g_j| > 1 is no larger than the other
     terms, whose rounding `own` covers.
     """
     gradient, terms, size = totals.gradient, bound_rounding(state.n_rows + 24, 1.0), float(np.sum(np.abs(w)))
@@ -181,7 +181,10 @@ def _raise_bound(state: L1State, w: F64, totals: Totals, value: float, error: fl
 
 @dataclass(frozen=True)
 class L1Newton(Newton):
-    """Settings of the solver. most_features: how many features, without the constant one, a step may change."""
+    """Settings of the solver.
+
+    most_features: the maximum number of features whose weights a step changes, not counting the constant feature.
+    """
 
     most_features: int = field(kw_only=True)
     state: ClassVar[type[Any]] = L1State
@@ -198,7 +201,7 @@ class L1Newton(Newton):
         return Look(self.loss, self.bias_feature, RowNorm(np.empty((0, 0))), 0.0, steps, places)
 
     def minimise_sample(self, state: L1State, sample: Rows) -> L1State:
-        """Return the state with the sample's minimiser as the next point; each of its m rows represents n / m rows.
+        """Return the state with the sample's minimiser as the next point. Each sample row represents n / m rows.
 
         P is minimised for smaller costs first, starting with costs for which w = 0 is nearly optimal. So no step has
         many more nonzero weights than the minimiser.

@@ -1,10 +1,10 @@
-"""Newton's method for a smooth loss, with a proof from the curvature of all rows; it usually takes two passes.
+"""Newton's method for a smooth loss. The curvature of all rows proves the result, usually after two passes.
 
     P(w) = 1/2 |w|^2 + sum_i l_i(w.x_i)               bias: a constant feature, penalised
 
 A pass at w computes P, its gradient and its Hessian over all rows (newton.steps). From these follow a lower bound on
-the minimum of P, and the next point, w - Hessian^-1 gradient (newton.steps). Near the minimiser each step squares the
-distance to it, and the better the step, the closer the curvature's lower bound is to the minimum.
+the minimum of P, and the next point, w - Hessian^-1 gradient (newton.steps). Near the minimiser, each step squares the
+distance to it. The more accurate the step, the closer the lower bound from the curvature is to the minimum.
 
 A pass also computes P at points on the line from the base, the point at which the step began. If P is not lower at w,
 the next pass is at the lowest of these points. The step is a descent direction, so a lower point is found once the line
@@ -47,21 +47,21 @@ from streamsvm.solvers.newton import steps
 from streamsvm.solvers.newton.steps import NEXT_REACH, STUCK_STEPS, TILE_ROWS, Look, State, Totals, sum_rows, take_step
 from streamsvm.system import deadline, interrupts
 
-LEAST_ROOM = 1e-15  # the least distance of a multiplier from its cost, relative to the cost; less is lost to rounding
+LEAST_ROOM = 1e-15  # the least relative distance of a multiplier from its cost; rounding hides smaller ones
 INSIDE = 0.995  # the share of the way to the boundary that a step may go
 LAST_STEP = 0.1  # the share of the requested gap by which the last step on the sample may still lower P
 FEW = 16  # One row of the sample in FEW is enough for the first steps.
 FEW_TOL = 1e-2
-FEW_STEPS = (0.3, 1.0)  # where P is evaluated along a step in memory: few, as another step needs no pass
+FEW_STEPS = (0.3, 1.0)  # where P is evaluated along a step in memory: at few points, because another step needs no pass
 KINKED_STEPS = (0.02, 0.1, 0.3, 0.6, 1.0)  # the same if there are kinks
 ROWS_A_FEATURE = 10  # With fewer rows per feature, a sample's minimiser is too far from that of all rows.
-MOST_STEPS = 100  # the most steps of Newton's method in memory
+MOST_STEPS = 100  # the maximum number of steps of Newton's method in memory
 FIRST_REACH = 3.0  # the radius of the first pass's ball, as a multiple of the expected distance to the minimiser
 EXACT_TOL = 1e-12
 EXACT_STEP = 1e-12  # replaces LAST_STEP where Newton's method is exact, because no row changes sides
 EXACT_STEPS = 20  # replaces MOST_STEPS in that case
-PATH_STEPS = 60  # the most steps of the interior-point method
-MORE_STEPS = 300  # replaces PATH_STEPS if these did not lead to a proof
+PATH_STEPS = 60  # the maximum number of steps of the interior-point method
+MORE_STEPS = 300  # replaces PATH_STEPS if that number of steps did not lead to a proof
 LEAST_TOL = 1e-11  # the least tolerance for smoothing: rounding hides the curvature of narrower kinks
 SMOOTH_SHARE = 0.3  # the share of the requested relative gap that the smoothing of kinks may use
 
@@ -112,7 +112,7 @@ def drop_common(a: F64, kinks: Kinks) -> F64:
 
 
 def bound_by_kinks(rows: Rows, kinks: Kinks, a: F64, bias_feature: float) -> Bound:
-    """Return the lower bound that multipliers a (k, n), from 0 to the costs, prove, rounding included.
+    """Return the lower bound proved by multipliers a (k, n) between 0 and the costs, with its rounding.
 
     D(a) = -sum_k a_k sign_k place_k - 1/2 |sum_k a_k sign_k z_k|^2
     """
@@ -129,10 +129,10 @@ def bound_by_kinks(rows: Rows, kinks: Kinks, a: F64, bias_feature: float) -> Bou
 
 
 def find_widths(u: F64, costs: F64, floor: float, scale: float, allowed: float) -> tuple[float, float]:
-    """Return two widths at which the smoothing changes P by at most `allowed`: one in a gap, and the largest.
+    """Return two widths at which the smoothing changes P by at most `allowed`: one between kinks, and the largest.
 
     The first width lies in the widest gap between the distances u (k, n) of the kinks. floor: the precision of u;
-    smaller distances count as this. scale: the range in which gaps are sought extends at least to this distance.
+    smaller distances count as `floor`. scale: the range in which gaps are sought extends at least to this distance.
     """
     order = np.argsort(u, axis=None)
     near = np.concatenate((np.maximum(u.ravel()[order], floor), [max(scale, float(np.max(u)))]))
@@ -143,7 +143,7 @@ def find_widths(u: F64, costs: F64, floor: float, scale: float, allowed: float) 
 
 
 def _go_on(path: Path, rows: Rows, kinks: Kinks, residual: F64, bias_feature: float) -> None:
-    """Make a step, in place: the predictor aims at m = 0, the corrector at the m that the predictor makes likely."""
+    """Make a step, in place: the predictor aims at m = 0, the corrector at an m estimated from the predictor."""
     room = np.maximum(kinks.costs - path.a, LEAST_ROOM * kinks.costs)
     with np.errstate(over="ignore"):  # The theta of a row whose cost is next to 0 is 0.
         theta = 1.0 / (path.xi / room + path.s / path.a)
@@ -176,7 +176,7 @@ def _find_length(path: Path, room: F64, da: F64, ds: F64, dxi: F64) -> float:
 
 
 def combine(rows: Rows, coefs: F64, bias_feature: float) -> F64:
-    """Return the sum of the rows, (d+1,), each times the coefs (k, n) of its kinks."""
+    """Return the sum of all rows, (d+1,), each multiplied by the sum of the coefs (k, n) of its kinks."""
     total = np.zeros(rows.X.shape[1] + 1)
     add_combination(total, rows.X, np.arange(rows.n_rows), np.sum(coefs, axis=0), bias_feature)
     return total
@@ -200,7 +200,7 @@ def _curve(rows: Rows, weight: F64, bias_feature: float) -> F64:
 def _minimise(
     settings: Newton, state: State, rows: Rows, tol: float, last_step: float = LAST_STEP, most: int = MOST_STEPS
 ) -> State:
-    """Return the state after at most `most` steps in memory; stop once a step can only lower P by last_step tol P."""
+    """Return the state after `most` steps in memory, or once a step can lower P by at most last_step * tol * P."""
     shares = KINKED_STEPS if has_kinks(settings.loss) else FEW_STEPS
     for _ in range(most):
         interrupts.check()
@@ -216,7 +216,8 @@ def _minimise(
 def _minimise_with_kinks(settings: Newton, state: State, rows: Rows, are_all: bool) -> State:
     """Return the state at the exact minimiser for rows in memory, with a smoothing width for the passes over all rows.
 
-    If these are all rows (are_all), the width is so small that it smooths hardly any row except those on a kink.
+    are_all: whether these are all rows. The width is then so small that hardly any row is smoothed, except rows on a
+    kink.
     """
     (own, kinks), bias = _pick_paid(settings, rows), settings.bias_feature
     w = minimise_kinks(own, kinks, bias, EXACT_TOL, PATH_STEPS)[0] if own.n_rows else state.next_w
@@ -236,8 +237,8 @@ def _minimise_with_kinks(settings: Newton, state: State, rows: Rows, are_all: bo
 def raise_by_kinks(settings: Newton, state: State, rows: Rows) -> State:
     """Return the state with the lower bound that the multipliers of all rows prove, unless the gap is already proved.
 
-    This helps if rounding has hidden the curvature of the smoothing. If the minimiser that the multipliers belong to
-    has a lower P than the best point, the next pass evaluates it.
+    This helps if rounding has hidden the curvature of the smoothing. If the minimiser found with these multipliers has
+    a lower P than the best point, the next pass evaluates P there.
     """
     if state.progress.is_proved(settings.tol):
         return state
@@ -289,7 +290,7 @@ class Newton:
         return Look(loss, self.bias_feature, norm, state.reach if len(state.A) else 0.0)
 
     def minimise_sample(self, state: Any, sample: Rows) -> Any:
-        """Return the state with the sample's minimiser as the next point, and the ball expected to contain P's.
+        """Return the state with the sample's minimiser as the next point, and a ball likely to contain P's minimiser.
 
         Each of the sample's m rows represents n / m rows. At the sample's minimiser, the gradient of P is a sampling
         error: it has the variance of a sum over m drawn rows.
@@ -318,7 +319,7 @@ class Newton:
 
 
 def solve(settings: Newton, state: Any) -> Requests:
-    """Run from a state. A run that is resumed from the state in any `Step` gives the same bits."""
+    """Run the solver from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     while True:
         before, held = state, None
         if len(state.resident):

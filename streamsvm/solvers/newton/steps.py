@@ -41,13 +41,13 @@ from streamsvm.passes import RowTotals, TriedBounds, axes, grows
 
 STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is evaluated: shares of the line to w
 SCORE_ROUNDINGS = 32  # roundings of a score on the line and of its error bound, in addition to those of its d+1 terms
-TILE_ROWS = 4096  # the rows in memory that are added at a time
-NEXT_REACH = 0.2  # the ball's radius relative to the last step, whose error is much smaller near the minimiser
-ROUNDINGS = 8.0  # the least radius of a ball, as a multiple of the gradient's error: the minimiser is known no better
-LESS = 0.1  # the factor of the damping after a full step that lowered P
-FIRST_PACE = 0.03  # the share to which the width may shrink at a time
-SLOW_PACE, SLOWEST_PACE = 0.5, 0.9  # the same after one, or many, steps on whose line P was nowhere lower
-HARDLY = 1e-8  # If a step is expected to lower P by no more than this share, only the bound is missing.
+TILE_ROWS = 4096  # the number of rows in memory that are added at a time
+NEXT_REACH = 0.2  # the ball's radius as a share of the step; near the minimiser, the step's error is far smaller
+ROUNDINGS = 8.0  # the least radius of a ball, as a multiple of the gradient's error, which blurs the minimiser
+LESS = 0.1  # the factor on the damping after a full step that lowered P
+FIRST_PACE = 0.03  # the smallest factor on the width in one step
+SLOW_PACE, SLOWEST_PACE = 0.5, 0.9  # the same after one, and after many, steps without a lower P on their lines
+HARDLY = 1e-8  # If a step is expected to lower P by at most this share, only the lower bound can still improve.
 STUCK_STEPS = 10  # If neither P nor D has moved for this many steps, rounding is the limit.
 CAUTION = 5.0  # The width does not shrink below this multiple of the expected error of a step.
 BISECTIONS = 60
@@ -109,11 +109,11 @@ class Curvature:
 
 @dataclass
 class Totals(RowTotals):
-    """The sums of a pass. losses (k,): L at the steps of the line. gradient (d+1,), least, rest: g and H at its end.
+    """The sums of a pass. losses (k,): L at the steps of the line. gradient (d+1,): g at its end.
 
-    If the loss has kinks, these are the sums of its smoothing. excess (k,) and slack sum the fields of the rows'
-    Smoothing (losses.convex), slack at the line's end; tail (d+1,) is the diagonal of sum tail_i x_i x_i' without the
-    constant feature, and slopes is sum |l_i'|.
+    least, rest: the two parts of H at the end of the line. If the loss has kinks, all these are sums of its smoothing.
+    excess (k,) and slack: the sums of these fields of the rows' Smoothing (losses.convex), at the steps and at the
+    line's end; tail (d+1,): the diagonal of sum tail_i x_i x_i' without the constant feature; slopes: sum |l_i'|.
 
     The other fields bound rounding errors, given a bound e_i on the error of the score of row i.
     errors (k,): the error of the losses due to the e_i. steep: sum |l_i'| |x_i|, with the steepest slopes if there are
@@ -173,7 +173,7 @@ def add_totals(totals: Totals, rows: Rows, ends: F64, look: Look) -> None:
 
 
 def _add_losses(totals: Totals, k: int, rows: Rows, scores: F64, off: F64, loss: SmoothLoss) -> tuple[F64, F64]:
-    """Add the losses of step k, and their error bounds; return the sizes of the slopes, and the slopes."""
+    """Add the losses of step k, and their error bounds; return the magnitudes of the slopes, and the slopes."""
     losses, slopes = loss.measure(rows, scores)
     totals.losses[k] += np.sum(losses)
     if has_kinks(loss):
@@ -224,7 +224,7 @@ class Iterates(TriedBounds):
         return type(self)(self.best_w, self.best_w, self.best_w, **kept)
 
     def counted(self, before: Self) -> Self:
-        """Return this state with updated counts of passes, and of passes without a move. before: the last state."""
+        """Return this state with one more pass counted, given the state before the pass."""
         return replace(self, passes=before.passes + 1, stuck=0 if self.has_moved(before) else before.stuck + 1)
 
 
@@ -232,8 +232,8 @@ class Iterates(TriedBounds):
 class State(Iterates):
     """The state of a run with the penalty 1/2 |w|^2.
 
-    width: the width of the smoothing, 0 before the first pass and for smooth losses; pace: the share to which the width
-    may shrink at a time; damping: the weight of the kinks' tails (`take_step`); A (d+1, d+1) and reach: the ball of the
+    width: the width of the smoothing, 0 before the first pass and for smooth losses; pace: the smallest factor on the
+    width in one step; damping: the weight of the kinks' tails (`take_step`); A (d+1, d+1) and reach: the ball of the
     next pass, or empty and 0 for no ball.
     """
 
@@ -284,19 +284,22 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
 
 
 def _raise_bound(state: State, look: Look, point: Point, slack: float, least: F64) -> State:
-    """Return the state with the lower bound that the point proves, if it is higher. slack: see Totals."""
+    """Return the state with the lower bound proved at this point, if that is the highest. slack: see Totals."""
     unsure = bound_rounding(state.n_rows + 24, slack)
     below = replace(point, objective=point.objective - slack, objective_error=point.objective_error + unsure)
     bounds = [bound_by_gradient(below), bound_in_ball(below, look, least, state.n_rows)]
     value, rounding = max(bounds, key=lambda bound: bound[0] - bound[1])
     if value - rounding > state.lower_bound:
         return replace(state, lower_bound=value - rounding, bound_rounding=rounding, tried_rounding=0.0)
-    tried = [error for bound, error in bounds if bound + error > state.lower_bound]  # Rounding may hide a better one.
+    tried = [error for bound, error in bounds if bound + error > state.lower_bound]  # Rounding may hide a better bound.
     return replace(state, tried_rounding=max(tried, default=0.0))
 
 
 def _note_best(state: State, ends: F64, steps: F64, objectives: F64, errors: F64) -> State:
-    """Return the state with the point of the line where P is lowest, if it is better. errors: bounds on P's error."""
+    """Return the state with the line's lowest point as its best point, if P is lower there.
+
+    errors (k,): bounds on the errors of the objectives.
+    """
     k, last = int(np.argmin(objectives)), len(steps) - 1
     k = last if float(objectives[last]) <= float(objectives[k]) + float(errors[k]) else k
     if not float(objectives[k]) < state.objective:
@@ -308,7 +311,7 @@ def _note_best(state: State, ends: F64, steps: F64, objectives: F64, errors: F64
 def _shrink_width(state: State, totals: Totals, allowed: float) -> State:
     """Return the state with a smaller width if the smoothing takes more than `allowed` off the lower bound.
 
-    The amount falls with the square of the width. The width stays wide enough for the expected error of the next step
+    This amount falls with the square of the width. The width stays wide enough for the expected error of the next step
     (CAUTION). The first width is the mean distance from the kinks.
     """
     taken, step = totals.slack - float(totals.excess[-1]), (state.reach / NEXT_REACH) ** 2 / 2
@@ -401,7 +404,7 @@ def bound_in_ball(point: Point, look: Look, least: F64, n_rows: int) -> tuple[fl
     off = bound_rounding(n_rows + 2 * width + 40, 1.0) * width
     M, A = np.eye(width) + least - np.diag(off * np.diagonal(least)), look.norm.A
     try:
-        np.linalg.cholesky(M)  # fails if N has a negative eigenvalue, in a fiftieth of the time of eigh
+        np.linalg.cholesky(M)  # fails if N has a negative eigenvalue; takes a fiftieth of the time of eigh
         with np.errstate(all="ignore"):
             N, slope = A @ M @ A.T, A @ point.gradient
             sizes = float(np.linalg.norm(np.abs(A) @ np.abs(M) @ np.abs(A).T))

@@ -11,8 +11,8 @@ radii. So P and a lower bound over all rows are proved as in one_read.solver: th
 optimum lies in the ball.
 
 If rows are deleted, their terms are subtracted from c and g, and deleted near rows are dropped. A pass over the deleted
-rows computes these terms. A far row is found on the same side of the margin at w_0 as before, whatever the rounding of
-its score, because its distance was rounded down. The side of a near row is stored with it.
+rows computes these terms. This pass finds a deleted far row on the same side of the margin at w_0 as before, despite
+the rounding of its score, because its distance was rounded down. The side of a near row is stored with it.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class Ball:
     magnitudes: Magnitudes
 
     def edit(self, added: RowSums, removed: RowSums, magnitudes: Magnitudes, near: near_rows.Part, n_rows: int) -> Ball:
-        """Return the ball after rows were added and removed. magnitudes: an upper bound on the magnitudes of these
-        rows.
+        """Return the ball after rows were added and removed.
+
+        magnitudes: an upper bound on the magnitudes of these rows.
 
         Only this method changes the sums of a ball, so the magnitudes account for every change.
         """
@@ -111,8 +112,8 @@ class Changed:
 def leave_out(settings: OneRead, ball: Ball, left: Flags, numbers: I64, n_rows: int) -> Ball:
     """Return a ball of n_rows rows without some near rows.
 
-    left (n,): whether each near row stays; numbers: the new numbers of those that stay. The terms of the deleted near
-    rows are subtracted from the sums. `update` computes the terms of deleted far rows.
+    left (n,): whether each near row stays; numbers: the new numbers of the near rows that stay. The terms of the
+    deleted near rows are subtracted from the sums. `update` computes the terms of deleted far rows.
     """
     near, gone = (near_rows.choose_part(ball.near, np.flatnonzero(which)) for which in (left, ~left))
     width = len(ball.centre)

@@ -20,17 +20,17 @@ from streamsvm.system.machine import format_bytes
 
 ROW_VECTORS = 24  # vectors of 8 bytes for each row of a problem in memory
 MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, the pull
-HELD = 6  # while it is read, a group may hold twice the rows that it keeps, and copies of some
-SHARE = 10  # one row in SHARE is resident if memory allows, or the number given by the law
+HELD = 6  # a group may take this many times its kept rows while it is read: more rows, and copies of some
+SHARE = 10  # at least one row in SHARE is resident if memory allows
 ROWS_A_FEATURE = 8  # with fewer resident rows per feature, the sample's minimiser is too far away
 LAW_SHARE = 0.13  # share of (n d)^(2/3) rows: with fewer resident rows, ascent on blocks takes fewer reads
 SMALL_ROWS = 3000  # at least this many rows are resident if memory allows, so that small data takes one pass
-COPIES = GROUP_SHARE + 1  # copies of the resident rows when a pass ends: gathered rows, and the chosen ones
+COPIES = GROUP_SHARE + 1  # copies of the resident rows when a pass ends: the gathered rows, and the rows chosen
 MORE_ROWS = "{:,} rows are kept in memory. With {:,} rows{}, the data would be read fewer times."
 MORE_MEMORY = ", which need {} more memory"
 THREADS = 8  # memory is reserved for the totals of this many threads, whatever the machine has
 STREAMS = 2  # memory is also reserved for this many streams of rows
-MEMORY_SHARE = 1.5  # two thirds of the spare memory are for resident rows, including those in the totals
+MEMORY_SHARE = 1.5  # two thirds of the spare memory are for resident rows, including the rows in the totals
 
 
 def choose_parameters(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> OneRead:
@@ -84,7 +84,7 @@ def describe_more_rows(source: RowSource, options: TrainOptions, resident_rows: 
 
 
 class OneReadSolver(LinearSolver):
-    """The solver that selects the rows near the margin in one read and solves them exactly."""
+    """The solver that selects the rows near the margin in one read, and solves the problem of these rows exactly."""
 
     name, compiled, n_starts = "cutting-plane", ("one-read",), 1
 
@@ -102,7 +102,7 @@ class OneReadSolver(LinearSolver):
         return start_state(self.parameters, source.n_rows, source.n_features, source.is_shuffled)
 
     def start_at(self, w: F64) -> State:
-        """Return the state before a first pass centred at w, unless the sample shows that w is far from the optimum."""
+        """Return the initial state; w is the first centre unless the sample shows that w is far from the optimum."""
         return replace(self.start(), best_w=w, centre=w, points=w[None, :])
 
     def solve(self, state: State) -> Requests:

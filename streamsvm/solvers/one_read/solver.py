@@ -1,4 +1,4 @@
-"""One read: rows near the margin stay in memory and are solved exactly; all other rows are summed as they are read.
+"""One read: rows near the margin stay in memory, where their problem is solved exactly; other rows are only summed.
 
     F(w) = 1/2 |w|^2 + c - g.w + sum_near C_i max(0, 1 - m_i),      m_i = y_i w.x_i
 
@@ -20,11 +20,11 @@ A pass also searches two lines from the best point, to the sample's minimiser an
 of all rows. The second line is the line search of cutting_plane.line_search, which helps if the sample is misleading. P
 and the lower bound are sums over all rows, so they are valid whatever the sample.
 
-A pass at w_0 can set aside the rows with rho_i < R (rho_i: cutting_plane.near_rows), and sum C_i and C_i y_i x_i over
-all other rows with m_i < 1, the *frozen* rows. While w stays within R of w_0, no frozen row changes sides, and the loss
-of the frozen rows is frozen_cost - frozen.w. So within this ball, a pass over the rows set aside gives the losses, cuts
-and sums of all rows once the frozen sums are added. Outside the ball, all rows are read again. R is chosen before the
-pass, a little larger than the expected distance to the minimiser.
+A pass at w_0 can set aside the rows with rho_i < R (rho_i: cutting_plane.near_rows), the *undecided* rows. Over all
+other rows, the *frozen* rows, it sums C_i and C_i y_i x_i of those with m_i < 1. While w stays within R of w_0, no
+frozen row changes sides, and the loss of the frozen rows is frozen_cost - frozen.w. So within this ball, a pass over
+the undecided rows gives the losses, cuts and sums of all rows once the frozen sums are added. Outside the ball, all
+rows are read again. R is chosen before the pass, a little larger than the expected distance to the minimiser.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from streamsvm.solvers.one_read.state import ALLOWANCE, OneRead, State, look_at_
 from streamsvm.solvers.one_read.trust_region import STEPS, Aim, choose_centre, update_trust
 
 FARTHER = 1.5  # rows are set aside within this multiple of the expected distance
-BEYOND = 2.0  # within this multiple of the near rows' radius, one read is usually enough
+BEYOND = 2.0  # one read is usually enough if the minimiser is expected within this multiple of the near rows' radius
 MOST_SHARE = 0.5  # writing and reading more than this share of the rows takes as long as reading all rows
 HALVES = 40  # bisections of the way to the boundary of the ball
 LINE_POINTS = 16  # cuts of a pass on the line to the master's minimiser
-MOST_OWN = 3  # the most rows with shares of their own in all cuts, as a multiple of the resident rows
-SURE_POINTS = 3  # the first points of a pass, evaluated in twice the precision if rounding matters
+MOST_OWN = 3  # the maximum number of rows with their own shares in all cuts, per resident row
+SURE_POINTS = 3  # this many first points of a pass are evaluated in twice the precision if rounding matters
 NEAR_SHARE = 0.01  # F is minimised to this share of the tolerance: in the ball, its gap is the proved gap
 
 
@@ -62,7 +62,9 @@ Line = tuple[F64, F64]  # the two ends of a line, and its cut steps
 def prove(
     settings: OneRead, state: State, sums: cuts.RowSums, kept: Part, weight: F64, is_narrow: bool = False
 ) -> tuple[State, dict[str, float]]:
-    """Minimise F; return the state with the dual point of F as a cut. sums: over the rows with m_i < 1 at the centre.
+    """Minimise F; return the state with the dual point of F as a cut.
+
+    sums: the sums over the rows with m_i < 1 at the centre.
 
     The last point in the ball on the way from the centre to F's minimiser becomes the best point if it is better.
     is_narrow: whether the pass read only the undecided rows, so that P is known only in their ball.
@@ -104,7 +106,7 @@ def note_shares(state: State, kept: Part, near: I64, shares: F64) -> State:
 
 
 def make_room(state: State, resident_rows: int) -> State:
-    """Return the state with the oldest dual points of F marked as idle if all have too many own shares in total.
+    """Mark the oldest dual points of F as idle if all dual points together have too many rows with their own shares.
 
     The next pass drops idle dual points before it proves a bound. Dual points behind the current bound are marked last.
     """
@@ -160,7 +162,7 @@ def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list
 
 
 def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) -> tuple[State, int]:
-    """Move to the best of the points if it is better; return the state and the index of that point.
+    """Move to the point with the lowest P if that is lower than before; return the state and the index of the point.
 
     sizes (k, d+1): the largest |w_j| in the sums for each point, which bound the rounding of its loss.
     """
@@ -212,7 +214,7 @@ def is_within(state: State, w: F64) -> bool:
 
 
 def stay_within(state: State, start: F64, end: F64) -> F64:
-    """Return the end of a line if it lies within the ball, otherwise the last point on the way that does."""
+    """Return the end of a line if it lies within the ball, otherwise the last point of the line that does."""
     if is_within(state, end):
         return end
     low, high = 0.0, 1.0

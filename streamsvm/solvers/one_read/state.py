@@ -16,7 +16,7 @@ from streamsvm.solvers.cutting_plane.near_rows import Look
 
 GROUP_SHARE = 2  # a group keeps this many times its share of the resident rows, as it may have more near rows
 HELD_SHARE = 0.05  # a first sample above this share of the rows is held during the first pass, not read again
-ALLOWANCE = 1e-9  # part of a move, in units of |w_0|, that its bound may charge to the rows' lengths
+ALLOWANCE = 1e-9  # the largest remainder in the bound of a move (RowNorm.bound_move), in units of |w_0|
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,16 @@ class State(LineState):
     """The state of a run. Vectors are (d+1,); their last entry is the weight of the constant feature.
 
     loss, best_cut: the loss of all rows at the best point, and the cut a_c over all rows there; resident, weight (r,):
-    the rows kept by the last pass, and the number of rows that each represents; points (p, d+1): the points at which
-    the next sample is cut first; n_rows: the number of rows; centre (d+1,): the centre of the last pass; A (d+1, d+1):
-    the matrix of the norm of rows; radius: the distance from the centre within which F equals P; widest: the radius if
-    no far rows are drawn; predicted: the expected distance from the centre to the minimiser; trust: the trust radius. A
-    dual point of F counts a row up to three times, hence `repeats`: in the sum over all rows, in the sum over the near
-    rows that is subtracted from it, and in the sum over the near rows with their shares.
+    the numbers of the rows kept by the last pass, and the number of rows that each represents; points (p, d+1): the
+    points of the first cuts of the next sample; n_rows: the number of rows; centre (d+1,): the centre of the last pass;
+    A (d+1, d+1): the matrix of the norm of rows; radius: the distance from the centre within which F equals P; widest:
+    the expected radius if no far rows are sampled; predicted: the expected distance from the centre to the minimiser;
+    trust: the trust radius. A dual point of F counts a row up to three times, hence `repeats`: in the sum over all
+    rows, in the sum over the near rows that is subtracted from it, and in the sum over the near rows with their shares.
 
     If the first pass sets rows aside (one_read.solver): apart (d+1,): the centre of that pass; apart_radius: the radius
     within which rows are set aside, or 0 for none; frozen (d+1,), frozen_cost: the sums over the other rows;
-    apart_share: the largest share of a group that is set aside.
+    apart_share: the largest share of a group's rows that is set aside.
 
     To reconstruct the dual point behind the lower bound (solvers.keep_dual): proof (m,): the multipliers with which the
     bound last rose; n_own (m,): the number of rows with a share of their own in each cut; own_rows, own_shares (e,):

@@ -29,11 +29,11 @@ from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, P
 from streamsvm.solvers.one_read.state import OneRead, State, look_at_centre
 from streamsvm.system import interrupts
 
-INNER_STEPS = 60  # the most steps on the sample between two passes
-IDLE_STEPS = 5  # rounding is the limit if this many steps in a row neither lower the point nor raise the bound
-MOVES = 1e-12  # the least relative change that counts as progress
-KEPT_POINTS = 50  # points of old samples at which a new sample is cut before it is minimised
-POINTS = 16  # the most points of the sample's active cuts at which a pass makes cuts over all rows
+INNER_STEPS = 60  # the maximum number of steps on the sample between two passes
+IDLE_STEPS = 5  # rounding is the limit after this many successive steps that lower no objective and raise no bound
+MOVES = 1e-12  # smaller relative changes do not count as progress
+KEPT_POINTS = 50  # points from old samples at which a new sample first gets cuts, before it is minimised
+POINTS = 16  # the maximum number of points of the sample's active cuts at which a pass makes cuts of all rows
 TILE_ROWS = 4096  # rows of the sample whose scores at all points are held at once
 STEPS = 2.0 ** (np.arange(-14, 1) / 1.5)  # cut steps on a line
 SAMPLE_SHARE = 0.1  # the sample's problem is solved to this share of the current gap
@@ -42,15 +42,15 @@ FIRST_TOL, HALF_TOL = 1e-4, 1e-2  # gaps for the first sample and for its halves
 PULLED_TOL = 1e-3  # a pulled model is minimised to this gap: its minimiser only starts a step
 FIRST_PULL = 1e-2  # the first pull adds about this share of P at the trust radius
 STRONGER = 10.0  # the factor from each pull to the next
-MOST_PULLS = 8  # each takes a minimisation; the last is ten million times as strong as the first
-STRONGEST = 1e12  # the largest trace of a pull's matrix: beyond it, too few digits of I are left in the sum
-GROWS, SHRINKS = 2.0, 0.4  # factors on the last step: the trust radius after good and bad steps
-NOT_FAR = 2.0  # a given point is used within this multiple of the expected distance from the sample's minimiser
+MOST_PULLS = 8  # the maximum number of pulls; the last is ten million times as strong as the first
+STRONGEST = 1e12  # the largest trace of a pull's matrix; with a larger one, I + matrix keeps too few digits of I
+GROWS, SHRINKS = 2.0, 0.4  # the trust radius after a good and after a bad step, as a multiple of the step
+NOT_FAR = 2.0  # a given point is used up to this multiple of the expected distance from the sample's minimiser
 FARTHEST = 1e100  # the trust radius if nothing limits a step
 GOOD, BAD = 0.7, 0.2  # good and bad steps achieve this share of the decrease that the model promised
-FIRST_PASSES = 2  # this many passes cut at two points only; later passes also cut where the sample has cuts
-STUCK_PASSES = 5  # if this many passes moved neither bound, rounding keeps the sample's cuts from helping
-VIOLATED = 0.1  # cuts may exceed the model by this share of the decrease it promises
+FIRST_PASSES = 2  # this many passes make cuts at two points only; later passes also at points of the sample's cuts
+STUCK_PASSES = 5  # after this many passes that moved neither P nor D, rounding makes the sample's cuts useless
+VIOLATED = 0.1  # cuts may exceed the model by this share of the decrease that the model promises
 
 
 def minimise_sample(
@@ -58,16 +58,16 @@ def minimise_sample(
 ) -> tuple[F64, ...]:
     """Minimise the model of P by cutting planes with a line search, until its gap is at most `wanted`.
 
-    Return the minimiser, the minimiser of the master problem, the points (p, d+1) at which the sample was cut, and the
-    multipliers of these cuts; the multipliers of the last points may be missing. The search also ends after
-    INNER_STEPS, or if IDLE_STEPS steps in a row have made no progress.
+    Return the minimiser, the minimiser of the master problem, the points (p, d+1) at which cuts of the sample were
+    made, and the multipliers of these cuts; the multipliers of the last points may be missing. The search also ends
+    after INNER_STEPS steps, or after IDLE_STEPS successive steps without progress.
 
     rows: the sample, with each row's weight multiplied by the number of rows it represents. model: h.w + r, as a linear
     term with the slope -h and the value r. state: holds the cuts over all rows, and the best point, from which the
-    search starts. points, known: the points at which the sample has already been cut, and the cuts there.
+    search starts. points, known: the points at which cuts of the sample are already known, and these cuts.
     """
     best, n_full, new = state.best_w, len(state.offsets), known
-    made, offsets, gram, z = state.cuts, state.offsets, state.gram, state.z  # all rows' cuts; the sample's follow
+    made, offsets, gram, z = state.cuts, state.offsets, state.gram, state.z  # the cuts of all rows, then of the sample
     lowest, highest, idle = np.inf, -np.inf, 0
     for _ in range(INNER_STEPS):
         interrupts.check()
@@ -90,7 +90,7 @@ def minimise_sample(
 
 
 def _look(settings: OneRead, rows: Rows, model: Linear, state: CutState, ends: F64) -> tuple[line_search.Segment, F64]:
-    """Evaluate the model on the segment between the ends (2, d+1); return it and the objective at its points."""
+    """Evaluate the model on the segment between the ends (2, d+1); return the segment and the model's values on it."""
     totals, class_costs = line_search.start_totals(len(STEPS), ends.shape[1]), np.array(settings.class_costs)
     add_to_totals(totals, rows, ends, class_costs, STEPS, settings.bias_feature)
     found = line_search.read_segment(ends, STEPS, totals)
@@ -101,7 +101,7 @@ def _look(settings: OneRead, rows: Rows, model: Linear, state: CutState, ends: F
 
 
 def minimise_model(settings: OneRead, rows: Rows, model: Linear, state: State) -> tuple[State, F64]:
-    """Minimise the model; return the state, with points to cut the next sample, and points for cuts over all rows.
+    """Minimise the model; return the state, with points for cuts of the next sample, and points for cuts over all rows.
 
     The first three points for cuts over all rows are the best point so far, the model's minimiser, and the minimiser of
     the model's master problem.
@@ -123,7 +123,7 @@ def _cut(rows: Rows, settings: OneRead, W: F64) -> line_search.PointTotals:
 
 @dataclass(frozen=True)
 class Aim:
-    """The points and the line of a pass at a centre, in addition to the rows near the margin.
+    """The points and the line that a pass at a centre evaluates, in addition to finding the rows near the margin.
 
     W (k, d+1): the points for cuts over all rows: the best point so far, the centre, and any others; end (d+1,): the
     end of the line search from the best point; expected: the model's value of P at the centre; stepped: the distance
@@ -137,7 +137,7 @@ class Aim:
 
 
 def choose_centre(settings: OneRead, state: State, sample: Rows) -> tuple[State, Aim]:
-    """Choose the next centre; return the state with it, and the points and the line of the pass."""
+    """Choose the next centre; return the state with this centre, and the points and the line of the pass."""
     if not len(state.A):
         state = _choose_first(settings, state, sample)
         return state, Aim(np.stack((state.best_w, state.centre)), state.centre)
@@ -183,7 +183,7 @@ def _choose_first(settings: OneRead, state: State, sample: Rows) -> State:
     ends = [minimise(replace(half, costs=2 * half.costs), none, HALF_TOL, w).w for half in data]
     predicted = norm.bound_move(ends[0] - ends[1])[0] / 2
     if np.any(given) and norm.bound_move(given - w)[0] <= NOT_FAR * predicted:
-        w = given  # the sample cannot tell it from the optimum, and it was fitted to more rows
+        w = given  # the sample cannot rule out that `given` is optimal, and more rows were used to find it
     state = replace(state, centre=w, A=norm.A, predicted=predicted, trust=GROWS * predicted or FARTHEST)
     look = replace(look_at_centre(settings, state), w=ends[0])
     reach = np.sort(find_reach(look, halves[1], find_margins(look, halves[1], data[1].y)))
@@ -204,8 +204,8 @@ def _find_room(state: State, M: F64) -> float:
 def _pull(state: State, data: HingeRows, model: Linear, M: F64, free: F64) -> F64:
     """Return the model's minimiser `free`, or the lowest point of the model found within the trust radius.
 
-    The minimiser is pulled ever more strongly towards the best point until it lies within the radius. The model falls
-    on the way back to the previous point, which was pulled less, so the result is the point where this way reaches the
+    The minimiser is pulled ever more strongly towards the best point until it lies within the radius. The previous
+    point was pulled less, so the model falls on the way back to it. The result is the point where this way reaches the
     radius.
     """
     w, before = free, free

@@ -22,7 +22,7 @@ from streamsvm.solvers.options import RankingOptions
 from streamsvm.solvers.ranking import solver, streaming
 from streamsvm.solvers.solver import Budget, DualWatch, Solver, TakeRows, describe_parameters, make_linear_model
 
-HELD_VECTORS = 7  # the ROW_VECTORS that are held between steps: pairs, two states, and scores in transit
+HELD_VECTORS = 7  # how many of ROW_VECTORS are held between steps: pairs, two states, scores in transit
 SAMPLE_ROW_BYTES = 8 * 28  # a sample row without its features: ranks, scores, and sort buffers
 
 
@@ -81,7 +81,7 @@ class RankingSolver(Solver):
 
 
 class QueryRankingSolver(RankingSolver):
-    """Cutting planes for pairs of rows in queries, all small enough that their rows may be copied."""
+    """Cutting planes for pairs of rows in queries, if every query is small enough to copy its rows."""
 
     kind = "pairs at points"
 
@@ -91,7 +91,10 @@ class QueryRankingSolver(RankingSolver):
         return self._stream(search, state)
 
     def _stream(self, search: streaming.QuerySearch | streaming.HistogramSearch, state: solver.State) -> Requests:
-        """Yield the passes of steps, with a sample whose total pair weight equals that of all pairs."""
+        """Yield the passes of the solver.
+
+        The cost of a sampled pair is raised until the total cost of the sample equals the total cost of all pairs.
+        """
         sample, parameters = self.found.sample, self.parameters
         weighed = solver.Sample(sample, self.found.rows, parameters.pair_cost * self.n_pairs / sample.total)
         return streaming.solve(parameters, search, self.n_pairs, weighed, state)
@@ -116,7 +119,7 @@ class FewRanksSolver(QueryRankingSolver):
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory.
 
-        The totals of a task are histograms of the scores at some points, or two cuts; for the cuts, it receives their
+        The totals of a task are histograms of the scores at some points, or two cuts; for cuts, the task receives their
         tables. The driver holds the rows of the sample, and evaluates the histograms.
         """
         d, points = self.source.n_features, 2 + len(streaming.NEARER)
@@ -142,7 +145,7 @@ def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Bud
 def run_kernels(group: str, rows: Rows) -> None:
     """Call the compiled functions of one group: "ranking-histograms", or those that evaluate pairs.
 
-    Pairs are evaluated with one query and with two queries. This group also calls the functions that sum rows.
+    Pairs are evaluated with one query and with two queries. The second group also calls the functions that sum rows.
     """
     if group == "ranking-histograms":
         histogram = histograms.start_histogram(2)

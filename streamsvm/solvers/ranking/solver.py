@@ -3,7 +3,7 @@
     P(w) = 1/2 |w|^2 + K sum over pairs v_i v_j max(0, 1 - (w.x_i - w.x_j))        no bias: it would cancel
 
 A pair is two rows i and j of one query, where i has the higher rank; v_i is the weight of row i, and K the cost of a
-pair of weight 1. K is chosen so that the loss at w = 0 equals that of n rows of cost C in classification, so n C is the
+pair of weight 1. With the chosen K, the loss at w = 0 equals the loss of n rows of cost C in classification; n C is the
 paper's C. Every w gives a cut: the loss is at least b - a.w everywhere, with a = sum coefs_i x_i and b = offset
 (below). The cuts, the master problem and the lower bound are explained in cutting_plane.cuts.
 
@@ -43,10 +43,10 @@ from streamsvm.passes import All, Question, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, find_status, is_noisy, move_to
 from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
 
-LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows visited by all bisections together; least and most bisections
+LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows that all bisections visit together; fewest and most bisections
 AHEAD = 0.1  # the step for the cut if P rises from the start of the segment
 LONGER = (0.0, 2.0**-48, 2.0**-36, 2.0**-24)  # relative increases in length of points in twice the precision
-RETREATS = 8  # the most steps to try, each a quarter of the last, if the sample's step led to a higher P
+RETREATS = 8  # the maximum number of steps to try, each a quarter of the last, if the sample's step raised P
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,10 @@ class PairLoss:
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample of the pairs, the numbers of their rows, and the cost that makes their total equal that of all pairs.
+    """A sample of the pairs.
+
+    rows: the numbers of the rows in these pairs; cost: the cost of a sampled pair of weight 1, with which the total
+    cost equals that of all pairs.
 
     X: the rows, needed if the driver does not hold the scores of all rows.
     """
@@ -151,7 +154,7 @@ class Search(Protocol):
     """The part of a step that computes P and cuts.
 
     Both methods return the state, the cuts, the loss at the master's minimiser, and the number of passes. The loss may
-    be that of another point, unless the run uses the paper's stop or has no line search.
+    be the loss at another point, unless the run uses the paper's stop or has no line search.
     """
 
     def begin(self, settings: Ranking, state: State) -> Searching:
@@ -213,7 +216,7 @@ class PairSearch:
 
 
 def lengthen(settings: Ranking, state: State) -> State:
-    """Return the state with a slightly longer master's minimiser if the run is stuck.
+    """Return the state with the master's minimiser slightly lengthened if the run is stuck.
 
     At the minimiser, pairs of high cost have margins of 1 up to rounding, and rounding gives some of them a loss. Their
     losses hide pairs of low cost, and each step finds the same cut again. Slightly farther on, none of these pairs has
@@ -278,8 +281,8 @@ def _search_line(
 ) -> tuple[State, list[PairLoss], float, F64]:
     """Move to the best point found on the segment.
 
-    Return the state, the cuts to make, the loss at the master's minimiser, and the point. The loss is infinite unless
-    the paper's stop or the paper's algorithm needs it.
+    Return the state, the cuts to make, the loss at the master's minimiser, and the best point of the segment. The loss
+    is infinite unless the paper's stop or the paper's algorithm needs it.
     """
     start, end = np.concatenate(tiles, axis=1)
     change, moves = end - start, state.master_w - state.best_w
@@ -319,7 +322,7 @@ def _list_cuts(made: list[tuple[float, float]]) -> F64:
 
 
 def _take_exact(settings: Ranking, pairs: Pairs, state: State, points: F64, tiles: list[F64]) -> State:
-    """Move to the best of the points if it is better. tiles: the scores (k, rows, 2) at the points, as pairs."""
+    """Move to the best of the points if P is lower there. tiles: the scores (k, rows, 2) at the points, as pairs."""
     share = bound_score(points.shape[1])
     for k, w in enumerate(points):
         own, lengths = np.concatenate([scores[k] for scores in tiles]), np.abs(w)

@@ -2,9 +2,10 @@
 
 This is the algorithm of ranking.solver with the same line search, except that losses and cuts are summed by the tasks
 that read the rows, in one of two ways. The line search needs no pass. The driver holds a sample of the rows, whose
-scores at both ends of the segment show where P is lowest on it. The segment starts at the best point. The slope of P
-there is the slope of the highest cut, which was made at this point unless it was dropped. If P is noisy, the best point
-may be one whose P was computed in twice the precision without a cut; the slope then comes from the sample alone.
+scores at both ends of the segment show where P is lowest on the segment. The segment starts at the best point. The
+slope of P there is the slope of the highest cut, which was made at this point unless it was dropped. If P is noisy, the
+best point may be one where P was computed in twice the precision but no cut was made; the slope then comes from the
+sample alone.
 
 `QuerySearch` is for rows in queries. Pairs are formed only within a query. So the loss of all pairs and its cut are
 sums over queries (ranking.solver), just as in classification they are sums over rows, and no vector has an entry per
@@ -15,8 +16,9 @@ second pass evaluates points nearer to the best point.
 (losses.histograms) at the point that the sample suggests, and at points nearer to the best point. The histograms bound
 the loss at these points, and determine the contribution of each row to a cut by the row's rank and the bucket of its
 score. P uses the upper bound. The second pass sums the cut at the point with the lowest P; the value of the cut there
-is the lower bound. So the reported gap is proved. It cannot become smaller than the distance between the bounds: about
-the square of a bucket's width if scores are spread out, some 1e-9 of the loss of all pairs for two ranks.
+is the lower bound. So the reported gap is proved. It cannot become smaller than the distance between the bounds. If
+scores are spread out, this distance is about the square of a bucket's width; for two ranks, it is about 1e-9 of the
+loss of all pairs.
 
 The second pass computes the scores again, at the same set of points, so that it reproduces the same bits. If it does
 not, for example on a different kind of processor, the weights of the buckets differ, and the run ends with an error.
@@ -106,8 +108,9 @@ def _add_cut(sums: CutSums, k: int, rows: Rows, coefs: F64) -> None:
 def measure_exactly(ends: Ends, W: F64, shorter: F64) -> Scan:
     """Return the pass for the losses at the points W (k, d) in twice the precision, divided by K. Its answer is (k, 4).
 
-    The row of a point has the loss as a sum of two numbers, the sum of the magnitudes of its terms, and the loss at
-    scores reduced by the share `shorter` (k,), summed over the queries without a loss at the scores themselves.
+    Each row of the answer belongs to a point. It holds the loss as a sum of two numbers, the sum of the magnitudes of
+    the loss's terms, and a test loss. The test loss is the loss at scores reduced by the share `shorter` (k,), summed
+    over the queries that have no loss at the full scores.
     """
     take = partial(double_double.add_exact_losses, W, shorter)
     return Scan(*sum_queries(ends, partial(np.zeros, (len(W), 4)), take, double_double.combine_exact_losses))
@@ -115,7 +118,7 @@ def measure_exactly(ends: Ends, W: F64, shorter: F64) -> Scan:
 
 @dataclass(frozen=True)
 class QuerySearch:
-    """The search for rows in queries. ends: the first row, and the row after the last."""
+    """The search for rows in queries. ends: the numbers of the first row and of the row after the last."""
 
     ends: Ends
 
@@ -155,9 +158,9 @@ class QuerySearch:
 
 
 def _shorten(state: State, points: F64) -> F64:
-    """Return the shares by which to shorten scores at the points (k, d), to test if pairs certainly have no loss.
+    """Return the shares by which scores at the points (k, d) are shortened, to test that pairs have no loss.
 
-    A pair without a loss at the shortened scores has no loss within the rounding of its scores (compare
+    A pair without a loss at the shortened scores has no loss at the exact scores either, despite rounding (compare
     solver._is_apart). A share of 1 marks a point for which this cannot be decided.
     """
     reach = np.abs(points) @ state.largest  # bounds every score
@@ -166,7 +169,7 @@ def _shorten(state: State, points: F64) -> F64:
 
 
 def _take_exact(settings: Ranking, state: State, points: F64, sums: F64, n_rows: int) -> State:
-    """Move to the best of the points if it is better. sums (k, 4): the results of measure_exactly at the points."""
+    """Move to the best of the points if P is lower there. sums (k, 4): the results of measure_exactly at the points."""
     share, shorter = double_double.bound_score(points.shape[1]), _shorten(state, points)
     for w, (found, rest, size, of_shorter), by in zip(points, sums.tolist(), shorter.tolist(), strict=True):
         loss, rounding = double_double.round_sums(found + rest, size, n_rows, settings.pair_cost)
@@ -210,7 +213,10 @@ def begin_with(state: State, sums: CutSums, n_terms: int) -> tuple[State, RowSum
 
 
 def choose_steps(settings: Ranking, sample: Sample, state: State) -> tuple[list[float], float]:
-    """Return the steps at which to evaluate P, and the sample's step: 0 if P does not fall, or with no line search."""
+    """Return the steps at which to evaluate P, and the step that the sample suggests.
+
+    This step is 0 if P does not fall on the sample, or if there is no line search.
+    """
     steps = [1.0] if settings.epsilon is not None or not settings.accelerated else []
     if not settings.accelerated:
         return steps, 0.0
@@ -223,7 +229,7 @@ def choose_steps(settings: Ranking, sample: Sample, state: State) -> tuple[list[
 
 
 def move(state: State, found: Found) -> State:
-    """Return the state moved to the best of the points if it is better."""
+    """Return the state moved to the best of the points if P is lower there."""
     best = int(np.argmin(found.objectives))
     rounding = state.bound_loss(np.abs(state.best_w) + np.abs(state.master_w))
     return move_to(state, found.W[best], found.objectives[best], rounding)
@@ -231,7 +237,7 @@ def move(state: State, found: Found) -> State:
 
 @dataclass
 class HistogramCuts(RowTotals):
-    """Sums over rows: cuts (c, d), and for each cut, the weights of the rows by page, bucket and rank."""
+    """Sums over rows. cuts (c, d): the cuts; seen: for each cut, the weights of the rows by page, bucket and rank."""
 
     cuts: F64
     seen: list[F64]
@@ -261,7 +267,10 @@ def add_histogram_cuts(at: list[int], cuts: list[HistogramCut], sums: HistogramC
 
 
 def sum_histograms(n_ranks: int, X: Matrix, W: F64) -> Scan:
-    """Return the pass that computes histograms at the points W (k, d). X: the rows of a sample, for their buckets."""
+    """Return the pass that computes histograms at the points W (k, d).
+
+    X: the rows of a sample, whose scores determine the widths of the buckets.
+    """
     start = partial(histograms.start_histograms, n_ranks, histograms.choose_exponents(X, W, n_ranks))
     return Scan(start, histograms.add_histograms, histograms.combine_histogram_lists, (W,))
 
@@ -283,8 +292,8 @@ class HistogramSearch:
     def search_line(self, settings: Ranking, sample: Sample, state: State) -> Searching:
         """Move to the best point found on the segment from the best point so far to the master's minimiser.
 
-        Cuts are made at the chosen points, and at a nearer point if P is lower there. Near the best point every cut may
-        already be known.
+        Cuts are made at the chosen points, and also at a nearer point if P is lowest there. A cut at the nearer point
+        alone would not be enough, because every cut near the best point may already be known.
         """
         steps, chosen = choose_steps(settings, sample, state)
         if state.stuck and settings.accelerated:
@@ -305,7 +314,7 @@ class HistogramSearch:
         return move(state, found), *found.offer(), 2
 
     def _go_farther(self, X: Matrix, state: State, step: float) -> float:
-        """Return a longer step, which moves scores by one bucket, and twice as far after each step without progress.
+        """Return a longer step: scores move by one more bucket, doubled for each successive step without progress.
 
         Pairs that begin to have a loss within one bucket are counted together, so a shorter step may find only known
         cuts.
