@@ -21,7 +21,7 @@ from streamsvm.system.errors import InputError
 
 MOST_FEATURES = 5000  # A matrix of this width takes 200 MB, and a task holds three.
 PLANNED_STEPS = 200  # A step has four vectors of d entries, small compared with a matrix unless d is small.
-MOST_TOLD_ROWS = 2 * passes.SAMPLE_ROWS  # the most rows whose states are sent to the driver at a time
+MOST_TOLD_ROWS = 2 * passes.SAMPLE_ROWS  # the maximum number of rows whose states are sent to the driver at a time
 MATRICES = 5  # d x d matrices of the driver: Gram matrices of this and the next state, M, its factor, a checkpoint
 
 

@@ -21,7 +21,7 @@ the rows are read (interior_point.steps). An iteration makes two passes over the
 Between the two passes the driver requests sums of row states (interior_point.passes), which read no rows. Every
 `assemble` pass proves a gap over all rows (interior_point.state).
 
-The step length is chosen before `assemble`, although a single row may bound it:
+The step length is chosen before `assemble`. A single row may bound it:
 
     length = min(1, 0.995 min_i ratio_i),   ratio_i = the step at which a variable of row i becomes 0
 
@@ -223,9 +223,9 @@ def _plan(
 def _find_center(settings: InteriorPoint, state: State, complementarity: float) -> float:
     """Return sigma mu, with Mehrotra's sigma = (mu after the predictor / mu)^3 and a lower limit.
 
-    The limit is a share of the mu at which the gap is the allowed one. Mehrotra's steps may cycle far from the path
-    (Cartis 2009, Appl. Numer. Math. 59). If the gap has not fallen for STUCK_STEPS steps, the limit is a share of the
-    current mu, which leads back to the path.
+    The limit is a share of the mu at which the gap equals the requested gap. Mehrotra's steps may cycle far from the
+    path (Cartis 2009, Appl. Numer. Math. 59). If the gap has not fallen for STUCK_STEPS steps, the limit is therefore a
+    share of the current mu, so that the steps return to the path.
     """
     mu, allowed = state.mu, settings.tol * state.lower_bound / (2 * state.total_cost)
     after = complementarity / (2 * state.total_cost) if state.total_cost > 0 else 0.0
@@ -274,7 +274,7 @@ def _choose_rows(
 def _move(state: State, plan: Plan, sums: AssembledSums) -> tuple[State, bool]:
     """Return the state at the end of a step, and whether the sums of `assemble` are valid there.
 
-    They are not if the step was too long and had to be shortened.
+    The sums are invalid if the step was too long and had to be shortened.
     """
     length = mend_length(plan.course.length, sums.shortest)
     inside = length == plan.course.length
