@@ -206,7 +206,7 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
 
 
 def settle_task(source: RowSource, options: TrainOptions) -> TrainOptions:
-    """Return the options; if the task is classification and rows have sets of labels, with the multi-label task."""
+    """Return the options. For rows with sets of labels, the task classification becomes the multi-label task."""
     if source.has_label_sets and options.task == TrainOptions.task:
         return replace(options, task=MULTI_LABEL)
     return options
@@ -225,7 +225,7 @@ def _require_labels_of(problem: Problem, source: RowSource, record: SolverRecord
 
 
 def _explain_kernels(record: SolverRecord, options: TrainOptions) -> str:
-    """Return the message for an unsupported kernel: the kernels that the solver takes, or another solver for it."""
+    """Return the message for an unsupported kernel: the kernels that the solver supports, or another solver."""
     if record.kernels != ("linear",):
         return f"kernel {options.kernel!r}: choose from {', '.join(record.kernels)}"
     told = f"kernel {options.kernel}: {record.name} supports only the linear kernel; "
@@ -239,7 +239,7 @@ def _explain_kernels(record: SolverRecord, options: TrainOptions) -> str:
 
 
 def _refuse_unfit(record: SolverRecord, options: TrainOptions) -> None:
-    """Raise InputError for a kernel that the solver does not support, or for resident_rows if it holds no rows."""
+    """Raise InputError if the solver does not support the kernel, or holds no rows although resident_rows is given."""
     if options.kernel not in record.kernels:
         raise InputError(_explain_kernels(record, options))
     if options.resident_rows is not None and "resident_rows" not in record.reads:

@@ -80,11 +80,11 @@ class Report(Progress):
 class DualWatch:
     """The way in which solvers.keep_dual keeps the dual point behind a lower bound, and the sizes involved.
 
-    kind: "cuts" (of rows), "pairs" (cuts of pairs of rows whose scores the driver holds) and "pairs at points" (cuts of
-    pairs that are counted where rows are read) keep the points at which cuts were made; "shares" reads a state that
-    holds the dual share of every row. width: the number of entries of a point. most_cuts: the maximum number of cuts in
-    use at once. n_rows: the number of rows whose shares are held, or 0. n_own: the maximum number of rows that have
-    shares of their own in the cuts in use.
+    kind: "cuts", "pairs" or "pairs at points" if the points are kept at which cuts were made: cuts of rows, cuts of
+    pairs of rows whose scores the driver holds, or cuts of pairs that are counted where the rows are read. "shares" if
+    the states of the solver hold the dual share of every row. width: the number of entries of a point. most_cuts: the
+    maximum number of cuts in use at once. n_rows: the number of rows whose shares are held, or 0. n_own: the maximum
+    number of rows that have shares of their own in the cuts in use.
     """
 
     kind: Literal["cuts", "pairs", "pairs at points", "shares"]
@@ -249,9 +249,10 @@ def share_memory(options: TrainOptions, n_problems: int, process_bytes: int) -> 
 
 
 def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
-    """Return the memory that several solvers need together. They take turns, so only the largest turn_bytes count.
+    """Return the memory that several solvers need together.
 
-    Solvers without totals walk over the rows side by side, so their walk_bytes add up; the others take turns.
+    Between passes the solvers compute in turn, so only the largest turn_bytes count. Solvers without totals walk over
+    the rows side by side, so their walk_bytes add up. Of the walk_bytes of all other solvers, only the largest count.
     """
     turn = max(need.turn_bytes for need in needs)
     sums = {part.name: sum(getattr(need, part.name) for need in needs) for part in fields(MemoryNeed)}

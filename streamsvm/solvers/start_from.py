@@ -183,9 +183,10 @@ def pack_ball(ball: Ball, settings: OneRead, fingerprint: str) -> dict[str, Any]
 
 
 def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
-    """Return a ball and its metadata, with its SHA-256; raise ValueError or KeyError unless `pack_ball` made them.
+    """Return a ball and its metadata, including its SHA-256.
 
-    Arrays that are invalid for compiled code are refused even if their checksum is right.
+    Raises ValueError or KeyError if the arrays were not made by `pack_ball`. Arrays that are invalid for compiled code
+    are refused even if their checksum is right.
     """
     found, about = dict(arrays), read_about(arrays, (FORMAT,))
     del found["about"]

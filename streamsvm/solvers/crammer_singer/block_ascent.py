@@ -95,7 +95,7 @@ def _visit(
 
 @njit(cache=True, nogil=True)
 def _find_leads(scores: F64, y: I32, share: F64, distances: F64, is_free: npt.NDArray[np.bool_]) -> None:
-    """For each row, set its distance (largest minus second-largest v_ik), and whether it is free (divided)."""
+    """Set, for each row, distances_i = largest minus second-largest v_ik, and is_free_i = whether row i is divided."""
     for i in range(y.size):
         top, second, places = 0.0, -np.inf, (1 if share[i, y[i]] < 1.0 else 0)
         for k in range(scores.shape[1]):
@@ -131,7 +131,7 @@ class ClassPart:
         return float(self.costs @ self.share[np.arange(len(self.y)), self.y])
 
     def start_over(self) -> None:
-        """Make the ascent visit all movable rows again."""
+        """Make the ascent visit all rows again, except rows whose cost or length is 0."""
         self.order = np.flatnonzero(self.costs * self.squares > 0.0)
 
     def visit(self, draws: U32, bias_feature: float, w: F64, limit: float) -> Visit:
@@ -176,7 +176,7 @@ class ClassAscent(block_ascent.BlockAscent):
     def ascend(
         self, parts: Sequence[AscentRows], w: F64, wanted: float, tol: float, epochs: int, seed: tuple[int, ...]
     ) -> F64:
-        """Improve the shares of the parts; return the weights by class, flat. The ascent uses the transpose of W."""
+        """Improve the shares of the parts; return the flat weights W. During the ascent, W is stored transposed."""
         V = np.ascontiguousarray(w.reshape(self.n_classes, -1).T)
         after = ascend(parts, self.bias_feature, V, wanted, tol, epochs, seed).w
         return np.ascontiguousarray(after.T).ravel()

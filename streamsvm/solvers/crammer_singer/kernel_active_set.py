@@ -305,7 +305,7 @@ class Rounds:
 
 
 def improve(active: ActiveRows, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:
-    """Run rounds until the violation is at most tol or the gap is small enough; return whether one of them is."""
+    """Run rounds until the violation is at most tol or the gap is small enough; return whether this was reached."""
     rise, idle, jumps, n_rows = 0.0, 0, 0, len(active.rows)
     most_jumps = VAIN_JUMPS if n_rows > rounds.size else 1
     limit = SAME_SET_ROUNDS if n_rows <= rounds.size else min(MOST_ROUNDS, BASE_ROUNDS + ROUNDS_PER_ROW * n_rows)

@@ -98,7 +98,7 @@ def find_ends(best: F64, other: F64, n_classes: int) -> F64:
 
 
 def start_line(n_steps: int, n_cuts: int, n_classes: int, width: int) -> CutTotals:
-    """Return zeros for the sums of a scan: losses at the steps of a line, and cuts (n_cuts, K, d+1) at some steps."""
+    """Return zero totals of a scan: losses at the steps of a line, and cuts (n_cuts, K, d+1) at some of the steps."""
     return CutTotals(np.zeros(n_steps), np.zeros(n_cuts), np.zeros((n_cuts, n_classes, width)))
 
 

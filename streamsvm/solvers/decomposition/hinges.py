@@ -124,7 +124,7 @@ class SummedRows(_Rows):
 
     @property
     def sums(self) -> list[FixedSum]:
-        """The sums of the sides that have rows."""
+        """The fixed sums of those sides that have rows."""
         return [FixedSum(rows, total) for _, rows, total in list_sides(self.y, self.totals)]
 
     def certify(self, bias: float | None = None) -> Certificate:
@@ -166,7 +166,7 @@ class SummedRows(_Rows):
         return found
 
     def find_rises(self) -> F64:
-        """Return the rises of the multipliers, (n,), that fill the sums. Rows with the lowest scores rise first."""
+        """Return the increase of each multiplier, (n,), that fills the sums. Rows with the lowest scores come first."""
         rises, g, rooms = np.zeros(len(self.y)), self.y * self.f, self.costs - self.alpha
         for rows, total in self.list_lacking():
             rises[rows] = certificates.raise_lowest(rooms[rows], g[rows], total - sum_exactly(self.alpha[rows]))

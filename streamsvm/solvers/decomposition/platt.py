@@ -461,7 +461,7 @@ def _center(problem: Problem, state: State) -> float:
 
 
 def _iterate(problem: Problem, state: State, max_sweeps: int, max_values: int) -> tuple[int, bool]:
-    """Sweep until a sweep over all rows changes nothing; return the number of sweeps, and whether that happened.
+    """Sweep until a sweep over all rows changes nothing; return the number of sweeps, and whether this was reached.
 
     Shrinking: sweeps skip rows whose leeway exceeds the largest violation, until the other rows change no more.
     """

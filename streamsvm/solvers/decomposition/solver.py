@@ -100,7 +100,7 @@ class NearRows:
         self.leeway[rows], self.known_at[rows] = conditions.leeway, self.path
 
     def list_rows(self, is_candidate: Flags) -> I64:
-        """Return the candidates whose leeway is less than the path since then; the least ratio of both comes first."""
+        """Return the candidates whose leeway is below the growth of `path` since it was known, by ascending ratio."""
         path = self.path - self.known_at
         near = np.flatnonzero(is_candidate & (path > 0.0) & (self.leeway < path))
         return near[np.argsort(self.leeway[near] / path[near], kind="stable")]
@@ -115,9 +115,9 @@ def is_escalated(state: ProvedState, n_rows: int) -> bool:
 class Turn:
     """The active rows in a turn of a step.
 
-    before, f: (m,), y_i a_i and the sums of the active rows before the step. damping: the factor of kernel values; the
-    sums of the active set are f + damping * (their change in the step). pairs: the pair steps of SMO made in the step.
-    start: (m,), the sums of the active rows at the beginning of the turn.
+    before: (m,), y_i a_i of the active rows before the step. f: (m,), their sums before the step. damping: the factor
+    of kernel values; the active set holds the sums f + damping * (change of f in the step). pairs: the number of pair
+    steps of SMO in the step. start: (m,), the sums of the active rows at the beginning of the turn.
     """
 
     active: ActiveSet

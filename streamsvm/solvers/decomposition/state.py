@@ -36,9 +36,10 @@ FLOAT64_ROWS = 4096  # rows that are held in float64 at once
 
 
 class Change(NamedTuple):
-    """A change of f: the changed rows, `columns` (c, d), with their coefs, (c,) or (K, c), or W if they are folded.
+    """A change of f, given by the changed rows `columns` (c, d) and their coefs, (c,) or (K, c), or by W.
 
-    W: (1, d) or (K, d); columns and coefs are then empty. w_error: a bound of the error of each x.w relative to |x|.
+    W: the folded rows, (1, d) or (K, d); columns and coefs are then empty. w_error: a bound of the error of each x.w,
+    relative to |x|.
     """
 
     kernel: kernels.Kernel
@@ -159,7 +160,7 @@ class ActiveRowSettings:
         return self.kernel.is_definite
 
     def count_active(self, is_precise: bool) -> int:
-        """Return the number of rows of an active set; is_precise: whether it is in float64."""
+        """Return the number of rows of an active set. is_precise: whether the active set is in float64."""
         return self.precise_rows if is_precise and self.precise_rows is not None else self.resident_rows
 
     def is_small(self, n_rows: int) -> bool:
@@ -285,7 +286,7 @@ def move(
 
 
 def find_end(settings: ActiveRowSettings, state: ProvedState) -> str | None:
-    """Return the status with which the run ends, or None. See decomposition.solver for "stationary"."""
+    """Return the status with which the run ends, or None. decomposition.solver explains the status "stationary"."""
     if settings.is_definite:
         return find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
     if state.objective - state.dual + state.rounding_bound <= settings.tol * state.magnitude:
@@ -301,7 +302,7 @@ class State(ProvedState):
     pass. errors: (n,), a bound of the error of each f_i. longest: the largest |x_i|^2.
     targets: the targets of a regression, (n,); empty for a classification. width: epsilon. In a regression y is the
     side of each row.
-    stretch, bias: the model has `stretch` times the multipliers, and this bias (see certificates.kernel).
+    stretch, bias: the multipliers of the model are stretch * alpha, and its bias is `bias` (see certificates.kernel).
     total: the fixed sum of the multipliers (one class, nu-SVC), the upper bound of their sum (nu-SVR), or 0. With a
     fixed sum, P is 1/2 |w|^2, and D is a lower bound of P (see certificates.kernel).
     pairs: the number of pair steps of SMO so far.

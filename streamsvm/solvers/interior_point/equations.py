@@ -125,7 +125,7 @@ def find_keys(rule: str, point: Point, y: F64, bias: float) -> F64:
 
 
 def _find_indispensable(reduction: Reduction, point: Point, costs: F64, mu: float) -> Flags:
-    """Return flags of the rows that q_L counts, and of the heaviest rows, which have nine tenths of all weight."""
+    """Return flags of the rows counted by q_L, and of the heaviest rows, which have nine tenths of all weights."""
     omega = find_omega(point)
     largest = _find_heavy(omega, costs / omega)
     bound = reduction.theta * np.sqrt(mu)
@@ -161,7 +161,7 @@ Solution = tuple[F64, float]  # dw (d,) and db
 
 
 class RightSide(NamedTuple):
-    """Sums over all rows for given targets of r_Omega: h = X'Y W r_Omega, (d,), and one = y'W r_Omega."""
+    """Sums over all rows of r_Omega, for given targets: h = X'Y W r_Omega, (d,), and one = y'W r_Omega."""
 
     h: F64
     one: float

@@ -48,7 +48,7 @@ SIGN, ALL_BITS = 1 << 63, (1 << 64) - 1
 
 
 def is_drawn(start: int, n_rows: int, share: float, seed: int = 0) -> Flags:
-    """Return flags, (n_rows,), of the drawn rows from `start` on. About the same share of any range is drawn."""
+    """Return whether each of the `n_rows` rows from `start` on is drawn; any range of rows has about the same share."""
     if share >= 1.0:
         return np.ones(n_rows, dtype=bool)
     places = (np.arange(start, start + n_rows, dtype=np.uint64) + np.uint64(seed)) * np.uint64(GOLDEN)
@@ -259,7 +259,7 @@ class Smallest:
     is_finite: bool = True
 
     def add(self, keys: F64, rows: I64, numbers: F64) -> None:
-        """Add rows that follow the present ones in the dataset; among equal keys, earlier rows come first."""
+        """Add rows that come later in the dataset than the present rows. Among equal keys, earlier rows come first."""
         if len(self.keys) == self.number:
             few = np.flatnonzero(keys < self.keys[-1])
             keys, rows, numbers = keys[few], rows[few], numbers[:, few]
@@ -305,7 +305,7 @@ def add_counted(totals: Smallest, rows: Rows, numbers: F64) -> None:
 
 
 def guess(numbers: F64, coefs: F64) -> F64:
-    """Return an estimate of X dw from known products. coefs (3,): for the predictor, pure centering, and f."""
+    """Return an estimate of X dw. coefs (3,): its coefficients of X dw of the predictor and of centering, and of f."""
     found: F64 = coefs[0] * numbers[steps.PREDICTED] + coefs[1] * numbers[steps.CORRECTED] + coefs[2] * numbers[F]
     return found
 

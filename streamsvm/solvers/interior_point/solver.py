@@ -80,7 +80,7 @@ def count_critical(n_rows: int) -> int:
 
 
 def choose_length(ratios: F64, n_rows: int) -> float:
-    """Return the step length, at most 1, that the ratios of the critical rows allow. n_rows: of the whole dataset."""
+    """Return the step length, at most 1, that the ratios of the critical rows allow. n_rows: all rows of the data."""
     ordered = np.sort(ratios)
     passed_over = min(n_rows // PASSED_OVER_SHARE, len(ordered) - 1)
     return min(1.0, BOUNDARY * float(min(ordered[passed_over], MOST_BEYOND * ordered[0])))
@@ -239,7 +239,7 @@ def _find_center(settings: InteriorPoint, state: State, complementarity: float) 
 def _correct(
     state: State, equations: Equations, predictor: Solution, centering: Solution, side: RightSide, course: Course
 ) -> Plan:
-    """Return the corrector's step, before its length is chosen, with coefficients that estimate its X dw."""
+    """Return the corrector's step, before its length is chosen, with the coefficients of an estimate of its X dw."""
     dw, bias_change = equations.solve(side, course)
     course = course._replace(bias_change=bias_change)
     known, basis = np.array([1.0, course.center, 0.0]), np.stack((predictor[0], centering[0], state.w), axis=1)

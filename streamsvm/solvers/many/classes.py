@@ -73,7 +73,7 @@ def make_one_against_rest(
 
 
 def _count_side_by_side(source: RowSource, options: TrainOptions, make: Make, process_bytes: int, n_fits: int) -> int:
-    """Return the number of classes trained side by side: all, halved until they fit into memory."""
+    """Return the number of classes to train side by side: all classes, or this number halved until they fit."""
     budget, views = Budget.of(options, process_bytes), view_classes(source)
     size = n_classes = len(views)
     while size > 1:
@@ -215,7 +215,7 @@ def _update(state: State, steps: Mapping[int, Step]) -> State:
 
 
 def _sum_figures(steps: Mapping[int, Step]) -> dict[str, float]:
-    """Return the entries of the history if all problems learn one stream: its rows, and the sum of support vectors."""
+    """Return the history entries of problems that learn one stream: the rows learned, and all support vectors."""
     figures = [step.figures for step in steps.values()]
     if "rows" not in figures[0]:
         return {}
@@ -223,7 +223,7 @@ def _sum_figures(steps: Mapping[int, Step]) -> dict[str, float]:
 
 
 def find_worst(statuses: Sequence[str]) -> str:
-    """Return the worst of these statuses; a status that is not in DONE is worse than any in it."""
+    """Return the worst of these statuses. Statuses that are not in DONE are worse than all statuses in DONE."""
     return max(statuses, key=lambda one: DONE.index(one) if one in DONE else len(DONE))
 
 

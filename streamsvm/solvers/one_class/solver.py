@@ -69,7 +69,7 @@ Solve = Callable[[F64], F64]
 
 
 class Nearest(NamedTuple):
-    """A solution: multipliers a (n,), which keep their limits and sum to N up to rounding; v (d,); and rho."""
+    """A solution: multipliers a (n,), which are within their limits and sum to N up to rounding; v (d,); and rho."""
 
     a: F64
     v: F64
@@ -188,7 +188,7 @@ def _factor(X: Any, products: F64 | None, diagonal: F64) -> Solve:
 
 
 def _fill(a: F64, costs: F64, total: float) -> F64:
-    """Return a clipped to its limits, with the error of its sum distributed in proportion to the room left."""
+    """Clip `a` to its limits, and distribute the error of its sum in proportion to the remaining room; return it."""
     a = np.clip(a, 0.0, costs)
     lacking = total - float(np.sum(a))
     room = costs - a if lacking > 0.0 else a
@@ -362,7 +362,10 @@ def solve(settings: LinearOneClass, d: int, state: State) -> Requests:
 
 
 def _start_at_sample(settings: LinearOneClass, state: State, taken: Rows) -> State:
-    """Return the state whose first centre is the solution for the sample, with costs scaled to the sum of all rows."""
+    """Return the state whose first centre is the solution for the sample.
+
+    The costs of the sample are scaled so that they sum to the costs of all rows.
+    """
     costs = taken.weights
     chosen = np.flatnonzero(costs > 0.0)
     if not len(chosen):  # The sample has no weight, although other rows have.
