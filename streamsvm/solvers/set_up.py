@@ -60,8 +60,8 @@ def run_kernels(name: str) -> None:
 
 
 MANY_PROBLEMS = 50  # From this many classes on, one solver for all is faster than a solver for each.
-# With three or more classes and at least this many dense features, one solver for all is faster: a class's Hessian over
-# all rows takes d^2 n operations, and float32 curvatures from a share of the rows take a fraction of that time
+# With three or more classes and at least this many dense features, one solver for all is faster: the Hessian of a class
+# over all rows takes d^2 n operations; float32 curvatures from a share of the rows take a fraction of this time
 # (benchmarks/classes_and_features.py). With 1,500 or more sparse features, Hessians of several classes are too large.
 MANY_DENSE_FEATURES, MANY_FEATURES = 400, 1500
 # With two classes and more dense features than this, the solver for all classes is used, too. The limit for sparse

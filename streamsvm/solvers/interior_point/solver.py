@@ -66,8 +66,8 @@ MOST_MISSED = 2.0  # A step longer than MOST_MISSED times the smallest ratio of 
 # 4 after such a step or if mu rose, and halved after a step of LONG_STEP or more.
 SHORT_STEP, LONG_STEP = 0.1, 0.5
 MOST_GROWTH = 1e9
-STUCK_STEPS = 15  # If the gap has not fallen for this many steps, rounding is the limit.
-LEAST_CENTER, LOWER = 0.01, 0.5  # No step aims below LEAST_CENTER times the allowed mu; each stuck step halves this.
+STUCK_STEPS = 15  # If the gap has not fallen for this many steps, rounding probably hides further progress.
+LEAST_CENTER, LOWER = 0.01, 0.5  # No step aims below LEAST_CENTER times the allowed mu; a stuck step halves this limit.
 CENTERED = 0.5  # After STUCK_STEPS stuck steps, no step aims below this share of the current mu.
 SMALLEST_MU = 1e-250
 ALL_ROWS, NO_GUESS = np.full(2, np.inf), np.zeros(3)

@@ -61,7 +61,7 @@ from streamsvm.system.errors import CertificateError
 # If the gap has not fallen for this many steps at the end of the path, alpha is not precise enough for a proof.
 LOST_STEPS = 3
 FALLS = 0.99  # A run is stuck until its gap falls to this share of the last gap that counted as a fall.
-IN_PAIRS = 64  # more additions than a term of np.sum goes through: blocks of 128 in eight sums, then pairwise sums
+IN_PAIRS = 64  # an upper limit of the additions to a term of np.sum: blocks of 128 in eight sums, then pairwise sums
 FEW = 8  # an upper limit of the number of roundings in the computation of a term, before it is added
 LEAST = 5e-324  # the additional error of a product below the smallest normal number
 LENGTHS = (0.0, 2.0**-48, 2.0**-36)  # An exact pass evaluates w lengthened by these shares, and by tol / 16.

@@ -58,11 +58,11 @@ from streamsvm.passes import Bounds, Requests, RowTotals, Scan, Step, Take, axes
 MOST_STEPS = 80
 TOLERANCE = 1e-13  # the gap at which the iteration ends, relative to |v|^2
 LEAST = 1e-24  # With rows of length at most 1, a gap below this means that |v| is only rounding.
-FALL, PATIENCE = 0.9, 12  # If the gap has not fallen to the share FALL in PATIENCE steps, rounding is the limit.
+FALL, PATIENCE = 0.9, 12  # The iteration ends if, in PATIENCE steps, no gap was below FALL times the least gap.
 TILE_ROWS = 256
 BOUNDARY = 0.995  # the share of the way to the limits that a step may go
 MOST_POINTS = 64  # the maximum number of points of V that are kept
-BINS = 256  # bins of scores, used to find rho if the near rows miss it
+BINS = 256  # bins of scores, used to find rho if no near row has this score
 STUCK_STEPS = 3
 LEAST_FALL = 1e-9  # A smaller relative change of the bounds is no progress.
 Solve = Callable[[F64], F64]
