@@ -211,7 +211,10 @@ def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
 
 
 def check_fit(ball: Ball, source: RowSource, n_rows: int) -> None:
-    """Raise ValueError unless a ball belongs to n_rows rows with the layout, features and weights of a source."""
+    """Raise ValueError unless the ball was computed for n_rows rows that match the source.
+
+    Layout and features must be equal, and either both or neither must have weights.
+    """
     rows, numbers, other = ball.near.rows, ball.near.numbers, f"its rows are not the rows of {source.name}: "
     width, has_weights = source.n_features + 1, source.take(np.zeros(1, np.int64)).sample_weight is not None
     are_alike = len(ball.centre) == width and isinstance(rows.X, CsrRows) == source.is_sparse

@@ -454,7 +454,7 @@ def _choose_group(state: BudgetState, rules: BudgetRules, table: F32) -> I64:
 
 @register_jitable
 def _merge(state: BudgetState, rules: BudgetRules, table: F32, K: F32) -> tuple[int, float]:
-    """Merge M vectors; return the slot of the new one, and |Delta|^2 at a scale of 1."""
+    """Merge M vectors; return the slot of the merged vector, and |Delta|^2 for a scale of 1."""
     group = _choose_group(state, rules, table)
     m, d = group.size, state.vectors.shape[0]
     points, separations = np.empty((m, d)), np.zeros((m, m))
@@ -508,7 +508,7 @@ def _solve(K: F64, b: F64) -> F64:
 
 @register_jitable
 def _remove(state: BudgetState, rules: BudgetRules, K: F32) -> float:
-    """Remove the M - 1 vectors of smallest |alpha|, with or without projection; return |Delta|^2 at scale 1."""
+    """Remove the M - 1 vectors of smallest |alpha|, with or without projection; return |Delta|^2 for a scale of 1."""
     n = state.counts[VECTORS]
     removed = _find_least(np.abs(state.alpha[:n]), rules.merge - 1)
     _sort(removed)

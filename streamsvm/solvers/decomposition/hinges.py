@@ -119,7 +119,7 @@ class SummedRows(_Rows):
 
     @property
     def corners(self) -> F64:
-        """The corners c_i, (n,): 0."""
+        """The corners c_i, (n,), all of which are 0."""
         return np.zeros(len(self.y))
 
     @property

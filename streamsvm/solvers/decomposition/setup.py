@@ -170,7 +170,7 @@ class DecompositionSolver(Solver):
         return solver.solve(self.parameters, state)
 
     def memory(self, threads: int) -> MemoryNeed:
-        """Return the memory that the solver needs. Kernel values are counted as float64; a pass finds f, y and C."""
+        """Return the memory that the solver needs. Kernel values count as float64, a pass as 3 numbers per row."""
         settings, source, tile = self.parameters, self.source, count_tile_bytes(self.source)
         active = min(source.n_rows, settings.resident_rows)
         working = active if settings.selection == "chunking" else min(active, settings.working_rows)
