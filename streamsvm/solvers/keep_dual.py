@@ -4,9 +4,9 @@ The dual point consists of the points at which the cuts of a run were made, and 
 bound last rose. A cut is recognised by a digest of its numbers, so solvers need not record where their cuts came from.
 If the states of a solver hold the dual share of every row (block ascent, interior-point), the shares are kept instead.
 
-The origin of a cut is a segment between two weight vectors and a step on it. It is read from the request of a pass and
-the totals that answer it. If the cut was made at a point, both ends of the segment are equal. The origins and the
-multipliers of the master problem determine the dual point (certificates.dual_points).
+The origin of a cut is a segment between two weight vectors and a step on this segment. It is read from the request of a
+pass and from the totals that answer the request. If the cut was made at a single point, both ends of the segment are
+equal. The origins and the multipliers of the master problem determine the dual point (certificates.dual_points).
 
 A ranking whose driver holds the scores makes its cuts in two passes: one for the scores at both ends of a segment, and
 one for the sums of rows. The ends and the sums are recorded; the state after the step then gives each cut's step on the
@@ -49,8 +49,8 @@ from streamsvm.system.errors import InputError
 DIGEST_BYTES = 16
 
 ROW_VECTORS = 4  # vectors of 8 bytes per row: shares of this state, of the next, of a checkpoint, and one being formed
-TABLES = 4  # vectors for each cut: two ends if the cut is in use, and two ends if the bound rests on it
-OWN_SHARES = 2  # copies of the rows' own shares: in the cuts in use, and in the cuts that the bound rests on
+TABLES = 4  # vectors for each cut: two ends if the cut is in use, and two ends if the bound depends on it
+OWN_SHARES = 2  # copies of the rows' own shares: in the cuts in use, and in the cuts on which the bound depends
 MADE = 96  # vectors of the cuts that a pass finds, of which only a few are kept
 
 
@@ -58,9 +58,9 @@ MADE = 96  # vectors of the cuts that a pass finds, of which only a few are kept
 class State(DualPoint):
     """The state of a run, saved as it is. inner: a list with the solver's own state as its only entry.
 
-    The fields of a DualPoint describe all cuts with a known origin; the multiplier is 0 if the bound does not rest on
-    the cut. digests (m, 2): the digests of these cuts. share (n,): the share of every row, or empty. bound: the lower
-    bound that the dual point proves.
+    The fields of a DualPoint describe all cuts with a known origin. The multiplier of a cut is 0 if the bound does not
+    depend on the cut. digests (m, 2): the digests of these cuts. share (n,): the share of every row, or empty. bound:
+    the lower bound that the dual point proves.
     """
 
     inner: list[Any] = field(default_factory=list)
@@ -89,7 +89,7 @@ def read_dual_point(state: State) -> DualPoint:
 
 
 def list_origins(request: Scan, answer: Any) -> Iterator[Origin]:
-    """Yield the origins of all cuts that the answer of a pass contains; nothing if it makes no cuts."""
+    """Yield the origins of all cuts that the answer of a pass contains; a pass without cuts yields nothing."""
     if isinstance(answer, SegmentTotals):
         ends, _, cut_steps, _ = request.shared
         cuts = list_cuts(answer)
@@ -116,7 +116,7 @@ def list_states(state: Any) -> list[CutState]:
 
 
 class Certificate(NamedTuple):
-    """A lower bound, less its rounding error, and the state that proves it with multipliers z (m,) of its cuts."""
+    """A lower bound, minus its rounding error, and the state whose cuts, with the multipliers z (m,), prove it."""
 
     bound: float
     state: CutState
@@ -140,7 +140,7 @@ Note = tuple[str, F64]
 
 
 def note_pass(request: Scan, answer: Any) -> Iterator[Note]:
-    """Yield the ends of the segment that a pass has scored, or the cuts that it has summed; else nothing."""
+    """Yield the ends of the segment if a pass has computed scores, or the cuts if it has summed rows."""
     if request.add is add_scores:
         yield "ends", request.shared[0]
     elif request.add is add_sums:
@@ -148,7 +148,7 @@ def note_pass(request: Scan, answer: Any) -> Iterator[Note]:
 
 
 def note_summed_cuts(request: Scan, answer: Any) -> Iterator[Origin]:
-    """Yield the origins of the cuts that a pass has summed by query or by histograms; else nothing."""
+    """Yield the origins of the cuts if a pass has summed cuts by query or by histograms."""
     sums, add = answer.sums if isinstance(answer, QuerySums) else answer, request.add
     if isinstance(sums, CutSums):
         for w, cut, offset in zip(sums.W, sums.cuts, sums.offsets.tolist(), strict=True):
@@ -160,9 +160,9 @@ def note_summed_cuts(request: Scan, answer: Any) -> Iterator[Origin]:
 
 
 def list_ranking_origins(notes: Sequence[Note], state: RankState) -> Iterator[Origin]:
-    """Yield the origins of a step's cuts, from the records of its passes and the state after it.
+    """Yield the origins of the cuts of a step, from the records of its passes and the state after the step.
 
-    The first step scores no rows, since its cuts are made at w = 0.
+    The first step computes no scores, since its cuts are made at w = 0.
     """
     found = dict(notes)
     start, end = found.get("ends", np.zeros((2, len(state.best_w))))
@@ -201,7 +201,7 @@ def note_cuts(state: State, inner: Any, progress: Progress, made: Sequence[Origi
 
 
 def _fill(state: State, places: Mapping[bytes, Place], multipliers: Mapping[bytes, float]) -> State:
-    """Return the state with cuts of these origins; a vector that several cuts share is stored once."""
+    """Return the state with the cuts of these origins. A vector that occurs in several cuts is stored once."""
     pairs = [[_digest(w, 0.0) for w in place[:2]] for place in places.values()]
     each = zip(pairs, places.values(), strict=True)
     vectors = {digest: w for pair, place in each for digest, w in zip(pair, place[:2], strict=True)}
@@ -235,7 +235,7 @@ def _digest(cut: F64, offset: float) -> bytes:
 
 
 class KeepDual(Wrapper):
-    """A solver whose dual point is kept. Raises InputError if it has none."""
+    """A solver whose dual point is kept. Raises InputError if the solver has no dual point."""
 
     def __init__(self, inner: Solver) -> None:
         if inner.dual is None:
@@ -248,7 +248,10 @@ class KeepDual(Wrapper):
         self.settings = {**inner.settings, "keep_dual": True}
 
     def memory(self, threads: int) -> MemoryNeed:
-        """Return the solver's memory, plus tables of vectors, shares in cuts (twice, while copied), and row shares."""
+        """Return the memory of the solver and of the dual point: vectors, shares in cuts, and row shares.
+
+        Vectors and shares in cuts count twice, since they are copied.
+        """
         need, watch = self.inner.memory(threads), self.watch
         gathered = 8 * watch.n_rows if need.state_bytes else 0
         tables = 8 * watch.width * (2 * TABLES * watch.most_cuts + MADE) + 16 * 2 * OWN_SHARES * watch.n_own
@@ -260,11 +263,11 @@ class KeepDual(Wrapper):
         return State(inner=[self.inner.start()], vectors=np.empty((0, self.watch.width)))
 
     def warm_start(self, before: State, factor: float) -> State:
-        """Return a warm start; other costs mean other cuts, so the known origins are dropped."""
+        """Return a warm start. Other costs imply other cuts, so the known origins are dropped."""
         return replace(self.start(), inner=[self.inner.warm_start(before.inner[0], factor)])
 
     def solve(self, state: State) -> Requests:
-        """Yield the requests of the solver, and between them requests for its dual point."""
+        """Yield the requests of the solver, and in between requests that collect its dual point."""
         inner, note, notes = self.inner.solve(state.inner[0]), NOTES[self.watch.kind], list[Any]()
         request = next(inner)
         while True:
@@ -278,7 +281,7 @@ class KeepDual(Wrapper):
                 request = inner.send(answers.pop())
 
     def _note_step(self, state: State, step: Step, notes: Sequence[Any]) -> Generator[Any, Any, State]:
-        """Return the state after a step, from the records of its passes; yield a request if row shares are needed."""
+        """Return the state after a step, given the records of its passes. Row shares are requested if needed."""
         inner, bound = step.state, step.progress.lower_bound or 0.0
         if self.watch.kind != "shares":
             made = list_ranking_origins(notes, inner) if self.watch.kind == "pairs" else notes

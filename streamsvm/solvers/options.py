@@ -16,7 +16,7 @@ from streamsvm.system.errors import InputError, require_known
 Options = TypeVar("Options")
 MOST_COUNT = 2**53  # All integers up to this one are exact in float64.
 OPTION = "option"  # the key of the Option in the metadata of a field
-READ_WITH = "read_with"  # the key of the values of other options for which the option has an effect
+READ_WITH = "read_with"  # in the metadata, the key of the values of other options for which the option has an effect
 Words = Mapping[str, tuple[str, ...]]  # the values of some options, by name
 ALWAYS: Words = {}  # The option has an effect for all values of the other options.
 
@@ -102,7 +102,7 @@ def name_options(kind: type[Any]) -> dict[str, Option]:
 
 
 def read_options(kind: type[Options], given: Mapping[str, str], solver: str) -> Options:
-    """Return the options parsed from strings; InputError for an unknown name or a bad value."""
+    """Return the options parsed from strings; raise InputError if a name is unknown or a value is invalid."""
     known = name_options(kind)
     unknown = sorted(set(given) - set(known))
     if unknown:
@@ -111,9 +111,10 @@ def read_options(kind: type[Options], given: Mapping[str, str], solver: str) -> 
 
 
 def refuse_unread(kind: type[Any], given: Mapping[str, str], kernel: str, settings: Mapping[str, Words]) -> None:
-    """Raise InputError for a given option or setting that the value of another option leaves without effect.
+    """Raise InputError if a given option or setting has no effect because of the value of another option.
 
-    settings: the given settings outside the solver's own options, with the values of options for which they are read.
+    settings: the given settings outside the solver's own options; for each of them, the values of the options with
+    which the solver reads it.
     """
     values = {each.name: each.default for each in fields(kind)} | {"kernel": kernel} | dict(given)
     needs = {f"--option {each.name}": each.metadata[READ_WITH] for each in fields(kind) if each.name in given}
@@ -132,7 +133,7 @@ def describe_options(kind: type[Any]) -> list[str]:
 
 
 def _read_number(text: str) -> float:
-    """Return the number, or NaN if the text is not a number."""
+    """Return the number in a string, or NaN if the string is not a number."""
     try:
         return float(text)
     except ValueError:

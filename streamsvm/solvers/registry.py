@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 OTHER_BYTES = 288 << 20  # interpreter, libraries, slack
-KERNEL_OTHER_BYTES = 448 << 20  # the same plus streaming and working sets: more than was measured with two threads
+KERNEL_OTHER_BYTES = 448 << 20  # the same plus streaming and working sets; measurements with two threads were lower
 
 
 @dataclass(frozen=True)
 class SideBySide:
     """A way to make several fits in the same passes over the data.
 
-    defaults: values of the solver's own options. settings: the values that the settings of every fit must have for this
-    way. in_chains: whether a fit starts from the end of the fit with the next smaller C; otherwise all fits begin in
-    the first pass.
+    defaults: values of the solver's own options, used for options that are not given. settings: the values that the
+    settings of every fit must have; if a fit has others, the next way is tried. in_chains: whether a fit starts from
+    the end of the fit with the next smaller C; otherwise all fits begin in the first pass.
     """
 
     defaults: Mapping[str, str] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class SolverRecord:
         return self.compiled or (self.name,)
 
     def set_up(self, source: RowSource, options: TrainOptions, own: Any) -> Solver:
-        """Return the solver, ready for the rows of a source; InputError if it cannot train on them."""
+        """Return the solver, ready for the rows of a source; raise InputError if it cannot train on them."""
         from streamsvm.solvers.solver import Budget
 
         solver: Solver = resolve_name(self.solver)(source, options, own, Budget.of(options, self.process_bytes))
@@ -147,7 +147,8 @@ SOLVERS = [
         process_bytes=OTHER_BYTES,
         compiled=("cutting-plane", "ascent", "one-read"),
         reads={"tol": ALWAYS, "resident_rows": ALWAYS},
-        # Block ascent walks over the rows on its own; with too little memory for it, cuts for one C serve another C.
+        # Block ascent makes its own passes. If memory is too small for one-read, the fits are therefore line searches,
+        # which also reuse the cuts of the fit with the next smaller C.
         side_by_side=(
             SideBySide(settings={"acceleration": "one-read"}, in_chains=False),
             SideBySide({"acceleration": "line-search"}),
@@ -231,7 +232,7 @@ SOLVERS = [
         keeps_dual=True,
     ),
 ]
-AUTO = "auto"  # the first solver that minimises the loss, with the kernel
+AUTO = "auto"  # the first solver that minimises the loss, preferably one that supports the kernel
 
 
 def name_solvers() -> list[str]:
@@ -252,10 +253,10 @@ def find_first(name: str, losses: tuple[str, ...]) -> SolverRecord | None:
 def find_solver(
     name: str, task: str, loss: str | None = None, penalty: str = "l2", kernel: str | None = None
 ) -> SolverRecord:
-    """Return the record with this name for a loss of a task; InputError if there is none.
+    """Return the record with this name for a loss of a task; raise InputError if there is none.
 
-    "auto" is the first solver for the loss that supports the kernel, or else the first for the loss. kernel: None for
-    any kernel.
+    "auto" is the first solver for the loss that supports the kernel. If no solver for the loss supports it, "auto" is
+    the first solver for the loss. kernel: None for any kernel.
     """
     kinds = find_kinds(task, loss, penalty)
     named = [record for record in SOLVERS if name in (record.name, AUTO)]

@@ -37,9 +37,9 @@ LAYOUTS = ("dense", "sparse")
 
 
 def compile_all(groups: Sequence[str], is_sparse: bool | None = None) -> None:
-    """Load groups of compiled functions from numba's cache; a child process first compiles missing ones.
+    """Load groups of compiled functions from numba's cache. A child process first compiles missing functions.
 
-    is_sparse: whether to load the functions for sparse or for dense rows; None: both.
+    is_sparse: whether to load the functions for sparse rows or those for dense rows; None loads both.
     """
     layouts = LAYOUTS if is_sparse is None else [LAYOUTS[is_sparse]]
     load_or_compile(tuple(f"{group}/{layout}" for layout in layouts for group in groups), run_kernels)
@@ -60,29 +60,30 @@ def run_kernels(name: str) -> None:
 
 
 MANY_PROBLEMS = 50  # From this many classes on, one solver for all is faster than a solver for each.
-# With three or more classes and at least this many dense features, one solver for all is faster: a class's Hessian over
-# all rows takes d^2 n operations, and float32 curvatures from a share of the rows take a fraction of that time
+# With three or more classes and at least this many dense features, one solver for all is faster: the Hessian of a class
+# over all rows takes d^2 n operations; float32 curvatures from a share of the rows take a fraction of this time
 # (benchmarks/classes_and_features.py). With 1,500 or more sparse features, Hessians of several classes are too large.
 MANY_DENSE_FEATURES, MANY_FEATURES = 400, 1500
-# The most features of two classes with dense rows; with sparse rows, whose products are faster, it is MANY_FEATURES.
+# With two classes and more dense features than this, the solver for all classes is used, too. The limit for sparse
+# rows, whose products are faster, is MANY_FEATURES.
 MOST_FEATURES = 5000
 # If fewer than ENOUGH_RESIDENT rows (and not all) are resident, and the largest cost exceeds EVEN_COSTS times the
-# smallest, bounds by the curvature of smoothed kinks are often too low: of 30 problems with 60 to 200 rows and costs
-# from 0.1 to 10, 9 are left without a proof.
+# smallest, the lower bounds that Newton's method finds for smoothed kinks are often too low: of 30 problems with 60 to
+# 200 rows and costs from 0.1 to 10, 9 are left without a proof.
 ENOUGH_RESIDENT, EVEN_COSTS = 1000, 10.0
 
 
 def choose_solver(options: TrainOptions) -> SolverRecord:
-    """Return the record of the requested solver; InputError if it is unknown or does not fit the problem."""
+    """Return the record of the requested solver; raise InputError if it is unknown or does not fit the problem."""
     return find_solver(options.solver, options.task, options.loss, options.penalty, options.kernel)
 
 
 def choose_for_many(record: SolverRecord, options: TrainOptions, n_problems: int, source: RowSource) -> SolverRecord:
     """Return the record of the solver for all classes at once if there are many classes or features; else `record`.
 
-    That solver needs no Hessian. So it also serves two classes with very many features, or with fewer rows than
-    features. A regression whose loss has kinks is trained by cutting planes if it has fewer rows than features, or if
-    few rows are resident and costs are uneven.
+    The solver for all classes needs no Hessian. It is therefore also used for two classes with very many features, or
+    with fewer rows than features. A regression whose loss has kinks is trained by cutting planes if it has fewer rows
+    than features, or if few rows are resident and costs are uneven.
     """
     kinds = find_kinds(options.task, options.loss, options.penalty)
     # Fewer rows than features take less memory than a Hessian, so a limit on resident rows is pointless.
@@ -103,7 +104,7 @@ def choose_for_many(record: SolverRecord, options: TrainOptions, n_problems: int
 
 
 def _is_uneven(source: RowSource, options: TrainOptions) -> bool:
-    """Return whether only few rows are resident, and the positive costs differ widely."""
+    """Return whether only a few rows are resident and the positive costs differ widely."""
     weight = source.column("sample_weight")
     if options.resident_rows is None or weight is None:
         return False
@@ -114,7 +115,7 @@ def _is_uneven(source: RowSource, options: TrainOptions) -> bool:
 
 
 def choose_multi_class(record: SolverRecord, options: TrainOptions) -> str:
-    """Return the scheme for more than two classes; InputError if the solver does not have the requested one."""
+    """Return the scheme for more than two classes; raise InputError if the solver lacks the requested scheme."""
     if options.multi_class not in (None, *record.multi_class):
         others = list(dict.fromkeys(other.name for other in SOLVERS if options.multi_class in other.multi_class))
         told = f"; choose the solver {' or '.join(others)} for it" if others else ""
@@ -124,15 +125,16 @@ def choose_multi_class(record: SolverRecord, options: TrainOptions) -> str:
 
 
 def read_own_options(options: TrainOptions) -> Any:
-    """Return the solver's own options as its dataclass; InputError for an unknown name or a bad value."""
+    """Return the solver's own options as its dataclass; raise InputError if a name or a value is invalid."""
     record = choose_solver(options)
     return read_options(record.options, options.options, record.name)
 
 
 def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False, n_fits: int = 1) -> Solver:
-    """Return the requested solver, which keeps its dual point if `keep_dual`. InputError if it cannot be created.
+    """Return the requested solver; raise InputError if it cannot be created.
 
-    n_fits: the number of solvers that share a process. options.memory_bytes is the part of this solver.
+    keep_dual: whether the solver keeps its dual point. n_fits: the number of solvers that share a process;
+    options.memory_bytes is the memory for this solver alone.
     """
     check_numbers(options)
     with deadline.limit(options.max_seconds):  # The setup may read sample weights.
@@ -204,7 +206,7 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
 
 
 def settle_task(source: RowSource, options: TrainOptions) -> TrainOptions:
-    """Return the options, with the multi-label task if it is classification and the rows have sets of labels."""
+    """Return the options. For rows with sets of labels, the task classification becomes the multi-label task."""
     if source.has_label_sets and options.task == TrainOptions.task:
         return replace(options, task=MULTI_LABEL)
     return options
@@ -223,7 +225,7 @@ def _require_labels_of(problem: Problem, source: RowSource, record: SolverRecord
 
 
 def _explain_kernels(record: SolverRecord, options: TrainOptions) -> str:
-    """Return the message for an unsupported kernel: the kernels that the solver takes, or another solver for it."""
+    """Return the message for an unsupported kernel: the kernels that the solver supports, or another solver."""
     if record.kernels != ("linear",):
         return f"kernel {options.kernel!r}: choose from {', '.join(record.kernels)}"
     told = f"kernel {options.kernel}: {record.name} supports only the linear kernel; "
@@ -237,7 +239,7 @@ def _explain_kernels(record: SolverRecord, options: TrainOptions) -> str:
 
 
 def _refuse_unfit(record: SolverRecord, options: TrainOptions) -> None:
-    """Raise InputError for a kernel that the solver does not support, or for resident_rows if it holds no rows."""
+    """Raise InputError if the solver does not support the kernel, or holds no rows although resident_rows is given."""
     if options.kernel not in record.kernels:
         raise InputError(_explain_kernels(record, options))
     if options.resident_rows is not None and "resident_rows" not in record.reads:
@@ -245,10 +247,10 @@ def _refuse_unfit(record: SolverRecord, options: TrainOptions) -> None:
 
 
 def hold_out(view: HeldOut, options: TrainOptions, n_fits: int = 1) -> Solver:
-    """Return a solver for the rows that a view does not hold out, one of `n_fits` solvers that share the memory.
+    """Return a solver for the rows that a view does not hold out. `n_fits` such solvers share the memory.
 
-    The engine reads all rows of the underlying source; held-out rows are read like the others, with weight 0. Tasks
-    receive a flag of one byte for each row.
+    The engine reads all rows of the underlying source. Held-out rows get the weight 0. Tasks receive a flag of one byte
+    for each row.
     """
     solver = set_up(view, share_memory(options, n_fits, choose_solver(options).process_bytes), n_fits=n_fits)
     return OnTransformedRows(solver, view.transform, shared_bytes=view.n_rows)

@@ -24,7 +24,7 @@ from streamsvm.passes import MemoryNeed, Progress, Requests
 from streamsvm.system.machine import default_budget_bytes
 
 ONE_TRAINING = "scratch can hold the rows of only one training of two classes; remove it"
-LEAST_ROWS = 1000  # Fewer resident rows are of no use, unless they are all rows.
+LEAST_ROWS = 1000  # Fewer resident rows do not help, unless the data have no more rows.
 TakeRows = Callable[[I64], Rows]
 
 
@@ -46,7 +46,7 @@ class Budget:
         return self.total_bytes - self.process_bytes
 
     def part(self, share: int, of: int) -> int:
-        """Return the bytes of a solver that gets `share` parts `of` the spare memory; process_bytes count once."""
+        """Return the memory of a solver that gets process_bytes and the fraction `share / of` of the spare memory."""
         return min(self.total_bytes, self.process_bytes) + max(0, self.spare_bytes) * share // of
 
     def count_rows(
@@ -80,10 +80,11 @@ class Report(Progress):
 class DualWatch:
     """The way in which solvers.keep_dual keeps the dual point behind a lower bound, and the sizes involved.
 
-    kind: "cuts" (of rows), "pairs" (cuts of pairs of rows whose scores the driver holds) and "pairs at points" (cuts of
-    pairs that are counted where rows are read) keep the points at which cuts were made; "shares" reads a state that
-    holds the dual share of every row. width: the entries of a point. most_cuts: the most cuts in use at once. n_rows:
-    the number of rows whose shares are held, or 0. n_own: the most rows with their own shares in the cuts in use.
+    kind: "cuts", "pairs" or "pairs at points" if the points are kept at which cuts were made: cuts of rows, cuts of
+    pairs of rows whose scores the driver holds, or cuts of pairs that are counted where the rows are read. "shares" if
+    the states of the solver hold the dual share of every row. width: the number of entries of a point. most_cuts: the
+    maximum number of cuts in use at once. n_rows: the number of rows whose shares are held, or 0. n_own: the maximum
+    number of rows that have shares of their own in the cuts in use.
     """
 
     kind: Literal["cuts", "pairs", "pairs at points", "shares"]
@@ -117,8 +118,8 @@ class Solver(ABC):
     dual
         The way to keep its dual point; None if it has none.
     model_bytes
-        The size of its model, which is all that remains of a solver that has ended; None if only the driver's memory
-        limits the model.
+        The size of its model; when the solver has ended, only the model stays in memory. None if the size is limited
+        only by the driver's memory.
     n_starts
         The number of problems that can start from given weights; 0 if it cannot use weights.
     note
@@ -160,11 +161,14 @@ class Solver(ABC):
         return Report(**vars(state.progress))
 
     def warm_start(self, before: Any, factor: float) -> Any:  # noqa: ARG002
-        """Return a start from `before`, the last state for costs `factor` times smaller; by default a new start."""
+        """Return the state from which to start, given `before`, the last state for costs `factor` times smaller.
+
+        By default, it is the state before the first pass, and `before` is not used.
+        """
         return self.start()
 
     def start_at(self, w: F64) -> Any:
-        """Return the state before the first pass, at given weights (d+1,); the last belongs to the constant feature.
+        """Return the state before the first pass, at given weights (d+1,); the constant feature's weight is last.
 
         Only for solvers with n_starts = 1.
         """
@@ -245,9 +249,10 @@ def share_memory(options: TrainOptions, n_problems: int, process_bytes: int) -> 
 
 
 def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
-    """Return the memory that several solvers need together; they take turns, so turn_bytes count only once.
+    """Return the memory that several solvers need together.
 
-    Solvers without totals walk over the rows side by side, so their walk_bytes add up; the others take turns.
+    Between passes the solvers compute in turn, so only the largest turn_bytes count. Solvers without totals walk over
+    the rows side by side, so their walk_bytes add up. Of the walk_bytes of all other solvers, only the largest count.
     """
     turn = max(need.turn_bytes for need in needs)
     sums = {part.name: sum(getattr(need, part.name) for need in needs) for part in fields(MemoryNeed)}
@@ -260,9 +265,9 @@ def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
 def need_in_turn(solvers: Sequence[Solver], threads: int) -> MemoryNeed:
     """Return the memory of solvers that run one after the other, each from the last state of the one before.
 
-    Only one of them makes requests at a time, so the memory of totals and walks is that of the largest. If the sizes of
-    all models are known, the driver holds the states of two solvers and all models; tasks receive the data that one
-    solver shares, or all models when they are compared in the end. Otherwise the states of all solvers count.
+    Only one solver makes requests at a time, so the memory of totals and walks is the largest need of any solver. If
+    the sizes of all models are known, the driver holds the states of two solvers and all models; tasks receive the data
+    that one solver shares, or all models when these are compared in the end. Otherwise the states of all solvers count.
     """
     needs = [solver.memory(threads) for solver in solvers]
     states = [need.driver_bytes - need.turn_bytes for need in needs]

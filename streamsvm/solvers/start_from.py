@@ -35,7 +35,7 @@ from streamsvm.system.errors import InputError, MemoryBudgetError
 FORMAT = 2  # Balls of format 1 have no count of additions.
 NEAR = ("numbers", "margins", "reach", "priority")
 SUMS = ("sums", "largest")
-# The numbers of a ball in the metadata, each with its place in the ball.
+# The numbers of a ball that are stored in the metadata: name, and attribute of the ball.
 PLACES = {"n_rows": "n_rows", "cost": "sums.offsets", "size": "sums.sizes", "radius": "near.radius"}
 PLACES |= {"total_cost": "magnitudes.cost", "rows_summed": "magnitudes.n_rows", "additions": "magnitudes.additions"}
 NUMBERS = ("bias_feature", "cost", "size", "radius", "total_cost")
@@ -48,7 +48,10 @@ MOST_FEATURES = 400
 
 
 def choose_ball_settings(source: RowSource, options: TrainOptions) -> OneRead:
-    """Return the settings of a ball; InputError if the problem has none, MemoryBudgetError if its rows do not fit."""
+    """Return the settings of a ball.
+
+    Raises InputError if the problem has no ball, and MemoryBudgetError if the rows of the ball do not fit into memory.
+    """
     if set_up(source, options).n_starts != 1 or source.n_features > MOST_FEATURES:
         raise InputError(ONLY_LINEAR.format(MOST_FEATURES))
     budget = Budget.of(options, choose_solver(options).process_bytes)
@@ -61,7 +64,7 @@ def choose_ball_settings(source: RowSource, options: TrainOptions) -> OneRead:
 
 
 def join_weights(model: Model, source: RowSource, bias_feature: float) -> F64:
-    """Return the weights of a two-class linear model for the rows of a source, with the constant feature's last.
+    """Return the weights of a two-class linear model for the rows of a source; the constant feature's weight is last.
 
     Raises InputError if the model is of another kind, or has other classes or features.
     """
@@ -127,9 +130,9 @@ class StartedFrom(Wrapper):
 class Update(Wrapper):
     """A solver that reads only the changed rows of a source, `changes.view()`, and updates a ball.
 
-    The ball may have more near rows than settings.resident_rows, and new near rows are added to them. Memory and the
-    rounding bounds of sums over resident rows count all of them; the totals of a task are those of a group of changed
-    rows. A resumed update must use the same ball, which is identified by its SHA-256.
+    The ball may have more near rows than settings.resident_rows, and the update adds new ones. The memory and the
+    rounding bounds of sums over resident rows are computed for all near rows, old and new; the totals of a task belong
+    to a group of changed rows. A resumed update must use the same ball, which is identified by its SHA-256.
     """
 
     def __init__(self, changes: Changes, settings: OneRead, ball: Ball, sha256: str, found: list[Ball]) -> None:
@@ -180,9 +183,10 @@ def pack_ball(ball: Ball, settings: OneRead, fingerprint: str) -> dict[str, Any]
 
 
 def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
-    """Return a ball and its metadata, with its SHA-256; ValueError or KeyError unless `pack_ball` made the arrays.
+    """Return a ball and its metadata, including its SHA-256.
 
-    Arrays that are invalid for compiled code are refused even if their checksum is right.
+    Raises ValueError or KeyError if the arrays were not made by `pack_ball`. Arrays that are invalid for compiled code
+    are refused even if their checksum is right.
     """
     found, about = dict(arrays), read_about(arrays, (FORMAT,))
     del found["about"]
@@ -207,7 +211,10 @@ def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
 
 
 def check_fit(ball: Ball, source: RowSource, n_rows: int) -> None:
-    """Raise ValueError unless a ball belongs to n_rows rows with the layout, features and weights of a source."""
+    """Raise ValueError unless the ball was computed for n_rows rows that match the source.
+
+    Layout and features must be equal, and either both or neither must have weights.
+    """
     rows, numbers, other = ball.near.rows, ball.near.numbers, f"its rows are not the rows of {source.name}: "
     width, has_weights = source.n_features + 1, source.take(np.zeros(1, np.int64)).sample_weight is not None
     are_alike = len(ball.centre) == width and isinstance(rows.X, CsrRows) == source.is_sparse

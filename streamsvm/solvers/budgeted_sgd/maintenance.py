@@ -2,12 +2,12 @@
 
     f(x) = scale sum_j alpha_j k(z_j, x) + b
 
-Symbols: z_j, the support vectors; alpha_j, their coefficients in units of the scale; B, the budget; M, the vectors that
-are merged at once; |Delta|^2, the weight degradation by one maintenance, and E_t = Delta_t / eta_t, its gradient error
-(Wang, Crammer & Vucetic 2012, Theorem 1).
+Symbols: z_j, the support vectors; alpha_j, their coefficients in units of the scale; B, the budget; M, the number of
+vectors that are merged at once; |Delta|^2, the weight degradation of one maintenance; E_t = Delta_t / eta_t, the
+gradient error of a maintenance at step t (Wang, Crammer & Vucetic 2012, Theorem 1).
 
     removal          remove the vectors of the smallest |alpha|
-    projection       remove them, and adjust the others to minimise |Delta|: K_BB delta = K_BR alpha_R, by Cholesky
+    projection       remove these, and adjust the others to minimise |Delta|: K_BB delta = K_BR alpha_R, by Cholesky
     merge            merge the vector of the smallest |alpha| with M - 1 partners, one after another (Algorithm 1)
     gradient-merge   merge the same vectors all at once, by gradient steps (Algorithm 2)
 
@@ -85,11 +85,11 @@ class BudgetState(NamedTuple):
 class BudgetRules(NamedTuple):
     """How a model is trained; see `make_rules`. kernel: a position in KERNELS; maintenance: one of the codes above.
 
-    period: n, the rows of an epoch, over which the rate falls to 0; or 0 for the rate of Pegasos.
+    period: n, the number of rows of an epoch, in which the rate falls to 0; or 0 for the rate of Pegasos.
     replicas: the number of models among which the rows are divided.
     is_regression, tube: whether rows have targets, and epsilon, the half-width of the tube around them. is_squared:
     whether the loss outside the tube is squared.
-    bias_unit: the unit of the steps of b, which is that of the targets if the loss is not squared.
+    bias_unit: a factor of the steps of b (see solver.aim_bias).
     """
 
     kernel: int
@@ -202,7 +202,7 @@ def form_column(state: BudgetState, rules: BudgetRules, pack: Pack, first: int, 
 
 @register_jitable
 def solve_share(ratio: float, separation: float) -> float:
-    """Return the u that maximises f, by Newton's method on the logarithm of its equation.
+    """Return the u that maximises f, by Newton's method on the logarithm of the equation for u.
 
     The logarithm is concave, so the iterates increase monotonically to the root. ratio: r; separation: L.
     """
@@ -366,7 +366,7 @@ def merge_by_ascent(alpha: F64, separations: F64, tol: float = 1e-6) -> tuple[F6
 
 
 def choose_table(rules: BudgetRules) -> F32:
-    """Return the table of `build_table`, or an empty vector if the rules merge nothing."""
+    """Return the table of `build_table`, or an empty vector if the maintenance does not merge."""
     return build_table() if rules.maintenance in (MERGE, GRADIENT_MERGE) else np.empty(0, np.float32)
 
 
@@ -454,7 +454,7 @@ def _choose_group(state: BudgetState, rules: BudgetRules, table: F32) -> I64:
 
 @register_jitable
 def _merge(state: BudgetState, rules: BudgetRules, table: F32, K: F32) -> tuple[int, float]:
-    """Merge M vectors; return the slot of the new one, and |Delta|^2 at a scale of 1."""
+    """Merge M vectors; return the slot of the merged vector, and |Delta|^2 for a scale of 1."""
     group = _choose_group(state, rules, table)
     m, d = group.size, state.vectors.shape[0]
     points, separations = np.empty((m, d)), np.zeros((m, m))
@@ -508,7 +508,7 @@ def _solve(K: F64, b: F64) -> F64:
 
 @register_jitable
 def _remove(state: BudgetState, rules: BudgetRules, K: F32) -> float:
-    """Remove the M - 1 vectors of smallest |alpha|, with or without projection; return |Delta|^2 at scale 1."""
+    """Remove the M - 1 vectors of smallest |alpha|, with or without projection; return |Delta|^2 for a scale of 1."""
     n = state.counts[VECTORS]
     removed = _find_least(np.abs(state.alpha[:n]), rules.merge - 1)
     _sort(removed)
@@ -534,8 +534,9 @@ def _remove(state: BudgetState, rules: BudgetRules, K: F32) -> float:
 def keep_budget(state: BudgetState, rules: BudgetRules, table: F32, K: F32) -> int:
     """Remove M - 1 support vectors by one maintenance; return the slot of the merged vector, or -1 if there is none.
 
-    table: the result of `choose_table`, whose number of dimensions decides at compile time between merging and removal.
-    K (rows, slots): kernel values of rows and vectors, whose columns move with their vectors.
+    table: the result of `choose_table`; its number of dimensions decides at compile time between merging and removal.
+    K (rows, slots): kernel values of rows with the support vectors. If a vector moves to another slot, so does its
+    column.
     """
     if table.ndim == 2:
         slot, loss = _merge(state, rules, table, K)

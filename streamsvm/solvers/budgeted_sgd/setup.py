@@ -27,8 +27,8 @@ from streamsvm.system.machine import default_threads
 MERGE = 2
 NOT_TOLD = ("threads", "epochs", "seed", "tube", "is_squared", "numbers", "bias_start", "bias_unit")
 BUFFER_BYTES = 32 << 20
-MOST_CHUNKS = 8  # the most chunks of a buffer, which has at least two even if they exceed BUFFER_BYTES
-SAMPLE_CHUNKS = 4  # the chunks from which the sample that estimates the objective is drawn
+MOST_CHUNKS = 8  # the maximum number of chunks in a buffer; the minimum is two, even if they exceed BUFFER_BYTES
+SAMPLE_CHUNKS = 4  # the objective is estimated on a sample of rows from this many chunks
 ROW_VECTORS = 8  # 8-byte numbers per row of a buffer: labels, costs, order
 STATE_COPIES = 6  # copies of each replica's model in the driver: states, carries, a checkpoint, the model itself
 LARGEST_RECORD = (1 << 31) - (1 << 20)  # NumPy's limit for a record; checkpoints store a model as one
@@ -50,7 +50,7 @@ class BudgetedSolver(Solver):
         self.compiled = (_name_kernels(parameters.maintenance), *more)
 
     def start(self) -> solver.State:
-        """Return the state with models that have no support vectors."""
+        """Return the initial state, in which the models have no support vectors."""
         return solver.start_state(self.parameters)
 
     def solve(self, state: solver.State) -> Requests:
@@ -61,7 +61,7 @@ class BudgetedSolver(Solver):
         """Return the memory that the solver needs.
 
         No pass computes totals, and every task receives the models. Each step estimates the objective on a sample of
-        rows. A sequential pass computes on one buffer of rows while the next is read and assembled.
+        rows. A sequential pass learns one buffer of rows while the next one is read and assembled.
         """
         settings, source = self.parameters, self.source
         state_bytes = count_state_bytes(settings)
@@ -89,7 +89,7 @@ class BudgetedSolver(Solver):
         return make_kernel_model(source, parameters.kernel, vectors, coef, bias, classes)
 
     def report(self, state: solver.State) -> Report:
-        """Return the report of a state, which counts an unfinished epoch as a pass."""
+        """Return the report of a state. An unfinished epoch counts as a pass."""
         passes = state.epoch + (state.buffer > 0)
         return Report(state.objective, None, passes, finished=state.epoch >= self.parameters.epochs)
 
@@ -175,13 +175,16 @@ def count_state_bytes(settings: solver.BudgetedSGD) -> int:
 
 
 def _count_chunks(source: RowSource) -> int:
-    """Return the number of chunks of a buffer. It depends only on the shape of the data, so that runs agree."""
+    """Return the number of chunks of a buffer. It depends only on the data, so that all runs on the data agree."""
     chunk_bytes = max(1, source.nbytes // source.n_chunks)
     return int(np.clip(BUFFER_BYTES // chunk_bytes, min(2, source.n_chunks), min(MOST_CHUNKS, source.n_chunks)))
 
 
 def _choose_sample(source: RowSource, seed: int) -> I64:
-    """Return the row numbers of the sample, ascending, from few chunks, since a chunk is always read as a whole."""
+    """Return the row numbers of the sample, ascending.
+
+    The sample comes from a few chunks, since a chunk is always read as a whole.
+    """
     if source.n_rows <= solver.SAMPLE_ROWS:
         return np.arange(source.n_rows)
     rng, starts = np.random.default_rng((seed, 1 << 32)), source.chunk_starts

@@ -6,7 +6,7 @@ This is n C times the P of eq. (1) of Qaadan & Glasmachers 2018, with lambda = 1
 has the losses c_i max(0, |t_i - (w.phi(x_i) + b)| - epsilon), or the same with the maximum squared, and c_i = sample
 weight. Each row makes one gradient step. In every epoch:
 
-    the chunks are put into a random order, and several successive chunks make a buffer
+    the chunks are put into a random order, and several successive chunks form a buffer
     the rows of a buffer are learned in a random order while the next buffer is read
 
 With R replicas the chunks of an epoch (or, if there are few, the rows of each buffer) are divided among R models, each
@@ -30,7 +30,7 @@ This is eq. (1) of Qaadan & Glasmachers 2018 with costs c_i. Step t = 1, 2, .. o
 (1 - lambda eta_t) w, and adds eta_t c_i y_i phi(x_i) if y_i f(x_i) < 1 (section 2.2 of that paper), with the rate
 
     eta_t = 1 / (lambda t)                                  Pegasos, as published
-    eta_t = (1 - ((t - 1) mod n) / n) / (lambda (n + t))    epochs of n rows: at most C, and falling to 0 in each
+    eta_t = (1 - ((t - 1) mod n) / n) / (lambda (n + t))    at most C; falls to 0 in each epoch of n rows
 
 The second rate is the default. With the first one, each of the last rows of an epoch that violate their margin gets the
 weight C, so the model depends on which rows come last. With a linearly falling rate the last iterate is nearer to the
@@ -151,8 +151,9 @@ def make_rules(
 ) -> BudgetRules:
     """Return the rules by which a model is trained; raise InputError if they are incompatible.
 
-    budget: B, the most support vectors. merge: M, 2 <= M <= B + 1, the number of vectors merged into one; projection
-    and removal remove M - 1 vectors at once. regularisation: lambda = 1 / (n C). more: further fields of BudgetRules.
+    budget: B, the maximum number of support vectors. merge: M, 2 <= M <= B + 1, the number of vectors merged into one;
+    projection and removal remove M - 1 vectors at once. regularisation: lambda = 1 / (n C). more: further fields of
+    BudgetRules.
     """
     if maintenance not in MAINTENANCES:
         raise InputError(f"maintenance is {maintenance!r}: choose from {', '.join(MAINTENANCES)}")
@@ -193,7 +194,7 @@ def _add_row(state: BudgetState, pack: Pack, i: int, coef: float) -> int:
 
 @register_jitable
 def _compute_rate(rules: BudgetRules, steps: int) -> tuple[float, float]:
-    """Return eta_t for t = steps + 1, and its factor, which falls from 1 to 0 in an epoch, or is always 1."""
+    """Return eta_t for t = steps + 1, and its factor that falls from 1 to 0 in an epoch (always 1 for Pegasos)."""
     fall = 1.0
     if rules.period > 0:
         fall = max(0.0, 1.0 - rules.replicas * (steps % rules.period) / rules.period)
@@ -212,7 +213,7 @@ def _find_own_value(rules: BudgetRules, square: float) -> float:
 def _find_slope(
     rules: BudgetRules, goal: float, score: float, cost: float, rate: float, bias_rate: float, square: float
 ) -> float:
-    """Return the factor of eta_t phi(x) in the step of a row, 0 if the row has no loss. goal: its label or target."""
+    """Return the factor of eta_t phi(x) in the step of a row: 0 if the row has no loss. goal: the label or target."""
     if not rules.is_regression:
         return cost * goal if goal * score < 1.0 else 0.0
     outside = abs(goal - score) - rules.tube
@@ -280,7 +281,7 @@ def learn_rows(
     _learn(state, rules, table, split(X), order, goals, cost, pack_rows)
 
 
-LEAST_CHUNKS_PER_REPLICA = 8  # with fewer, the replicas would get too unequal numbers of rows
+LEAST_CHUNKS_PER_REPLICA = 8  # with fewer chunks, the numbers of rows of the replicas would differ too much
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 SAMPLE_ROWS = 1024
 SEGMENT_BUFFERS = 4
@@ -381,8 +382,8 @@ def average_models(states: Sequence[BudgetState], rules: BudgetRules) -> BudgetS
 class State:
     """All that changes during a training. Checkpoints store the fields by name.
 
-    models: (R,), records with a field for each array of BudgetState. epoch, buffer: the numbers of the next epoch and
-    of its next buffer.
+    models: (R,), records with a field for each array of BudgetState. epoch: the number of the current epoch, which is
+    the number of completed epochs. buffer: the number of the next buffer in this epoch.
     objective: the estimate of P.
     """
 
@@ -400,7 +401,7 @@ class State:
 
 
 class Carry(NamedTuple):
-    """The carry of a sequential pass: a replica's model, its number, and the number of its next buffer in the epoch."""
+    """The carry of a sequential pass: a replica's model, the replica's number, and its next buffer in the epoch."""
 
     model: BudgetState
     replica: int
@@ -415,7 +416,7 @@ def start_state(settings: BudgetedSGD) -> State:
 
 
 def solve(settings: BudgetedSGD, sample: I64, state: State) -> Requests:
-    """Train from a state to the end of the last epoch. sample: the numbers of the rows that estimate P."""
+    """Train from a state to the end of the last epoch. sample: the numbers of the rows on which P is estimated."""
     rows: Rows = yield Take(sample)
     settings = aim_bias(settings, rows)
     if settings.tube is not None and (state.epoch, state.buffer) == (0, 0):
@@ -433,10 +434,10 @@ def solve(settings: BudgetedSGD, sample: I64, state: State) -> Requests:
 
 
 def aim_bias(settings: BudgetedSGD, sample: Rows) -> BudgetedSGD:
-    """Return the settings with bias_start and bias_unit of a regression with a free b; all others are unchanged.
+    """Return the settings with bias_start and bias_unit for a regression with a free b; change nothing otherwise.
 
-    bias_start is the median of the targets of a sample, and bias_unit their mean distance from it. With the squared
-    loss bias_unit is 1, since its slopes already have the unit of the targets.
+    bias_start is the median of the targets of a sample, and bias_unit is their mean distance from the median. With the
+    squared loss, bias_unit is 1, since the slopes of this loss already have the unit of the targets.
     """
     if settings.tube is None or not settings.free_bias:
         return settings
@@ -542,7 +543,7 @@ def estimate_objective(settings: BudgetedSGD, model: BudgetState, sample: Rows) 
 
 
 def read_vectors(settings: BudgetedSGD, model: BudgetState) -> tuple[Matrix, F64, float]:
-    """Return the support vectors (m, d), sparse if the rows are, their coefficients (m,), and b."""
+    """Return the support vectors (m, d), their coefficients (m,), and b. If rows are sparse, so are the vectors."""
     vectors, coef, bias = budgeted.read_model(model)
     return drop_zeros(vectors) if settings.is_sparse else vectors, coef, bias
 

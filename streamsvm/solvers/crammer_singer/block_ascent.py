@@ -11,10 +11,10 @@ With g_k = w_k.x_i + [k != y_i], A = C_i |x_i|^2, and the current shares a_k = -
 
     a_k <- min([k = y_i], (beta - b_k) / A),    b_k = g_k - A a_k,    beta such that the new a_k sum to zero
 
-To find beta, classes whose share would be 0 are removed until no more of them are found. The whole cost of a row is in
-one place if the row has no share, or if one class has all of it. Such a row is left out of further epochs if this class
-leads all others by more than the largest violation of the previous epoch (shrinking, as in
-cutting_plane.coordinate_ascent).
+To find beta, classes whose share would be 0 are removed until no such class is left. A row is undivided if all its
+shares are 0, or if one class has its whole cost. Later epochs skip an undivided row if the class that holds its cost
+(its own class, if all shares are 0) leads all others by more than the largest violation of the previous epoch
+(shrinking, as in cutting_plane.coordinate_ascent).
 
 Sources: Keerthi, Sundararajan, Chang, Hsieh & Lin 2008, "A sequential dual method for large scale multi-class linear
 SVMs", KDD; Fan, Chang, Hsieh, Wang & Lin 2008, "LIBLINEAR", J. Machine Learning Research 9, appendix E.
@@ -63,7 +63,7 @@ def _score(X: Split, i: int, bias_feature: float, V: F64, scores: F64) -> None:
 def _visit(
     X: Split, y: I32, costs: F64, squares: F64, bias_feature: float, order: I64, V: F64, share: F64, limit: float
 ) -> tuple[float, float, int]:
-    """Visit the rows of `order`, and move the rows that stay in the ascent to its front.
+    """Visit the rows of `order`, and move the rows that stay in the ascent to the front of `order`.
 
     Return the duality gap (each row's term is taken when the row is visited), the largest violation, and the number of
     rows that stay. V (d+1, K) and share (n, K) change in place. limit: the largest violation of the last epoch.
@@ -95,7 +95,7 @@ def _visit(
 
 @njit(cache=True, nogil=True)
 def _find_leads(scores: F64, y: I32, share: F64, distances: F64, is_free: npt.NDArray[np.bool_]) -> None:
-    """Set `distances`, the lead of the best v_ik over the second, and `is_free`, whether shares may move both ways."""
+    """Set, for each row, distances_i = largest minus second-largest v_ik, and is_free_i = whether row i is divided."""
     for i in range(y.size):
         top, second, places = 0.0, -np.inf, (1 if share[i, y[i]] < 1.0 else 0)
         for k in range(scores.shape[1]):
@@ -131,18 +131,18 @@ class ClassPart:
         return float(self.costs @ self.share[np.arange(len(self.y)), self.y])
 
     def start_over(self) -> None:
-        """Make the ascent visit all movable rows again."""
+        """Make the ascent visit all rows again, except rows whose cost or length is 0."""
         self.order = np.flatnonzero(self.costs * self.squares > 0.0)
 
     def visit(self, draws: U32, bias_feature: float, w: F64, limit: float) -> Visit:
-        """Visit the rows of `order`, sorted by their draws; see `_visit`. w: V (d+1, K)."""
+        """Sort `order` by `draws`, one random number per row, and visit its rows; see `_visit`. w: V (d+1, K)."""
         self.order, before = self.order[np.argsort(draws, kind="stable")], self.gain
         arrays = self.y, self.costs, self.squares, bias_feature, self.order, w, self.share
         gap, worst, n_left = _visit(split(self.rows.X), *arrays, limit)
         return Visit(gap, self.gain - before, worst, n_left)
 
     def find_distances(self, bias_feature: float, w: F64) -> tuple[F64, npt.NDArray[np.bool_]]:
-        """Return the lead of each row's best class over the second, (n,), and whether its shares may move both ways."""
+        """Return the lead of each row's best class over the second, (n,), and whether the row is divided, (n,)."""
         n_rows, n_classes = self.share.shape
         distances, is_free = np.empty(n_rows), np.empty(n_rows, np.bool_)
         scores = score_classes(self.rows, w.reshape(n_classes, -1), bias_feature)
@@ -151,7 +151,7 @@ class ClassPart:
 
 
 def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> ClassPart:
-    """Return these rows with a copy of their shares (n, K)."""
+    """Return the rows as a part that the ascent visits, with a copy of their shares (n, K)."""
     costs = read_costs(class_costs, rows)
     squares = compute_squares(rows.X).astype(np.float64) + bias_feature**2
     y = np.require(rows.codes, np.int32, requirements="W")
@@ -170,24 +170,27 @@ class ClassAscent(block_ascent.BlockAscent):
         return len(self.class_costs)
 
     def make_part(self, rows: Rows, share: F64) -> AscentRows:
-        """Return rows with a copy of their shares (n, K)."""
+        """Return the rows as a part that the ascent visits, with a copy of their shares (n, K)."""
         return make_part(rows, np.array(self.class_costs), self.bias_feature, share)
 
     def ascend(
         self, parts: Sequence[AscentRows], w: F64, wanted: float, tol: float, epochs: int, seed: tuple[int, ...]
     ) -> F64:
-        """Improve the shares of the parts; return the weights, which the ascent itself stores by feature, (d+1, K)."""
+        """Improve the shares of the parts; return the flat weights W. During the ascent, W is stored transposed."""
         V = np.ascontiguousarray(w.reshape(self.n_classes, -1).T)
         after = ascend(parts, self.bias_feature, V, wanted, tol, epochs, seed).w
         return np.ascontiguousarray(after.T).ravel()
 
     def start(self, n_features: int) -> State:
-        """Return the state before the first pass, with W = 0 and c = 0; either all rows are kept in memory, or none."""
+        """Return the state before the first pass, with W = 0 and c = 0."""
         share = np.zeros((self.n_rows, self.n_classes))
         return block_ascent.begin(self, State.at_zero(self.n_classes * (n_features + 1)), share)
 
     def improve(self, state: block_ascent.State, rows: Rows) -> tuple[block_ascent.State, F64]:
-        """Improve the shares of all rows, which are in memory; return the state, and the start of the line to its W."""
+        """Improve the shares of all rows, which are in memory.
+
+        Return the new state, and the weights from which the line search starts.
+        """
         part, seed = self.make_part(rows, state.share), (self.seed, state.passes)
         W = self.ascend([part], state.master_w, 0.0, WHOLE_SHARE * self.tol, state.epochs, seed)
         return replace(state, share=part.share, master_w=W), state.best_w
@@ -202,7 +205,7 @@ class ClassAscent(block_ascent.BlockAscent):
         return [dual, line_search.look_along(matrices, STEPS, np.empty(0), *shared), *of_rounding]
 
     def prove(self, state: block_ascent.State, start: F64, totals: Sequence[Any]) -> block_ascent.State:
-        """Return the state with D of its shares and the best point of the line, given the totals of the scans."""
+        """Return the state with the proved D and the best point of the line, given the totals of the scans."""
         dual, line, *others = totals
         ends = line_search.find_ends(start, state.master_w, self.n_classes)
         state = line_search.take_best(line_search.take_rounding(state, ends, others), ends, STEPS, line)
@@ -211,14 +214,17 @@ class ClassAscent(block_ascent.BlockAscent):
 
 @dataclass
 class State(block_ascent.State):
-    """All that changes in a training. Weights are flat, (K (d+1),); for share and proved (n, K), see the module."""
+    """All that changes in a training. Weights are flat, (K (d+1),).
+
+    share: (n, K), c_ik, and s_i for k = y_i. proved: (n, K), the shares with which the lower bound was computed.
+    """
 
     share: F64 = grows("n", "k")
     proved: F64 = grows("n", "k")
 
 
 def add_dual(totals: block_ascent.DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
-    """Add the terms of D of rows with the shares (n, K); where rounding has made s_i exceed 1, it counts as 1."""
+    """Add the terms of D of the rows with the shares (n, K); an s_i that rounding has raised above 1 counts as 1."""
     y, costs = rows.codes, read_costs(class_costs, rows)
     taken, own = split_shares(share, y)
     classes, places = np.nonzero(taken.T)

@@ -1,24 +1,24 @@
 """The active set: rows in memory, whose shares are improved one working set at a time.
 
     repeat: choose a working set W: half of the last one, and the rows that violate their conditions most
-            visit its rows repeatedly in random order, with K_WW in memory
+            visit the rows of W repeatedly in random order, with K_WW in memory
             F_ik += sum over changed rows j of (change of alpha_jk) k(x_i, x_j)      for the rows of the active set
     until no row violates its condition by more than tol, or the gap is small enough
 
 The kernel is k(x, z) + s^2, where s is the constant feature whose weights are the biases.
 
 A visit sets the shares of a row to their optimum with all others fixed (losses.classes), where A = C_i k_ii (Keerthi et
-al. 2008, with kernels). The row's multipliers change by C_i times the changes of a_k, and F_jk of each row j of the
-working set changes by k_ij times that. D rises by
+al. 2008, with kernels). The row's multipliers change by C_i times the changes of a_k. F_jk of each row j of the working
+set changes by k_ij times the change of the multiplier. D rises by
 
     C_i sum_{k != y} (change of c_ik) v_k - 1/2 C_i^2 k_ii sum_k (change of a_k)^2
 
-A small working set that many sweeps have not solved is solved by the interior-point method.
+If many sweeps have not solved a small working set, the interior-point method solves it.
 
-The interior-point method (Mehrotra 1992) moves all shares of a working set at once. It is for nearly parallel rows and
-large C k_ii, for which visits of single rows converge slowly. Row i divides C_i among the classes: x_ik = C_i c_ik for
-k != y_i, and its own class gets the rest. Then alpha_iy is the sum of x_ik over the other classes, alpha_ik = -x_ik,
-and the optimum of the working set is the limit mu -> 0 of
+The interior-point method (Mehrotra 1992) moves all shares of a working set at once. It is useful if rows are nearly
+parallel and C k_ii is large, since visits of single rows then converge slowly. Row i divides C_i among the classes:
+x_ik = C_i c_ik for k != y_i, and the row's own class gets the rest. Then alpha_iy is the sum of x_ik over the other
+classes, alpha_ik = -x_ik, and the optimum of the working set is the limit mu -> 0 of
 
     x_ik z_ik = mu,   z_ik = t_i - F_ik + [k = y_i] > 0,   x_ik > 0,   sum_k x_ik = C_i
 
@@ -57,7 +57,11 @@ GAP_SHARE = 1e-9  # the gap of a solved working set, as a share of the sum of C_
 
 
 class Equations(NamedTuple):
-    """K (q, q), C (q,), the mask of own classes (classes, q), and F - [k = y_i] less the working set's own terms."""
+    """The constants of a working set of q rows.
+
+    K (q, q): kernel values. C (q,): costs. own (classes, q): whether each class is the row's own. outside (classes, q):
+    F - [k = y_i] without the terms of the working set's multipliers.
+    """
 
     K: F64
     C: F64
@@ -65,12 +69,15 @@ class Equations(NamedTuple):
     outside: F64
 
     def multiply(self, X: F64) -> F64:
-        """Return the multipliers of X. That of the own class is the sum of the others: C - x could lose all digits."""
+        """Return the multipliers alpha of X, (classes, q).
+
+        The multiplier of a row's own class is computed as a sum over the other classes: C - x could lose all digits.
+        """
         return np.where(self.own, np.sum(X, axis=0, where=~self.own), -X)
 
 
 class Point(NamedTuple):
-    """A point on the path, X and Z (classes, q) and t (q,), or a direction."""
+    """A point on the central path, or a direction: X and Z (classes, q), and t (q,)."""
 
     X: F64
     Z: F64
@@ -160,14 +167,16 @@ def _find_length(point: Point, step: Point) -> float:
 
 
 TINY_SIZE = 1e-8  # the threshold below which C_i k_ii counts as tiny
-MOST_ROUNDS, BASE_ROUNDS, ROUNDS_PER_ROW = 1000, 50, 4  # the most rounds of a step, as in decomposition.active_set
-SAME_SET_ROUNDS = 20  # the most rounds if all active rows make one working set; more would make steps too long to stop
-MOST_SWEEPS = 100  # the most sweeps over all rows of a working set
-SWEEPS_BEFORE = 20  # after this many sweeps a small enough working set jumps, by the interior-point method
+MOST_ROUNDS, BASE_ROUNDS, ROUNDS_PER_ROW = 1000, 50, 4  # limits of the rounds of a step: see decomposition.active_set
+SAME_SET_ROUNDS = 20  # the limit if the working set holds all active rows: more would make a step too long to stop
+MOST_SWEEPS = 100  # the maximum number of sweeps over the rows of a working set
+SWEEPS_BEFORE = 20  # after this many sweeps, a small working set jumps: it is solved by the interior-point method
 VAIN_JUMPS = 5  # a step ends after this many failed jumps, since only a pass or more digits can help
-MOST_IDLE_ROUNDS, LEAST_ROUND_RISE = 20, 1e-12  # rounding is the limit after this many rounds without such a rise of D
-SWEEP_TOL_SHARE = 0.1  # a working set is solved to this share of the violation at which it was chosen
-LEAST_SHARE = 0.1  # a row is visited if its violation exceeds this share of the requested one
+# A step ends after MOST_IDLE_ROUNDS rounds in which D rose by at most LEAST_ROUND_RISE of its rise in the step: further
+# changes would be rounding.
+MOST_IDLE_ROUNDS, LEAST_ROUND_RISE = 20, 1e-12
+SWEEP_TOL_SHARE = 0.1  # a working set is solved to this share of the violation that it had when it was chosen
+LEAST_SHARE = 0.1  # a row is visited if its violation exceeds this share of the tolerance
 OUT_OF_RANGE = "kernel values are beyond the range of floating-point numbers: scale the features to about 1"
 BLOCK_COLUMNS = 256  # kernel columns copied at once
 
@@ -183,7 +192,7 @@ def _find_lead(F: F64, i: int, y: int, lead: F64) -> None:
 
 @register_jitable
 def _give_all(lead: F64, y: int, share: F64, changes: F64) -> None:
-    """Give the whole cost to the class with the greatest v_k, which is optimal where k_ii is 0; set the changes."""
+    """Give the whole cost to the class with the greatest v_k, and set `changes`. This is optimal if k_ii = 0."""
     best = y
     for k in range(lead.size):
         best = k if lead[k] > lead[best] else best
@@ -228,10 +237,10 @@ def visit_rows(K: Values, y: I32, costs: F64, share: F64, F: F64, order: I64, le
 
 @njit(cache=True, nogil=True)
 def judge_rows(F: F64, y: I32, costs: F64, share: F64, violations: F64, ahead: F64) -> float:
-    """Return P - D of the rows, sum_i C_i (max(0, max_k v_ik) - sum_k c_ik v_ik), in which no term is negative.
+    """Return P - D of the rows, sum_i C_i (max(0, max_k v_ik) - sum_k c_ik v_ik); no term is negative.
 
-    F: (K, n). Set the violations (n,), and `ahead` (n,): the lead of the best class if it has the whole cost of the
-    row; 0 if the row's shares may move both ways.
+    F: (K, n). Set `violations` (n,), and `ahead` (n,): the lead of the best class over the second if the row is
+    undivided (one class has its whole cost), 0 if it is divided, and infinity if it has no cost.
     """
     gap, lead = 0.0, np.empty(F.shape[0])
     for i in range(y.size):
@@ -270,7 +279,7 @@ class ActiveRows:
         return judge(self.F, self.y, self.costs, self.share)
 
     def measure_dual(self) -> float:
-        """Return D, given that no other rows have multipliers."""
+        """Return D, assuming that all rows outside the active set have zero multipliers."""
         alpha = self.alpha
         return float(np.sum(alpha[np.arange(len(self.y)), self.y]) - np.sum(alpha * self.F.T) / 2)
 
@@ -296,7 +305,7 @@ class Rounds:
 
 
 def improve(active: ActiveRows, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:
-    """Run rounds until the violation is at most tol, or the gap is small enough; return whether this was reached."""
+    """Run rounds until the violation is at most tol or the gap is small enough; return whether this was reached."""
     rise, idle, jumps, n_rows = 0.0, 0, 0, len(active.rows)
     most_jumps = VAIN_JUMPS if n_rows > rounds.size else 1
     limit = SAME_SET_ROUNDS if n_rows <= rounds.size else min(MOST_ROUNDS, BASE_ROUNDS + ROUNDS_PER_ROW * n_rows)
@@ -316,7 +325,7 @@ def improve(active: ActiveRows, rounds: Rounds, cache: ColumnCache, tol: float) 
 
 
 def _choose_working_set(violations: F64, ahead: F64, rounds: Rounds, tol: float) -> I64:
-    """Return up to half of the last working set, free rows first, and the worst violators."""
+    """Return up to half of the last working set (divided rows first) and the worst violators."""
     if len(violations) <= rounds.size:
         return np.arange(len(violations))
     free = ahead[rounds.previous] == 0.0
@@ -328,7 +337,10 @@ def _choose_working_set(violations: F64, ahead: F64, rounds: Rounds, tol: float)
 def _improve_working_set(
     active: ActiveRows, rounds: Rounds, cache: ColumnCache, chosen: I64, tol: float
 ) -> tuple[float, bool]:
-    """Improve the shares of the chosen rows. Return the rise of D, and whether a jump failed or moved all rows."""
+    """Improve the shares of the chosen rows.
+
+    Return the rise of D, and whether a jump was made that failed or that covered the whole active set.
+    """
     K = _form_kernel(active, rounds, cache, chosen)
     share, F, before = active.share[chosen], np.ascontiguousarray(active.F[:, chosen]), active.alpha[chosen]
     if not np.all(np.isfinite([np.max(F), np.min(F)])):
@@ -357,10 +369,11 @@ def _improve_working_set(
 
 
 def _jump(K: Values, y: I32, costs: F64, share: F64, F: F64, is_whole: bool) -> tuple[F64, F64, float]:
-    """Return shares, sums and the rise of D by the interior-point method, or the old ones and 0 if it is no better.
+    """Run the interior-point method; return the new shares, their sums F and the rise of D.
 
-    is_whole: whether the working set is the whole active set. If so, gaps are compared instead of D, since sweeps may
-    reach a higher D with a far larger P.
+    If the result is no better, return the old shares and sums, and 0. is_whole: whether the working set is the whole
+    active set. If so, results are compared by their gaps instead of D, since sweeps may have reached a higher D with a
+    far larger P.
     """
     found = solve_by_interior_point(K, y, costs, share, F)
     moves = multiply_shares(found, y, costs) - multiply_shares(share, y, costs)
@@ -371,9 +384,9 @@ def _jump(K: Values, y: I32, costs: F64, share: F64, F: F64, is_whole: bool) -> 
 
 
 def _form_kernel(active: ActiveRows, rounds: Rounds, cache: ColumnCache, chosen: I64) -> Values:
-    """Return K_WW of the chosen rows, plus the constant, times the damping; the last K_WW is reused for the same rows.
+    """Return (K_WW + s^2) times the damping, for the chosen rows; reuse the last matrix if the rows are the same.
 
-    Raises InputError for values beyond the range of floating-point numbers.
+    Raises InputError if values are beyond the range of floating-point numbers.
     """
     if not np.array_equal(chosen, rounds.previous):
         K = form_kernel(rounds.kernel, active.X, cache, chosen, rounds.threads)
@@ -397,12 +410,12 @@ def _update_sums(active: ActiveRows, rounds: Rounds, cache: ColumnCache, changed
             part = places[at : at + BLOCK_COLUMNS]
             rows = changed[part]
             columns = cache.columns[cache.slot[rows]] if is_cached else _compute_columns(active, rounds, cache, rows)
-            # in the precision of the columns
+            # multiply in the precision of the columns, without a copy of them in float64
             active.F += np.matmul(coefs[:, part], columns, dtype=columns.dtype, casting="same_kind")
 
 
 def _compute_columns(active: ActiveRows, rounds: Rounds, cache: ColumnCache, rows: I64) -> Values:
-    """Return the kernel columns of these rows, (m', m), and cache them if there is room for all of them."""
+    """Return the kernel columns of these rows, (m', m), and cache them if the cache has room for all of them."""
     n, m = len(active.rows), len(rows)
     keeps = m <= len(cache.owner)
     store = cache.columns if keeps else np.empty((m, n), cache.columns.dtype)

@@ -1,6 +1,6 @@
 """The set-up of Crammer-Singer with kernels: settings, memory and model for the rows of a source.
 
-All classes make one problem, which is solved by decomposition into active sets of rows.
+All classes form one problem, which is solved by decomposition into active sets of rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streamsvm.system.errors import InputError
 
 NOT_TOLD = ("threads", "pass_threads", "seed", "class_costs")
 ROW_VECTORS, CLASS_VECTORS = 16, 14  # 8-byte numbers per row: ROW_VECTORS + K CLASS_VECTORS
-ACTIVE_VECTORS, ACTIVE_CLASS_VECTORS = 8, 10  # the same per active row, in addition
+ACTIVE_VECTORS, ACTIVE_CLASS_VECTORS = 8, 10  # further 8-byte numbers per active row, counted in the same way
 JUMP_TABLES = 5  # arrays of the interior-point method, each as large as K kernel matrices of a working set
 WORKING_ROWS = 2048  # smaller sets need more rounds: with 512 rows, letter (C = 10) takes three times as long
 
@@ -82,7 +82,7 @@ class ClassDecompositionSolver(Solver):
         return need_memory(source, settings, _count_held_bytes(K), 8 * (K + 3), turn, walk, weights)
 
     def make_model(self, state: State, take: TakeRows) -> KernelModel:
-        """Return the model. With two classes, the only score is that of the second class minus that of the first."""
+        """Return the model. With two classes, its one score is the second class's score minus the first class's."""
         parameters, source = self.parameters, self.source
         chosen = np.flatnonzero(np.any(state.share > 0.0, axis=1) & (state.costs > 0.0))
         alpha = multiply_shares(state.share[chosen], state.y[chosen], state.costs[chosen]).T
@@ -93,13 +93,16 @@ class ClassDecompositionSolver(Solver):
 
 
 def _count_held_bytes(n_classes: int) -> tuple[int, int]:
-    """Return the bytes that the driver holds per row, and per active row in addition to its features."""
+    """Return the bytes that the driver holds for each row, and the further bytes for each active row.
+
+    The features of active rows are not included.
+    """
     of_row = 8 * (ROW_VECTORS + CLASS_VECTORS * n_classes)
     return of_row, 8 * (ACTIVE_VECTORS + ACTIVE_CLASS_VECTORS * n_classes) + 8 * BLOCK_COLUMNS
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
-    """Call every compiled function in both precisions."""
+    """Call every compiled function with float32 and with float64 rows."""
     y, ones, coefs = np.arange(2, dtype=np.int32), np.ones(2), np.ones((2, 2))
     kernels.add_moments([], rows, coefs)
     for columns in (rows.X, kernels.to_float64(rows.X)):

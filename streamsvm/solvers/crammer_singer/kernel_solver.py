@@ -6,7 +6,8 @@
 All rows are on disk, and the driver holds c_ik, F_ik, C_i and y_i of each row. A step works as in decomposition.solver,
 with K shares per row instead of one multiplier:
 
-    an active set is drawn from the rows that violate their condition and from rows whose shares may move both ways
+    an active set is drawn from the rows that violate their condition and from the divided rows, whose cost belongs to
+    more than one class
     its rows are read into memory, and their shares improved one working set at a time (kernel_active_set.py)
     one pass updates F of all rows by the rows whose multipliers changed (decomposition.state), and the driver adds
     the contribution of the constant s^2, which is the same for all rows
@@ -79,9 +80,9 @@ class ClassDecomposition(ActiveRowSettings):
 class State(ProvedState):
     """All that changes during a training on n rows. Checkpoints store the fields by name.
 
-    share (n, K): c_ik, and s_i for k = y_i (losses.classes). F (n, K): the sums of all rows, with the constant.
-    errors (n,): a bound of the errors of F in each row. y, costs (n,): set by the first pass. longest: the largest
-    |x_i|^2.
+    share (n, K): c_ik, and s_i for k = y_i (losses.classes). F (n, K): the sums F_ik, including the constant s^2.
+    errors (n,): for each row, a bound of the errors of its F_ik. y, costs (n,): set by the first pass. longest: the
+    largest |x_i|^2.
     """
 
     share: F64
@@ -135,11 +136,11 @@ def solve(settings: ClassDecomposition, state: State) -> Requests:
 
 
 def _choose_active_rows(settings: ClassDecomposition, state: State) -> I64:
-    """Draw the rows of an active set, ascending: any rows at first, later violators and rows that may move both ways.
+    """Draw the rows of an active set; return their numbers, ascending.
 
-    The draw is similar to that of decomposition.working_set. Violators are drawn with weights that are the squares of
-    their violations. Rows that may move both ways fill half of the set, or whatever the violators leave. Other rows
-    with the smallest lead of their best class complete it.
+    The first draw is from all rows. Later draws are similar to those of decomposition.working_set. Violators are drawn
+    with weights that are the squares of their violations. Divided rows fill half of the set, or more if there are few
+    violators. If the set is still not full, it is completed by the rows whose best class has the smallest lead.
     """
     n_rows, rng = len(state.y), np.random.default_rng((settings.seed, state.passes))
     size = settings.count_active(state.is_precise)
@@ -175,9 +176,9 @@ def _make_rounds(settings: ClassDecomposition, state: State, active: ActiveRows,
 
 
 def _choose_damping(state: State, active: ActiveRows) -> float:
-    """Return sqrt(1 + v / m) for m active rows and v violators whose whole cost is in one place; 1 if all are active.
+    """Return sqrt(1 + v / m) for m active rows and v undivided violators, or 1 if all rows are active.
 
-    Damping is explained in decomposition.solver.
+    decomposition.solver explains damping.
     """
     n_rows = n_violators = len(state.y)
     if len(active.rows) == n_rows:
@@ -194,7 +195,10 @@ def _open_cache(settings: ClassDecomposition, active: ActiveRows) -> ColumnCache
 
 
 def _find_change(settings: ClassDecomposition, active: ActiveRows, before: F64) -> tuple[Change, tuple[F64, F64]]:
-    """Return the change of F that a pass applies, and the constant's contribution to each row, (K,), with its error."""
+    """Return the change of F that a pass applies to each row, and the contribution of the constant s^2.
+
+    The contribution, (K,), is the same for all rows; it is returned with a bound of its error, (1,).
+    """
     coefs = active.alpha - before
     changed = np.flatnonzero(np.any(coefs != 0.0, axis=1))
     coefs = np.ascontiguousarray(coefs[changed].T)
@@ -205,7 +209,7 @@ def _find_change(settings: ClassDecomposition, active: ActiveRows, before: F64) 
 
 
 def _solve_all(settings: ClassDecomposition, state: State, active: ActiveRows) -> State:
-    """Return the state after a step in which all rows are active, so that F is updated in memory."""
+    """Return the state after a step in which all rows are active. F is updated in memory, without a pass."""
     longest = float(np.max(compute_squares(active.X, np.float64), initial=0.0))
     state = after = replace(state, y=active.y, costs=active.costs, longest=longest)
     if state.progress.rounding_bound > all_active.NOISE_SHARE * settings.tol * state.objective:
@@ -236,7 +240,7 @@ def _solve_all(settings: ClassDecomposition, state: State, active: ActiveRows) -
 def _add_up(
     settings: ClassDecomposition, state: State, active: ActiveRows, expected: F64, sums: RowSums, shift: tuple[F64, F64]
 ) -> State:
-    """Return the state after a pass. expected: F of the active rows according to their own kernel values, (m, K)."""
+    """Return the state after a pass. expected (m, K): F of the active rows, computed with the active set's K."""
     if state.passes == 0:
         y, weight = sums.y, sums.sample_weight
         assert y is not None
@@ -254,6 +258,9 @@ def _add_up(
 
 
 def _bound_additions(F: F64, part: F64) -> F64:
-    """Bound the rounding error of F = a + (b + c), (n,). part: a or b + c; each is at most |F| plus the other."""
+    """Bound the rounding error of F = a + (b + c) in each row, (n,).
+
+    part: either a or b + c; the magnitude of either is at most |F| plus the magnitude of the other.
+    """
     bound: F64 = UNIT * (2 * np.max(np.abs(F), axis=1) + np.max(np.abs(part), axis=1))
     return bound

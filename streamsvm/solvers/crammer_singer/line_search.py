@@ -3,10 +3,10 @@
     P(W) = 1/2 |W|^2 + sum_i C_i max(0, max_{k != y_i} 1 + w_k.x_i - w_{y_i}.x_i)
 
 W is one vector of K (d+1) entries, whose K parts are the weights w_k of the classes, each with the weight of the
-constant feature last. Choosing a rival class for every row gives a cut (losses.classes), and the master problem is that
-of two classes (cutting_plane.cuts). A pass searches the line from the best point to the master's minimiser, computing
-losses at many steps and cuts at a few. Where rounding matters, it evaluates P in twice the precision at weight matrices
-on this line, and at lengthened copies of them, as in cutting_plane.cuts.
+constant feature last. Choosing a rival class for every row gives a cut (losses.classes), and the master problem is the
+same as for two classes (cutting_plane.cuts). A pass searches the line from the best point to the master's minimiser. It
+computes losses at many steps and cuts at a few. Where rounding matters, the pass also evaluates P in twice the
+precision at weight matrices on this line, and at lengthened copies of them, as in cutting_plane.cuts.
 
 Sources: Joachims, Finley & Yu 2009, "Cutting-plane training of structural SVMs", Machine Learning 77; Franc &
 Sonnenburg 2008 (the line search, see cutting_plane.line_search).
@@ -32,14 +32,14 @@ from streamsvm.solvers.cutting_plane.line_search import CutTotals, LineState
 from streamsvm.solvers.cutting_plane.master import minimise_master
 
 AROUND = 2.0 ** (np.arange(-8, 9) / 2)  # the steps along a line, as multiples of the last step taken
-CUTS_AT = np.array([0.5, 1.0, 2.0])  # the steps with cuts, likewise; another cut is at the end of the line
+CUTS_AT = np.array([0.5, 1.0, 2.0])  # the same for the steps with cuts; another cut is at the end of the line
 
 
 def look_for_rounding(state: cuts.CutState, ends: F64, class_costs: F64, bias_feature: float, tol: float) -> list[Scan]:
-    """Return the scans of a pass that serve to bound rounding or reduce it.
+    """Return the scans of a pass that bound or reduce rounding errors.
 
-    The first pass sums the magnitudes. A later pass computes P in twice the precision at points near the line between
-    the ends (2, K (d+1)), if the rounding bound of P is too large for the requested gap.
+    The first pass sums the magnitudes. If the rounding bound of P is too large for the requested gap, a later pass
+    computes P in twice the precision at points near the line between the ends, (2, K (d+1)).
     """
     if not len(state.magnitudes):
         start = partial(cuts.start_magnitudes, len(state.best_w) // len(class_costs))
@@ -53,7 +53,7 @@ def look_for_rounding(state: cuts.CutState, ends: F64, class_costs: F64, bias_fe
 
 
 def take_rounding(state: cuts.S, ends: F64, answers: Sequence[Any]) -> cuts.S:
-    """Return the state with the answers to `look_for_rounding`, if there are any."""
+    """Return the state updated by the results of the scans of `look_for_rounding`, if there are any."""
     for found in answers:
         if isinstance(found, cuts.Magnitudes):
             return _take_sizes(state, found)
@@ -64,8 +64,8 @@ def take_rounding(state: cuts.S, ends: F64, answers: Sequence[Any]) -> cuts.S:
 def _take_sizes(state: cuts.S, found: cuts.Magnitudes) -> cuts.S:
     """Return the state with the magnitudes, which bound its rounding errors.
 
-    A row may contribute a slope of up to C_i to any class, so the magnitudes for each class are those of all rows. A
-    term of a sum goes through at most one addition per row, and 2 K more when the shares of a row are summed.
+    A row may contribute a slope of up to C_i to any class, so the magnitudes of each class are sums over all rows. A
+    term of a sum takes part in at most one addition per row, and in 2 K more when the shares of a row are summed.
     """
     n_classes = len(state.best_w) // len(found.sums)
     larger = 1.0 + bound_rounding(found.n_rows + 8, 1.0)
@@ -87,7 +87,8 @@ def look_along(ends: F64, steps: F64, cut_steps: F64, class_costs: F64, bias_fea
 def find_ends(best: F64, other: F64, n_classes: int) -> F64:
     """Return the ends of a line, (2, K (d+1)), given the best point so far and the other end.
 
-    With two classes, w_1 = -w_2 is enforced, so that a model needs only one weight vector; `best` already has it.
+    With two classes, w_1 = -w_2 is enforced at `other`, so that a model needs only one weight vector; `best` already
+    satisfies it.
     """
     if n_classes == 2:
         first, second = other.reshape(2, -1)
@@ -97,14 +98,14 @@ def find_ends(best: F64, other: F64, n_classes: int) -> F64:
 
 
 def start_line(n_steps: int, n_cuts: int, n_classes: int, width: int) -> CutTotals:
-    """Return zero sums: the losses at the steps of a line, and the cuts (n_cuts, K, d+1) at some of these steps."""
+    """Return zero totals of a scan: losses at the steps of a line, and cuts (n_cuts, K, d+1) at some of the steps."""
     return CutTotals(np.zeros(n_steps), np.zeros(n_cuts), np.zeros((n_cuts, n_classes, width)))
 
 
 def add_line(
     totals: CutTotals, rows: Rows, ends: F64, steps: F64, cut_steps: F64, class_costs: F64, bias_feature: float
 ) -> None:
-    """Add the losses and cuts of rows."""
+    """Add the losses of the rows and their parts of the cuts."""
     y, costs = rows.codes, read_costs(class_costs, rows)
     first, last = (score_classes(rows, W, bias_feature) for W in ends)
     add_line_losses(first, last, y, costs, steps, totals.losses)

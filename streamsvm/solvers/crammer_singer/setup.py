@@ -38,7 +38,7 @@ class ClassModel:
     bias_feature: float
 
     def make_model(self, state: Any, take: TakeRows) -> LinearModel:  # noqa: ARG002
-        """Return the model of the best weights. With two classes, the only score is twice that of the second class."""
+        """Return the model of the best weights. With two classes, its one score is twice the second class's score."""
         W = state.best_w.reshape(len(np.asarray(self.source.classes)), -1)
         biases = W[:, -1] * self.bias_feature
         if len(W) == 2:
@@ -62,7 +62,7 @@ class ClassLineSearch(ClassModel, Solver):
         return State.at_zero(self.width)
 
     def warm_start(self, before: State, factor: float) -> State:
-        """Return the start with the cuts of `before`, rescaled to costs that are `factor` times as large."""
+        """Return the initial state with the cuts of `before`, rescaled to costs that are `factor` times as large."""
         return replace(scale_costs(before, factor, self.parameters.tol), step=1.0)
 
     def solve(self, state: State) -> Requests:

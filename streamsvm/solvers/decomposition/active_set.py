@@ -27,18 +27,18 @@ from streamsvm.solvers.decomposition.working_set import Conditions, WorkingSet, 
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import InputError
 
-LONG_ROW_BYTES = 2048  # the product of rows of this length takes as long as reading a kernel value from the cache
+LONG_ROW_BYTES = 2048  # a product of two rows of this length takes as long as reading a kernel value from the cache
 # A round chooses and improves one working set. A step has at most MOST_ROUNDS rounds, and at most BASE_ROUNDS plus
 # ROUNDS_PER_ROW times the active rows, since few rows gain little from more rounds. Rounds of "smo" are the shortest.
 MOST_ROUNDS, BASE_ROUNDS = 1000, 50
 ROUNDS_PER_ROW = {"smo": 4, "irwls": 1, "qp": 1}
-MOST_IDLE_ROUNDS = 20  # rounding is the limit after this many rounds without a rise of D
-LEAST_ROUND_RISE = 1e-12  # a rise of D is at least this share of its rise in the step so far
-MOST_UNSOLVED_ROUNDS = 5  # after this many unsolved working sets, only a pass or more digits may help
+MOST_IDLE_ROUNDS = 20  # a step ends after this many rounds without a rise of D: further changes would be rounding
+LEAST_ROUND_RISE = 1e-12  # D counts as risen if it grows by at least this share of its rise in the step so far
+MOST_UNSOLVED_ROUNDS = 5  # a step ends after this many unsolved working sets: only a pass or more digits may help
 UNSOLVED_VIOLATION = 2.0  # a working set is unsolved if its violation is more than this many times the requested one
 # Platt's sweeps end after this many kernel values: a multiple of the number of pairs of rows, plus a constant.
 PLATT_VALUES_PER_PAIR, LEAST_PLATT_VALUES = 100, 3_000_000
-INNER_TOL_SHARE = 0.1  # a working set is solved to this share of the violation at which it was chosen
+INNER_TOL_SHARE = 0.1  # a working set is solved to this share of the violation that it had when it was chosen
 
 
 @dataclass
@@ -128,11 +128,11 @@ class ActiveSet:
 
     @property
     def has_labels(self) -> bool:
-        """Whether the rows have class labels y, which are then their corners."""
+        """Whether the corners of the rows are class labels y: no regression, and no fixed sums."""
         return self.tube is None and self.totals is None
 
     def settle(self) -> Conditions:
-        """Put each row on its side (see `choose_sides`); return the optimality conditions."""
+        """Assign each row to a side (see `choose_sides`); return the optimality conditions."""
         self.y = self.hinges.choose_sides()
         return self.hinges.find_conditions()
 
@@ -142,11 +142,11 @@ class Rounds:
     """The settings of the rounds that improve an active set, the random generator, and the last working set.
 
     inner: a name in INNER_SOLVERS; rule: one of working_set.RULES; size: the number of rows of a working set.
-    damping: a factor of at least 1 by which kernel values are multiplied, as if each active row stood for that many
+    damping: a factor of at least 1 by which kernel values are multiplied, as if each active row represented that many
     rows that will move in the same way. D still rises (sigma' of Ma et al. 2015, "Adding vs. averaging").
     gap: the relative duality gap at which to stop if all rows are active, else None.
     previous: the last working set, in the order in which its rows joined it.
-    most_pairs: the most pair steps of SMO; pairs: the pair steps made so far.
+    most_pairs: the maximum number of pair steps of SMO; pairs: the number of pair steps made so far.
     """
 
     kernel: Kernel
@@ -221,7 +221,7 @@ def _improve_working_set(
 
 
 def _solve_working_set(active: ActiveSet, rounds: Rounds, problem: WorkingSet, tol: float) -> F64:
-    """Return the multipliers of a working set; for nu-SVR, their sum rises at most by the room left (hinges.py)."""
+    """Return the solved multipliers of a working set. For nu-SVR their sum rises by at most the room (hinges.py)."""
     alpha, hinges = _run_inner(rounds, problem, tol), active.hinges
     if not isinstance(hinges, NuTubeRows) or problem.by_side:
         return alpha
@@ -240,7 +240,10 @@ def _run_inner(rounds: Rounds, problem: WorkingSet, tol: float) -> F64:
 
 
 def _sum_gains(problem: WorkingSet, alpha: F64) -> float:
-    """Return the change of sum_i a_i y_i c_i, computed from corners minus their mean: sum_i y_i a_i is constant."""
+    """Return the change of sum_i a_i y_i c_i.
+
+    The mean is subtracted from the corners c_i. This does not affect the change, since sum_i y_i a_i is constant.
+    """
     change = alpha - problem.alpha
     if problem.corners is None:
         return float(np.sum(change))
@@ -270,7 +273,7 @@ def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol
 
 
 def fill(active: ActiveSet, rounds: Rounds, cache: ColumnCache) -> None:
-    """Raise the multipliers to their fixed sums, if they have any, beginning with the lowest scores."""
+    """If the multipliers have fixed sums, raise them to these sums, starting with the rows of the lowest scores."""
     hinges = active.hinges
     if not isinstance(hinges, SummedRows):
         return

@@ -7,8 +7,8 @@
 f is recomputed in float64 where it enters P or D: in rows with a nonzero multiplier, and in rows that may have a loss,
 given the error of their float32 sum. Kernel columns stay in the cache until the end.
 
-Where multipliers are large and w is small, only sums in twice the precision can prove optimality. They exist for
-kernels of the form
+Where multipliers are large and w is small, only sums in twice the precision can prove optimality. Such sums are
+available for kernels of the form
 
     g = gamma x.z + coef0,   k = g^p        p = 1, gamma = 1, coef0 = 0 for the linear kernel
 
@@ -71,7 +71,7 @@ from streamsvm.solvers.decomposition.working_set import restore_balance
 from streamsvm.system import deadline, interrupts
 
 MOST_STEPS = 150
-MOST_IDLE_STEPS = 15  # rounding is the limit after this many steps in which neither the gap fell nor mu halved
+MOST_IDLE_STEPS = 15  # the method ends after this many steps in a row in which neither the gap fell nor mu halved
 MOST_CORRECTIONS = 3  # corrections of the multipliers, each of which reduces w - Z'Ya
 
 
@@ -86,7 +86,7 @@ class Equations(NamedTuple):
     sums: F64
 
     def of_rows(self, rows: Flags) -> Equations:
-        """Return the equations of these rows."""
+        """Return the problem restricted to these rows."""
         return Equations._make((*(each[rows] for each in self[:-1]), self.sums))
 
     def find_point(self) -> F64:
@@ -95,7 +95,7 @@ class Equations(NamedTuple):
         return np.asarray(self.y * self.costs * (self.groups @ shares))
 
     def certify(self, alpha: F64) -> Certificate:
-        """Evaluate the objective and its bound."""
+        """Evaluate the objective and its lower bound at the multipliers alpha (n,)."""
         f = self.Z @ ((self.y * alpha) @ self.Z)
         if len(self.sums) == 1:
             return certify(self.y, self.costs, alpha, f, None, self.corners)
@@ -196,7 +196,7 @@ def _follow_path(problem: Equations, tol: float) -> F64:
 
 
 def _drop_columns(Z: F64) -> F64:
-    """Return Z, or if its rows are longer than n, an (n, n) matrix with the same inner products of rows."""
+    """Return Z or, if it has more than n columns, an (n, n) matrix whose rows have the same inner products."""
     if Z.shape[1] <= len(Z):
         return Z
     R: F64 = qr(Z.T, mode="r", check_finite=False)[0][: len(Z)]
@@ -238,7 +238,10 @@ def _compute_mu(point: Point) -> float:
 
 
 def _choose_multipliers(problem: Equations, point: Point) -> F64:
-    """Set multipliers to the bounds at which the path will end, choose the others so that Z'Ya = w, and return all."""
+    """Return multipliers, (n,), near the point: some on their bounds, the others such that Z'Ya = w.
+
+    A multiplier is put on the bound to which it seems to converge along the path.
+    """
     Z, y, costs, groups = problem.Z, problem.y, problem.costs, problem.groups
     alpha = np.clip(point.a, 0.0, costs)
     scale = np.minimum(costs, np.max(point.a))  # the scale of the multipliers; s and xi are of the order of 1
@@ -247,7 +250,7 @@ def _choose_multipliers(problem: Equations, point: Point) -> F64:
     alpha[at_cost] = costs[at_cost]
     free = np.flatnonzero((alpha > 0) & (alpha < costs))
     if len(free):
-        # last columns of the magnitude of Z add G'Ya = g to the least-squares problem
+        # additional columns, scaled to the magnitude of Z, add G'Ya = g to the least-squares problem
         weight = float(np.max(np.abs(Z[free]), initial=0.0)) or 1.0
         columns = np.column_stack((Z[free], weight * groups[free]))
         for _ in range(MOST_CORRECTIONS):
@@ -265,14 +268,14 @@ OWN_ROUNDINGS = 2
 ROWS_AT_ONCE = 256  # rows whose products with all columns are held at a time
 LONG_DOUBLE_UNIT = 2.0**-64
 MOST_REFINEMENTS = 10
-MOST_STRETCHES = 3  # the most evaluations of f while stretches of the multipliers lower the proved P
+MOST_STRETCHES = 3  # the maximum number of evaluations of f; each one after the first tests stretched multipliers
 # Rows that are beyond the margin by more than this plus twice their error do not enter P. The unit is the standard
 # deviation of the targets for a regression, and of the scores for fixed sums.
 FAR_BEYOND = 0.1
 FLOAT64_ROWS = 4096  # rows that are held in float64 at once
 UNIT_32 = 2.0**-24  # half the spacing of float32 numbers, as UNIT is that of float64
 SMALLEST_32 = 2.0**-126  # the smallest float32 number with all digits
-LARGEST_LOSS = 0.1  # larger relative errors are not bounded
+LARGEST_LOSS = 0.1  # if the relative error of a power may be larger, its bound is infinite
 LARGEST_EXPONENT_LOSS = 100.0  # e^100 times the least float32 value of a Gaussian kernel, e^-87, exceeds any value
 MOST_PRODUCTS = 4e8  # multiplications, in a QR factorisation or in kernel values of twice the precision
 NOISE_SHARE = 0.1  # if rounding exceeds this share of the violation, kernel values need more digits
@@ -351,7 +354,7 @@ def solve_all(
 def suits_factor(active: ActiveSet, kernel: Kernel) -> bool:
     """Whether the kernel matrix has a factor for which an interior-point step takes well under a second.
 
-    With fixed sums of multipliers, the method requires a sum on each side (nu-SVC and nu-SVR, but not one class).
+    If the multipliers have fixed sums, each side must have a positive sum (nu-SVC and nu-SVR, but not one class).
     """
     n, d = active.X.shape
     rank = min(n, count_products(kernel, d))
@@ -402,7 +405,10 @@ def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap
 
 
 def _solve_both_sides(active: ActiveSet, Z: F64, gap: float) -> None:
-    """Replace the sides and multipliers of a regression. Corners are mapped to [-1, 1]; the shift changes only b."""
+    """Replace the sides and multipliers of a regression by the solution of the interior-point method.
+
+    The corners are mapped to [-1, 1]: the scale is undone in the result, and the shift changes only b.
+    """
     both = Hinges(active.y, active.costs, active.alpha, active.f, active.tube, None).list_both()
     low, high = float(np.min(both.corners)), float(np.max(both.corners))
     scale = (high - low) / 2 or 1.0
@@ -473,10 +479,10 @@ def _find_unit(active: ActiveSet) -> float:
 
 
 def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
-    """Return a bound, (n,), of the errors of f after the updates of the rounds, with kernel values in X's precision.
+    """Return a bound, (n,), of the errors of f after the rounds, which updated f with kernel values in X's precision.
 
-    The error of a kernel value of two rows with `items` stored values each is at most `unit` times `shares`. The error
-    of a power of a sum of positive terms is relative to the power, plus the digits lost below SMALLEST_32.
+    The error of a kernel value of two rows with `items` stored values each is at most `unit` times `shares`. For a
+    power of a sum of positive terms, the error is relative to the power, plus the digits lost below SMALLEST_32.
     """
     squares: F64 = kernels.compute_squares(active.X, np.float64).astype(np.float64, copy=False)
     longest = float(np.max(squares, initial=0.0))
@@ -508,7 +514,7 @@ def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
 def _bound_additions(active: ActiveSet, changes: F64 | float) -> F64:
     """Bound the rounding of the additions to f, (n,). changes: the sum of the magnitudes of all added terms.
 
-    Each intermediate sum is f minus the later terms, and is rounded once.
+    Each intermediate sum equals f minus the terms added later, and is rounded once.
     """
     return np.asarray(UNIT * active.additions * (np.abs(active.f) + changes))
 

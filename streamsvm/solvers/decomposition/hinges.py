@@ -16,12 +16,12 @@ One class and nu-SVC. The multipliers have fixed sums, and every corner c_i is 0
     min 1/2 sum_ij a_i a_j y_i y_j k(x_i, x_j),   0 <= a_i <= C_i,   sum_i a_i = N,       N = nu sum_i C_i
 
 For one class every y_i is +1. nu-SVC also has sum_i y_i a_i = 0, so the multipliers of each side sum to N / 2. A
-feasible point exists if the costs of each side sum to N / 2 or more. Working sets keep the sum of y_i a_i, which is all
-that one class needs; those of nu-SVC keep the sums of both sides (`WorkingSet.by_side`). Only the feasible start is
-special. If the active set holds all rows, the first rows get a_i = C_i, as in LIBSVM. Otherwise the active set is first
-given its share of N, and solved. In the next steps, rows with the lowest scores y_i f_i are made active and get
-a_i = C_i until the sum is N, since at the optimum a row below the rho of its side has a_i = C_i. The objective is also
-proved for a state whose sums are not full yet (certificates.kernel).
+feasible point exists if the costs of each side sum to N / 2 or more. Working sets keep the sum of y_i a_i, which is
+enough for one class; working sets of nu-SVC keep the sums of both sides (`WorkingSet.by_side`). Only the search for a
+feasible start is special. If the active set holds all rows, the first rows get a_i = C_i, as in LIBSVM. Otherwise the
+active set is first given its share of N, and solved. In the next steps, rows with the lowest scores y_i f_i are made
+active and get a_i = C_i until the sum is N, since at the optimum a row below the rho of its side has a_i = C_i. The
+objective is also proved for states in which the sums are still below N (certificates.kernel).
 
 nu-SVR. The half-width epsilon of the tube is chosen such that the share of rows outside is nu:
 
@@ -96,8 +96,8 @@ class _Rows:
     def choose_sides(self) -> F64:
         """Return the side of each row, (n,): y, except for rows of a regression whose multiplier is zero.
 
-        The latter go to the side of the bias on which their target lies. This bias is half-way between the greatest
-        c_i - f_i of rows that can move up and the least of rows that can move down.
+        A row with a zero multiplier is assigned to the side of the bias on which its target lies. This bias is half-way
+        between the greatest c_i - f_i of rows that can move up and the least c_i - f_i of rows that can move down.
         """
         if self.tube is None:
             return self.y
@@ -119,16 +119,16 @@ class SummedRows(_Rows):
 
     @property
     def corners(self) -> F64:
-        """The corners c_i, (n,): 0."""
+        """The corners c_i, (n,), all of which are 0."""
         return np.zeros(len(self.y))
 
     @property
     def sums(self) -> list[FixedSum]:
-        """The sums of the sides that have rows."""
+        """The fixed sums of those sides that have rows."""
         return [FixedSum(rows, total) for _, rows, total in list_sides(self.y, self.totals)]
 
     def certify(self, bias: float | None = None) -> Certificate:
-        """Evaluate the objective and its bound: one class at `bias`, if given, two sides at their best biases."""
+        """Evaluate the objective and its bound, at `bias` or (if None, or for two sides) at the best biases."""
         offsets = None if bias is None or len(self.sums) > 1 else [-bias]
         return certificates.certify_sums(self.costs, self.alpha, self.y * self.f, self.sums, offsets)
 
@@ -154,9 +154,9 @@ class SummedRows(_Rows):
             self.alpha[rows] = own
 
     def list_lacking(self) -> list[tuple[I64, float]]:
-        """Return the rows and the fixed sum of each side whose multipliers fall short of it by more than rounding.
+        """Return the rows and the fixed sum of each side whose multipliers sum to less, by more than rounding.
 
-        Without such a side, the multipliers are a feasible point.
+        If there is no such side, the multipliers are feasible.
         """
         found = []
         for _, rows, total in list_sides(self.y, self.totals):
@@ -166,16 +166,16 @@ class SummedRows(_Rows):
         return found
 
     def find_rises(self) -> F64:
-        """Return the rise of each multiplier, (n,), that fills the sums, with the lowest scores raised first."""
+        """Return the increase of each multiplier, (n,), that fills the sums. Rows with the lowest scores come first."""
         rises, g, rooms = np.zeros(len(self.y)), self.y * self.f, self.costs - self.alpha
         for rows, total in self.list_lacking():
             rises[rows] = certificates.raise_lowest(rooms[rows], g[rows], total - sum_exactly(self.alpha[rows]))
         return rises
 
     def choose_lowest(self, size: int) -> I64:
-        """Return at most `size` rows, ascending: the lowest scores that can rise, on sides whose sums are not full.
+        """Return at most `size` rows, ascending, whose multipliers can rise, on sides whose sums are not full.
 
-        If both sides are not full, each gets half of the rows.
+        Rows with the lowest scores are chosen. If neither side is full, each gets half of the rows.
         """
         g, can_rise, lacking = self.y * self.f, self.alpha < self.costs, self.list_lacking()
         rows = [own[can_rise[own]] for own, _ in lacking]
@@ -204,9 +204,11 @@ def compute_total(nu: float, costs: F64) -> float:
 
 
 def find_part(y: F64 | None, costs: F64, total: float, two_sums: bool, others: F64) -> Totals:
-    """Return the sums of an active set: each side's sum less that of the other rows, or the most that its costs allow.
+    """Return the sums that the multipliers of an active set should have on both sides.
 
-    others: y_i a_i of the other rows. y: the sides of the rows, or None if each row may be on either side.
+    This is the fixed sum of the side minus the multipliers of the inactive rows, or the sum of the costs of the active
+    rows if that is smaller. others: y_i a_i of the inactive rows. y: the sides of the active rows, or None if each of
+    them may be on either side.
     """
     totals = split_total(total, two_sums)
     taken = [sum_exactly((side * others)[side * others > 0.0]) for side in SIDES]
@@ -222,7 +224,7 @@ class NuTubeRows(_Rows):
 
     @property
     def total(self) -> float:
-        """N, the greatest sum of |s_i|."""
+        """N, the upper bound of sum_i |s_i|."""
         return math.fsum(self.totals)
 
     @property
@@ -309,7 +311,7 @@ class Hinges(_Rows):
         return certificates.prove(rows, errors, largest, tol, is_definite)
 
     def list_both(self) -> Hinges:
-        """Return the hinges of all rows; for a regression those of both sides, 2n."""
+        """Return one hinge for each row or, for a regression, the 2n hinges on both sides of the tube."""
         if self.tube is None:
             return self
         n, upper = len(self.y), self.y > 0

@@ -12,7 +12,7 @@ i is the row with the greatest e that can move up, and j the row that can move d
 (e_i - e_j)^2 / (K_ii + K_jj - 2 K_ij) (Fan, Chen & Lin 2005, JMLR 6, WSS 2). If the curvature, the denominator of t, is
 not positive (equal rows, indefinite kernels), F falls along the whole line, and t is as large as the box allows.
 
-If the sums of both sides are kept (`WorkingSet.by_side`), both rows of a pair are on the same side: the one with the
+If the sums of both sides are kept (`WorkingSet.by_side`), both rows of a pair are on the same side: the side with the
 greater violation, as in LIBSVM's Solver_NU (Chang & Lin 2001, "Training nu-support vector classifiers").
 
 A step consists of three sweeps over q numbers, which LLVM vectorises: update the errors and find their extremes, find
@@ -46,7 +46,7 @@ as in the variant for which Pérez-Cruz, Bousoño-Calzón & Artés-Rodríguez (2
   follow from r alone (S3: r >= guard) and all weights are at their limit, which gives Newton's step on the rounded P.
 
 If K has no Cholesky factor (sigmoid kernel), or if the steps run out, pair steps (`solve_by_few_pairs`), which always
-converge, finish the work. Otherwise they have nothing left to do.
+converge, finish the work. Otherwise the pair steps have nothing left to do.
 
 `solve_by_qp` solves a working set by a QP library instead, as Osuna's and Joachims' decompositions use LOQO:
 
@@ -84,14 +84,15 @@ LEAST_CURVATURE = 1e-290  # the least curvature in the division for t
 ORDINARY_BITS = 40  # K is scaled if its diagonal is beyond 2^-40 to 2^40, since scores are squares in float32
 EPS = float(np.finfo(np.float64).eps)
 REFRESH_STEPS_PER_ROW = 4  # recomputing the errors costs about as much as q steps
-# fast-math flags without "ninf", since rows that cannot move are infinite; "reassoc" would break _find_error
+# Fast-math flags. "ninf" is missing, since the errors of rows that cannot move are infinite. "reassoc" would break
+# _find_error.
 VECTOR_FLAGS = {"nnan", "nsz", "contract"}
 
 
 class _Pairs(NamedTuple):
     """The constants of a solution: K (q, q), its diagonal, the errors at the start, and the bounds of y_i a_i.
 
-    side: (q,), which sum each row belongs to: 0, or 1 for the second sum if two are kept.
+    side: (q,), the kept sum to which each row belongs: 0 for the first sum, 1 for the second if there are two.
     """
 
     K: F32 | F64
@@ -120,7 +121,7 @@ def _update_errors(errors: F64, Ki: F32, Kj: F32, t: float, up: F64, down: F64) 
 
 @register_jitable(fastmath=VECTOR_FLAGS)
 def _find_error(errors: F64, barred: F64, value: float) -> int:
-    """Return the last row whose error is `value`, or -1. barred (q,): 0, or infinite for rows to leave out."""
+    """Return the last row whose error is `value`, or -1. barred (q,): 0, or infinite for rows that are excluded."""
     found = -1
     for k in range(errors.size):
         found = max(found, k if errors[k] + barred[k] == value else -1)
@@ -153,10 +154,11 @@ def _find_second(
 def _step_pair(K: F32, moved: F64, least: F64, greatest: F64, i: int, j: int, difference: float) -> float:
     """Move the pair as far as F falls and the box allows; return t, or 0 if the step is lost in rounding.
 
-    difference: e_i - e_j; least, greatest (q,): the bounds of `moved`. A bound that is reached is met exactly.
-    Otherwise t is rounded to the actual change of the larger multiplier, so that the sum of both is kept to within the
-    rounding of the smaller one. If the larger multiplier does not change, the smaller one moves alone, by less than the
-    rounding of the larger one, which may be 10^30 times as large if the rows have very different lengths.
+    difference: e_i - e_j; least, greatest (q,): the bounds of `moved`. If a multiplier reaches its bound, it is set to
+    exactly this bound. Otherwise t is rounded to the actual change of the larger multiplier; the sum of both then
+    changes by at most the rounding of the smaller one. If the larger multiplier does not change, the smaller one moves
+    alone, by less than the rounding of the larger one. (One may be 10^30 times as large as the other if the rows have
+    very different lengths.)
     """
     curvature = max(np.float64(K[i, i]) + np.float64(K[j, j]) - 2.0 * np.float64(K[i, j]), LEAST_CURVATURE)
     room_i, room_j = greatest[i] - moved[i], moved[j] - least[j]
@@ -175,7 +177,7 @@ def _step_pair(K: F32, moved: F64, least: F64, greatest: F64, i: int, j: int, di
 def _refresh_errors(problem: _Pairs, start: F64, moved: F64, errors: F64, side: int) -> None:
     """Remove the rounding errors of many steps: correct the sum of `moved` on a side, and recompute the errors.
 
-    The row with the most room takes the correction. The errors are recomputed from those at the start.
+    The row with the most room takes the correction. The errors are recomputed from the errors at the start.
     """
     freest, most_room, drift, rest = 0, -np.inf, 0.0, 0.0
     for i in range(moved.size):
@@ -203,7 +205,7 @@ def _refresh_errors(problem: _Pairs, start: F64, moved: F64, errors: F64, side: 
 def _find_side(problem: _Pairs, errors: F64, i: int, j: int, t: float, up: F64, down: F64) -> tuple[int, float, float]:
     """Update the errors after a step t; return the side with the greatest violation, and its m and M.
 
-    up, down: (sides, q), a line for each sum that is kept, in which the rows of the other sum cannot move.
+    up, down: (sides, q), one line for each kept sum; in this line, rows of the other sum are marked as unable to move.
     """
     high, low = _update_errors(errors, problem.K[i], problem.K[j], t, up[0], down[0])
     side = 0
@@ -250,8 +252,8 @@ def _run(problem: _Pairs, moved: F64, tol: float, max_steps: int) -> int:
 def run_pairs(problem: WorkingSet, tol: float, max_steps: int) -> tuple[F64, int]:
     """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, and the number of pair steps.
 
-    tol: absolute, in units of the errors (1e-3 is usual); it is raised to epsilon max |e_i|, their own rounding.
-    max_steps: the most steps. If they run out before tol is reached, alpha is still feasible.
+    tol: absolute, in units of the errors (1e-3 is usual); at least epsilon max |e_i|, the rounding of the errors, is
+    used. max_steps: the maximum number of steps. If they run out before tol is reached, alpha is still feasible.
     y'alpha equals its value at the start to rounding, and F is never above its value at the start. Equal input
     gives equal bits. Sources: Platt 1998; Fan, Chen & Lin 2005.
     """
@@ -273,9 +275,10 @@ def solve_by_few_pairs(problem: WorkingSet, tol: float) -> F64:
 
 
 def run_few_pairs(problem: WorkingSet, tol: float, most: int) -> tuple[F64, int]:
-    """Return the result of `run_pairs` after a few hundredths of a second, or BRIEF_STEPS_PER_ROW steps per row.
+    """Call `run_pairs` with a limit of a few hundredths of a second or BRIEF_STEPS_PER_ROW steps per row.
 
-    The larger of these limits holds, but never more than `most` steps. In between, the caller can handle Ctrl-C.
+    The larger of these two limits applies, but at most `most` steps are made. The caller can handle Ctrl-C between two
+    calls.
     """
     n_rows = len(problem.y)
     brief = max(BRIEF_ERROR_UPDATES // (n_rows + STEP_COST), BRIEF_STEPS_PER_ROW * n_rows)
@@ -329,7 +332,7 @@ def solve_by_irwls(problem: WorkingSet, tol: float) -> F64:
 
 
 def _solve_towards(problem: WorkingSet, tol: float, find: Callable[[WorkingSet, float], F64]) -> F64:
-    """Return the best multipliers on the segment to those that `find` returns, improved by pair steps."""
+    """Return the best multipliers on the segment from a0 to the multipliers of `find`, improved by pair steps."""
     if problem.violation() <= tol:
         return problem.alpha.copy()
     best = problem.best_towards(problem.repair(find(problem, tol)))
@@ -374,7 +377,7 @@ def _start(problem: WorkingSet) -> tuple[_Primal, _Point]:
 
 
 def _begin_sets(primal: _Primal, point: _Point) -> I64:
-    """Put rows with the multiplier at the cost into S3, and other rows with a loss, or all if a0 = 0, into S1."""
+    """Return the initial sets: S2 for rows without loss or cost, S3 for a multiplier at the cost, otherwise S1."""
     of_loss = np.where(primal.y * point.s >= primal.costs, S3, S1)
     return np.where((point.residuals > 0) & (primal.costs > 0), of_loss, S2)
 
@@ -386,7 +389,10 @@ def _read_sets(primal: _Primal, point: _Point, guard: float) -> I64:
 
 
 def _reorder(primal: _Primal, sets: I64, solution: F64, residuals: F64) -> I64:
-    """Return the sets after Table 1, step 4, a to d. `solution` solves the system; `residuals` follow the search."""
+    """Return the sets after Table 1, step 4, a to d.
+
+    solution: s that solves the system. residuals: the residuals after the line search.
+    """
     of_loss = np.where(sets == S3, S3, S1)
     moved = np.where((residuals > 0) & (primal.costs > 0), of_loss, S2)
     return np.where((sets == S1) & (primal.y * solution >= primal.costs), S3, moved)
@@ -418,10 +424,9 @@ def _solve_system(primal: _Primal, point: _Point, sets: I64, guard: float, limit
 
 
 def _move(primal: _Primal, point: _Point, target: _Point, guard: float) -> float:
-    """Move the point to the minimum of P on the ray to the target; return the step, 1 being the whole way to the
-    target.
+    """Move the point to the minimum of P on the ray to the target; return the step (1 reaches the target).
 
-    A step within 1e-6 of 1 is exactly 1.
+    A step within 1e-6 of 1 is rounded to 1.
     """
     products_step, bias_step = target.products - point.products, target.bias - point.bias
     falls = primal.y * (products_step + bias_step)
@@ -478,7 +483,7 @@ def solve_by_qp(problem: WorkingSet, tol: float) -> F64:
 
 
 def _solve_with_piqp(problem: WorkingSet, tol: float) -> F64:
-    """Return the multipliers of PIQP, moved to a bound if they are near it, or a0 if they are not finite."""
+    """Return the multipliers that PIQP finds, moved to a bound if they are near it, or a0 if any is not finite."""
     try:
         import piqp
     except ImportError as error:
@@ -514,7 +519,8 @@ def _make_definite(hessian: F64) -> F64:
     return ridged
 
 
-# The third argument is the most pair steps of SMO; the number of those made is returned.
+# The arguments are the working set, tol, and the maximum number of pair steps of SMO. The results are alpha (q,) and
+# the number of pair steps made.
 InnerSolver = Callable[[WorkingSet, float, int], tuple[F64, int]]
 INNER_SOLVERS: dict[str, InnerSolver] = {
     "smo": run_few_pairs,

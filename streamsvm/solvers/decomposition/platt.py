@@ -1,4 +1,4 @@
-"""Platt's SMO on rows in memory: two loops choose pairs of multipliers, each of which is solved in closed form.
+"""Platt's SMO on rows in memory: two loops choose pairs of multipliers, and each pair is solved in closed form.
 
     minimise 1/2 sum_ij a_i a_j y_i y_j k(x_i, x_j) - sum_i a_i    with 0 <= a_i <= C_i, sum_i y_i a_i fixed
     E_i = f(x_i) - y_i,   f(x) = sum_j a_j y_j k(x_j, x) + b                                (Platt's b is -b)
@@ -447,9 +447,10 @@ def _fill_unbiased_errors(problem: Problem, state: State) -> None:
 
 
 def _center(problem: Problem, state: State) -> float:
-    """Set b half-way between the bounds of the rows' conditions; return the largest violation at this b, or 0.
+    """Set b half-way between its bounds, which follow from the conditions of the rows.
 
-    There is only one bound if all rows are of one class.
+    If all rows belong to one class, b may have only one bound, and is set to it. Return the largest violation at the
+    new b, or 0 if no row violates its condition.
     """
     positive, below_cost, above_zero = problem.y > 0, state.alpha < problem.costs, state.alpha > 0
     least = state.unbiased[np.where(positive, below_cost, above_zero)].min(initial=np.inf)
@@ -460,9 +461,9 @@ def _center(problem: Problem, state: State) -> float:
 
 
 def _iterate(problem: Problem, state: State, max_sweeps: int, max_values: int) -> tuple[int, bool]:
-    """Sweep until a sweep over all rows changes nothing; return the number of sweeps, and whether that happened.
+    """Sweep until a sweep over all rows changes nothing; return the number of sweeps, and whether this was reached.
 
-    Shrinking: rows whose leeway exceeds the largest violation are left out until nothing else changes.
+    Shrinking: sweeps skip rows whose leeway exceeds the largest violation, until the other rows change no more.
     """
     all_rows = np.arange(len(problem.y))
     unshrunk, over_all, n_values_looked_at = all_rows, True, 0
@@ -515,14 +516,14 @@ def solve_by_platt(
     max_sweeps: int = 100_000,
     max_values: int = MOST_VALUES,
 ) -> PlattResult:
-    """Minimise 1/2 (y a)' K (y a) - sum a over 0 <= a_i <= C_i, with y'a fixed, until every row is within tol.
+    """Minimise 1/2 (y a)' K (y a) - sum a over 0 <= a_i <= C_i, with y'a fixed, to a violation of at most tol.
 
     X (n, d): dense float32 rows or CSR rows; y (n,): -1 or +1; costs (n,): C_i >= 0; alpha (n,): feasible multipliers
     to start from, or None for zeros.
     tol: y_i f(x_i) - 1 is at least -tol for rows with a_i < C_i, and at most tol for rows with a_i > 0.
     cache_bytes: memory for rows of the kernel matrix in float64; the least recently used row is evicted first.
     fold: whether a linear kernel is computed through w = sum_i a_i y_i x_i, without kernel rows.
-    max_sweeps, max_values: the most sweeps, and the number of kernel values after which no new sweep begins.
+    max_sweeps: the maximum number of sweeps. max_values: the number of kernel values after which no new sweep begins.
     The same seed gives the same bits. Source: Platt 1998, section 2.
     """
     n = X.shape[0]

@@ -42,10 +42,10 @@ WHOLE_ROWS = 16_384  # up to this number, all rows are active if all their kerne
 WHOLE_BYTES = 2048
 WHOLE_SHARE = 10
 LEAST_TILE_ROWS = 64  # a tile has at least this many sparse rows, whatever the number of their features
-PRECISE_BYTES = 4 << 20  # this size of active rows in float64 is always allowed: OTHER_BYTES has room for it
+PRECISE_BYTES = 4 << 20  # active rows of this size may always be float64: registry.OTHER_BYTES covers them
 
 
-Held = tuple[int, int]  # the bytes that the driver holds per row, and per active row in addition to its features
+Held = tuple[int, int]  # bytes that the driver holds per row, and further bytes per active row, without its features
 
 
 def choose_active(
@@ -55,15 +55,15 @@ def choose_active(
 
     cache_bytes: the requested memory for kernel columns, or None. entry_bytes: the bytes per kernel value of a working
     set that may hold all active rows; 0 if working sets are small.
-    The result must not change when a run is resumed or has more threads, so a round figure stands for the other needs
-    of the process (Budget.process_bytes). If the budget is too small, the least numbers are chosen; the error that
-    rejects them names the least memory.
+    The result must not change if a run is resumed or has more threads. Therefore the other needs of the process are
+    estimated by a round figure (Budget.process_bytes). If the budget is too small, the smallest possible numbers are
+    chosen; the error that rejects them then names the smallest sufficient memory.
     """
     held_bytes, active_bytes = held
     row_bytes = find_row_bytes(source)
     active_row_bytes = int((ACTIVE_COPIES + 2) * row_bytes) + active_bytes
     share = max(0, budget.spare_bytes - held_bytes * source.n_rows - LEAST_ACTIVE_ROWS * active_row_bytes)
-    share //= BUDGET_SHARE  # for active rows, and the same again for kernel columns
+    share //= BUDGET_SHARE  # this share for active rows, and an equal share for kernel columns
     if options.resident_rows is None:
         resident_rows = _count_active(source, LEAST_ACTIVE_ROWS + share // active_row_bytes, share)
     else:
@@ -80,16 +80,16 @@ def choose_active(
         "precise_rows": min(source.n_rows, precise_rows),
         "cache_bytes": min(share, 4 * resident_rows**2) if cache_bytes is None else cache_bytes,
         "threads": threads,
-        # if there are few groups, a pass has fewer tasks than there are threads here
+        # if there are few groups, a pass has fewer tasks than the driver has threads
         "pass_threads": 1 if elsewhere else max(1, threads // len(plan_groups(source))),
         "seed": options.seed,
     }
 
 
 def _count_active(source: RowSource, fit: int, share_bytes: int) -> int:
-    """Return the number of active rows: all rows if they are few or long, otherwise a fifth of them, at most `fit`.
+    """Return the number of active rows: all rows if there are few or if they are long, otherwise a fifth of them.
 
-    share_bytes: the memory for kernel columns.
+    fit: the number of active rows that fit into memory. share_bytes: the memory for kernel columns.
     """
     are_long = find_row_bytes(source) >= WHOLE_BYTES
     most, part = (source.n_rows, WHOLE_SHARE) if are_long else (WHOLE_ROWS, 1)
@@ -105,8 +105,9 @@ def need_memory(
 
     Every task receives the changed active rows in float64, or weights.
 
-    sum_bytes: the results of a pass per row. turn: the bytes of the kernel values of a working set, and of those of a
-    tile of rows per thread. walk: the bytes of the tasks of a process. weights: the bytes of weights sent to a task.
+    sum_bytes: the bytes per row of the results of a pass. turn: the bytes of the kernel values of a working set and,
+    for each thread, of a tile of rows. walk: the bytes of the tasks of a process. weights: the bytes of weights sent to
+    a task.
     """
     n, active, row_bytes = source.n_rows, min(source.n_rows, settings.resident_rows), find_row_bytes(source)
     precision = 2 if settings.is_small(n) else 1  # float64 takes twice the memory of float32
@@ -135,10 +136,10 @@ def count_tile_bytes(source: RowSource) -> int:
 
 NOT_TOLD = ("threads", "pass_threads", "seed", "numbers", "max_pairs", "two_sums")
 # 8-byte numbers per row: for the state, the next state, the choice of active rows and the proof. Measured: 27 (one
-# class) to 34 (irwls), including the messages of workers, which are planned separately.
+# class) to 34 (irwls). The measurements include the messages of workers, for which memory is planned separately.
 ROW_VECTORS = 40
-BOTH_SIDES_VECTORS = 24  # in addition for a regression, whose proof uses both hinges of every row
-ACTIVE_VECTORS = 16  # 8-byte numbers per active row, in addition
+BOTH_SIDES_VECTORS = 24  # further numbers per row for a regression, whose proof uses both hinges of every row
+ACTIVE_VECTORS = 16  # further 8-byte numbers per active row
 INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # bytes per entry of K_WW, with its copies
 WORKING_ROWS = {"smo": (SMALL_ROWS, 2048), "irwls": (128, 128), "qp": (128, 128)}  # the latter two factor matrices
 WORKING_SHARE = 32  # one active row in 32 is in the working set, within WORKING_ROWS; chosen by measurements on MNIST
@@ -169,7 +170,7 @@ class DecompositionSolver(Solver):
         return solver.solve(self.parameters, state)
 
     def memory(self, threads: int) -> MemoryNeed:
-        """Return the memory that the solver needs: kernel values at twice the size, in case of float64, and f, y, C."""
+        """Return the memory that the solver needs. Kernel values count as float64, a pass as 3 numbers per row."""
         settings, source, tile = self.parameters, self.source, count_tile_bytes(self.source)
         active = min(source.n_rows, settings.resident_rows)
         working = active if settings.selection == "chunking" else min(active, settings.working_rows)
@@ -232,10 +233,10 @@ def _choose_parameters(
 
 
 def run_kernels(group: str, rows: Rows) -> None:
-    """Call every compiled function of decomposition in both precisions.
+    """Call the compiled functions of decomposition with float32 and with float64 rows.
 
-    Three groups call only a part: "linear-sums" has the additional functions of linear kernels, "platt" has Platt's
-    loops, and "kernel-sums" has the functions that evaluate a model.
+    Three groups call other functions: "linear-sums" calls the additional functions of linear kernels, "platt" calls
+    Platt's loops, and "kernel-sums" calls the functions that evaluate a model.
     """
     y, ones, f, X = np.array([-1.0, 1.0]), np.ones(2), np.zeros(2), rows.X
     if group == "platt":
@@ -261,5 +262,5 @@ def run_kernels(group: str, rows: Rows) -> None:
 
 
 def _count_held_bytes(is_regression: bool) -> Held:
-    """Return the bytes that the driver holds per row, and per active row in addition to its features."""
+    """Return the bytes that the driver holds for each row, and the further bytes for each active row (see `Held`)."""
     return 8 * (ROW_VECTORS + (BOTH_SIDES_VECTORS if is_regression else 0)), 8 * ACTIVE_VECTORS

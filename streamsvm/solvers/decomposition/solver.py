@@ -8,15 +8,15 @@ a_i, f_i, C_i and y_i of each row. A step:
 
     an active set is drawn from the rows that violate their KKT condition and from the free rows (0 < a_i < C_i)
     its rows are read into memory, and their multipliers improved one working set at a time (active_set.py)
-    rows that have not moved are replaced by others, which are improved in turn
+    active rows that have not moved are replaced by other rows, and these are improved, too
     one pass updates f of all rows by the rows whose multipliers changed
     P, D and their gap are computed from a and f of all rows (certificates.kernel)
 
 D rises with every step. Pérez-Cruz et al. 2000, section 3, draw the rows of working sets; here the active set is drawn
 in the same way, since an active set of the worst violators overshoots. (On Adult, with a tenth of the rows active and
 one turn per step, drawn rows take 8 or 9 passes, and the worst violators more than 40.) Two more rules prevent
-overshooting: equally many rows on both sides, and damping while there are violators (without damping, Adult takes 35
-passes). A linear kernel is folded into w, so that a pass needs only w.
+overshooting: both sides have equal numbers of rows, and steps are damped while there are violators (without damping,
+Adult takes 35 passes). A linear kernel is folded into w, so that a pass needs only w.
 
 Active sets are improved with float32 kernel values, but passes compute kernel values in float64, so that f proves the
 gap: with float32 alone, a gap of 1e-3 was computed as 3e-6 (C = 1e4). Every step starts from the f of a pass. A bound
@@ -39,14 +39,14 @@ When all violators have been active, the free places go to rows that may have be
 the active rows move, f of the inactive rows is unknown until the next pass. But the leeway by which a row met its
 condition is known from before the step, or from its last turn in the step. It is compared with the standard deviation
 of the changes of f of the active rows since then, which estimates how far f of the row may have moved. Such rows
-matter: nine tenths of the gap after a late step of Covertype belonged to rows that had been active in this step, had
-left, and were moved to the wrong side of their margins by later turns.
+matter: after a late step of Covertype, nine tenths of the gap belonged to rows that had been active in an early turn of
+this step; later turns, in which they were inactive, moved them to the wrong side of their margins.
 
-The violation of a row is measured relative to the bias at which P is least. The bias half-way between the extremes, by
-which pairs are chosen, depends on a few outlying rows; relative to it, thousands of rows of one side would wrongly
+The violation of a row is measured relative to the bias at which P is least. Pairs are chosen by another bias, half-way
+between the extremes. It depends on a few outlying rows; relative to it, thousands of rows of one side would wrongly
 count as violators.
 
-Damping multiplies kernel values during a step, as if each active row also stood for some inactive violators that will
+Damping multiplies kernel values during a step, as if each active row also represented some inactive violators that will
 move in the same way.
 """
 
@@ -76,7 +76,8 @@ VIOLATION_SHARE = 0.01  # rows with less than this share of the largest violatio
 DAMPING_POWER = 0.25  # the exponent of 1 + v / m in `Draw.choose_damping`
 MOST_TURNS = 16  # per step; each turn reads rows
 LEAST_CHANGED, LEAST_FRESH = 0.01, 6  # a further turn replaces at least this share, and number, of the active rows
-# After this many stuck steps, or steps on few rows, the inner solvers alternate on at least ESCALATION_ROWS rows.
+# After ESCALATION_STEPS stuck steps, or after SLOW_STEPS steps on data with at most ESCALATION_ROWS rows, SMO and IRWLS
+# alternate (IRWLS only on sets of at most ESCALATION_ROWS rows). Smaller working sets then grow to this size.
 ESCALATION_STEPS, SLOW_STEPS, ESCALATION_ROWS = 2, 4, 256
 
 
@@ -86,8 +87,8 @@ JOINED = ("y", "costs", "alpha", "rows", "errors")  # arrays of an active set wi
 class NearRows:
     """The leeway of n rows during a step, from which likely new violators are found.
 
-    leeway: (n,), of each row when its f was last known. known_at: (n,), the path at that time. path: the sum, over the
-    turns of the step so far, of the standard deviation of the changes of f of the active rows.
+    leeway: (n,), the leeway of each row when its f was last known. known_at: (n,), the value of `path` at that time.
+    path: the sum, over the turns of the step so far, of the standard deviation of the changes of f of the active rows.
     """
 
     def __init__(self, conditions: Conditions) -> None:
@@ -99,14 +100,14 @@ class NearRows:
         self.leeway[rows], self.known_at[rows] = conditions.leeway, self.path
 
     def list_rows(self, is_candidate: Flags) -> I64:
-        """Return the candidates whose leeway is less than the path since it was known, least relative leeway first."""
+        """Return the candidates whose leeway is below the growth of `path` since it was known, by ascending ratio."""
         path = self.path - self.known_at
         near = np.flatnonzero(is_candidate & (path > 0.0) & (self.leeway < path))
         return near[np.argsort(self.leeway[near] / path[near], kind="stable")]
 
 
 def is_escalated(state: ProvedState, n_rows: int) -> bool:
-    """Whether to try other inner solvers and rules: steps are stuck, or a few rows have taken many steps."""
+    """Whether to try other inner solvers and rules: steps are stuck, or many steps were made on few rows."""
     return state.stuck >= ESCALATION_STEPS or (state.passes >= SLOW_STEPS and n_rows <= ESCALATION_ROWS)
 
 
@@ -114,9 +115,9 @@ def is_escalated(state: ProvedState, n_rows: int) -> bool:
 class Turn:
     """The active rows in a turn of a step.
 
-    before, f: (m,), y_i a_i and the sums of the active rows before the step. damping: the factor of kernel values; the
-    sums of the active set are f + damping * (their change in the step). pairs: the pair steps of SMO made in the step.
-    start: (m,), the sums of the active rows at the beginning of the turn.
+    before: (m,), y_i a_i of the active rows before the step. f: (m,), their sums before the step. damping: the factor
+    of kernel values; the active set holds the sums f + damping * (change of f in the step). pairs: the number of pair
+    steps of SMO in the step. start: (m,), the sums of the active rows at the beginning of the turn.
     """
 
     active: ActiveSet
@@ -141,11 +142,11 @@ class Turn:
 
 
 class Draw:
-    """The draws of a step: its first rows, and the rows that replace others in later turns.
+    """Draws the active rows of a step: the rows of its first turn, and the rows that replace some of them later.
 
-    tol: rows that violate by more than tol are violators. n_violators: the number of violators at a bound. candidates:
-    (n,), the rows that are drawn before others: all rows in the first step, violators and free rows later. is_lacking:
-    whether the multipliers do not have their fixed sums yet.
+    tol: rows that violate their condition by more than tol are violators. n_violators: the number of violators at a
+    bound. candidates: (n,), whether a row is drawn before others: all rows in the first step, violators and free rows
+    later. is_lacking: whether the sums of the multipliers are still below their fixed sums.
     """
 
     def __init__(self, settings: Decomposition, state: State) -> None:
@@ -169,7 +170,7 @@ class Draw:
             self.candidates = too_high | too_low | self.conditions.free
 
     def first(self) -> I64:
-        """Return the rows of the first turn, ascending: in the first step any rows, later violators and free rows."""
+        """Return the rows of the first turn, ascending: random rows in the first step, later candidates."""
         if self.n_rows <= self.size:
             return np.arange(self.n_rows)
         hinges = self.state.hinges
@@ -178,7 +179,7 @@ class Draw:
         return self._draw(self.size)
 
     def next(self, turn: Turn) -> I64:
-        """Return the rows, ascending, that replace rows that have not moved; none after the last turn.
+        """Return the rows, ascending, that replace active rows that have not moved; empty after the last turn.
 
         Candidates that have not been active in this step come first, then likely new violators (see `NearRows`).
         """
@@ -216,9 +217,9 @@ class Draw:
     def choose_damping(self, n_moved: int) -> float:
         """Return (1 + v / m)^DAMPING_POWER for m active rows and v violators at a bound that the step has not moved.
 
-        After the step, about as many rows as violate now will move in the same way as the active rows, even if all
-        violators are active. Free rows do not count, since nearly all of them are active and do not make other rows
-        move. CoCoA+ uses v / m itself; measurements favour much less damping.
+        Even if all violators are active, about as many other rows will move in the same way after the step. Free rows
+        do not count, since nearly all of them are active and do not make other rows move. CoCoA+ uses v / m itself;
+        measurements favour much less damping.
         """
         if self.size >= self.n_rows or is_escalated(self.state, self.n_rows):
             return 1.0
@@ -228,8 +229,8 @@ class Draw:
 def find_best_conditions(state: State) -> Conditions:
     """Return the conditions of all rows relative to the best bias, or to the bias half-way between the extremes.
 
-    The latter is used for fixed sums, after a step without progress, and if all violators relative to the best bias are
-    on one side, since multipliers move in pairs of one up and one down.
+    The half-way bias is used for fixed sums, after a step without progress, and if all violators relative to the best
+    bias are on one side: multipliers move in pairs, one up and one down.
     """
     hinges = state.hinges
     found = hinges.find_conditions()
@@ -281,7 +282,7 @@ def make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows)
 def find_totals(settings: Decomposition, state: State, chosen: I64, y: F64, costs: F64) -> Totals | None:
     """Return the fixed sums of an active set, or None if the problem has none.
 
-    In the first step only the costs of the active rows are known, and they determine its share.
+    The first step computes the sums from the costs of the active rows, since no other costs are known yet.
     """
     if settings.nu is None:
         return None
@@ -291,10 +292,10 @@ def find_totals(settings: Decomposition, state: State, chosen: I64, y: F64, cost
 
 
 ACTIVE_TOL_SHARE = 0.1  # an active set is solved to this share of its violation
-ALL_ACTIVE_TOL_SHARE = 1e-4  # the share if all rows are active, unless the gap becomes small enough earlier
-SMALL_TOL_SHARE = 1e-10  # the share if all rows make one working set in float64
+ALL_ACTIVE_TOL_SHARE = 1e-4  # the same share if all rows are active, unless the gap becomes small enough earlier
+SMALL_TOL_SHARE = 1e-10  # the same share if all rows form one working set in float64
 FLOAT32_GAP_SHARE = 0.5  # rounds in memory aim at this share of the requested gap, because the recomputed gap is larger
-INTERIOR_POINT_TURN = 4  # if all rows are active and few, every fourth step is the interior-point method
+INTERIOR_POINT_TURN = 4  # if there are few rows and all are active, every fourth step is the interior-point method
 
 
 def solve(settings: Decomposition, state: State) -> Requests:
@@ -326,21 +327,22 @@ def _find_status(settings: Decomposition, state: State) -> str | None:
     """Return the status with which the run ends after this step, or None if it continues."""
     end, hinges = decomposition.find_end(settings, state), state.hinges
     is_stuck = state.stuck >= STUCK_STEPS
-    if isinstance(hinges, SummedRows) and hinges.list_lacking():  # not a feasible point yet
+    if isinstance(hinges, SummedRows) and hinges.list_lacking():  # the multipliers are not feasible yet
         end = "stalled" if is_stuck else None
     elif isinstance(hinges, SummedRows) and 0.0 <= state.objective <= state.rounding_bound:
-        end = "stalled"  # w is 0 to rounding: the origin is among the rows, or the classes meet
+        end = "stalled"  # w is 0 to rounding: the reduced hull contains the origin, or the hulls of both classes meet
     elif is_stuck and len(state.alpha) <= settings.resident_rows:
-        end = end or "stalled"  # with all rows active, more steps repeat the last
+        end = end or "stalled"  # with all rows active, more steps would only repeat the last one
     return end or ("pair_limit" if state.pairs >= settings.max_pairs else None)
 
 
 def _make_rounds(
     settings: Decomposition, state: State, active: ActiveSet, gap: float | None, damping: float, pairs: int
 ) -> Rounds:
-    """Return the rounds that improve the active set in this step, by the settings or escalated (see `is_escalated`).
+    """Return the rounds that improve the active set in this step.
 
-    pairs: the pair steps of SMO made so far.
+    If the run `is_escalated`, the inner solver and the selection rule differ from those of `settings`. pairs: the
+    number of pair steps of SMO made so far.
     """
     size, rng = min(settings.working_rows, len(active.rows)), np.random.default_rng((settings.seed, state.passes, 1))
     inner, rule = settings.inner, settings.selection
@@ -378,7 +380,7 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
 
 
 def _add_facts(settings: Decomposition, state: State, y: F64, costs: F64, tube: Tube | None, longest: float) -> State:
-    """Return the state with the facts about all rows that the first step finds."""
+    """Return the state with the properties of the rows that the first step finds: y, costs, targets, fixed sum."""
     total = 0.0 if settings.nu is None else compute_total(settings.nu, costs)
     state = replace(state, y=y, costs=costs, longest=longest, total=total)
     return state if tube is None else replace(state, targets=tube.targets, width=tube.width)
@@ -396,7 +398,7 @@ def _improve(settings: Decomposition, state: State, turn: Turn) -> None:
 
 
 def _find_change(settings: Decomposition, state: State, turn: Turn) -> Change:
-    """Return the change of f that the pass applies to all rows after the last turn of a step."""
+    """Restore the sums of the multipliers after the last turn; return the change of f that a pass applies."""
     active = turn.active
     others = np.delete(state.y * state.alpha, active.rows)
     active.hinges.restore_sums(others[others != 0.0])

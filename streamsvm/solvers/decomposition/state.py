@@ -1,7 +1,7 @@
-"""The settings and the state of a decomposition, the sums of a pass, and the test whether a step proved more.
+"""The settings and the state of a decomposition, the sums of a pass, and the test of whether a step proved more.
 
-A step is undone if it neither raises the proved value of D nor lowers the proved value of P. Multipliers that differ
-only by rounding therefore do not replace each other, and the best proved multipliers are kept.
+A step is undone if it neither raises the proved value of D nor lowers the proved value of P. The state therefore keeps
+the multipliers with the best proof. Multipliers that differ from them only by rounding do not replace them.
 
 A pass computes how the changed multipliers change the sums f of all rows:
 
@@ -9,7 +9,7 @@ A pass computes how the changed multipliers change the sums f of all rows:
                                                   coef_c, the change of a_c y_c
 
 For a linear kernel the changed rows are folded into w = sum_c coef_c z_c, and the change is x_i.w; a precomputed kernel
-is folded likewise. Each row may have K sums, which change by K coefficients of each changed row.
+is folded likewise. A problem with K classes has K sums per row; then each changed row has K coefficients.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ FLOAT64_ROWS = 4096  # rows that are held in float64 at once
 
 
 class Change(NamedTuple):
-    """A change of f: columns (c, d) and coefs, (c,) or (K, c); or W, (1, d) or (K, d), in place of columns.
+    """A change of f, given by the changed rows `columns` (c, d) and their coefs, (c,) or (K, c), or by W.
 
-    w_error: a bound of the error of each x.w relative to |x|.
+    W: the folded rows, (1, d) or (K, d); columns and coefs are then empty. w_error: a bound of the error of each x.w,
+    relative to |x|.
     """
 
     kernel: kernels.Kernel
@@ -106,7 +107,7 @@ def read_y(rows: Rows) -> I32 | F64 | None:
 
 
 def add_sums(tiles: list[RowSums], rows: Rows, first: bool, threads: int, *change: Any) -> None:
-    """Append the sums of a tile, in the first pass with other facts of its rows. change: the fields of a `Change`."""
+    """Append the results of a tile; the first pass also finds y, weights and lengths. change: fields of a `Change`."""
     f, errors = sum_change(Change(*change), rows.X, threads)
     if not first:
         tiles.append(RowSums(rows.start, f, errors))
@@ -116,8 +117,9 @@ def add_sums(tiles: list[RowSums], rows: Rows, first: bool, threads: int, *chang
     tiles.append(RowSums(rows.start, f, errors, y, weight, longest))
 
 
-# D counts as risen if it grew by these shares of D and of the gap and, if the gap may be only rounding, by this share
-# of the rounding bound. The gap counts as fallen if it shrank by this share of itself.
+# D counts as risen if its growth exceeds the first share of D and the second share of the gap. If the gap may be only
+# rounding, the growth must also exceed the third share of the rounding bound. The gap counts as fallen if it shrank by
+# more than LEAST_GAP_FALL of itself.
 LEAST_DUAL_RISE, LEAST_DUAL_RISE_OF_GAP, LEAST_DUAL_RISE_OF_ROUNDING = 1e-14, 1e-6, 0.1
 LEAST_GAP_FALL = 0.01
 STUCK_STEPS = 10  # a run ends after this many steps in which D did not rise and the gap did not fall
@@ -132,11 +134,11 @@ SMALLEST_VALUE, LARGEST_VALUE = 1e-30, 1e30  # the range of k_ii in float32
 
 @dataclass(frozen=True)
 class ActiveRowSettings:
-    """Settings of trainings by active sets.
+    """Settings of a training by active sets.
 
-    class_costs: C_i of the classes by their codes, before sample weights. tol: the relative duality gap.
-    working_rows: rows of a working set. resident_rows: rows of an active set; precise_rows: the same for active sets in
-    float64, or None for resident_rows. cache_bytes: memory for kernel columns.
+    class_costs: C_i of each class, in the order of the label codes, before sample weights. tol: the relative duality
+    gap. working_rows: rows of a working set. resident_rows: rows of an active set in float32; precise_rows: rows of an
+    active set in float64, or None if it has resident_rows, too. cache_bytes: memory for kernel columns.
     threads: threads of the driver; pass_threads: threads of each task of a pass, more than 1 if there are fewer tasks
     than cores.
     """
@@ -158,11 +160,11 @@ class ActiveRowSettings:
         return self.kernel.is_definite
 
     def count_active(self, is_precise: bool) -> int:
-        """Return the number of rows of an active set; is_precise: whether it is in float64."""
+        """Return the number of rows of an active set. is_precise: whether the active set is in float64."""
         return self.precise_rows if is_precise and self.precise_rows is not None else self.resident_rows
 
     def is_small(self, n_rows: int) -> bool:
-        """Whether all rows make one working set, which is solved in float64."""
+        """Whether all rows form one working set, which is solved in float64."""
         return n_rows <= min(self.working_rows, self.resident_rows)
 
 
@@ -170,8 +172,8 @@ class ActiveRowSettings:
 class Decomposition(ActiveRowSettings):
     """Settings of a training of one problem.
 
-    inner: a name in inner_solvers.INNER_SOLVERS; selection: one of working_set.RULES. max_pairs: the most pair steps
-    of SMO.
+    inner: a name in inner_solvers.INNER_SOLVERS; selection: one of working_set.RULES. max_pairs: the maximum number of
+    pair steps of SMO.
     tube: epsilon of a regression, whose two class costs are C, or None for a classification. numbers: the target of
     each label code in a regression. nu: the nu of one class (whose class costs are 1), nu-SVC or nu-SVR (whose tube is
     0 here, see hinges.py), or None.
@@ -187,7 +189,7 @@ class Decomposition(ActiveRowSettings):
     max_pairs: int = NO_LIMIT
 
     def is_small(self, n_rows: int) -> bool:
-        """Whether all rows make one working set, which pair steps solve in float64, down to its rounding."""
+        """Whether all rows form one working set, which pair steps solve in float64 to the limit of rounding."""
         return self.inner == "smo" and self.selection != "platt" and super().is_small(n_rows)
 
     @property
@@ -201,13 +203,12 @@ class ProvedState:
     """The part of a state that records what has been proved.
 
     objective, magnitude: P of the model, and the sum of the magnitudes of its terms.
-    lower_bound: the greatest proved lower bound of the optimum, or NaN for an indefinite kernel, which has none.
+    lower_bound: the greatest proved lower bound of the optimum, or NaN for an indefinite kernel, which allows none.
     dual: the greatest computed D of any step. rounding_bound: a bound of the rounding errors of P and D.
-    dual_error: the part of rounding_bound that belongs to D. tried_bound: the largest rounding bound of the steps
-    undone since the last progress, or 0.
-    least_gap: the least P - D so far. passes: the steps so far, each with one read of all rows.
-    stuck: the number of latest steps in a row that neither raised D nor lowered the gap. is_precise: whether active
-    sets are float64.
+    dual_error: the part of rounding_bound that belongs to D. tried_bound: the largest rounding bound among the steps
+    that were undone since the last progress, or 0.
+    least_gap: the least P - D so far. passes: the number of steps so far; each reads all rows once.
+    stuck: the number of steps since D last rose or the gap last fell. is_precise: whether active sets are float64.
     """
 
     objective: float = float("inf")
@@ -230,7 +231,10 @@ class ProvedState:
         return Progress(self.objective, bound, self.passes, rounding, taken_off=self.dual_error)
 
     def prove(self, settings: Any) -> Proof:
-        """Return the proof of P and D at the multipliers of the state; InputError beyond the range of float64."""
+        """Return the proof of P and D at the multipliers of the state.
+
+        Raises InputError if numbers exceed the range of float64.
+        """
         raise NotImplementedError
 
 
@@ -240,12 +244,12 @@ S = TypeVar("S", bound=ProvedState)
 def move(
     settings: ActiveRowSettings, state: S, moved: S, noisy: bool, keeps_dual: bool = True, ascends: bool = True
 ) -> tuple[S, Proof]:
-    """Return the state at the new multipliers, or at the old ones if the new ones prove no more, and its proof.
+    """Return the state after a step, at the new multipliers or, if these prove no more, at the old ones; and its proof.
 
     moved: the state with the new multipliers and their sums. noisy: whether more precise kernel values would help.
     keeps_dual: whether D is compared with the greatest D of earlier steps. ascends: whether the next step continues
-    from the new multipliers, so that a larger P is acceptable for a higher D. Otherwise it is acceptable only if the
-    gap is halved.
+    from the new multipliers. If so, a larger P is accepted if D rises; otherwise it is accepted only if the gap is
+    halved.
     """
     proof, tried_bound = moved.prove(settings), 0.0
     bound = max(state.lower_bound, proof.dual - proof.dual_error) if settings.is_definite else math.nan
@@ -282,7 +286,7 @@ def move(
 
 
 def find_end(settings: ActiveRowSettings, state: ProvedState) -> str | None:
-    """Return the status with which the run ends, or None. See decomposition.solver for "stationary"."""
+    """Return the status with which the run ends, or None. decomposition.solver explains the status "stationary"."""
     if settings.is_definite:
         return find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
     if state.objective - state.dual + state.rounding_bound <= settings.tol * state.magnitude:
@@ -296,12 +300,12 @@ class State(ProvedState):
 
     alpha, f, costs, y: (n,) float64. f does not include the bias; y is -1 or +1; y and costs are known after the first
     pass. errors: (n,), a bound of the error of each f_i. longest: the largest |x_i|^2.
-    targets, width: the targets of a regression, (n,), or empty for labels, and epsilon. In a regression y is the side
-    of each row.
-    stretch, bias: the model has `stretch` times the multipliers, and this bias (see certificates.kernel).
-    total: the fixed sum of the multipliers of one class or nu-SVC, the greatest sum for nu-SVR, otherwise 0. With a
-    fixed sum, P is 1/2 |w|^2, and D a bound of it (see certificates.kernel).
-    pairs: the pair steps of SMO so far.
+    targets: the targets of a regression, (n,); empty for a classification. width: epsilon. In a regression y is the
+    side of each row.
+    stretch, bias: the multipliers of the model are stretch * alpha, and its bias is `bias` (see certificates.kernel).
+    total: the fixed sum of the multipliers (one class, nu-SVC), the upper bound of their sum (nu-SVR), or 0. With a
+    fixed sum, P is 1/2 |w|^2, and D is a lower bound of P (see certificates.kernel).
+    pairs: the number of pair steps of SMO so far.
     """
 
     alpha: F64
@@ -332,7 +336,7 @@ class State(ProvedState):
         return make_hinges(self.y, self.costs, self.alpha, self.f, self.tube, totals)
 
     def prove(self, settings: Decomposition) -> Proof:
-        """Return the proof of P and D; InputError for numbers beyond the range of float64."""
+        """Return the proof of P and D; raise InputError if numbers exceed the range of float64."""
         sizes = {"the costs": self.costs, "the multipliers": self.alpha, "the sums f": self.f}
         require_ranges(sizes | {"their errors": self.errors, "the targets": self.targets})
         largest = settings.kernel.bound_values(self.longest)
@@ -347,7 +351,7 @@ def start_state(n_rows: int, is_definite: bool = True) -> State:
 
 def update_state(settings: Decomposition, state: State, moved: State, noisy: bool, ascends: bool = True) -> State:
     """Return `moved`, or `state` if `moved` proves no more; see `move`."""
-    # with fixed sums P and D change places, so that with an indefinite kernel an earlier D may be too high
+    # With fixed sums, P and D change places. If the kernel is also indefinite, an earlier D may be too high.
     keeps_dual = settings.is_definite or not isinstance(moved.hinges, SummedRows)
     after, proof = move(settings, state, moved, noisy, keeps_dual, ascends)
     return replace(after, y=after.hinges.choose_sides(), bias=proof.bias, stretch=proof.stretch)

@@ -7,8 +7,8 @@ of the rows that can move up and the least of those that can move down. (e_i is 
 eqs. (9)-(11), and -E_i of Platt 1998.) A row violates its condition if it can move up (y_i a_i can grow) and e_i > tol,
 or if it can move down and e_i < -tol. A row is free if 0 < a_i < C_i.
 
-The rules are those of Joachims, Pérez-Cruz, Vapnik and Fan, Chen & Lin. In the problem of a working set, its
-multipliers move while all others are fixed:
+The rules are those of Joachims, Pérez-Cruz, Vapnik and Fan, Chen & Lin. The problem of a working set has the
+multipliers of the set as its variables; all other multipliers are fixed:
 
     min over a    F(a) = 1/2 (a-a0)'Q(a-a0) + g'(a-a0)       Q_ij = y_i y_j K_ij,  g_i = y_i (f_i - c_i)
     subject to    0 <= a_i <= C_i,    y'a = y'a0
@@ -59,12 +59,15 @@ class Conditions:
 
     @property
     def leeway(self) -> F64:
-        """The change of e_i that makes row i violate its condition, (n,): negative if it does so, -|e_i| if free."""
+        """The change of e_i at which row i begins to violate its condition, (n,); negative if it already does.
+
+        The leeway of a free row is -|e_i|.
+        """
         above, below = np.where(self.up, self.errors, -np.inf), np.where(self.down, -self.errors, -np.inf)
         return np.asarray(-np.maximum(above, below))
 
     def find_violators(self, tol: float) -> tuple[Flags, Flags]:
-        """Return two masks of the rows that violate by more than tol: rows that can move up, and down."""
+        """Return two masks of the rows that violate their conditions by more than tol: upward, and downward."""
         return self.up & (self.errors > tol), self.down & (self.errors < -tol)
 
     def about(self, bias: float) -> Conditions:
@@ -77,9 +80,10 @@ class Conditions:
         return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
 
     def join(self, other: Conditions, is_own: Flags) -> Conditions:
-        """Return the conditions of two sums, each with rows of its own. is_own: (n,), the rows of this sum.
+        """Join the conditions of two groups of rows; the multipliers of each group have a fixed sum.
 
-        The violation is the greater one, and the bias is 0.
+        is_own: (n,), whether a row belongs to this group rather than to the other. The violation is the greater of the
+        two violations, and the bias is 0.
         """
         errors = np.where(is_own, self.errors, other.errors)
         up, down, is_used = self.up | other.up, self.down | other.down, self.is_used | other.is_used
@@ -181,10 +185,10 @@ def choose_candidates(rule: str, conditions: Conditions, size: int, tol: float, 
 def draw_active_rows(conditions: Conditions, size: int, tol: float, rng: np.random.Generator) -> I64:
     """Draw an active set, as ascending row numbers: free rows, and equally many violators on both sides, if possible.
 
-    Free rows fill half of the set, or whatever the violators leave. The sides are balanced because sum_i y_i a_i is
-    fixed: multipliers of one side can move only as far as those of the other. If the set is not full, the other rows
-    with the least |e| complete it. Rows are drawn with weights |e|: the worst violators are the most likely support
-    vectors, but other violators get their turn, too.
+    Free rows fill half of the set, or more if there are few violators. The sides are balanced because sum_i y_i a_i is
+    fixed: the multipliers of one side can move only as far as those of the other. If the set is not full, the other
+    rows with the least |e| complete it. Rows are drawn with weights |e|: the worst violators are the most likely
+    support vectors, but other violators also get their turn.
     """
     e, free = conditions.errors, conditions.free
     shares = np.abs(e) / max(float(np.max(np.abs(e))), LEAST_WEIGHT)
@@ -198,7 +202,10 @@ def draw_active_rows(conditions: Conditions, size: int, tol: float, rng: np.rand
 
 
 def complete_draw(drawn: I64, distances: F64, size: int) -> I64:
-    """Complete `drawn` to `size` rows by the other rows with the least distances, (n,); return all, ascending."""
+    """Complete `drawn` to `size` rows with the other rows of least distance; return all, ascending.
+
+    distances: (n,), of all rows.
+    """
     is_other = np.ones(len(distances), np.bool_)
     is_other[drawn] = False
     others = np.flatnonzero(is_other)
@@ -244,8 +251,8 @@ class WorkingSet:
     K: (q, q), symmetric kernel values in float32 or float64; K need not be positive semidefinite.
     y: (q,), -1 or +1. alpha: (q,), a0, with 0 <= a0_i <= C_i. costs: (q,), C_i >= 0.
     corners: (q,), c_i, or None if they are y.
-    by_side: whether the sum of the multipliers is kept on each side y_i, and not only y'a (see FixedSum). If so, only
-    pair steps can solve the problem, and the violation is that of the worse side.
+    by_side: whether the sum of the multipliers of each side y_i is kept, and not only y'a (see FixedSum). If so, only
+    pair steps can solve the problem, and the violation is the greater one of the two sides.
     f: (q,), the sum over ALL rows j, inside and outside of the set, of a0_j y_j k(x_i, x_j), without a bias.
     """
 

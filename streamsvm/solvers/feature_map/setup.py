@@ -19,7 +19,7 @@ from streamsvm.solvers.options import MAPS, FeatureOptions
 from streamsvm.solvers.solver import TakeRows
 from streamsvm.system.errors import InputError, require_known
 
-PART_COPIES = 3  # Rows being mapped exist as kernel values, features and their squares, or float32 features.
+PART_COPIES = 3  # Mapped rows are held as kernel values, as features, and as squares or float32 copies of the features.
 CHUNK_COPIES = 2  # A task fills one chunk of features; a second chunk allows for the rest of its file.
 ROW_COPIES = 8  # The map's rows are read, ordered and converted to float64, while the last map's rows are held.
 MATRICES = 7  # m x m: K, K with jitter, factor, inverse, T, T of the last map; or the matrices of an eigendecomposition

@@ -34,11 +34,12 @@ from streamsvm.system.errors import InputError
 BLOCKS = 10  # The pivots are chosen in this many blocks, one pass each.
 CANDIDATES = 2  # This many candidates are drawn for each pivot.
 EIGEN_SHARE = 4  # The eigenvectors are computed within an approximation of this many times the rank.
-PASSES = {"polynomial": 1, "nystrom": 0, "cholesky": BLOCKS, "eigen": BLOCKS + 1}  # the most reads for a map
+# the maximum number of reads of all rows for each map
+PASSES = {"polynomial": 1, "nystrom": 0, "cholesky": BLOCKS, "eigen": BLOCKS + 1}
 
 
 def add_largest_feature(totals: F64, rows: Rows) -> None:
-    """Raise totals (1,) to the largest absolute value of an undivided second-order feature."""
+    """Raise totals (1,) to the largest absolute value of a second-order feature before the division of (5.2)."""
     plain = feature_maps.PolynomialMap(int(rows.X.shape[1]))
     for part in feature_maps.split_rows(plain, rows.n_rows):
         totals[0] = max(totals[0], float(np.max(np.abs(plain.apply(slice_rows(rows.X, part))))))
@@ -59,7 +60,7 @@ def add_residuals(totals: list[F64], rows: Rows, kernel: Kernel, pivots: Matrix,
 
 
 def add_gram(totals: F64, rows: Rows, kernel: Kernel, pivots: Matrix, matrix: F64) -> None:
-    """Add Phi'Phi of the rows of a tile to totals (m, m); Phi (n, m) has the features from all m pivots."""
+    """Add Phi'Phi of the rows of a tile to totals (m, m). Phi (n, m): the features of the rows for all m pivots."""
     feature_map: Any = feature_maps.KernelMap(kernel, pivots, matrix)
     for part in feature_maps.split_rows(feature_map, rows.n_rows):
         features = feature_map.apply(slice_rows(rows.X, part))
@@ -68,7 +69,7 @@ def add_gram(totals: F64, rows: Rows, kernel: Kernel, pivots: Matrix, matrix: F6
 
 @dataclass(frozen=True)
 class Settings:
-    """The kind of map, and the data it is made from.
+    """The kind of a map, and the data from which it is computed.
 
     name: cholesky, nystrom, eigen or polynomial; polynomial ignores rank, seed and kernel. data: the name of the
     dataset in messages.
@@ -84,7 +85,7 @@ class Settings:
 
     @property
     def n_pivots(self) -> int:
-        """The largest number of pivots, the rows whose kernel values with a row x make up Phi(x)."""
+        """The largest number of pivots. Pivots are rows from whose kernel values with x the map computes Phi(x)."""
         return min(self.n_rows, self.rank * (EIGEN_SHARE if self.name == "eigen" else 1))
 
 

@@ -27,7 +27,7 @@ The normal equations (3.11), (3.12), (3.17), (3.23):
 
 b is the paper's -gamma, and W its Omega^-1: omega, r_Omega and the other symbols are those of interior_point.steps.
 The sums of M are over the rows in Q, all others over all rows. M is positive definite for any Q (Proposition 3.1). The
-factor q / q_Q is ours: the rows in Q stand for all rows, so they are given the weight of all rows. (Without it, ISOLET
+factor q / q_Q is ours: the rows in Q represent all rows, so they are given the weight of all rows. (Without it, ISOLET
 takes 22 iterations instead of 20, and LETTER 29 instead of 27. On data that were not used to choose the factor, 8,000
 rows of Web with C = 100 take 46 iterations instead of 35, and 8,000 rows of Adult 19 instead of 21.)
 
@@ -63,7 +63,7 @@ from streamsvm.solvers.interior_point.state import State
 from streamsvm.solvers.interior_point.steps import COSTS, Course, Point, Y, find_omega, point_of, unwarned
 
 LEFT_OUT = 0.1
-LIGHT_SUM = 1e6  # the most that all light rows together may add to the trace of the matrix
+LIGHT_SUM = 1e6  # the limit of the amount that all light rows together add to the trace of the matrix
 DROPPED_BITS = 47  # This leaves the sign, the exponent and 5 bits of the fraction of a float64.
 MOST_JITTER = 1e-4
 MOST_ROWS, MOST_WIDTH = 512, 256  # The QR factorisation then takes at most 0.1 seconds.
@@ -125,7 +125,7 @@ def find_keys(rule: str, point: Point, y: F64, bias: float) -> F64:
 
 
 def _find_indispensable(reduction: Reduction, point: Point, costs: F64, mu: float) -> Flags:
-    """Return flags of the rows that count in q_L, or that Q needs to hold nine tenths of the sum of the weights."""
+    """Return flags of the rows counted by q_L, and of the heaviest rows, which have nine tenths of all weights."""
     omega = find_omega(point)
     largest = _find_heavy(omega, costs / omega)
     bound = reduction.theta * np.sqrt(mu)
@@ -161,7 +161,7 @@ Solution = tuple[F64, float]  # dw (d,) and db
 
 
 class RightSide(NamedTuple):
-    """The sums of r_Omega over all rows for some targets: h = X'Y W r_Omega (d,), and one = y'W r_Omega."""
+    """Sums over all rows of r_Omega, for given targets: h = X'Y W r_Omega, (d,), and one = y'W r_Omega."""
 
     h: F64
     one: float
@@ -194,7 +194,7 @@ class NormalEquations:
 
     @unwarned
     def predict(self, zero: RightSide, center: RightSide, mean: float) -> tuple[Solution, Solution]:  # noqa: ARG002
-        """Return the solution of the predictor, and the amount by which sigma mu = 1 changes it (pure centering)."""
+        """Return the solution of the predictor, and its change per unit of sigma mu (pure centering)."""
         both = self._reduce(self.r_w + zero.h, self.r_b - zero.one), self._reduce(center.h, -center.one)
         predictor, centering = self._solve([*both])
         return predictor, centering
@@ -237,10 +237,10 @@ def count_bytes(n_rows: int, n_features: int) -> int:
 
 
 class RowEquations:
-    """The equations in least-squares form, for use where the normal equations `given` needed a jitter.
+    """The equations in least-squares form, used if the normal equations `given` needed a jitter.
 
-    The methods are those of NormalEquations, but work on the rows instead of sums. rows, numbers (10, k): all rows of
-    positive cost, and their states. w (d,), bias: those of the point.
+    The methods are those of NormalEquations, but they use the rows instead of sums. rows: all rows of positive cost;
+    numbers (10, k): the states of these rows. w (d,), bias: the weights and the bias of the point.
     """
 
     @unwarned
@@ -254,13 +254,13 @@ class RowEquations:
 
     @unwarned
     def solve(self, side: RightSide, course: Course) -> Solution:  # noqa: ARG002
-        """Return dw and db of the corrector, after `predict`."""
+        """Return dw and db of the corrector. `predict` must have been called before."""
         numbers = steps.predict(self.numbers, self.rows, self.dws)
         return self._solve(self._side(steps.find_targets(numbers, course)), self.w)
 
     @unwarned
     def predict(self, zero: RightSide, center: RightSide, mean: float) -> tuple[Solution, Solution]:  # noqa: ARG002
-        """Return the solution of the predictor, and the amount by which sigma mu = 1 changes it (pure centering)."""
+        """Return the solution of the predictor, and its change per unit of sigma mu (pure centering)."""
         apart = steps.find_scales(self.numbers[COSTS], mean) * (1.0 / self.point.r - 1.0 / self.point.t)
         predictor = self._solve(self._side(steps.aim_at_zero(self.point)), self.w)
         centering = self._solve(apart, np.zeros(len(self.w)))

@@ -48,7 +48,7 @@ SIGN, ALL_BITS = 1 << 63, (1 << 64) - 1
 
 
 def is_drawn(start: int, n_rows: int, share: float, seed: int = 0) -> Flags:
-    """Return flags of the drawn rows among `n_rows` from `start` on; every range of rows has about the same share."""
+    """Return whether each of the `n_rows` rows from `start` on is drawn; any range of rows has about the same share."""
     if share >= 1.0:
         return np.ones(n_rows, dtype=bool)
     places = (np.arange(start, start + n_rows, dtype=np.uint64) + np.uint64(seed)) * np.uint64(GOLDEN)
@@ -111,7 +111,7 @@ def add_assembled(
     first: bool,
     numbers: F64,
 ) -> None:
-    """Add the sums of a tile at the end of a step; a step of length 0 keeps the current point.
+    """Add the sums of a tile at the end of a step. With a step of length 0, they are sums at the current point.
 
     limits (2,): the largest key in Q, per class. drawn: share and seed of the rows that may be in Q (`is_drawn`).
     """
@@ -259,7 +259,7 @@ class Smallest:
     is_finite: bool = True
 
     def add(self, keys: F64, rows: I64, numbers: F64) -> None:
-        """Add rows that follow the present ones in the dataset; among equal keys, earlier rows come first."""
+        """Add rows that come later in the dataset than the present rows. Among equal keys, earlier rows come first."""
         if len(self.keys) == self.number:
             few = np.flatnonzero(keys < self.keys[-1])
             keys, rows, numbers = keys[few], rows[few], numbers[:, few]
@@ -305,7 +305,7 @@ def add_counted(totals: Smallest, rows: Rows, numbers: F64) -> None:
 
 
 def guess(numbers: F64, coefs: F64) -> F64:
-    """Return an estimate of X dw from known products. coefs (3,): for the predictor, pure centering, and f."""
+    """Return an estimate of X dw. coefs (3,): its coefficients of X dw of the predictor and of centering, and of f."""
     found: F64 = coefs[0] * numbers[steps.PREDICTED] + coefs[1] * numbers[steps.CORRECTED] + coefs[2] * numbers[F]
     return found
 
@@ -366,9 +366,10 @@ class Measures(RowTotals):
 
 @unwarned
 def add_measures(totals: Measures, _: Rows, bias: float, best_bias: float, below: float, numbers: F64) -> None:
-    """Add the measures of a tile. bias: of the point. best_bias: the bias for the losses.
+    """Add the measures of a tile. bias: the bias of the point. best_bias: the bias for the losses.
 
-    below: how far below 0 a computed 1 - y (f + b) may be if rounding may have hidden a loss.
+    below: the rounding bound of 1 - y (f + b). If a computed value is below 0 by no more than this, the row may have a
+    loss.
     """
     y, costs, point = numbers[Y], numbers[COSTS], point_of(numbers)
     slack = 1.0 - y * (point.f + best_bias)
@@ -394,7 +395,7 @@ def join_gathered(tiles: list[tuple[int, F64]]) -> F64:
 
 
 def find_bias(state: RowState, n_rows: int, lowest: float, size: float) -> Generator[Scan, Any, float]:
-    """Return the middle of all b that minimise the sum, or one of them if too many corners coincide.
+    """Return the middle of all biases that minimise the sum, or one of them if too many corners coincide.
 
     lowest: the slope before all corners. size: the largest error of a sum of costs.
     """
@@ -411,7 +412,7 @@ def find_bias(state: RowState, n_rows: int, lowest: float, size: float) -> Gener
         last = int(np.clip(np.searchsorted(slopes, 2 * size, side="right"), first, used[-1]))
         few, before = counts[first : last + 1].sum() <= FEW_ROWS, before if first == 0 else float(slopes[first - 1])
         low, n_bits = low + (first << shift), shift + (last - first).bit_length()
-        if last > first and not few:  # The sum is flat from the end of one bin to the beginning of the other.
+        if last > first and not few:  # The sum is flat from the end of the first bin to the beginning of the last one.
             return (_number(low + (1 << shift)) + _number(low + ((last - first) << shift))) / 2
     found = yield scan_states(state, list, add_corners, low, min(low + (1 << n_bits) - 1, ALL_BITS))
     corners, costs = np.concatenate(found, axis=1)

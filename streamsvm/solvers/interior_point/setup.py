@@ -20,8 +20,8 @@ from streamsvm.solvers.solver import Budget, DualWatch, Solver, TakeRows, descri
 from streamsvm.system.errors import InputError
 
 MOST_FEATURES = 5000  # A matrix of this width takes 200 MB, and a task holds three.
-PLANNED_STEPS = 200  # A step has four vectors of d entries, small compared with a matrix unless d is small.
-MOST_TOLD_ROWS = 2 * passes.SAMPLE_ROWS  # the most rows whose states are sent to the driver at a time
+PLANNED_STEPS = 200  # Memory is planned for the vectors of this many steps: four of d entries for each step.
+MOST_TOLD_ROWS = 2 * passes.SAMPLE_ROWS  # the maximum number of rows whose states are sent to the driver at a time
 MATRICES = 5  # d x d matrices of the driver: Gram matrices of this and the next state, M, its factor, a checkpoint
 
 

@@ -21,7 +21,7 @@ the rows are read (interior_point.steps). An iteration makes two passes over the
 Between the two passes the driver requests sums of row states (interior_point.passes), which read no rows. Every
 `assemble` pass proves a gap over all rows (interior_point.state).
 
-The step length is chosen before `assemble`, although a single row may bound it:
+The step length is chosen before `assemble`. A single row may bound it:
 
     length = min(1, 0.995 min_i ratio_i),   ratio_i = the step at which a variable of row i becomes 0
 
@@ -66,8 +66,8 @@ MOST_MISSED = 2.0  # A step longer than MOST_MISSED times the smallest ratio of 
 # 4 after such a step or if mu rose, and halved after a step of LONG_STEP or more.
 SHORT_STEP, LONG_STEP = 0.1, 0.5
 MOST_GROWTH = 1e9
-STUCK_STEPS = 15  # If the gap has not fallen for this many steps, rounding is the limit.
-LEAST_CENTER, LOWER = 0.01, 0.5  # No step aims below LEAST_CENTER times the allowed mu; each stuck step halves this.
+STUCK_STEPS = 15  # If the gap has not fallen for this many steps, rounding probably hides further progress.
+LEAST_CENTER, LOWER = 0.01, 0.5  # No step aims below LEAST_CENTER times the allowed mu; a stuck step halves this limit.
 CENTERED = 0.5  # After STUCK_STEPS stuck steps, no step aims below this share of the current mu.
 SMALLEST_MU = 1e-250
 ALL_ROWS, NO_GUESS = np.full(2, np.inf), np.zeros(3)
@@ -80,7 +80,7 @@ def count_critical(n_rows: int) -> int:
 
 
 def choose_length(ratios: F64, n_rows: int) -> float:
-    """Return the step length, at most 1, that the ratios of the critical rows allow. n_rows: of the whole dataset."""
+    """Return the step length, at most 1, that the ratios of the critical rows allow. n_rows: all rows of the data."""
     ordered = np.sort(ratios)
     passed_over = min(n_rows // PASSED_OVER_SHARE, len(ordered) - 1)
     return min(1.0, BOUNDARY * float(min(ordered[passed_over], MOST_BEYOND * ordered[0])))
@@ -223,9 +223,9 @@ def _plan(
 def _find_center(settings: InteriorPoint, state: State, complementarity: float) -> float:
     """Return sigma mu, with Mehrotra's sigma = (mu after the predictor / mu)^3 and a lower limit.
 
-    The limit is a share of the mu at which the gap is the allowed one. Mehrotra's steps may cycle far from the path
-    (Cartis 2009, Appl. Numer. Math. 59). If the gap has not fallen for STUCK_STEPS steps, the limit is a share of the
-    current mu, which leads back to the path.
+    The limit is a share of the mu at which the gap equals the requested gap. Mehrotra's steps may cycle far from the
+    path (Cartis 2009, Appl. Numer. Math. 59). If the gap has not fallen for STUCK_STEPS steps, the limit is therefore a
+    share of the current mu, so that the steps return to the path.
     """
     mu, allowed = state.mu, settings.tol * state.lower_bound / (2 * state.total_cost)
     after = complementarity / (2 * state.total_cost) if state.total_cost > 0 else 0.0
@@ -239,7 +239,7 @@ def _find_center(settings: InteriorPoint, state: State, complementarity: float) 
 def _correct(
     state: State, equations: Equations, predictor: Solution, centering: Solution, side: RightSide, course: Course
 ) -> Plan:
-    """Return the corrector's step, before its length is chosen, with coefficients that estimate its X dw."""
+    """Return the corrector's step, before its length is chosen, with the coefficients of an estimate of its X dw."""
     dw, bias_change = equations.solve(side, course)
     course = course._replace(bias_change=bias_change)
     known, basis = np.array([1.0, course.center, 0.0]), np.stack((predictor[0], centering[0], state.w), axis=1)
@@ -274,7 +274,7 @@ def _choose_rows(
 def _move(state: State, plan: Plan, sums: AssembledSums) -> tuple[State, bool]:
     """Return the state at the end of a step, and whether the sums of `assemble` are valid there.
 
-    They are not if the step was too long and had to be shortened.
+    The sums are invalid if the step was too long and had to be shortened.
     """
     length = mend_length(plan.course.length, sums.shortest)
     inside = length == plan.course.length

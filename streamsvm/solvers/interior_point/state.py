@@ -61,13 +61,13 @@ from streamsvm.system.errors import CertificateError
 # If the gap has not fallen for this many steps at the end of the path, alpha is not precise enough for a proof.
 LOST_STEPS = 3
 FALLS = 0.99  # A run is stuck until its gap falls to this share of the last gap that counted as a fall.
-IN_PAIRS = 64  # more additions than a term of np.sum goes through: blocks of 128 in eight sums, then pairwise sums
-FEW = 8  # the most roundings that a term goes through before it is added
+IN_PAIRS = 64  # an upper limit of the additions to a term of np.sum: blocks of 128 in eight sums, then pairwise sums
+FEW = 8  # an upper limit of the number of roundings in the computation of a term, before it is added
 LEAST = 5e-324  # the additional error of a product below the smallest normal number
 LENGTHS = (0.0, 2.0**-48, 2.0**-36)  # An exact pass evaluates w lengthened by these shares, and by tol / 16.
 MOST_FREE_ROWS = 512  # With 5,000 features, their matrix takes 20 MB.
 MOST_CORRECTIONS = 20  # Each corrects the remaining error, and moves a multiplier at most halfway to its bound.
-PATIENCE = 3  # After this many corrections that do not halve the error, rounding or the bounds are the limit.
+PATIENCE = 3  # Corrections end when more than this many in a row have not halved the error.
 
 
 @dataclass
@@ -242,7 +242,7 @@ def _is_at_end_of_path(state: State, tol: float) -> bool:
 
 
 def _keep_best(state: State, found: Primal, bound: Dual) -> State:
-    """Return the state with the new point and the new bound, each only if it is better than the current one."""
+    """Return the state with the new point and the new bound, each only if it is better than the stored one."""
     if not np.isfinite([found.objective, found.rounding, bound.bound, bound.rounding]).all():
         return replace(state, objective=float("nan"))
     if found.objective + found.rounding < state.objective + state.rounding:
@@ -308,7 +308,7 @@ class Dual:
 
     @property
     def rounding(self) -> float:
-        """The amount that rounding takes off the bound."""
+        """The amount by which rounding lowers the bound."""
         return self.computed - self.bound
 
 
@@ -325,7 +325,10 @@ def bound_slack(state: State, bias: float) -> float:
 
 @unwarned
 def find_primal(state: State, bias: float, measures: Measures) -> Primal:
-    """Return P at this bias, and a bound on its rounding. measures: those for this bias and its `bound_slack`."""
+    """Return P at this bias, and a bound on its rounding error.
+
+    measures: the measures of the point, computed with this bias and with `bound_slack` for it.
+    """
     w, losses, half_square = state.w, measures.losses, float(state.w @ state.w) / 2
     rounding = gamma(IN_PAIRS + measures.additions + FEW) * losses
     if w.any():  # If w is 0, so is f, and s is exact.

@@ -185,8 +185,8 @@ def find_scales(costs: F64, mean: float) -> F64:
 class Course(NamedTuple):
     """The scalars of a step; together with X dw, they determine how each row moves.
 
-    bias, mu: of the starting point. predicted_change: the predictor's change of the bias. center: sigma mu. mean: the
-    mean cost. bias_change: the corrector's change of the bias. length: the step length.
+    bias, mu: the bias and mu at the start of the step. predicted_change: the predictor's change of the bias. center:
+    sigma mu. mean: the mean cost. bias_change: the corrector's change of the bias. length: the step length.
     """
 
     bias: float
@@ -222,12 +222,12 @@ def find_targets(numbers: F64, course: Course) -> Targets:
 
 
 def find_corrected(numbers: F64, course: Course, df: F64) -> Direction:
-    """Return the direction of the corrector. df (n,): its X dw."""
+    """Return the direction of the corrector. df (n,): X dw of the corrector."""
     return _direct(numbers, course.bias, find_targets(numbers, course), df, course.bias_change)
 
 
 def list_changes(kinds: I64, given: F64, vectors: F64) -> list[Change]:
-    """Return the changes of these kinds (m,). given (m, 7): scalars. vectors (v, d): two per PREDICT or CORRECT."""
+    """Return the changes as a list. kinds (m,). given (m, 7): scalars. vectors (v, d): 2 per PREDICT or CORRECT."""
     changes, at = list[Change](), 0
     for kind, numbers in zip(kinds.tolist(), given, strict=True):
         if kind == BEGIN:
@@ -260,7 +260,7 @@ def begin(_: None, rows: Rows, class_costs: F64) -> F64:
 
 
 def predict(numbers: F64, rows: Rows, dws: F64) -> F64:
-    """Return the row states with X dw of the predictor and of pure centering. dws (2, d): their dw."""
+    """Return the row states with X dw of the predictor and of pure centering. dws (2, d): the two vectors dw."""
     found = numbers.copy()
     found[[PREDICTED, CORRECTED]] = _map(*split(rows.X), dws)
     return found

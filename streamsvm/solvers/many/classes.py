@@ -43,13 +43,13 @@ from streamsvm.system.errors import InputError
 Make = Callable[[RowSource, TrainOptions], Solver]
 
 ONE_LABEL = "classify"  # the task of the problem of one label, which has two classes
-THREADS = 2  # memory is planned for this many threads, since models must not depend on the machine
-SLACK_BYTES = 64 << 20  # room to spare: more than the engine leaves free
+THREADS = 2  # memory is planned for this many threads on any machine, since models must not depend on the machine
+SLACK_BYTES = 64 << 20  # memory that is not planned for; it exceeds the amount that the engine leaves free
 MODELS = 4  # copies of all models: in two states, in a checkpoint, and in the saved model
 IN_ROUNDS = "{} problems are trained in rounds, as the memory limit allows at most {} of them side by side. Each of "
 IN_ROUNDS += "the {} rounds reads the data again. With more memory, fewer rounds would be enough."
 KNOWN = ("statuses", "objectives", "lower_bounds", "rounding_bounds", "counts", "steps")  # arrays of `Known`
-DONE = ("converged", "paper_stop", "stationary", "stalled")  # final, best first; reaching a limit is not final
+DONE = ("converged", "paper_stop", "stationary", "stalled")  # final statuses, best first; a reached limit is not final
 
 
 def make_one_against_rest(
@@ -73,7 +73,7 @@ def make_one_against_rest(
 
 
 def _count_side_by_side(source: RowSource, options: TrainOptions, make: Make, process_bytes: int, n_fits: int) -> int:
-    """Return the number of classes trained side by side: all, halved until they fit into memory."""
+    """Return the number of classes to train side by side: all classes, or this number halved until they fit."""
     budget, views = Budget.of(options, process_bytes), view_classes(source)
     size = n_classes = len(views)
     while size > 1:
@@ -94,7 +94,7 @@ def count_needed_bytes(source: RowSource, need: MemoryNeed, n_fits: int = 1) -> 
 
 
 def _measure_zero(view: View, options: TrainOptions) -> float:
-    """Return the sum of all losses at score 0, computed with one row per class that has the weight of all its rows."""
+    """Return the sum of all losses at score 0. It is computed from one row per class, with the weight of the class."""
     loss = find_problem(options.task).make_loss(view, options)
     rows = Rows(0, np.zeros((2, 1), np.float32), np.arange(2, dtype=np.int32), view.sum_weights())
     return float(np.sum(loss.measure(rows, np.zeros(2))[0]))
@@ -110,7 +110,7 @@ def view_classes(source: RowSource) -> Sequence[View]:
 def share_options(
     source: RowSource, options: TrainOptions, process_bytes: int = 0, size: int | None = None
 ) -> list[TrainOptions]:
-    """Return the options of each class's problem: its class weight, and an equal part of the memory for rows.
+    """Return the options for the problem of each class, with its class weight and an equal part of the memory.
 
     size: the number of problems that share the memory; None for all.
     """
@@ -128,8 +128,8 @@ class Known:
     """The progress of several problems. Each array has one entry per problem.
 
     statuses: "" for an unfinished problem. lower_bounds: NaN for a problem without a bound. rounding_bounds: see
-    Progress. counts: the passes as the problem itself counts them. steps: the steps of the problem. passes: the number
-    of reads of the data.
+    Progress. counts: the number of passes that the problem's own solver reports. steps: the number of steps of the
+    problem. passes: the number of reads of the data.
     """
 
     statuses: npt.NDArray[np.str_]
@@ -142,7 +142,7 @@ class Known:
     added: ClassVar = ("steps",)
 
     def sum_up(self, passes: int) -> Progress:
-        """Return the sums over the problems."""
+        """Return the sums over the problems, with the given number of passes."""
         bound, rounding = float(np.sum(self.lower_bounds)), float(np.sum(self.rounding_bounds))
         return Progress(float(np.sum(self.objectives)), None if np.isnan(bound) else bound, passes, rounding)
 
@@ -201,7 +201,7 @@ def _make_step(running: Mapping[int, Requests]) -> Any:
 
 
 def _update(state: State, steps: Mapping[int, Step]) -> State:
-    """Return the state after these steps. The reads of the data grow by the most passes that any problem made."""
+    """Return the state after these steps. The problem with the most new passes determines the reads of the data."""
     copies = {name: getattr(state, name).copy() for name in KNOWN}
     after = replace(state, problems=list(state.problems), **copies)
     for k, step in steps.items():
@@ -215,7 +215,7 @@ def _update(state: State, steps: Mapping[int, Step]) -> State:
 
 
 def _sum_figures(steps: Mapping[int, Step]) -> dict[str, float]:
-    """Return the history entries of problems that learn one stream: its rows, and all their support vectors."""
+    """Return the history entries of problems that learn one stream: the rows learned, and all support vectors."""
     figures = [step.figures for step in steps.values()]
     if "rows" not in figures[0]:
         return {}
@@ -223,7 +223,7 @@ def _sum_figures(steps: Mapping[int, Step]) -> dict[str, float]:
 
 
 def find_worst(statuses: Sequence[str]) -> str:
-    """Return the worst of these statuses; a status that is not in DONE is worse than any in it."""
+    """Return the worst of these statuses. Statuses that are not in DONE are worse than all statuses in DONE."""
     return max(statuses, key=lambda one: DONE.index(one) if one in DONE else len(DONE))
 
 
@@ -273,7 +273,7 @@ class ManyProblems(Solver):
         return Report(P, D, passes, rounding, tried, finished=finished, problems=each)
 
     def _make_models(self, state: Any, take: TakeRows) -> tuple[list[Any], list[I64]]:
-        """Return the models of all problems without support vectors, and the row numbers of each model's vectors."""
+        """Return the models of all problems without support vectors, and the row numbers of each one's vectors."""
         chosen: list[I64] = []
         pairs = zip(self.parts, state.problems, strict=True)
         return [part.make_model(one, partial(_note_rows, chosen, take)) for part, one in pairs], chosen
@@ -308,7 +308,7 @@ def _need_memory(parts: Sequence[Solver], threads: int) -> MemoryNeed:
 
 
 def describe_problem(status: str, progress: Progress, steps: int | None = None) -> dict[str, Any]:
-    """Return the progress of a problem as JSON; its status is "" until it is done."""
+    """Return the progress of a problem as JSON. The status is "" until the problem is done."""
     names = ("objective", "lower_bound", "relative_gap", "passes")
     told = {"status": status, **{name: getattr(progress, name) for name in names}}
     more = {"steps": steps, "pairs": getattr(progress, "pairs", None)}  # only some solvers count pairs
@@ -316,13 +316,13 @@ def describe_problem(status: str, progress: Progress, steps: int | None = None) 
 
 
 def _note_rows(chosen: list[I64], take: TakeRows, rows: I64) -> Rows:
-    """Append a model's row numbers to `chosen`; return no rows, since they are taken once for all models."""
+    """Append a model's row numbers to `chosen`; return no rows, since the rows are read later, once for all models."""
     chosen.append(rows)
     return take(rows[:0])
 
 
 def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64], take: TakeRows) -> Model:
-    """Return the models of all classes as one. chosen: the row numbers of each model's vectors, if they are rows."""
+    """Join the models of all classes. chosen: the row numbers of each model's support vectors, if these are rows."""
     first = replace(models[0], intercept=np.array([model.intercept for model in models]), classes=classes)
     if isinstance(first, LinearModel):
         return replace(first, coef=np.stack([model.coef for model in models]))
@@ -349,10 +349,10 @@ def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64],
 class RoundsState(Known):
     """All that changes from step to step, as checkpoints store it.
 
-    coefs (K, d) and intercepts (K,): the models of problems whose round has ended, and 0 for all others; the arrays of
-    `Known` also describe the problems of ended rounds. tried_bounds (K,): see Progress. passes: reads of the data in
-    ended rounds. first: the first problem of the current round; under_way: the state of that round, in a list of one.
-    If the last round has fewer problems, it is padded with problems that are done.
+    coefs (K, d) and intercepts (K,): the models of problems whose round has ended, and 0 for all others. The arrays of
+    `Known` also describe the problems of ended rounds. tried_bounds (K,): see Progress. passes: the number of reads of
+    the data in ended rounds. first: the first problem of the current round. under_way: a list with the state of the
+    current round as its only entry. If the last round has fewer problems, it is padded with problems that are done.
     """
 
     coefs: F64
@@ -372,7 +372,7 @@ class RoundsState(Known):
         return slice(self.first, min(self.first + len(self.under_way[0].problems), len(self.statuses)))
 
     def gather(self) -> RoundsState:
-        """Return the state with the progress of the current round's problems entered in the arrays."""
+        """Return the state in which the arrays also hold the progress of the problems of the current round."""
         inner, mine = self.under_way[0], self.members
         known, n = {name: getattr(self, name).copy() for name in KNOWN}, mine.stop - mine.start
         for name, values in known.items():
@@ -386,12 +386,12 @@ class RoundsState(Known):
 
 
 class Rounds(ManyProblems):
-    """Problems trained in rounds, each with as many problems side by side as fit into memory.
+    """Problems trained in rounds. A round trains as many problems side by side as fit into memory.
 
     When a round ends, the models and certificates of its problems are kept, and the solvers' states are discarded. The
     memory of the driver therefore grows only by one model per problem. A problem whose round has not begun has the
-    model w = 0, whose objective is the sum of its rows' losses at score 0. at_zero: (K,), these objectives. size: the
-    problems of a round.
+    model w = 0; its objective is the sum of the losses of all rows at score 0. at_zero: (K,), the objectives at w = 0.
+    size: the number of problems in a round.
     """
 
     def __init__(self, source: RowSource, views: Sequence[View], parts: list[Solver], at_zero: F64, size: int) -> None:
@@ -416,7 +416,7 @@ class Rounds(ManyProblems):
         return RoundsState(first=0, under_way=under_way, **arrays)
 
     def _start_round(self, first: int) -> State:
-        """Return the state at the start of a round, padded with problems that are done."""
+        """Return the state at the start of a round. A short round is padded with problems that are done."""
         n = min(self.size, len(self.parts) - first)
         state = start_state([self.parts[first + min(k, n - 1)].start() for k in range(self.size)])
         state.statuses[n:] = DONE[0]

@@ -18,8 +18,9 @@ WalkStep = Callable[[Any, Rows], Iterator[Any]]
 def transform_rows(solver: Requests, transform: RowTransform) -> Requests:
     """Pass on the requests of a solver, and send it transformed rows in reply.
 
-    A transform with per-row arrays needs sequential passes over groups of successive chunks, since rows are numbered
-    only there. A transform that drops rows supports neither sequential passes nor passes with per-row arrays.
+    A transform with per-row arrays needs the numbers of the rows. In sequential passes, rows have numbers only if the
+    passes go over groups of successive chunks. A transform that drops rows supports neither sequential passes nor
+    passes with per-row arrays.
     """
     request, taken = next(solver), None
     while True:
@@ -33,7 +34,7 @@ def transform_rows(solver: Requests, transform: RowTransform) -> Requests:
 
 
 class OnTransformedRows(Wrapper):
-    """A solver that is given transformed rows, while its requests refer to the stored rows."""
+    """A solver that receives transformed rows. Its requests are translated into requests for the stored rows."""
 
     def __init__(self, inner: Solver, transform: RowTransform, driver_bytes: int = 0, shared_bytes: int = 0) -> None:
         super().__init__(inner, driver_bytes, shared_bytes)
@@ -45,7 +46,7 @@ class OnTransformedRows(Wrapper):
 
 
 def _transform_question(request: Question, transform: RowTransform, taken: Rows | None) -> Question:
-    """Return the request for the engine. taken: the rows of the last Take, untransformed, or None."""
+    """Return the request for the engine. taken: the stored rows that answered the last Take, or None."""
     match request:
         case Take():
             return Take(transform.to_source(request.rows))
@@ -95,7 +96,8 @@ def _transform_answer(request: Question, transform: RowTransform, found: Any) ->
 class OnTransformed:
     """The `add` of a pass, or the `apply` of a change of row states, on transformed rows.
 
-    Its arrays: `n_before` arrays of the function, `n_arrays` arrays of the transform, the function's other arrays.
+    A call passes `n_before` arrays of the function, then `n_arrays` arrays of the transform, then the other arrays of
+    the function.
     """
 
     function: Callable[..., Any]

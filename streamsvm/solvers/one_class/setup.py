@@ -58,7 +58,7 @@ class OneClassSolver(Solver):
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory of the points, the kept rows, and the matrix of the quadratic program.
 
-        A group holds up to twice the rows that it keeps in the end, since it drops rows only above that number.
+        A group may hold twice as many rows as it keeps in the end, since it drops rows only when it has more.
         """
         source, parameters = self.source, self.parameters
         d, rows = source.n_features, min(source.n_rows, 2 * GROUP_SHARE * parameters.resident_rows)
@@ -90,7 +90,7 @@ def _count_rows(source: RowSource, options: TrainOptions, budget: Budget) -> int
 
 
 def _find_row_bytes(source: RowSource) -> int:
-    """Return the bytes that a resident row needs, with its copies and vectors, in all groups together."""
+    """Return the bytes per resident row, including its copies and vectors, and the rows that groups hold in excess."""
     return 2 * GROUP_SHARE * (COPIES * (source.nbytes // source.n_rows + 8) + 8 * ROW_VECTORS)
 
 

@@ -21,7 +21,7 @@ Its solution (v, rho_v) is a point of V. It is the optimum if it is so close to 
 then the sums of the pass also give M there. Otherwise the next pass is at the point nearest to the origin in the hull
 of all points so far. For each w where a pass was made, these points include a cut: the vertex of V that minimises w.v.
 With the cuts alone, this would be the method of Wolfe 1976, "Finding the nearest point in a polytope", Mathematical
-Programming 11, which converges. The first centre is the solution of a sample.
+Programming 11, which converges. The first centre is the solution for a sample of the rows.
 
 The program in memory:
 
@@ -58,18 +58,18 @@ from streamsvm.passes import Bounds, Requests, RowTotals, Scan, Step, Take, axes
 MOST_STEPS = 80
 TOLERANCE = 1e-13  # the gap at which the iteration ends, relative to |v|^2
 LEAST = 1e-24  # With rows of length at most 1, a gap below this means that |v| is only rounding.
-FALL, PATIENCE = 0.9, 12  # If the gap has not fallen to the share FALL in PATIENCE steps, rounding is the limit.
+FALL, PATIENCE = 0.9, 12  # The iteration ends if, in PATIENCE steps, no gap was below FALL times the least gap.
 TILE_ROWS = 256
 BOUNDARY = 0.995  # the share of the way to the limits that a step may go
-MOST_POINTS = 64  # the most points of V that are kept
-BINS = 256  # bins of scores, used to find rho if the near rows miss it
+MOST_POINTS = 64  # the maximum number of points of V that are kept
+BINS = 256  # bins of scores, used to find rho if no near row has this score
 STUCK_STEPS = 3
 LEAST_FALL = 1e-9  # A smaller relative change of the bounds is no progress.
 Solve = Callable[[F64], F64]
 
 
 class Nearest(NamedTuple):
-    """A solution: multipliers a (n,), which keep their limits and sum to N up to rounding; v (d,); and rho."""
+    """A solution: multipliers a (n,), which are within their limits and sum to N up to rounding; v (d,); and rho."""
 
     a: F64
     v: F64
@@ -188,7 +188,7 @@ def _factor(X: Any, products: F64 | None, diagonal: F64) -> Solve:
 
 
 def _fill(a: F64, costs: F64, total: float) -> F64:
-    """Return a clipped to its limits, with the error of its sum distributed in proportion to the room left."""
+    """Clip `a` to its limits, and distribute the error of its sum in proportion to the remaining room; return it."""
     a = np.clip(a, 0.0, costs)
     lacking = total - float(np.sum(a))
     room = costs - a if lacking > 0.0 else a
@@ -198,7 +198,10 @@ def _fill(a: F64, costs: F64, total: float) -> F64:
 
 @dataclass(frozen=True)
 class Centre:
-    """The centre of a pass: w (d,), rho. most: the rows that a group keeps. edges (k,): those of the bins of scores."""
+    """The centre of a pass, w (d,) and rho.
+
+    most: the number of rows that a group keeps. edges (k,): the edges of the bins of scores.
+    """
 
     w: F64
     rho: float
@@ -230,10 +233,11 @@ class Near(NamedTuple):
 class LowestTotals(RowTotals):
     """The sums of a pass.
 
-    far (3, d), masses (3,): sum of C_i x_i, and of C_i, over the far rows with f_i < rho, with f_i = rho, and over the
-    others; sizes (d,): sum of C_i |x_ij| over all rows; largest (d,): max |x_ij|; counts (k+1,): the sum of C_i in each
-    bin of scores; cost: sum of all C_i; radius: a lower bound on r_i of far rows; low, high: the highest score of a far
-    row below rho, and the lowest score of the other far rows; least, most: the extreme scores; near: the kept rows.
+    far (3, d), masses (3,): the sums of C_i x_i, and of C_i, over the far rows with f_i < rho, with f_i = rho, and with
+    f_i > rho; sizes (d,): the sum of C_i |x_ij| over all rows; largest (d,): max |x_ij|; counts (k+1,): the sum of C_i
+    in each bin of scores; cost: the sum of all C_i; radius: a lower bound on r_i of far rows; low: the highest score of
+    far rows with f_i < rho; high: the lowest score of the other far rows; least, most: the lowest and the highest
+    score of all rows; near: the near rows.
     """
 
     far: F64
@@ -285,7 +289,7 @@ def add_lowest(totals: LowestTotals, rows: Rows, centre: Centre) -> None:
 
 
 def _add_far(totals: LowestTotals, rows: Near, far: I64, rho: float) -> None:
-    """Add the far rows at these places in `rows`."""
+    """Add the rows at the places `far` of `rows` to the sums of far rows."""
     if not len(far):
         return
     f = rows.f[far]
@@ -322,9 +326,9 @@ class LinearOneClass:
 class State(Bounds):
     """The state of a run.
 
-    w (d,), rho: the centre of the next pass, empty before the first; edges (k,): the edges of the bins of scores; best
-    (d,), best_rho: the best point of V; points (k, d): the kept points of V; point_error: a bound on their distances
-    from V; resident (r,): the row numbers of the sample. The objective is that of `best`.
+    w (d,), rho: the centre of the next pass; w is empty before the first pass. edges (k,): the edges of the bins of
+    scores. best (d,), best_rho: the best point of V. points (k, d): the kept points of V. point_error: a bound on the
+    distances of these points from V. resident (r,): the row numbers of the sample. `objective` belongs to `best`.
     """
 
     resident: I64 = axes("r")
@@ -358,7 +362,10 @@ def solve(settings: LinearOneClass, d: int, state: State) -> Requests:
 
 
 def _start_at_sample(settings: LinearOneClass, state: State, taken: Rows) -> State:
-    """Return the state whose first centre is the solution for the sample, with costs scaled to the sum of all rows."""
+    """Return the state whose first centre is the solution for the sample.
+
+    The costs of the sample are scaled so that they sum to the costs of all rows.
+    """
     costs = taken.weights
     chosen = np.flatnonzero(costs > 0.0)
     if not len(chosen):  # The sample has no weight, although other rows have.
@@ -396,10 +403,10 @@ def _learn(settings: LinearOneClass, state: State, totals: LowestTotals, unit: f
 def _measure(
     settings: LinearOneClass, totals: LowestTotals, near: Near, v: F64, w: F64, limits: tuple[float, float]
 ) -> Margin:
-    """Return M at v for the best rho within the limits, with every far row on the side where the pass found it.
+    """Return M at v for the best rho within the limits. Every far row counts on the side where the pass found it.
 
-    If rounding puts a far row on the wrong side, the error is at most the rounding error of its score at v, or at the
-    centre w of the pass.
+    If rounding has put a far row on the wrong side, the error is at most the rounding error of its score at v, or at
+    the centre w of the pass.
     """
     f, rest = compute_scores(near.X, v[None])[:, 0], settings.total - float(totals.masses[0])
     rho = float(np.clip(_find_offset(near.costs, f, rest), *limits))
@@ -410,14 +417,17 @@ def _measure(
 
 
 def _find_offset(costs: F64, f: F64, rest: float) -> float:
-    """Return the best rho, or an extreme score if the near rows cannot take `rest`, the part of N left to them."""
+    """Return the best rho for the near rows, given `rest`, the part of N that their multipliers must sum to.
+
+    If the multipliers cannot have this sum, return an extreme score.
+    """
     if not 0.0 < rest < float(np.sum(costs)):
         return float(np.min(f) if rest <= 0.0 else np.max(f))
     return find_offset(costs, f, rest)
 
 
 def _raise_bound(state: State, w: F64, margin: Margin) -> State:
-    """Return the state with the lower bound that M proves, if it is higher than the present one."""
+    """Return the state with the lower bound that M proves, if it is higher than the current lower bound."""
     (value, error, _), square = margin, float(w @ w)
     sure = value - error
     if not (sure > 0.0 and square > 0.0):
@@ -433,8 +443,8 @@ def _raise_bound(state: State, w: F64, margin: Margin) -> State:
 def _find_vertex(near: Near, totals: LowestTotals, rest: float) -> F64:
     """Return the vertex of V that minimises w.v at the centre: the near rows with the lowest scores have a_i = C_i.
 
-    If the near rows have no room for the rest of N, the far rows of one side share the remainder, rows with the score
-    rho first.
+    If the multipliers of the near rows cannot sum to the rest of N, far rows of one side share the remainder. Rows with
+    the score rho come first.
     """
     order = np.argsort(near.f, kind="stable")
     before = np.cumsum(near.costs[order]) - near.costs[order]
@@ -450,15 +460,16 @@ def _find_vertex(near: Near, totals: LowestTotals, rest: float) -> F64:
 
 
 def _share(wanted: float, cost: float) -> float:
-    """Return the share of `cost` that `wanted` takes, from 0 to 1."""
+    """Return wanted / cost, limited to the range from 0 to 1."""
     return min(1.0, wanted / cost) if wanted > 0.0 < cost else 0.0
 
 
 def _take_points(state: State, points: F64, totals: LowestTotals, lacking: float) -> State:
     """Return the state with the point nearest to the origin in the hull of points of V, if it is better than the best.
 
-    lacking: a bound on the error of a point's sum of multipliers, each unit of which changes v by the length of a row.
-    A point of the hull is as far from V as the points that it combines, and becomes one of the points of later passes.
+    lacking: a bound on the error of the sum of a point's multipliers. An error of 1 changes v by at most the length of
+    a row. The nearest point is, up to rounding, no farther from V than the points that it combines; later passes use it
+    as one of the points.
     """
     found = find_nearest(points, np.ones(len(points)), 1.0)
     used = np.flatnonzero(found.a > 1e-12)
@@ -479,10 +490,11 @@ def _take_points(state: State, points: F64, totals: LowestTotals, lacking: float
 
 
 def _look_for_offset(state: State, totals: LowestTotals, near: Near, total: float) -> State:
-    """Return the state with a better rho for the same w; needed if the near rows do not contain the right offset.
+    """Return the state with a better rho for the same w, if the right offset is not among the near rows.
 
-    rho is interpolated in the bin in which the costs add up to `total`, and the next pass divides this bin. If rho is
-    already right, but more rows than are kept have exactly this score, the next centre is the best point.
+    rho is interpolated in the bin in which the sum of the costs reaches `total`, and the next pass divides this bin. If
+    rho is already right, but too many rows have exactly this score to keep all of them, the next centre is the best
+    point.
     """
     below, edges = np.cumsum(totals.counts), np.clip(state.edges, totals.least, totals.most)
     k = min(int(np.searchsorted(below, total)), len(edges))
