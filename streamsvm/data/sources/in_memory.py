@@ -78,7 +78,7 @@ class ArrayDataset:
 
     @property
     def n_chunks(self) -> int:
-        """The number of chunks."""
+        """The number of chunks in `chunk_starts`, which a plan replaces for its sample."""
         return len(self.chunk_starts) - 1
 
     @property
