@@ -51,8 +51,8 @@ def append_rows(
     Raises
     ------
     InputError
-        If the rows do not fit the dataset: they have a different number of features, different feature names or an
-        unknown label, or only one of the two has weights or groups. The dataset stays as it was.
+        If the rows do not fit the dataset: the number or the names of features differ, a label is unknown, or only the
+        rows or only the dataset have weights or groups. The dataset stays as it was.
     """
     _refuse_options(options)
     check_options(options)
@@ -90,7 +90,7 @@ def _refuse_options(options: IngestOptions) -> None:
 
 
 def _start_survey(dataset: Dataset, name: str, options: IngestOptions) -> Survey:
-    """Start the survey of the new rows with the features and labels of the dataset, whose codes then stay valid."""
+    """Start a survey that knows the features and labels of the dataset; new rows then get the same class codes."""
     anchor = None if dataset.is_sparse else recall_anchor(dataset.scaling)
     survey = Survey(name, options, n_features=dataset.n_features, anchor=anchor)
     labels = [] if dataset.classes is None else dataset.classes.tolist()
@@ -141,8 +141,8 @@ def delete_rows(path: str | Path, rows: npt.ArrayLike | None = None, *, groups: 
     path : str or Path
         The dataset, on a local disk.
     rows : (n_deleted,) whole numbers, optional
-        The numbers of the rows, counted from 0 in the order of the dataset, in which `predict` lists them, too. The
-        remaining rows are renumbered without gaps.
+        The numbers of the rows, counted from 0 in the order of the dataset. `predict` lists rows in this order, too.
+        The remaining rows are renumbered without gaps.
     groups : (n_groups,) texts, times or whole numbers, optional
         The groups whose rows are deleted. `ingest` records groups (`groups=`, `--groups`).
 
@@ -214,7 +214,7 @@ def _find_groups(dataset: Dataset, groups: npt.ArrayLike) -> I64:
 def _count_items(dataset: Dataset, numbers: I64) -> int:
     """Return the number of stored values in the rows to delete. Raises InputError if a class would lose its last row.
 
-    Of dense rows, the values that were not zero before scaling are counted, as in an ingest.
+    In dense rows, values that were not zero before scaling are counted, as in an ingest.
     """
     counts = np.zeros(0 if dataset.classes is None else len(dataset.classes), np.int64)
     n_items, scaling = 0, dataset.scaling

@@ -79,7 +79,7 @@ def write_generated(destination: str | Path, n_rows: int, truth: Truth) -> Datas
     with new_folder(Path(destination)) as folder:
         writer = DatasetWriter(folder, shape, ("y",), CHUNK_BYTES, "crc32c")
         for rows in truth.make_blocks(n_rows):
-            if interrupts.are_ending():  # unlike a signal handler, this works in any thread
+            if interrupts.are_ending():  # unlike interrupts.check, this works in any thread
                 raise KeyboardInterrupt
             writer.append(rows)
         about = {"classes": [-1, 1], "feature_names": None, "shuffle": 0}

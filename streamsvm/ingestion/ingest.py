@@ -43,7 +43,7 @@ MANY_CLASSES, FEW_ROWS = 100, 10  # more classes, with fewer rows each, are prob
 
 @dataclass
 class Survey:
-    """What the first pass finds out about the rows.
+    """The findings of the first pass about the rows.
 
     name: the name of the rows in messages. options: the options of the dataset. n_items: the number of stored values of
     sparse rows, or of non-zeros of dense rows. texts: a provisional code for each text label. anchor (d,): the value

@@ -57,7 +57,7 @@ def find_encoding(
 ) -> tuple[Source, Encoding | None]:
     """Determine the encoding of a table, on workers if it depends on all rows.
 
-    Return the source with it, and the encoding itself, or None if no column is encoded.
+    Return the source, which records whether codes were spooled, and the encoding (None if no column is encoded).
     """
     if source.encoder is None:
         return source, None
@@ -103,7 +103,7 @@ FREE = ("overwrite", "append")  # options that do not affect the bytes of the da
 
 
 def describe_ingest(paths: list[str], columns: Columns, options: IngestOptions, shuffle: tuple[Any, ...]) -> Any:
-    """Return the facts that must be equal if a process resumes an ingest. Raises InputError for a missing file.
+    """Return the facts in which two ingests must agree if one resumes the other. InputError for a missing file.
 
     shuffle: the format of the files, the seed of the shuffle, and its number of runs, which depends on the file sizes.
     """
@@ -210,8 +210,8 @@ def ingest_on_workers(
     Raises
     ------
     InputError
-        For bad input, with file, line, column and reason. Nothing is left at the destination. Only if a file has
-        changed since an ingest was killed, the remains of that ingest stay there.
+        For bad input, with file, line, column and reason. Nothing is left at the destination, with one exception: the
+        remains of a killed ingest stay there if a file has changed since.
     MemoryBudgetError
         If a worker needs more memory than it may hold.
     ConnectionError
@@ -262,7 +262,7 @@ def _count_bytes(columns: Columns, options: IngestOptions, to_store: bool) -> in
 def _read(
     map_tasks: MapTasks, source: Source, paths: list[str], columns: Columns, first: First, report: Report
 ) -> tuple[Source, Survey, Segments]:
-    """Let workers spool all rows. Return the source with its encoding, the survey of the rows, and their segments.
+    """Let workers spool all rows. Return the completed source, the survey of the rows, and their segments.
 
     first: the first piece of rows, and the encoder that read it (see `_read_first`).
     """

@@ -52,7 +52,7 @@ def name_columns(columns: Columns, **vectors: Any) -> tuple[Columns, dict[str, A
 def recall_label(
     columns: Columns, paths: Sequence[str | Path], file_format: str | None, dataset: str | Path | None
 ) -> Columns:
-    """Return the roles. If no label column is named, it is the one recorded in an existing dataset, if any."""
+    """Return the roles. If they do not name the label column, it is taken from the record of an existing dataset."""
     known = None if dataset is None or columns.label is not None else open_dataset(dataset).label_column
     if known is None:
         return columns
@@ -323,7 +323,7 @@ def _open_paths(
     before: str | Path | None,
     options: IngestOptions,
 ) -> tuple[Columns, Iterator[SourceRows], str, int]:
-    """Return the roles of columns, and of the files the rows, the name in messages, and the approximate bytes."""
+    """Open files. Return the roles of their columns, their rows, their name in messages, and their approximate size."""
     paths = list_files(named)
     refuse_inputs(destination, paths)
     columns = encode_as(recall_label(columns, paths, file_format, before), before, options.regression)

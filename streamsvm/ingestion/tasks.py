@@ -194,7 +194,7 @@ def _read_blocks(stretch: Stretch) -> Iterator[Any]:
 
 
 def require_same_columns(plans: Sequence[list[Stretch]], columns: Columns) -> None:
-    """If a file has other columns than the first file, replace its stretches by a stretch with this failure."""
+    """Replace all stretches of a file by one failed stretch if its columns differ from those of the first file."""
     names: tuple[str, ...] | None = None
     for plan in plans:
         layout = plan[0].layout
@@ -300,7 +300,7 @@ def code_stretch(source: Source, stretch: Stretch, number: int) -> CodedStretch:
 
 
 def _check_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> None:
-    """Raise IntegrityError if the codes are damaged or incomplete, or if `failure` is set, which repeats the task."""
+    """Raise IntegrityError, which repeats the task, if codes are damaged or missing, or if reading them failed."""
     if coded.failure:
         raise IntegrityError(coded.failure)
     for _ in _read_codes(scratch, name, coded):
@@ -409,7 +409,7 @@ def _spool(source: Source, pieces: Iterator[SourceRows], name: str, n_before: in
 
 
 def write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> write.RangeWritten:
-    """Write the rows of runs, each given with its number. Their first row is row `row`, and begins at item `item`."""
+    """Write runs to the dataset, from row `row` and item `item` on. runs: each run with its number."""
     name = f"written-{row}-{sum(run.n_rows for _, run in runs)}"
     work = partial(_write_range, plan, runs, row, item)
     return do_once(plan.source.scratch, name, work, partial(_check_range, plan))

@@ -224,7 +224,7 @@ class ChunkWriter:
                 self._flush()
 
     def wait(self) -> None:
-        """Wait until the pool has stored the last chunk. Raises the error of storing it, if any."""
+        """Wait until the pool has stored the chunk last passed to it. Raises the error of storing the chunk, if any."""
         if self._writing is not None:
             self._writing.result()
 
@@ -395,10 +395,9 @@ class RangeWriter:
         return self.written
 
     def _mark(self, firsts: npt.NDArray[np.int64]) -> None:
-        """Record, for the first item of a chunk, the first row that begins at this item or later.
+        """Record for each chunk of items the first row that begins at the first item of the chunk or later.
 
-        firsts: the first item of each of the rows. Chunks that begin after the first item of the last row are left to
-        the next call.
+        firsts: the first item of each row. Chunks that begin after the last of these items are left to the next call.
         """
         if not len(firsts):
             return

@@ -222,7 +222,7 @@ def open_vectors(values: Mapping[str, Any], piece_bytes: int, where: str = "") -
 
 
 def _compute_together(streams: Sequence[Stream], piece_bytes: int) -> None:
-    """Let the first stream and all streams with the same partitions compute their partitions together."""
+    """Make the first stream, and all streams with the same partitions, compute their partitions in one graph."""
     if streams[0].collection is None:
         return
     from streamsvm.data.sources.dask_collections import Partitions, have_same_partitions
@@ -265,7 +265,7 @@ def open_stream(where: str, values: Any, n_dimensions: int, piece_bytes: int) ->
 
 
 def require_shape(where: str, shape: tuple[Any, ...], n_dimensions: int) -> None:
-    """Raise InputError unless an array has `n_dimensions`, and a matrix from 1 to MOST_COLUMNS columns."""
+    """Raise InputError for another number of dimensions, and for a matrix with 0 or more than MOST_COLUMNS columns."""
     if len(shape) != n_dimensions:
         expected = "rows and columns" if n_dimensions == 2 else "one value for every row"
         raise InputError(f"{where}: expected {expected}, found {say_count(len(shape), 'dimension')}")
@@ -347,7 +347,7 @@ def _to_features(
 
 
 def _advise(values: Vector, names: tuple[str, ...]) -> str:
-    """Return the remedy for a frame. values: a piece of it. names: all of its columns."""
+    """Return the remedy for a frame with text or missing values. values: a piece of the frame. names: its columns."""
     remedies = [{checks.find_remedy(checks.find_feature_fault(value)) for value in column} for column in values.T]
     texts = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_TEXT in found]
     gaps = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_MISSING in found]
@@ -374,7 +374,7 @@ def make_canonical(X: Any, where: str) -> csr_array:
 
 
 def refuse_beside(given: Mapping[str, Any], what: str) -> None:
-    """Raise InputError if labels or other vectors are given although X contains them. what: the message about X."""
+    """Raise InputError if labels or other vectors are given although X contains them. what: the end of the message."""
     for name, values in given.items():
         if values is not None:
             raise InputError(f"{name}: remove it, since X {what}")

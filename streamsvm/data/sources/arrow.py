@@ -110,7 +110,7 @@ class ArrowPiece:
             if role == "index" or (not is_plain and encoder.is_any(column.type, "dictionary")):
                 column = column.cast("string")
             column = column.fill_null("") if role == "index" else column
-            has_gaps = column.null_count and encoder.is_any(column.type, "integer")  # pyarrow would make floats of it
+            has_gaps = column.null_count and encoder.is_any(column.type, "integer")  # pyarrow would give floats
             values = np.array(column.to_pylist(), object) if has_gaps else column.to_numpy(zero_copy_only=False)
             vectors[role] = np.asarray(values), place
         yield checks.to_source_rows(X, vectors, self.layout.feature_names if is_plain else None, numbers)
@@ -370,13 +370,13 @@ MOST_PAGE_BYTES = 1 << 28  # usual pages have about 1 MiB
 MOST_HEADER_BYTES = 1 << 20  # large, because a header may hold the minimum and the maximum of its page
 MOST_DEPTH = 16
 
-_ROW_GROUPS = 4  # of FileMetaData
-_COLUMNS, _NUM_ROWS = 1, 3  # of RowGroup
-_META_DATA = 3  # of ColumnChunk
-_TOTAL_COMPRESSED, _DATA_OFFSET, _DICTIONARY_OFFSET = 7, 9, 11  # of ColumnMetaData; 3 is the path
-_UNCOMPRESSED, _COMPRESSED, _DATA, _DICTIONARY, _DATA_2 = 2, 3, 5, 7, 8  # of PageHeader; 1 is the number of values
+_ROW_GROUPS = 4  # field of FileMetaData
+_COLUMNS, _NUM_ROWS = 1, 3  # fields of RowGroup
+_META_DATA = 3  # field of ColumnChunk
+_TOTAL_COMPRESSED, _DATA_OFFSET, _DICTIONARY_OFFSET = 7, 9, 11  # fields of ColumnMetaData; field 3 is the path
+_UNCOMPRESSED, _COMPRESSED, _DATA, _DICTIONARY, _DATA_2 = 2, 3, 5, 7, 8  # fields of PageHeader
 _BOOLEANS, _INTEGERS, _BINARY, _LISTS, _STRUCT = (1, 2), (4, 5, 6), 8, (9, 10), 12
-_SKIPPED_BYTES = {1: 1, 2: 1, 3: 1, 7: 8}  # the size of a boolean in a list, of a byte, and of a double
+_SKIPPED_BYTES = {1: 1, 2: 1, 3: 1, 7: 8}  # bytes by type: booleans in a list, a single byte, a double
 
 
 def check_pages(file: IO[bytes], columns: set[str]) -> None:
@@ -422,7 +422,7 @@ def _check_column(file: IO[bytes], about: dict[int, Any], n_rows: int, name: str
 
 
 def _count_values(header: dict[int, Any]) -> int:
-    """Return the number of values of a data or dictionary page; 0 for other pages."""
+    """Return the number of values of a data or dictionary page, field 1 of its header; 0 for other pages."""
     parts = (header.get(part) for part in (_DATA, _DICTIONARY, _DATA_2))
     return next((_get_int(part, 1) for part in parts if isinstance(part, dict)), 0)
 

@@ -155,9 +155,9 @@ NO_DELIMITERS = "\"'\r\n.+-_\0"  # characters with a meaning within values
 
 
 def read_head(file: io.BufferedIOBase, most_bytes: int) -> tuple[bytes, int, bool]:
-    """Return the head of a file without its byte order mark, the length of the mark, and whether the head is all of it.
+    """Return the head of a file without its byte order mark, the length of the mark, and whether it is the whole file.
 
-    The head has at least two rows, if the file has. It ends within a row if rows have more than `most_bytes`.
+    The head has at least two rows, unless the file is shorter or rows have more than `most_bytes`.
     """
     head, wanted = b"", HEAD_BYTES
     while True:
@@ -170,10 +170,10 @@ def read_head(file: io.BufferedIOBase, most_bytes: int) -> tuple[bytes, int, boo
 
 
 def choose_delimiter(head: bytes, path: str, sep: str | None = None) -> str:
-    """Return the delimiter: `sep` if given, else that of .csv or .tsv files, else the one that gives most columns.
+    """Return the delimiter: `sep` if given, otherwise the usual delimiter of .csv or .tsv files, otherwise a guess.
 
-    The columns are those of the first row. The file ending is ignored if its delimiter gives only one column. Raises
-    InputError for an invalid `sep`.
+    The guess is the delimiter that gives the first row the most columns. It also replaces a usual delimiter that gives
+    only one column. Raises InputError for an invalid `sep`.
     """
     if sep is not None:
         mark = {"\\t": "\t", "tab": "\t"}.get(sep, sep)

@@ -191,7 +191,7 @@ LOWER = 32  # the bit that makes an ASCII letter lower case
 SKIPPED = -1  # marks a column that is not read; lower numbers mark columns of words
 MOST_CELL_BYTES = 1 << 17  # Python's csv module has the same limit, in characters; longer cells are left to Python
 MOST_DOUBTS = 4096  # the maximum number of values in a block that Python rounds
-EXACT_CHARACTERS = 15  # shorter or equally long numbers without exponents are correctly rounded
+EXACT_CHARACTERS = 15  # numbers of at most this length, without exponents, are correctly rounded
 ROUNDING = 2.0**-50  # bound of the relative error of all other numbers: four roundings, and the digits that are cut off
 
 
@@ -239,7 +239,7 @@ def count_line_ends(text: bytearray) -> int:
 
 @njit(cache=True, nogil=True)
 def count_ends(text: Text) -> int:
-    """Count LF, CR LF and CR, in a loop without branches, which is vectorised."""
+    """Count the line ends (LF, CR LF and CR). The loop has no branches, and is therefore vectorised."""
     before, after = text[:-1], text[1:]
     count = int(text[-1] == NEWLINE)
     for k in range(before.size):

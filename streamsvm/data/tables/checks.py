@@ -45,7 +45,7 @@ BOOLEANS = {"true": 1.0, "false": 0.0}
 _NO_NUMBERS = ("NaN", "nan", "-nan", "-NaN")
 _MISSING_WORDS = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "#NA", "NULL", "null", "None", *_NO_NUMBERS)
 FOR_MISSING = "ingest --missing mean|zero|indicator fills missing values in (missing=... in Python)"
-TEXT, TARGET, GIVEN = "text", "target", "given"  # Columns.label_kind: by --text, --regression, or values for a frame
+TEXT, TARGET, GIVEN = "text", "target", "given"  # Columns.label_kind: for --text, --regression, and labels of frames
 FOR_TEXT = "ingest --one-hot encodes text, --hash hashes it, --drop omits it (one_hot, hash_bits, drop in Python)"
 NOT_UTF8 = "not UTF-8 text; `iconv -f LATIN1 -t UTF-8 OLD > NEW` converts a file, with the encoding that it has"
 LEAST_WEIGHT = float(np.finfo(np.float64).tiny)
@@ -100,7 +100,7 @@ def find_feature_fault(value: Any) -> str:
 
 
 def find_remedy(fault: str) -> str:
-    """Return the option with which a table with this fault in a feature can be ingested; "" if there is none."""
+    """Return the options with which an ingest accepts a feature with this fault; "" if there are none."""
     if fault in ("missing value", "nan"):
         return FOR_MISSING
     return FOR_TEXT if fault.startswith("not a number") else ""
@@ -296,7 +296,7 @@ def to_label_lists(values: Any, place: Place) -> LabelLists:
 
 
 def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:
-    """Return labels as NumPy strings. Raises InputError for bytes that are not UTF-8, and for codes of no character."""
+    """Return labels as NumPy strings. Raises InputError for bytes that are not UTF-8, and for invalid code points."""
     try:
         named: Vector = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values.astype(np.str_)
     except (UnicodeDecodeError, ValueError) as error:
@@ -455,11 +455,9 @@ def _list_columns(names: Sequence[str]) -> str:
 
 
 def explain_text(words: Iterable[str], decimal: str | None = None) -> str:
-    """Name the kind of unusual numbers or dates that all texts look like, and the remedy; return "" if they do not.
+    """If all texts look like dates, or like numbers in an unusual notation, name this kind and the remedy; else "".
 
-    Words that are plain numbers or missing values are ignored.
-
-    decimal: see Columns.
+    Words that are plain numbers or missing values are ignored. decimal: see Columns.
     """
     texts = [word for word in words if is_text(word, decimal)]
     return next((why for look, why in _ODD if texts and all(look.fullmatch(text) for text in texts)), "")
@@ -538,7 +536,7 @@ def _warn_of_merged(X: Any, n_rows: int, anchor: F64 | None, names: tuple[str, .
         columns = np.repeat(np.arange(X.shape[1]), len(values) // X.shape[1])
     else:
         by_value = np.argsort(X.data[: X.indptr[: n_rows + 1][-1]])
-        # Sorting by column and place takes a sixth of the time of np.lexsort, since no two of these keys are equal.
+        # The keys (column, place) are distinct, and sorting them takes a sixth of the time of np.lexsort.
         keys = np.sort((X.indices[by_value].astype(np.int64) << 32) + np.arange(len(by_value)))
         columns, values = keys >> 32, X.data[by_value[keys & 0xFFFFFFFF]]
     if not len(values):

@@ -231,7 +231,10 @@ def lay_out(
 
 
 def _find_values(names: tuple[str, ...], path: str, columns: Columns) -> list[tuple[str, str, str | None]]:
-    """Return name, kind and value of each column named by a folder. Raises InputError if it is missing or clashes."""
+    """Return name, kind and value of each column named by a folder of the file.
+
+    Raises InputError if such a folder is missing, or if the file has a column with the same name.
+    """
     values = read_folders(path)
     for name, _ in columns.folders or ():
         if name not in values:
@@ -246,7 +249,8 @@ def _find_kinds(
 ) -> dict[int, str]:
     """Return the kinds that the user assigned to columns, by position; "one_hot" is text with a feature per category.
 
-    Raises InputError if such a column is not a feature, or has two kinds. Only --text may also name the label.
+    Raises InputError for a column with two kinds, and for a column that is not a feature. The label column may have the
+    kind text, and no other kind.
     """
     kinds: dict[int, str] = {}
     for kind, name in ((each, name) for each in KINDS_BY_HAND for name in getattr(columns, each)):
@@ -322,7 +326,7 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, taken: s
 
 
 def list_near(name: str, names: Sequence[str]) -> str:
-    """List the columns for a message, and before them suggest the column whose name is closest to `name`."""
+    """Return part of a message: a suggestion of the column whose name is closest to `name`, and a list of columns."""
     lower = [other.lower() for other in names]
     near = [names[lower.index(other)] for other in get_close_matches(name.lower(), lower, 1)]
     meant = f"is {show_text(near[0])!r} meant? " if near and near[0] != name else ""

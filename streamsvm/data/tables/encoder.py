@@ -1,8 +1,8 @@
 """The encoder of a table: it decides how columns become features, or applies a known encoding.
 
-The first rows of a new table decide whether a column holds numbers, dates or text. Only after all rows have been read
-are the categories and the means known, and which columns have missing values. If the encoding is known, for example
-from a model, rows are encoded as they arrive.
+The first rows of a new table decide whether a column holds numbers, dates or text. The categories, the means, and the
+set of columns with missing values are known only after all rows have been read. If the encoding is given, for example
+by a model, rows are encoded as they arrive.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_00
 
 
 def read_column(column: Any, name: str, where: str) -> Any:
-    """Return a column as a plain Arrow array of text, numbers or times. Raises InputError for other types."""
+    """Return a column as an Arrow array of text, numbers or times, without a dictionary. InputError for other types."""
     if isinstance(column, pyarrow.ChunkedArray):
         column = column.combine_chunks()
     if is_any(column.type, "dictionary"):
@@ -427,7 +427,7 @@ class TableEncoder:
                 LOGGER.warning(f"{where}: {many}; if it names the rows, use --index {name} or --drop {name}")
 
     def tell_unknown(self, where: str) -> None:
-        """Log a warning for each column with categories that a given encoding lacks, with the number of such rows."""
+        """Log a warning with the number of rows whose category is not in the given encoding, for each such column."""
         for k, count in self.unknown.items():
             if count and self.asked.encoding is not None:
                 name = checks.show_text(self.encoding.columns[k].name)
