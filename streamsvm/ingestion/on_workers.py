@@ -7,7 +7,7 @@ store. If the encoding of a table depends on all rows, tasks first spool the cod
 
 For any number of workers, the dataset has the same bytes as a dataset that `ingestion.ingest` writes. If the driver is
 killed, no dataset appears at the destination. A record among the scratch files holds the input, the options and the
-software versions. The next ingest compares this record with its input, and resumes the work or removes it.
+software versions. The next ingest compares this record with its own record, and resumes the work or removes it.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def write_on_workers(
 
 
 def _assign_runs(plan: tasks.Plan, runs: list[Run]) -> list[tuple[Any, ...]]:
-    """Return the arguments of `write_range` for all tasks: the plan, numbered runs, and their first row and item."""
+    """Return the arguments of `write_range` for each task: the plan, numbered runs, and their first row and item."""
     calls, shape = list[tuple[Any, ...]](), plan.shape
     wanted = CHUNKS_TOGETHER * (plan.source.options.chunk_bytes or shape.chunk_bytes())
     nbytes, row, item = wanted, 0, 0

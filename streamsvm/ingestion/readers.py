@@ -185,7 +185,7 @@ def _list_objects(url: str) -> list[str | Path]:
 
 
 def join_names(sources: Sequence[str | Path]) -> str:
-    """Return the name of several files for messages, which lists at most MOST_NAMES files."""
+    """Return a common name of several files for messages. It lists at most MOST_NAMES of them."""
     names = ["<stdin>" if str(source) == "-" else str(source) for source in sources[:MOST_NAMES]]
     more = f" and {len(sources) - MOST_NAMES} more" if len(sources) > MOST_NAMES else ""
     return f"{', '.join(names)}{more}"

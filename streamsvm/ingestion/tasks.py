@@ -300,7 +300,7 @@ def code_stretch(source: Source, stretch: Stretch, number: int) -> CodedStretch:
 
 
 def _check_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> None:
-    """Raise IntegrityError, which repeats the task, if codes are damaged or missing, or if reading them failed."""
+    """Raise IntegrityError if codes are damaged or missing, or the stretch had a fault. The task is then repeated."""
     if coded.failure:
         raise IntegrityError(coded.failure)
     for _ in _read_codes(scratch, name, coded):

@@ -254,7 +254,7 @@ def open_anndata(path: str, group: Group, label: str | None, groups: str | None 
 
 
 def _make_fingerprint(path: str, label: str | None, n_rows: int, n_features: int) -> str:
-    """Return a string that identifies the data. For an .h5ad file, it depends on size and modification time, too."""
+    """Return a string that identifies a file and its label. For .h5ad, size and modification time are part of it."""
     about = Path(path).stat() if zarr_arrays.is_h5ad(path) else None
     state = "" if about is None else f" {about.st_size} {about.st_mtime_ns}"
     return hashlib.sha256(f"{path} {label} {n_rows} {n_features}{state}".encode()).hexdigest()

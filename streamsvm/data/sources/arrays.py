@@ -355,7 +355,7 @@ def _advise(values: Vector, names: tuple[str, ...]) -> str:
 
 
 def make_canonical(X: Any, where: str) -> csr_array:
-    """Return CSR rows with ascending, unique column indices: X itself if it qualifies, otherwise a copy in float64.
+    """Return CSR rows with ascending, unique column indices: the arrays of X if they qualify, or a float64 copy.
 
     Duplicate items of a row are added up, as SciPy does. The flag `has_canonical_format` of X is ignored, because it
     may be outdated. Raises InputError for column indices or row limits outside the arrays.

@@ -152,7 +152,7 @@ def explain_beginning(head: bytes) -> str:
 
 
 def explain_foreign(head: bytes) -> str:
-    """Name the format of a file that is read as svmlight text, and the remedy; "" if the head may be svmlight."""
+    """Name the format that the head of an assumed svmlight file suggests, and the remedy; "" if it may be svmlight."""
     from streamsvm.data.tables.checks import parse_number
 
     if known := explain_beginning(head):
