@@ -1,9 +1,9 @@
-"""Edits of a dataset: rows are appended or deleted, but stored rows do not change.
+"""Edits of a dataset: rows are appended or deleted, while the chunks that are already stored do not change.
 
-An append writes the new rows as an addition with chunks of its own. A deletion writes copies of the deleted rows. The
-copies are stored together, so that the update of a model reads only them (runs.update). The rows themselves stay on the
-disk, and readers skip them. Finally, a new manifest replaces the old one in one step. If an edit is killed, the dataset
-stays as it was. Open readers keep the version they opened.
+An append writes the new rows to additional chunks. A deletion leaves the deleted rows on the disk, and readers skip
+them. It also stores copies of these rows together, because the update of a model has to read them (runs.update).
+Finally, a new manifest replaces the old one in one step. If an edit is killed, the dataset stays as it was. Open
+readers keep the version they opened.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streamsvm.system.files import Lock, to_local_path
 from streamsvm.system.interrupts import caught
 
 BLOCK_BYTES = 8 << 20  # the bytes of rows that are copied at a time
-OF_DATASET = ("layout", "codec", "scale", "regression", "overwrite", "dtype")  # options fixed by the first rows
+OF_DATASET = ("layout", "codec", "scale", "regression", "overwrite", "dtype")  # options decided by the dataset
 
 
 def append_rows(
@@ -45,14 +45,14 @@ def append_rows(
 ) -> Dataset:
     """Append rows to a dataset that ingest wrote, and return it opened.
 
-    The new rows are shuffled among themselves. They get the layout, the scaling and the class codes of the dataset.
+    The new rows are shuffled among themselves. They get the layout and the scaling of the dataset, and its class codes.
     With `options.new_classes`, they may have additional classes. The arguments are those of `write_dataset`.
 
     Raises
     ------
     InputError
-        If the rows do not fit the dataset: they have a different number of features, different feature names or an
-        unknown label, or only one of the two has weights or groups. The dataset stays as it was.
+        If the rows do not fit the dataset: the number or the names of features differ, a label is unknown, or only the
+        rows or only the dataset have weights or groups. The dataset stays as it was.
     """
     _refuse_options(options)
     check_options(options)
@@ -67,7 +67,7 @@ def append_rows(
             raise InputError(f"{dataset.path}: no rows can be appended: {why}")
         folder = edits.name_next(dataset, APPENDED)
         with (
-            new_folder(folder, overwrite=True) as partial,  # an existing folder is from a killed append
+            new_folder(folder, overwrite=True) as partial,  # a folder that exists is left from a killed append
             TemporaryDirectory(prefix="spill", dir=partial) as spill_folder,
         ):
             layout, dtype = ("sparse", "float32") if dataset.is_sparse else ("dense", dataset.dtype)
@@ -90,7 +90,7 @@ def _refuse_options(options: IngestOptions) -> None:
 
 
 def _start_survey(dataset: Dataset, name: str, options: IngestOptions) -> Survey:
-    """Return a survey with the features and labels of the dataset, so that new rows get the same codes."""
+    """Start a survey that knows the features and labels of the dataset; new rows then get the same class codes."""
     anchor = None if dataset.is_sparse else recall_anchor(dataset.scaling)
     survey = Survey(name, options, n_features=dataset.n_features, anchor=anchor)
     labels = [] if dataset.classes is None else dataset.classes.tolist()
@@ -141,8 +141,8 @@ def delete_rows(path: str | Path, rows: npt.ArrayLike | None = None, *, groups: 
     path : str or Path
         The dataset, on a local disk.
     rows : (n_deleted,) whole numbers, optional
-        The numbers of the rows, counted from 0 in the order of the dataset, in which `predict` lists them, too. The
-        remaining rows are renumbered without gaps.
+        The numbers of the rows, counted from 0 in the order of the dataset. `predict` lists rows in this order, too.
+        The remaining rows are renumbered without gaps.
     groups : (n_groups,) texts, times or whole numbers, optional
         The groups whose rows are deleted. `ingest` records groups (`groups=`, `--groups`).
 
@@ -170,14 +170,14 @@ def delete_rows(path: str | Path, rows: npt.ArrayLike | None = None, *, groups: 
         numbers = _check_numbers(dataset, rows if groups is None else _find_groups(dataset, groups))
         n_items = _count_items(dataset, numbers)
         folder = edits.name_next(dataset, DELETED)
-        with new_folder(folder, overwrite=True) as partial:  # an existing folder is from a killed deletion
+        with new_folder(folder, overwrite=True) as partial:  # a folder that exists is left from a killed deletion
             _write(dataset, numbers, n_items, partial)
         edits.commit(dataset, DELETED, folder)
     return open_dataset(path)
 
 
 def _check_numbers(dataset: Dataset, rows: npt.ArrayLike | None) -> I64:
-    """Return distinct row numbers in ascending order. Raises InputError if they are not row numbers of the dataset."""
+    """Return distinct row numbers in ascending order. Raises InputError for a number outside the dataset."""
     given = np.asarray(rows)
     if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
         raise InputError(f"{dataset.path}: give the rows to delete as whole numbers")
@@ -212,9 +212,9 @@ def _find_groups(dataset: Dataset, groups: npt.ArrayLike) -> I64:
 
 
 def _count_items(dataset: Dataset, numbers: I64) -> int:
-    """Return the number of stored values. Raises InputError if a class would lose its last row.
+    """Return the number of stored values in the rows to delete. Raises InputError if a class would lose its last row.
 
-    The non-zeros of dense rows are counted as in ingest: before scaling.
+    In dense rows, values that were not zero before scaling are counted, as in an ingest.
     """
     counts = np.zeros(0 if dataset.classes is None else len(dataset.classes), np.int64)
     n_items, scaling = 0, dataset.scaling
@@ -232,7 +232,7 @@ def _count_items(dataset: Dataset, numbers: I64) -> int:
 
 
 def _write(dataset: Dataset, numbers: I64, n_items: int, folder: Path) -> None:
-    """Write copies of the rows as a separate dataset, with their numbers among the stored rows."""
+    """Write copies of the rows as a separate dataset, together with their row numbers in the stored chunks."""
     meta, n_classes = dataset.meta, 0 if dataset.classes is None else len(dataset.classes)
     # Sparse arrays have at least one value: if all rows are empty, a zero is stored.
     shape = Shape(len(numbers), dataset.n_features, max(1, n_items), meta["longest_row"], dataset.is_sparse, n_classes)
@@ -256,7 +256,7 @@ def _write(dataset: Dataset, numbers: I64, n_items: int, folder: Path) -> None:
 
 
 def _take(dataset: Dataset, numbers: I64) -> Iterator[Rows]:
-    """Yield the rows with these numbers and their groups, several at a time."""
+    """Yield the rows with these numbers, including their groups, several rows at a time."""
     whole = dataset.read_groups()
     step = max(1, BLOCK_BYTES * dataset.n_rows // dataset.nbytes)
     for at in range(0, len(numbers), step):

@@ -1,9 +1,10 @@
 """Generated datasets of any size, whose labels are a noisy linear function of the rows.
 
-    y_i = sign(w.x_i - t), flipped with probability `noise`; w is normal, t the median score of the first block
+    y_i = sign(w.x_i - t), flipped with probability `noise`; w is normal, t the median of w.x_i in the first block
 
-The features are normal, with scales that fall geometrically from 1 to a tenth. The rows are written block by block in
-bounded memory. Every block has its own random generator, (seed, block), so the values depend only on the arguments.
+The features are normal, with standard deviations that fall geometrically from 1 to 0.1. The rows are written block by
+block in bounded memory. Each block has a separate random generator, seeded by the seed and the number of the block, so
+the values depend only on the arguments.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SMALLEST_SCALE = 0.1
 
 @dataclass(frozen=True)
 class Truth:
-    """The distribution of the rows."""
+    """The distribution of the generated rows and labels."""
 
     n_features: int
     noise: float = 0.1
@@ -64,7 +65,7 @@ class Truth:
         return ((start, min(step, n_rows - start)) for start in range(0, n_rows, step))
 
     def draw(self, random: np.random.Generator, n_rows: int) -> Matrix:
-        """Return the features of a block."""
+        """Draw the features of a block."""
         X: F32 = random.standard_normal((n_rows, self.n_features), np.float32)
         X *= np.geomspace(1, SMALLEST_SCALE, self.n_features, dtype=np.float32)
         return X
@@ -78,7 +79,7 @@ def write_generated(destination: str | Path, n_rows: int, truth: Truth) -> Datas
     with new_folder(Path(destination)) as folder:
         writer = DatasetWriter(folder, shape, ("y",), CHUNK_BYTES, "crc32c")
         for rows in truth.make_blocks(n_rows):
-            if interrupts.are_ending():  # works in any thread
+            if interrupts.are_ending():  # unlike interrupts.check, this works in any thread
                 raise KeyboardInterrupt
             writer.append(rows)
         about = {"classes": [-1, 1], "feature_names": None, "shuffle": 0}

@@ -1,7 +1,8 @@
 """Ingest in one process: rows are streamed into a dataset on disk, which appears whole or not at all.
 
-The first read spills the rows to disk in random runs, and determines their shape, their classes and the ranges of their
-features. The second read permutes each run, scales and encodes its rows, and writes them. Both need bounded memory.
+The first pass reads the source, spills the rows to random runs on disk, and determines their shape, their classes and
+the ranges of their features. The second pass reads the runs, permutes each of them, scales its rows, replaces labels by
+class codes, and writes the dataset. Both passes need bounded memory.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ MANY_CLASSES, FEW_ROWS = 100, 10  # more classes, with fewer rows each, are prob
 
 @dataclass
 class Survey:
-    """The findings of the first read about the rows. n_items counts stored values, or the non-zeros of dense rows.
+    """The findings of the first pass about the rows.
 
-    name: the name of the rows in messages. options: the options of the dataset. anchor (d,): the value that is
-    subtracted from each feature (data.tables.checks) before statistics are computed; None stands for 0. Sparse rows may
-    have features that the anchor, which the first rows determine, lacks; it grows with them.
+    name: the name of the rows in messages. options: the options of the dataset. n_items: the number of stored values of
+    sparse rows, or of non-zeros of dense rows. texts: a provisional code for each text label. anchor (d,): the value
+    that is subtracted from each feature before statistics are computed (see data.tables.checks); None: nothing is
+    subtracted. The first rows determine the anchor. If later sparse rows have more features, zeros are appended to it.
     """
 
     name: str
@@ -64,7 +66,7 @@ class Survey:
     anchor: npt.NDArray[np.float64] | None = None
 
     def add(self, rows: SourceRows) -> tuple[Matrix, dict[str, Any]]:
-        """Add rows to the survey, and return their features and vectors in the form in which they are spooled."""
+        """Add rows to the survey, and return the features and vectors in the form in which they are spooled."""
         self._grow(rows.X.shape[1])
         X = round_features(rows.X, self.anchor)
         found: dict[str, Any] = {name: getattr(rows, name) for name in ("sample_weight", "qid", "groups")}
@@ -93,7 +95,7 @@ class Survey:
         return X, vectors
 
     def merge(self, other: Survey) -> None:
-        """Add the rows of another survey, but not the statistics of their features."""
+        """Add the findings of another survey, except for the statistics of features."""
         if not other.n_rows:
             return
         self._set_fields(other.fields)
@@ -149,12 +151,12 @@ class Survey:
         return self.statistics.scaling(self.options.scale, self.n_rows, self.anchor)
 
     def classes(self) -> npt.NDArray[Any] | None:
-        """Return the labels that occur, sorted, or None if the rows have no labels."""
+        """Return the distinct labels, sorted, or None if the rows have no labels."""
         if not self.fields & {"label", "label_sets"}:
             return None
         if self.texts:
             return np.array(sorted(self.texts))
-        values = np.array(sorted(self.labels))  # empty if no row has a label
+        values = np.array(sorted(self.labels))  # empty if all lists of labels are empty
         is_whole = len(values) and np.all(values == np.floor(values)) and np.abs(values).max() < 2**53
         return values.astype(np.int64) if is_whole else values
 
@@ -168,7 +170,7 @@ class Survey:
 
 
 def check_survey(survey: Survey) -> None:
-    """Raise InputError for unusable rows, and warn if labels seem to be numbers to predict or names of rows."""
+    """Raise InputError for unusable labels. Warn if labels seem to be targets of a regression, or names of rows."""
     name, classes = survey.name, survey.classes()
     if "label_sets" in survey.fields:
         if classes is None or len(classes) < 2:
@@ -268,9 +270,10 @@ def check_options(options: IngestOptions) -> None:
 def prepare_rows(
     rows: SpilledRows, mine: npt.NDArray[np.int64], survey: Survey, shape: Shape, scaling: Scaling | None
 ) -> Rows:
-    """Return the rows of a run with the given numbers as they are written: permuted, laid out, scaled and encoded.
+    """Return some rows of a run as they are written: permuted, dense or sparse, scaled, and with class codes.
 
-    Raises InputError, which begins with the name of the rows, for values that are not exact in the stored type.
+    mine: the numbers of these rows in the run, in the order in which they are written. Raises InputError for values
+    that are not exact in the stored type; its message begins with the name of the rows.
     """
     if scaling is not None and survey.anchor is not None:
         scaling = replace(scaling, offset=scaling.offset - survey.anchor)
@@ -286,7 +289,7 @@ def prepare_rows(
 
 
 def _lay_out(X: Matrix, mine: npt.NDArray[np.int64], survey: Survey, sparse: bool) -> Matrix:
-    """Return the rows with the given numbers, dense or sparse."""
+    """Return the rows of X with the numbers `mine` in the layout of the dataset, sparse or dense."""
     if isinstance(X, CsrRows) and not sparse:
         return permute_to_dense(X, mine, survey.n_features, 0.0 if survey.anchor is None else -survey.anchor)
     X = permute_rows(X, mine)
@@ -305,7 +308,7 @@ def _scale(X: Matrix, scaling: Scaling | None) -> Matrix:
 
 
 def _narrow(X: Any, dtype: str, name: str) -> Any:
-    """Return rows in the stored type. Raises InputError, with an example, if some value is not exact in this type."""
+    """Convert rows to the stored type. Raises InputError with an example if a value is not exact in this type."""
     load_widening(dtype)
     stored, wide = narrow(X, dtype), np.empty(X.shape, np.float32)
     widen(stored, wide)
@@ -318,9 +321,9 @@ def _narrow(X: Any, dtype: str, name: str) -> Any:
 
 
 MOST_CLASSES = 100_000
-DENSE_FROM = 1 / 3  # from this share of non-zeros on, dense rows are about as small as sparse ones, and faster
-PART_ITEMS = 1 << 18  # values in the rows that are scaled and written together; they fit into the caches
-MOST_THREADS = 4  # the most threads that permute and scale rows; more would not help, since one thread writes the rows
+DENSE_FROM = 1 / 3  # from this share of non-zeros on, dense rows are about as small as sparse rows, and faster to read
+PART_ITEMS = 1 << 18  # the number of values that are scaled and written together; they fit into the caches
+MOST_THREADS = 4  # the maximum number of threads that scale rows; more do not help, since one thread writes
 
 Report = Callable[[int], None]
 
@@ -333,7 +336,7 @@ def write_dataset(
     options: IngestOptions,
     report: Report = lambda _: None,
 ) -> Dataset:
-    """Write rows as a dataset, and return it opened.
+    """Write rows as a dataset, and open it.
 
     Parameters
     ----------
@@ -344,7 +347,7 @@ def write_dataset(
     name : str
         The name of the rows in messages.
     expected_bytes : int
-        Approximate size of the rows. A wrong guess costs time, but not memory.
+        Approximate size of the rows. A wrong guess costs time, and no memory.
     options : IngestOptions
         Options of the dataset.
     report : callable, optional
@@ -369,7 +372,7 @@ def write_dataset(
 
 
 def set_aside(pieces: Iterator[SourceRows], folder: Path, survey: Survey, expected_bytes: int, report: Report) -> Spill:
-    """Spill all rows to a folder, and add them to the survey."""
+    """Make the first pass: spill all rows to a folder, and add them to the survey."""
     spill: Spill | None = None
     with closing(pieces) if isinstance(pieces, Generator) else nullcontext():  # readers hold files and threads
         for rows in pieces:
@@ -392,10 +395,10 @@ def write_rows(
     scaling: Scaling | None,
     about: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the spilled rows as a dataset.
+    """Make the second pass: write the spilled rows as a dataset.
 
-    about: additional manifest entries if the rows are appended. Their scaling is not written, since it is that of the
-    first rows.
+    about: additional manifest entries if the rows are appended to a dataset. In this case, the scaling is not written,
+    since the dataset has it already.
     """
     shape, fields = find_shape(survey, spill.dense_features is not None, scaling)
     prepare, part_rows = partial(prepare_rows, survey=survey, shape=shape, scaling=scaling), count_part_rows(shape)
@@ -405,7 +408,7 @@ def write_rows(
         for run in range(len(spill.run_bytes)):
             rows, order = spill.read_shuffled(run)
             spill.remove(run)
-            parts = iter(np.split(order, range(part_rows, len(order), part_rows)))  # few rows: scaling copies them
+            parts = iter(np.split(order, range(part_rows, len(order), part_rows)))  # small, as scaling copies them
             for _, prepared in work_ahead(parts, partial(prepare, rows), preparing, threads + 1):
                 writer.append(prepared)
                 interrupts.check()
@@ -414,7 +417,7 @@ def write_rows(
 
 
 def find_shape(survey: Survey, is_dense: bool, scaling: Scaling | None) -> tuple[Shape, tuple[str, ...]]:
-    """Return the shape of the dataset and the names of its vectors. is_dense: whether the source is dense."""
+    """Return the shape of the dataset and the names of its vectors. is_dense: whether the source has dense rows."""
     name, options = survey.name, survey.options
     if not survey.n_items:
         raise InputError(f"{name}: every feature of every row is zero")

@@ -1,13 +1,13 @@
-"""Ingest on the workers of a cluster: all of them read, shuffle and write, and the manifest comes last.
+"""Ingest on the workers of a cluster: workers read, shuffle and write the rows; the driver writes the manifest last.
 
-The driver sends tasks (ingestion.tasks) by `map_tasks`. One task per file finds where its blocks begin. Further tasks
-read stretches of blocks and spool their rows to segments. Finally, each task permutes some runs and writes them to
-their positions. The scratch files lie within the new dataset, in a folder or in an object store. If the encoding of a
-table depends on all rows, tasks first spool the codes of all rows.
+The driver sends tasks (ingestion.tasks) by `map_tasks`. For each file, a task finds where the blocks of the file begin.
+Further tasks read stretches of blocks and spool their rows to segments. Finally, tasks permute the rows of runs, and
+write each run to its position in the dataset. The scratch files are inside the new dataset, in a folder or in an object
+store. If the encoding of a table depends on all rows, tasks first spool the codes of all rows.
 
-The dataset has the same bytes as with `ingestion.ingest`, for any number of workers. If the driver is killed, no
-dataset appears at the destination. A record among the scratch files holds the input, the options and the software
-versions. The next ingest compares this record with its own, and resumes the work or removes it.
+For any number of workers, the dataset has the same bytes as a dataset that `ingestion.ingest` writes. If the driver is
+killed, no dataset appears at the destination. A record among the scratch files holds the input, the options and the
+software versions. The next ingest compares this record with its own record, and resumes the work or removes it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ from streamsvm.system.interrupts import caught
 def find_encoding(
     map_tasks: MapTasks, source: Source, stretches: Sequence[Stretch], paths: Sequence[str]
 ) -> tuple[Source, Encoding | None]:
-    """Return the source with the encoding of its table, and this encoding, or None if no column is encoded."""
+    """Determine the encoding of a table, on workers if it depends on all rows.
+
+    Return the source, which records whether codes were spooled, and the encoding (None if no column is encoded).
+    """
     if source.encoder is None:
         return source, None
     if source.encoder.is_known:
@@ -72,12 +75,15 @@ def find_encoding(
         n_in_file = require_rows(source, stretch, n_in_file)
     encoding = source.encoder.finish()
     source.encoder.tell_many(", ".join(map(show_name, paths)))
-    source.scratch.keep(tasks.ENCODING, pack_record(encoding.as_json()))  # keeps tasks small, however large it is
+    source.scratch.keep(tasks.ENCODING, pack_record(encoding.as_json()))  # as a record, since it would make tasks large
     return replace(unread, is_coded=True), encoding
 
 
 def require_rows(source: Source, stretch: Stretch, n_in_file: int) -> int:
-    """Return the rows of the current file up to the next stretch. Raises InputError for a file without rows."""
+    """Raise InputError if a file ends without rows. Return the row count with which the next stretch starts.
+
+    n_in_file: the number of rows in this stretch and in the earlier stretches of its file.
+    """
     if stretch.ends and not n_in_file:
         raise InputError(f"{stretch.path}: no rows" + " in this file" * (source.kind == "svmlight"))
     return 0 if stretch.ends else n_in_file
@@ -97,7 +103,7 @@ FREE = ("overwrite", "append")  # options that do not affect the bytes of the da
 
 
 def describe_ingest(paths: list[str], columns: Columns, options: IngestOptions, shuffle: tuple[Any, ...]) -> Any:
-    """Return the facts by which a process checks that it may resume an ingest. Raises InputError for a missing file.
+    """Return the facts in which two ingests must agree if one resumes the other. InputError for a missing file.
 
     shuffle: the format of the files, the seed of the shuffle, and its number of runs, which depends on the file sizes.
     """
@@ -112,7 +118,7 @@ def describe_ingest(paths: list[str], columns: Columns, options: IngestOptions, 
 
 
 def _find_state(path: str) -> tuple[Any, ...]:
-    """Return the state of a file that reveals changes: its size, and its modification time or version."""
+    """Return facts that change with the content of a file: its size, and its modification time or version."""
     try:
         if is_remote(path):
             return find_state(path)
@@ -122,7 +128,7 @@ def _find_state(path: str) -> tuple[Any, ...]:
     return found.st_size, found.st_mtime_ns
 
 
-CHUNKS_TOGETHER = 4  # chunks that one task writes; the first and the last may be shared with other tasks
+CHUNKS_TOGETHER = 4  # the number of chunks that one task writes; it may share its first and last chunk with others
 
 
 def write_on_workers(
@@ -142,7 +148,7 @@ def write_on_workers(
 
 
 def _assign_runs(plan: tasks.Plan, runs: list[Run]) -> list[tuple[Any, ...]]:
-    """Return the tasks that write the runs, in order: the numbered runs, and the first row and item of each task."""
+    """Return the arguments of `write_range` for each task: the plan, numbered runs, and their first row and item."""
     calls, shape = list[tuple[Any, ...]](), plan.shape
     wanted = CHUNKS_TOGETHER * (plan.source.options.chunk_bytes or shape.chunk_bytes())
     nbytes, row, item = wanted, 0, 0
@@ -159,7 +165,7 @@ def _assign_runs(plan: tasks.Plan, runs: list[Run]) -> list[tuple[Any, ...]]:
 
 
 REMEDY = "or use a smaller --chunk-bytes"
-SCALED_BYTES = 72  # per hashed feature: five statistics, two sums of a piece, and the scaling, all float64
+SCALED_BYTES = 72  # for each hashed feature: five statistics, two sums of a piece, and offset and factor, in float64
 
 
 def ingest_on_workers(
@@ -204,12 +210,12 @@ def ingest_on_workers(
     Raises
     ------
     InputError
-        For bad input, with file, line, column and reason. Nothing is left at the destination, except for the remains of
-        a killed ingest if a file has changed since.
+        For bad input, with file, line, column and reason. Nothing is left at the destination, with one exception: the
+        remains of a killed ingest stay there if a file has changed since.
     MemoryBudgetError
         If a worker needs more memory than it may hold.
     ConnectionError
-        If the cluster is lost. Finished work is kept, so that `resume` can use it.
+        If the cluster is lost. Finished work stays at the destination, and `resume` can use it.
     """
     ingest.check_options(options)
     options = replace(options, label_column=columns.label, qid_column=columns.qid)
@@ -256,9 +262,9 @@ def _count_bytes(columns: Columns, options: IngestOptions, to_store: bool) -> in
 def _read(
     map_tasks: MapTasks, source: Source, paths: list[str], columns: Columns, first: First, report: Report
 ) -> tuple[Source, Survey, Segments]:
-    """Let workers spool all rows. Return the source with its encoding, the survey of its rows, and their segments.
+    """Let workers spool all rows. Return the completed source, the survey of the rows, and their segments.
 
-    first: the first rows, and the encoder that read them.
+    first: the first piece of rows, and the encoder that read it (see `_read_first`).
     """
     piece, encoder = first
     calls = [(path, source.kind, columns, source.encoder is not None) for path in paths]
@@ -284,7 +290,7 @@ def _read(
 def _new_place(
     destination: str | Path, overwrite: bool, record: IngestRecord
 ) -> Iterator[tuple[Path | Upload, SharedScratch]]:
-    """Yield the place where the dataset is written, and its scratch files."""
+    """Yield the folder or upload to which the dataset is written, and the access to its scratch files."""
     place = destination if is_remote(destination) else Path(destination).absolute()
     with open_destination(place, overwrite, record) as folder:
         if isinstance(folder, Upload):
@@ -317,7 +323,7 @@ First = tuple[SourceRows, TableEncoder | None]
 
 
 def _read_first(paths: list[str], kind: str, columns: Columns) -> First:
-    """Return the first piece of rows, and the encoder of a table, with the kinds of columns that this piece decides.
+    """Return the first piece of rows, and the encoder, which has decided the kinds of the columns by this piece.
 
     The encoder is None if no column is encoded. Raises InputError for a fault in the first rows.
     """
@@ -328,7 +334,7 @@ def _read_first(paths: list[str], kind: str, columns: Columns) -> First:
 
 
 def _take_row(rows: SourceRows) -> SourceRows:
-    """Return the first row of a piece, without its name."""
+    """Return the first row of a piece, without the name of the row."""
     vectors = {each: getattr(rows, each) for each in ("labels", "qid", "sample_weight", "groups")}
     known = {each: values[:1] for each, values in vectors.items() if values is not None}
     return replace(rows, X=rows.X[:1], row_names=None, **known)
@@ -337,8 +343,8 @@ def _take_row(rows: SourceRows) -> SourceRows:
 def _spool(map_tasks: MapTasks, source: Source, stretches: list[Stretch], survey: Survey, report: Report) -> Segments:
     """Let workers spool all rows, and add the rows to the survey.
 
-    The runs of rows depend on the number of pieces before them. If a block has more pieces than expected (because its
-    labels are long), the stretches after it are spooled again.
+    The run to which a row goes depends on the number of pieces before it. If a block has more pieces than expected
+    (because its labels are long), all later stretches are spooled again.
     """
     again, written, n_pieces, n_in_file = list[tuple[Any, ...]](), list[Segments](), 0, 0
     expected = [0, *np.cumsum([stretch.n_pieces for stretch in stretches]).tolist()][: len(stretches)]
@@ -361,5 +367,5 @@ def _spool(map_tasks: MapTasks, source: Source, stretches: list[Stretch], survey
         report(survey.n_rows)
     written += [one.segments for one in map_tasks("reading the files", spool_stretch, again)]
     whole = reduce(add, written)
-    whole.segments.sort(key=lambda each: int(each.name.partition("-")[0]))  # by stretch
+    whole.segments.sort(key=lambda each: int(each.name.partition("-")[0]))  # in the order of the stretches
     return whole

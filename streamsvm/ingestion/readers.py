@@ -43,7 +43,7 @@ from streamsvm.system.interrupts import caught
 
 
 def name_columns(columns: Columns, **vectors: Any) -> tuple[Columns, dict[str, Any]]:
-    """Add the vectors that are column names to the roles; return the roles, and the values of the other vectors."""
+    """Add each vector that is the name of a column to the roles. Return the roles, and the vectors given as values."""
     named: dict[str, Any] = {role: values for role, values in vectors.items() if isinstance(values, str)}
     others = {role: None if role in named else values for role, values in vectors.items()}
     return replace(columns, **named) if named else columns, others
@@ -52,7 +52,7 @@ def name_columns(columns: Columns, **vectors: Any) -> tuple[Columns, dict[str, A
 def recall_label(
     columns: Columns, paths: Sequence[str | Path], file_format: str | None, dataset: str | Path | None
 ) -> Columns:
-    """Return the roles, with the label column of an existing dataset if it is recorded and no other one is named."""
+    """Return the roles. If they do not name the label column, it is taken from the record of an existing dataset."""
     known = None if dataset is None or columns.label is not None else open_dataset(dataset).label_column
     if known is None:
         return columns
@@ -63,7 +63,7 @@ def recall_label(
 def choose_label_kind(classes: npt.NDArray[Any] | None, has_targets: bool) -> str | None:
     """Return the kind of labels that fits known classes or targets; see Columns.label_kind.
 
-    If a class looks like a number or a missing value, the labels were read as texts.
+    If a class is a string that looks like a number or a missing value, the labels were read as text.
     """
     if has_targets:
         return TARGET
@@ -72,7 +72,7 @@ def choose_label_kind(classes: npt.NDArray[Any] | None, has_targets: bool) -> st
 
 
 def encode_as(columns: Columns, dataset: str | Path | None, regression: bool) -> Columns:
-    """Return the roles, with labels and features read as in an existing dataset, if one is given."""
+    """Return roles with which labels and features are read as in an existing dataset, if a dataset is given."""
     known = None if dataset is None else open_dataset(dataset)
     kind = None if known is None else choose_label_kind(known.classes, known.has_targets)
     columns = replace(columns, label_kind=TARGET if regression else kind)
@@ -86,10 +86,10 @@ def encode_as(columns: Columns, dataset: str | Path | None, regression: bool) ->
 
 
 def refuse_unread(paths: Sequence[str | Path], name: str, kind: str, columns: Columns) -> None:
-    """Raise InputError if a column, or a kind of header, was named although files of this kind have none.
+    """Raise InputError if an option for columns was given that has no effect on files of this kind.
 
-    A file whose name does not show its format is taken for svmlight text. Its first rows are read before this error is
-    raised, so that a file of another format is reported as such.
+    A file whose name does not show its format is read as svmlight text. In this case, the first rows are read before
+    the error is raised, and a file of another format is reported as such.
     """
     for field in fields(Columns):
         readers = [other for other, each in formats.FORMATS.items() if field.name in each.reads]
@@ -102,8 +102,8 @@ def refuse_unread(paths: Sequence[str | Path], name: str, kind: str, columns: Co
             raise InputError(f"{name}: {option} has no effect on {kind} files, only on {able}: omit it{remedy}")
 
 
-IN_FOLDERS = r"([^/=]+=[^/]*/)*[^/]+"  # files in a folder of a store, or in its subfolders COLUMN=VALUE
-MOST_NAMES = 8  # the most files that a message lists
+IN_FOLDERS = r"([^/=]+=[^/]*/)*[^/]+"  # matches objects in a folder of a store, or in its subfolders COLUMN=VALUE
+MOST_NAMES = 8  # the maximum number of files that a message lists
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")  # every Zarr folder contains one of these
 
 
@@ -171,7 +171,7 @@ def _is_file_of_rows(name: str) -> bool:
 
 
 def _list_objects(url: str) -> list[str | Path]:
-    """Return the objects that match a pattern, or lie in a folder and its subfolders COLUMN=VALUE, sorted."""
+    """Return the sorted objects that match a pattern, or that are in a folder or its subfolders COLUMN=VALUE."""
     base = url.partition("*")[0].rpartition("/")[0]
     steps = {"**/": "(.*/)?", "*": "[^/]*"}
     given = "".join(steps.get(part) or re.escape(part) for part in re.split(r"(\*\*/|\*)", url[len(base) + 1 :]))
@@ -185,14 +185,14 @@ def _list_objects(url: str) -> list[str | Path]:
 
 
 def join_names(sources: Sequence[str | Path]) -> str:
-    """Return the name of several files in messages; of many files, only the first are listed."""
+    """Return a common name of several files for messages. It lists at most MOST_NAMES of them."""
     names = ["<stdin>" if str(source) == "-" else str(source) for source in sources[:MOST_NAMES]]
     more = f" and {len(sources) - MOST_NAMES} more" if len(sources) > MOST_NAMES else ""
     return f"{', '.join(names)}{more}"
 
 
 LOGGER = logging.getLogger("streamsvm")
-HUGGING_FACE_ROWS = 10_000  # rows of a Hugging Face data set that are read at a time
+HUGGING_FACE_ROWS = 10_000  # the number of rows of a Hugging Face data set that are read at a time
 
 
 def ingest(
@@ -323,7 +323,7 @@ def _open_paths(
     before: str | Path | None,
     options: IngestOptions,
 ) -> tuple[Columns, Iterator[SourceRows], str, int]:
-    """Return the roles of the columns of files, their rows, their name in messages, and their approximate bytes."""
+    """Open files. Return the roles of their columns, their rows, their name in messages, and their approximate size."""
     paths = list_files(named)
     refuse_inputs(destination, paths)
     columns = encode_as(recall_label(columns, paths, file_format, before), before, options.regression)
@@ -332,7 +332,7 @@ def _open_paths(
 
 
 def _refuse_values(vectors: Mapping[str, Any]) -> None:
-    """Raise InputError for values that are given together with files, whose columns have to be named instead."""
+    """Raise InputError if labels or other vectors are given as values although the rows come from files."""
     for role, values in vectors.items():
         if values is not None:
             given, name = ("y", "label") if role == "label" else (role, role)
@@ -340,7 +340,7 @@ def _refuse_values(vectors: Mapping[str, Any]) -> None:
 
 
 def _list_names(**given: Any) -> dict[str, Any]:
-    """Return the names of columns that were given for each option, as tuples. Raises InputError for other values."""
+    """Return the names of columns given for each option, as tuples. Raises InputError unless they are strings."""
     for option, names in given.items():
         if not isinstance(names, str | Iterable):
             every = ", or 'auto' for all columns of text" if option == "one_hot" else ""
@@ -351,14 +351,14 @@ def _list_names(**given: Any) -> dict[str, Any]:
 def _open_rows(
     source: Any, vectors: Mapping[str, Any], columns: Columns, before: str | Path | None, regression: bool
 ) -> Iterator[SourceRows]:
-    """Return rows in memory: the encoded rows of a frame if its columns must be encoded, otherwise numbers."""
+    """Yield the rows of a source in memory: a frame whose columns must be encoded, or arrays of numbers."""
     refuse_name(vectors["label"])
     refuse_lazy(source)
     source = unwrap(source)
     if is_anndata(source):
         refuse_beside(vectors, "is an AnnData object: name its columns of obs, such as label='cell_type'")
         return read_anndata(source, columns)
-    if comes_from(source, "datasets"):  # the package of Hugging Face
+    if comes_from(source, "datasets"):  # the package `datasets` of Hugging Face
         source = source.with_format("arrow").iter(HUGGING_FACE_ROWS)
     if isinstance(source, Iterator):
         refuse_beside(vectors, "is an iterator of blocks: let it yield (X, y), or frames with all columns")
@@ -386,8 +386,8 @@ def open_files(
 ) -> Iterator[SourceRows]:
     """Return the rows of files of one format. Raises InputError for unknown or different formats.
 
-    scratch: the folder of a scratch file for the rows of tables whose encoding depends on all rows. named: the files,
-    folders and patterns that the user gave, if `paths` already lists their files.
+    scratch: the folder of a scratch file, which is needed if the encoding of a table depends on all rows. named: the
+    files, folders and patterns as the user gave them, if `paths` is already the list of their files.
     """
     if named is None:
         named, paths = paths, list_files(paths)
@@ -406,15 +406,16 @@ def open_files(
 def open_codes(
     paths: Sequence[str | Path], kind: str, columns: Columns
 ) -> tuple[Iterator[SourceRows], TableEncoder | None]:
-    """Return the rows of files of one format; for tables, with their columns as codes, and the encoder of the codes.
+    """Return the rows of files of one format, and for tables their encoder, otherwise None.
 
-    If no column of a table is encoded, the rows have their features instead, and the encoder has no columns.
+    The rows of a table hold the codes of its columns. If no column is encoded, they hold features instead, and the
+    encoder has no columns.
     """
     about, name = formats.find_format(kind), join_names(paths)
     if not about.has_columns and columns.folders:
         ignored = ", ".join(folder for folder, _ in columns.folders)
         LOGGER.warning(f"{name}: {kind} files have no columns, so the columns of their folders are ignored: {ignored}")
-    if columns.encoding is not None and not about.has_columns:  # the rows are features already
+    if columns.encoding is not None and not about.has_columns:  # the rows hold features already
         index = None if columns.index == columns.encoding.index else columns.index
         columns = replace(columns, encoding=None, index=index)
     refuse_unread(paths, name, kind, columns)
@@ -428,7 +429,7 @@ def open_codes(
 
 
 def open_frame(frame: Any, vectors: Mapping[str, Any], columns: Columns) -> Iterator[SourceRows]:
-    """Return the encoded rows of a frame. vectors: labels and other vectors by role, or None."""
+    """Return the encoded rows of a frame. vectors: labels and other vectors by role; None if not given."""
     given = {role: values for role, values in vectors.items() if values is not None}
     named: dict[str, Any] = {role: f"({role})" for role in given}
     roles = replace(columns, **named, require_label=columns.label is not None)
@@ -443,7 +444,7 @@ def guess_bytes(paths: Sequence[str | Path]) -> int:
     total = 0
     for path in paths:
         size = 1 << 30
-        with suppress(OSError):  # the error will be raised when the file is read
+        with suppress(OSError):  # the error is raised when the file is read
             size = find_size(path) if is_remote(path) or Path(path).is_file() else size
         if Path(path).suffix.lower() in formats.FORMATS["parquet"].suffixes and Path(path).is_file():
             size = max(size, guess_row_bytes(path))

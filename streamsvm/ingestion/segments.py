@@ -2,15 +2,17 @@
 
 Each row goes to a run drawn at random. Each run is small enough to be permuted in memory afterwards. Together, the two
 steps are a uniform permutation of all rows. Without a shuffle, the runs are filled one after another. The draws depend
-only on the seed and the numbers of pieces and runs. Therefore workers shuffle exactly as one process does.
+only on the seed, on the number of each piece, and on the number of runs. Therefore workers shuffle exactly as one
+process does.
 
-One process spills the runs to files (`Spill`). Workers share segments, scratch files with rows sorted by run:
+One process spills the runs to files (`Spill`). Workers share segments: scratch files whose rows are sorted by run.
 
     segment = limits, part of run 0, its CRC-32C, part of run 1, its CRC-32C, ...
 
-The limits are two numbers for each run (its first row and its first item), and two for the end. A part has a block for
-each column. The checksum covers the name of the segment, the number of the run and the part, so it reveals exchanged
-parts. The part of a run is read from each segment in order, as one process would have spilled its rows.
+The limits are two numbers for each run (the first row and the first item of its part), and two numbers for the end of
+the segment. A part has a block for each column. The checksum covers the part, the name of the segment and the number of
+the run, and so also reveals parts that were interchanged. To read a run, its parts are read from all segments in order.
+This gives the order in which one process would have spilled the rows.
 """
 
 from __future__ import annotations
@@ -40,14 +42,14 @@ from streamsvm.numeric.rows import I64, CsrRows, Matrix, permute_rows, slice_row
 from streamsvm.system.errors import IntegrityError
 
 RUN_BYTES = 64 << 20
-LISTS = ("label_values", "label_counts")  # files with lists of labels
-MAPPED = ("X", "data", "indices")  # files with features, which are read once, in random order
+LISTS = ("label_values", "label_counts")  # names of the arrays of lists of labels
+MAPPED = ("X", "data", "indices")  # names of the arrays of features, which are read once, in random order
 LEAST_MAPPED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class SpilledRows:
-    """Rows of a run. Labels are numbers, or provisional codes of texts."""
+    """Rows of a run. Labels are numbers, or provisional codes of text labels."""
 
     X: Matrix
     vectors: dict[str, Any]
@@ -59,14 +61,14 @@ class SpilledRows:
 
 
 def _list_arrays(X: Matrix) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays in which features are spooled."""
+    """Return the arrays of features that are spooled, by name."""
     if isinstance(X, CsrRows):
         return {"data": X.data, "indices": X.indices, "counts": np.diff(X.indptr)}
     return {"X": X}
 
 
 def _make_rows(arrays: dict[str, Any]) -> SpilledRows:
-    """Return spooled rows, given their vectors and the arrays of `_list_arrays`."""
+    """Return spooled rows. arrays: their vectors, and the arrays of `_list_arrays`."""
     if "X" in arrays:
         return SpilledRows(arrays.pop("X"), arrays)
     indptr = np.concatenate(([0], np.cumsum(arrays.pop("counts")))).astype(np.int64)
@@ -75,7 +77,7 @@ def _make_rows(arrays: dict[str, Any]) -> SpilledRows:
 
 
 def _sort_by_run(X: Matrix, vectors: dict[str, Any], run: I64, n_runs: int) -> tuple[Matrix, dict[str, Any], I64]:
-    """Return rows sorted by run, and the limits of the runs among the sorted rows, (n_runs + 1,)."""
+    """Return features and vectors sorted by run, and the boundaries of the runs in the sorted rows, (n_runs + 1,)."""
     runs = run.astype(np.uint16) if n_runs <= 1 << 16 else run  # NumPy uses the faster radix sort for 16 bits
     order = np.argsort(runs, kind="stable")
     limits = np.searchsorted(runs[order], np.arange(n_runs + 1))
@@ -83,7 +85,7 @@ def _sort_by_run(X: Matrix, vectors: dict[str, Any], run: I64, n_runs: int) -> t
 
 
 def draw_runs(seed: int, n_runs: int, piece: int, n_rows: int) -> I64:
-    """Draw the runs of the rows of a piece. piece: its number, counted from 1."""
+    """Draw the run of each row of a piece. piece: the number of the piece, counted from 1."""
     if n_runs == 1:
         return np.zeros(n_rows, np.int64)
     return np.random.default_rng((seed, 0, piece)).integers(n_runs, size=(n_rows,))
@@ -95,7 +97,7 @@ def count_parts(nbytes: int) -> int:
 
 
 def draw_parts(seed: int, run: int, n_rows: int, nbytes: int) -> Iterator[tuple[slice, I64]]:
-    """Yield slices of a run, of about a quarter of RUN_BYTES, and the parts into which their rows are scattered."""
+    """Yield slices of a run, each of about RUN_BYTES / 4, with the part to which each row of the slice is scattered."""
     n_parts, step = count_parts(nbytes), max(1, n_rows * RUN_BYTES // (4 * nbytes))
     for at in range(0, n_rows, step):
         part = slice(at, min(n_rows, at + step))
@@ -108,7 +110,7 @@ def draw_order(seed: int | None, run: int, n_rows: int) -> I64:
 
 
 class Spill:
-    """Runs of rows in a folder, with a file for each array of a run. Without a `seed`, the rows keep their order."""
+    """Runs of rows in a folder, with a file for each array of a run. If `seed` is None, the rows keep their order."""
 
     def __init__(self, folder: Path, seed: int | None, expected_bytes: int) -> None:
         self.folder, self.seed = folder, seed
@@ -119,7 +121,7 @@ class Spill:
         self._dtypes: dict[str, np.dtype[Any]] = {}
 
     def add(self, X: Matrix, vectors: dict[str, Any]) -> None:
-        """Spill rows to their runs."""
+        """Draw the runs of rows, and append the rows to these runs."""
         self._pieces += 1
         if not isinstance(X, CsrRows):
             self.dense_features = X.shape[1]
@@ -131,7 +133,7 @@ class Spill:
         self._append(len(self.run_bytes) - 1, X, vectors)
 
     def split_large_runs(self) -> None:
-        """Split runs that have outgrown memory into new runs, since the size of the source was only a guess."""
+        """Split runs that became too large for memory, because the size of the source was only a guess."""
         run = 0
         while run < len(self.run_bytes):
             nbytes, n_rows = self.run_bytes[run], self._n_rows(run)
@@ -147,7 +149,7 @@ class Spill:
             run += 1
 
     def remove(self, run: int) -> None:
-        """Remove the files of a run, which frees the system's page cache for the rows written next."""
+        """Remove the files of a run. This frees the page cache of the system for the rows that are written next."""
         for name in self._dtypes:
             (self.folder / f"{run}.{name}").unlink(missing_ok=True)
 
@@ -212,10 +214,11 @@ class Spill:
 
 
 def _map(path: Path, dtype: np.dtype[Any], first: int, count: int) -> npt.NDArray[Any]:
-    """Return items of a file by mapping the page cache, without a copy. The file may be removed while it is mapped.
+    """Return values of a file by mapping the page cache, without a copy. The file may be removed while it is mapped.
 
-    The mapping is shared and writable although nothing is written: populating a private one copies it page by page, and
-    compiled code takes writable arrays. Without populating, every 16th page would cause a page fault.
+    The mapping is populated, since otherwise every 16th page would cause a page fault. It is shared, although nothing
+    is written: populating a private mapping copies it page by page. It is writable, because compiled code takes only
+    writable arrays.
     """
     flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
     begin, end = first * dtype.itemsize, (first + count) * dtype.itemsize
@@ -225,17 +228,17 @@ def _map(path: Path, dtype: np.dtype[Any], first: int, count: int) -> npt.NDArra
     return np.frombuffer(mapped, dtype, count, skip)
 
 
-SEGMENT_BYTES = 64 << 20  # the bytes of rows that are sorted by run and written together
-OF_ITEMS = ("data", "indices")  # the columns with a value for each item, rather than for each row
-MOST_SLICES = 256  # the most slices of a segment; more slices would have less than 256 KiB each
-SEGMENTS_TOGETHER = 64  # segments whose limits are in memory at a time, for all runs of a group
-PUTTING = ThreadPoolExecutor(1)  # writes a segment while the rows of the next one are read
-MAY_PUT = Semaphore()  # held while a segment of this process is written, so that only one is in memory
-Limits = tuple[tuple[int, int], tuple[int, int]]  # the first row and the first item of a part, and of the next part
+SEGMENT_BYTES = 64 << 20  # the bytes of features that are sorted by run and written together
+OF_ITEMS = ("data", "indices")  # columns with a value for each item instead of each row
+MOST_SLICES = 256  # the maximum number of slices of a segment; with more, a slice would have less than 256 KiB
+SEGMENTS_TOGETHER = 64  # the number of segments whose limits, for a group of runs, are in memory at a time
+PUTTING = ThreadPoolExecutor(1)  # writes a segment while the rows of the next segment are read
+MAY_PUT = Semaphore()  # held while a segment is written: only one segment of this process is in memory
+Limits = tuple[tuple[int, int], tuple[int, int]]  # first row and first item of a part, and those of the next part
 
 
 class Column(NamedTuple):
-    """A column of a segment: `width` values, in n_bytes, for each row or for each item."""
+    """A column of a segment. Each row (or each item, if `is_of_items`) has `width` values in `n_bytes` bytes."""
 
     name: str
     dtype: str
@@ -260,12 +263,15 @@ class Segment:
         return self.find(self.n_runs, (self.n_rows, self.n_items))
 
     def find(self, at: int, first: tuple[int, int]) -> int:
-        """Return the byte at which the part of run `at` begins. first: its first row and its first item."""
+        """Return the byte at which the part of run `at` begins. first: the first row and the first item of the part."""
         begin = 16 * (self.n_runs + 1) + CRC_BYTES * at
         return begin + sum(column.n_bytes * first[column.is_of_items] for column in self.columns)
 
     def find_part(self, at: int, first: tuple[int, int], following: tuple[int, int]) -> tuple[int, int]:
-        """Return the byte range of the part of run `at` with its checksum; an empty range if the limits are damaged."""
+        """Return the byte range of the part of run `at` and its checksum; (0, 0) if the limits are damaged.
+
+        first, following: the first row and the first item of this part, and of the next part.
+        """
         begin, end = self.find(at, first), self.find(at + 1, following)
         rise = 0 <= first[0] <= following[0] <= self.n_rows and 0 <= first[1] <= following[1]
         return (begin, end) if rise and end <= self.n_bytes else (0, 0)
@@ -276,7 +282,7 @@ class Segment:
         return checksum
 
     def verify(self, at: int, part: Bytes, place: str) -> Bytes:
-        """Return the rows of the part of run `at`. Raises IntegrityError naming the place if it is damaged."""
+        """Return the part of run `at` without its checksum. Raises IntegrityError naming `place` if it is damaged."""
         payload, stored = part[:-CRC_BYTES], part[-CRC_BYTES:].tobytes()
         checksum = google_crc32c.extend(self.start_checksum(at), payload)
         if checksum.to_bytes(CRC_BYTES, "little") != stored:
@@ -288,8 +294,8 @@ class Segment:
 class Segments:
     """The segments that one or several SegmentWriters have written.
 
-    rows, items: the numbers of rows and items of each run. row_bytes: the bytes of a row, without items if it is
-    sparse.
+    rows, items: the number of rows, and of items, in each run. row_bytes: the bytes of a row; for sparse rows, without
+    the bytes of items.
     """
 
     segments: list[Segment]
@@ -339,7 +345,7 @@ class SegmentWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Start writing the waiting rows as a segment, once the previous one of any writer is written."""
+        """Start writing the waiting rows as a segment. First wait until no other segment is being written."""
         if not self._waiting:
             return
         X = stack_rows([X for X, _, _ in self._waiting])
@@ -372,11 +378,11 @@ class SegmentWriter:
         except BaseException:
             MAY_PUT.release()
             raise
-        self._putting.add_done_callback(lambda _: MAY_PUT.release())  # even if it is cancelled
+        self._putting.add_done_callback(lambda _: MAY_PUT.release())  # called even after cancellation
         self.segments.append(segment)
 
     def finish(self) -> Segments:
-        """Write the waiting rows, and return the segments when all of them are written."""
+        """Write the waiting rows, wait until all segments are written, and return the segments."""
         self.flush()
         self.wait()
         return Segments(self.segments, self.rows, self.items, self.row_bytes, self.is_sparse)
@@ -389,7 +395,7 @@ class SegmentWriter:
 
 
 def _lay_out(segment: Segment, arrays: Sequence[npt.NDArray[Any]], limits: I64) -> Iterator[Any]:
-    """Yield the bytes of a segment, in pieces."""
+    """Yield the bytes of a segment, in pieces. limits: the first row and first item of each part, and the end."""
     yield _as_bytes(limits).data
     for at, (first, following) in enumerate(zip(limits[:-1].tolist(), limits[1:].tolist(), strict=True)):
         checksum = segment.start_checksum(at)
@@ -405,7 +411,7 @@ def _as_bytes(values: npt.NDArray[Any]) -> Bytes:
 
 
 def hash_text(text: str) -> int:
-    """Return the hash that stands for a text label in segments. It is the same on every worker."""
+    """Return the hash that replaces a text label in segments. It is the same on every worker."""
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
@@ -413,7 +419,7 @@ def hash_text(text: str) -> int:
 class Run:
     """Rows that are permuted together: the parts of run `at` in the segments begin:end of a listing.
 
-    The listing is a record in a scratch file, so that the size of tasks does not grow with the number of segments.
+    The listing is a record in a scratch file. Therefore the size of a task does not grow with the number of segments.
     """
 
     listing: str
@@ -427,9 +433,9 @@ class Run:
 def list_runs(
     map_tasks: MapTasks, scratch: SharedScratch, seed: int | None, written: Segments, counts_items: bool
 ) -> list[Run]:
-    """Return the runs in the order in which they are written. Runs that have outgrown memory are split.
+    """Return the runs in the order in which they are written to the dataset. Runs too large for memory are split.
 
-    seed: the seed of the shuffle; None: each segment is a run. counts_items: whether to count the non-zeros of dense
+    seed: the seed of the shuffle; if None, each segment is a run. counts_items: whether to count the non-zeros of dense
     rows.
     """
     listing = "segments"
@@ -457,9 +463,9 @@ def list_runs(
 def _regroup(map_tasks: MapTasks, scratch: SharedScratch, runs: list[Run], counts_items: bool) -> list[Run]:
     """Let workers write groups of runs to separate segments, and return the runs in these segments.
 
-    A run is a slice of each segment. R runs in S segments would require reading R S slices. Instead, sqrt(R) groups of
-    runs each read one larger slice of each segment, S sqrt(R) in all. A run is then a slice of each segment of its
-    group, R^1.5 in all.
+    A run consists of a slice of each segment. Reading R runs from S segments would take R S reads. Instead, sqrt(R)
+    groups of runs are formed, and each group reads one larger slice of each segment: S sqrt(R) reads in all. Afterwards
+    a run consists of a slice of each segment of its group: R^1.5 reads in all.
     """
     step = isqrt(len(runs) - 1) + 1
     groups = [runs[at : at + step] for at in range(0, len(runs), step)]
@@ -468,7 +474,7 @@ def _regroup(map_tasks: MapTasks, scratch: SharedScratch, runs: list[Run], count
 
 
 def _list_parts(scratch: SharedScratch, written: list[Segments], number: int) -> list[Run]:
-    """Return the runs that result from splitting others. number: distinguishes the listing of their segments."""
+    """Return the runs in rewritten segments. number: makes the name of their listing unique."""
     if not written:
         return []
     begins = np.cumsum([0, *(len(one.segments) for one in written)]).tolist()
@@ -485,7 +491,8 @@ def _read_listing(scratch: SharedScratch, listing: str) -> list[Segment]:
 def scatter_runs(runs: Sequence[Run], writer: SegmentWriter, split: tuple[int, int, int] | None = None) -> Segments:
     """Copy consecutive runs, all in the same segments, to the runs of a writer, in order.
 
-    split: to scatter a single run over the runs of the writer, the seed, the index of the run, and its size in bytes.
+    split: given if a single run is scattered over the runs of the writer: the seed, the index of the run, and its size
+    in bytes.
     """
     segments, drawn, at = _read_listing(writer.scratch, runs[0].listing)[runs[0].begin : runs[0].end], None, 0
     if split is not None:
@@ -501,7 +508,7 @@ def scatter_runs(runs: Sequence[Run], writer: SegmentWriter, split: tuple[int, i
 
 
 def read_runs(scratch: SharedScratch, runs: Sequence[Run], texts: Mapping[str, int]) -> Iterator[SpilledRows]:
-    """Yield the rows of runs. texts: the code of each text label, or empty if labels are numbers."""
+    """Yield the rows of each run. texts: the code of each text label; empty if labels are numbers."""
     listings = {listing: _read_listing(scratch, listing) for listing in {run.listing for run in runs}}
     for (listing, begin, end), same in groupby(runs, key=lambda run: (run.listing, run.begin, run.end)):
         segments, together = listings[listing][begin:end], list(same)
@@ -519,7 +526,7 @@ def check(scratch: SharedScratch, written: Segments) -> None:
 
 
 def _read_limits(scratch: SharedScratch, segments: Sequence[Segment], runs: Sequence[Run]) -> list[list[Limits]]:
-    """Return the limits of the parts of runs, by run and segment."""
+    """Return for each run, and each segment, the limits of the part of the run in the segment."""
     first, stop = runs[0].at, runs[-1].at + 2
     wanted = [(segment.name, segment.n_bytes, (16 * first, 16 * stop)) for segment in segments]
     found: list[list[Limits]] = [[] for _ in runs]
@@ -537,17 +544,17 @@ def _read_parts(
     runs: Sequence[Run],
     limits: Sequence[Sequence[Limits]] | None = None,
 ) -> Iterator[tuple[int, SpilledRows]]:
-    """Yield the parts of consecutive runs, segment by segment, reading a single range of each segment.
+    """Yield the parts of consecutive runs, segment by segment, each as a pair (index of the run in `runs`, rows).
 
-    The index of its run precedes each part. A part is copied, and thereby aligned, unless it is the whole range.
-    limits: see `_read_limits`; None: they are read. Raises IntegrityError naming a damaged segment.
+    A single range of each segment is read. A part is copied, and thereby aligned, unless it is the whole range. limits:
+    the result of `_read_limits`; if None, it is called here. Raises IntegrityError naming a damaged segment.
     """
     by_segment = list(zip(*(limits or _read_limits(scratch, segments, runs)), strict=True))
     places = [
         [segment.find_part(run.at, *each) for run, each in zip(runs, mine, strict=True)]
         for segment, mine in zip(segments, by_segment, strict=True)
     ]
-    ranges = [(each[0][0], max(each[0][0], each[-1][1])) for each in places]  # damaged limits may descend
+    ranges = [(each[0][0], max(each[0][0], each[-1][1])) for each in places]  # if limits are damaged, they may descend
     wanted = [(segment.name, segment.n_bytes, part) for segment, part in zip(segments, ranges, strict=True)]
     with closing(read_ranges(scratch, wanted)) as slices:
         for segment, mine, parts, (name, content) in zip(segments, by_segment, places, slices, strict=True):
@@ -568,7 +575,7 @@ def _unpack_part(segment: Segment, run: Run, limits: Limits, name: str, content:
 
 
 def _number_texts(hashes: npt.NDArray[np.uint64], texts: Mapping[str, int]) -> npt.NDArray[np.float64]:
-    """Return the codes of text labels, given their hashes. texts: the code of each text."""
+    """Return the codes of text labels. hashes: the hash of each label. texts: the code of each text label."""
     known = np.array([hash_text(text) for text in texts], np.uint64)
     order = np.argsort(known)
     codes = np.array(list(texts.values()), np.float64)[order]

@@ -1,16 +1,16 @@
 """The tasks of an ingest on workers: they encode stretches of tables, spool rows, and write ranges of the rows.
 
-The result of each task is recorded among the scratch files (`do_once`). A task that is sent again, or was done by a
-killed ingest, therefore does not repeat finished work.
+Each task records its result among the scratch files (`do_once`). If the task is sent again, or if a killed ingest is
+resumed, the recorded result is used.
 
 If the encoding of a table depends on all rows, their codes are spooled first. The categories are numbered separately in
-each stretch. The driver adds the statistics of all pieces in the order of the files, so that sums are rounded as in one
-process.
+each stretch. The driver adds up the statistics of all pieces in the order of the files; therefore sums are rounded as
+in one process.
 
-A stretch is a sequence of the blocks into which one process would cut a file. One worker scans a file and records where
-its blocks begin, since the cuts depend on the text before them: a long line, a quoted line end, a comment. Then any
-worker can read any stretch. A file that is compressed, or lies in an object store, can only be read from its beginning
-and is a single stretch. Parquet is cut into pieces of rows.
+A stretch is a sequence of blocks of a file, cut as one process would cut them. Where a block begins depends on the text
+before it, for example on a long line, a quoted line end or a comment. Therefore one worker scans the whole file, and
+records where its blocks begin. Afterwards, any worker can read any stretch. A file that is compressed, or that is in an
+object store, can be read only from its beginning, and is a single stretch. Parquet is cut into pieces of rows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from streamsvm.numeric.stored_types import FeatureStatistics, Scaling, StoredFea
 from streamsvm.system.errors import InputError, IntegrityError
 from streamsvm.system.files import is_remote
 
-BLOCK_BYTES = 8 << 20  # as in svmlight.read_svmlight and csv.open_csv
+BLOCK_BYTES = 8 << 20  # the size of blocks in svmlight.read_svmlight and csv.open_csv, too
 STRETCH_BLOCKS = 4
 KINDS = ("svmlight", "csv", "parquet")
 
@@ -66,7 +66,7 @@ class Stretch:
     path : str
         The file.
     starts : tuple of int
-        The start of each block in the text, and the end of the last one; for Parquet, in rows.
+        The start of each block, and the end of the last block, in bytes of the text; for Parquet, in rows.
     line : int
         The number of lines of the file before the first block.
     n_pieces : int
@@ -94,10 +94,10 @@ def cut_file(path: str, kind: str, columns: Columns, encoded: bool) -> list[Stre
     encoded: whether the columns of a table are encoded.
     """
     block_bytes = csv.CODED_BLOCK_BYTES if encoded and kind == "csv" else BLOCK_BYTES
-    found, failure = list[Stretch](), ""  # each with a single block
+    found, failure = list[Stretch](), ""  # each stretch here is a single block
     try:
         if kind == "svmlight":
-            found.extend(_find_lines(path))  # keeps the blocks before a fault
+            found.extend(_find_lines(path))  # if an error is raised, `found` has the blocks before the fault
         elif kind == "parquet":
             layout, starts = cut_parquet(path, columns)
             found = [Stretch(path, limits, limits[0], 1, False, layout) for limits in pairwise(starts)]
@@ -121,7 +121,7 @@ def cut_file(path: str, kind: str, columns: Columns, encoded: bool) -> list[Stre
 
 
 def _find_lines(path: str) -> Iterator[Stretch]:
-    """Yield the blocks of svmlight text. Raises InputError for a fault, after the blocks before it."""
+    """Yield each block of svmlight text as a stretch. Raises InputError for a fault, after the blocks before it."""
     start = -1
     for block in svmlight.read_blocks([path], BLOCK_BYTES, svmlight.MAX_LINE_BYTES):
         start = block.start if start < 0 else start
@@ -131,7 +131,7 @@ def _find_lines(path: str) -> Iterator[Stretch]:
 
 
 def _find_tables(path: str, columns: Columns, block_bytes: int) -> Iterator[Stretch]:
-    """Yield the blocks of CSV."""
+    """Yield each block of CSV as a stretch."""
     with csv.open_csv(path, columns, None, block_bytes) as opened, closing(opened.cut(True)) as blocks:
         start = opened.begin
         for table in blocks:
@@ -148,10 +148,10 @@ def _has_rows(content: np.ndarray) -> bool:
 def read_stretch(
     stretch: Stretch, kind: str, first: SourceRows, encoder: TableEncoder | None = None
 ) -> Iterator[SourceRows]:
-    """Yield the rows of a stretch. With an encoder, their features are the codes that it returns.
+    """Yield the rows of a stretch. With an encoder, X holds the codes that the encoder returns, instead of features.
 
-    first: the very first row, which decides the fields of all others. Raises InputError with file, line or row, column
-    and reason.
+    first: the first row of the first file; all rows must have the same fields. Raises InputError with file, line or
+    row, column and reason.
     """
     if stretch.failure:
         raise InputError(stretch.failure)
@@ -169,7 +169,7 @@ def read_stretch(
 
 
 def _read_blocks(stretch: Stretch) -> Iterator[Any]:
-    """Yield the blocks of a stretch, as the reader of its format cuts them."""
+    """Yield the blocks of a stretch of text, each as the block that the reader of its format would yield."""
     line = stretch.line
     try:
         with text.open_text(stretch.path) as file:
@@ -194,7 +194,7 @@ def _read_blocks(stretch: Stretch) -> Iterator[Any]:
 
 
 def require_same_columns(plans: Sequence[list[Stretch]], columns: Columns) -> None:
-    """Replace the stretches of a file by a failure if its columns differ from those of the first file."""
+    """Replace all stretches of a file by one failed stretch if its columns differ from those of the first file."""
     names: tuple[str, ...] | None = None
     for plan in plans:
         layout = plan[0].layout
@@ -208,9 +208,9 @@ def require_same_columns(plans: Sequence[list[Stretch]], columns: Columns) -> No
 
 
 Result = TypeVar("Result")
-FILE_BYTES = 32 << 20  # the bytes of codes in one file
-ENCODING = "encoding"  # the scratch file with the encoding of the table
-WRITERS = 4  # threads of a task that write chunks, each of another array
+FILE_BYTES = 32 << 20  # the bytes of codes in a scratch file
+ENCODING = "encoding"  # the name of the scratch file with the encoding of the table
+WRITERS = 4  # the number of threads with which a task writes chunks, each of another array
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class Source:
     name, kind : str
         The name of the rows in messages, and the format of the files.
     first : SourceRows
-        The very first row, which decides the kind of all others.
+        The first row of the first file. All rows must have the same fields, and labels of the same type.
     options : IngestOptions
         Options of the dataset.
     seed : int or None
@@ -232,11 +232,12 @@ class Source:
     scratch : SharedFolder or SharedObjects
         The scratch files, to which rows are spooled.
     encoder : TableEncoder or None
-        The encoder of a table that has seen no rows, if columns are encoded.
+        The encoder of a table, if columns are encoded. It knows the kinds of the columns; no rows were added to it.
     is_coded : bool
-        Whether codes have been spooled, because the encoding depends on all rows. It is then stored as a record.
+        Whether codes have been spooled, because the encoding depends on all rows. The encoding is then a record among
+        the scratch files.
     anchor : ndarray or None
-        The values that are subtracted from the features until they are scaled (data.tables.checks).
+        The value that is subtracted from each feature until rows are scaled (see data.tables.checks).
     """
 
     name: str
@@ -253,7 +254,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan for writing ranges of rows. survey: the survey of all rows, without statistics."""
+    """The facts that all tasks need to write ranges of rows. survey: the survey of all rows, without statistics."""
 
     source: Source
     survey: Survey
@@ -263,10 +264,10 @@ class Plan:
 
 
 def do_once(scratch: SharedScratch, name: str, work: Callable[[], Result], check: Callable[[Any], None]) -> Result:
-    """Return the result recorded under a name; if it is missing, do the work and record its result.
+    """Return the result recorded under a name. If there is none, call `work`, and record its result.
 
-    check: raises IntegrityError if files of a recorded result are missing or damaged; then the work is done again.
-    Raises InputError if the scratch folder does not exist.
+    check: a function that raises IntegrityError if files of the recorded result are missing or damaged; `work` is then
+    called again. Raises InputError if the scratch folder does not exist.
     """
     scratch.check()
     found: Result | None = find_record(scratch, name, RECORDED)
@@ -281,10 +282,10 @@ def do_once(scratch: SharedScratch, name: str, work: Callable[[], Result], check
 
 @dataclass(frozen=True)
 class CodedStretch:
-    """A stretch whose codes were spooled.
+    """The result of spooling the codes of a stretch.
 
-    pieces: the statistics of each of its pieces. n_files: the number of files with its codes. failure: the fault that
-    ends the stretch, as a complete message.
+    pieces: the statistics of each piece. n_files: the number of scratch files with the codes. failure: the fault that
+    ends the stretch, as a complete message; "" without a fault.
     """
 
     pieces: tuple[PieceStatistics, ...]
@@ -299,7 +300,7 @@ def code_stretch(source: Source, stretch: Stretch, number: int) -> CodedStretch:
 
 
 def _check_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> None:
-    """Raise IntegrityError unless the codes are complete and undamaged. After a failure, the stretch is read again."""
+    """Raise IntegrityError if codes are damaged or missing, or the stretch had a fault. The task is then repeated."""
     if coded.failure:
         raise IntegrityError(coded.failure)
     for _ in _read_codes(scratch, name, coded):
@@ -323,7 +324,7 @@ def _code(source: Source, stretch: Stretch, name: str) -> CodedStretch:
             waiting.append(replace(rows, row_names=None))
             if sum(each.X.nbytes for each in waiting) >= FILE_BYTES:
                 flush()
-    except InputError as error:  # reported later, because tasks before this one may find faults in earlier rows
+    except InputError as error:  # the driver reports it, since earlier tasks may find faults in earlier rows
         failure = str(error)
     if waiting and not failure:
         flush()
@@ -351,7 +352,7 @@ def _read_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> Itera
 
 @dataclass(frozen=True)
 class SpooledStretch:
-    """A stretch whose rows were spooled. statistics: the statistics of each of its pieces, if features are scaled."""
+    """The result of spooling the rows of a stretch. statistics: those of each piece, if features are scaled."""
 
     survey: Survey
     segments: Segments
@@ -360,18 +361,19 @@ class SpooledStretch:
 
 
 def spool_stretch(source: Source, stretch: Stretch, number: int, n_before: int) -> SpooledStretch:
-    """Spool the rows of a stretch. number: the number of the stretch. n_before: the number of pieces in all stretches
-    before it.
+    """Spool the rows of a stretch.
+
+    number: the number of the stretch. n_before: the number of pieces in all earlier stretches.
 
     Raises InputError for bad rows, and if the scratch folder does not exist.
     """
-    name, scratch = f"{number}-{n_before}", source.scratch  # n_before decides the runs to which rows go
+    name, scratch = f"{number}-{n_before}", source.scratch  # n_before determines the runs of the rows
     work = partial(_spool, source, _read(source, stretch, number), name, n_before)
     return do_once(scratch, f"set-aside-{name}", work, lambda spooled: segments.check(scratch, spooled.segments))
 
 
 def _read(source: Source, stretch: Stretch, number: int) -> Iterator[SourceRows]:
-    """Yield the rows of a stretch with their features. Feature names are omitted, since the driver has them."""
+    """Yield the rows of a stretch with their features, but without feature names, which the driver has."""
     if source.encoder is None:
         yield from read_stretch(stretch, source.kind, source.first)
     elif source.is_coded:
@@ -383,7 +385,7 @@ def _read(source: Source, stretch: Stretch, number: int) -> Iterator[SourceRows]
 
 
 def _spool(source: Source, pieces: Iterator[SourceRows], name: str, n_before: int) -> SpooledStretch:
-    """Spool the rows of a stretch to segments with this name."""
+    """Spool the rows of a stretch to segments whose names begin with `name`."""
     survey = Survey(source.name, source.options, anchor=source.anchor)
     n_runs = 1 if source.seed is None else source.n_runs
     writer = segments.SegmentWriter(source.scratch, name, n_runs, source.options.layout == "sparse")
@@ -401,20 +403,20 @@ def _spool(source: Source, pieces: Iterator[SourceRows], name: str, n_before: in
         run = segments.draw_runs(source.seed or 0, n_runs, n_before + n_pieces, rows.n_rows)
         writer.add(X, vectors, run)
     writer.flush()
-    with thread_given_up():  # the worker can start its next task while this one waits for its writes
+    with thread_given_up():  # the worker can start another task while this task waits for its writes
         found = writer.finish()
     return SpooledStretch(replace(survey, statistics=None, anchor=None), found, n_pieces, tuple(statistics))
 
 
 def write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> write.RangeWritten:
-    """Write the rows of numbered runs. Their first row is row `row` of the dataset, and begins at item `item`."""
+    """Write runs to the dataset, from row `row` and item `item` on. runs: each run with its number."""
     name = f"written-{row}-{sum(run.n_rows for _, run in runs)}"
     work = partial(_write_range, plan, runs, row, item)
     return do_once(plan.source.scratch, name, work, partial(_check_range, plan))
 
 
 def _check_range(plan: Plan, written: write.RangeWritten) -> None:
-    """Raise IntegrityError unless all chunks and fragments of a range exist and are undamaged."""
+    """Raise IntegrityError if a chunk or a fragment of a range is missing or damaged."""
     for name, chunks in written.stored.items():
         if not all(plan.arrays[name].holds(index, chunk.checksum) for index, chunk in chunks.items()):
             raise IntegrityError(f"{name}: a chunk is missing or damaged")
@@ -436,7 +438,7 @@ def _write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: in
         return writer.finish()
 
 
-RECORDED = (  # the types that occur in the results of tasks
+RECORDED = (  # the types that occur in recorded results of tasks
     *(CodedStretch, PieceStatistics, SourceRows),
     *(SpooledStretch, Survey, IngestOptions, StoredFeatures, FeatureStatistics),
     *(Segments, segments.Segment, segments.Column),

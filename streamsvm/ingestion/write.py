@@ -1,13 +1,13 @@
 """The writer of a dataset: it fills chunks with rows, and writes the manifest last.
 
-The rows are either one range, appended by one process (`DatasetWriter.append`), or several ranges, which tasks write
-concurrently, each with a `RangeWriter`. `DatasetWriter.finish` combines the results of all ranges. The dataset is
-written in a folder of `data.store.destination` or in an object store, so that it appears whole or not at all.
+Either one process appends all rows (`DatasetWriter.append`), or tasks concurrently write several ranges of rows, each
+with a `RangeWriter`. `DatasetWriter.finish` combines the results of all ranges. `data.store.destination` provides a
+temporary folder or an upload to an object store; therefore the dataset appears whole or not at all.
 
-A `ChunkWriter` fills a range of an array: it collects values, and stores each chunk when it is full. A chunk that
-several ranges share consists of fragments, which are kept in scratch files until `seal` stores the chunk. The files
-have the same bytes however the ranges are cut, and a range may be written twice without harm. Zarr would write raw
-chunks with the same bytes, but would copy them several times.
+A `ChunkWriter` fills a range of an array: it collects values, and stores each chunk that is full. A chunk that several
+ranges share consists of fragments, which stay in scratch files until `seal` stores the chunk. The bytes of the dataset
+do not depend on how the rows are cut into ranges, and a range may be written twice without harm. Raw chunks have the
+bytes that Zarr would write, but Zarr would copy them several times.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ CODECS: dict[str, tuple[Any, ...]] = {
     "lz4": (BloscCodec(cname="lz4", shuffle="shuffle"), Crc32cCodec()),
     "zstd": (ZstdCodec(level=1), Crc32cCodec()),
 }
-TABLE_BYTES = 64 << 10  # the size of a chunk of the array of part checksums
+TABLE_BYTES = 64 << 10  # the size of a chunk of an array of checksums of parts
 
 
 @dataclass(frozen=True)
 class LocalFolder:
-    """A local folder in which a dataset is written; data.store.destination.Upload does the same for a store."""
+    """A local folder to which a dataset is written. data.store.destination.Upload is its counterpart for a store."""
 
     folder: Path
 
@@ -60,9 +60,10 @@ class LocalFolder:
         return zarr.open_group(self.folder, mode="a", zarr_format=3)
 
     def write_chunk(self, name: str, span: Span, content: Sequence[bytes | memoryview]) -> None:
-        """Write a chunk of an array at its position: its values, its checksum, and a possible index after it.
+        """Write a chunk of an array at its position.
 
-        Raises InputError if the folder of the array is not shared, or if writing has been given up.
+        content: the values of the chunk, its checksum, and, for the last chunk of a shard, the index of the shard.
+        Raises InputError if the folder of the array does not exist: it is not shared, or writing was abandoned.
         """
         SharedFolder(self.folder / name).check()
         write_parts(self.folder / name / span.key, content, span.begin)
@@ -77,7 +78,7 @@ class LocalFolder:
 
 @dataclass(frozen=True)
 class StoredChunk:
-    """The CRC-32C at the end of a chunk, and those of its parts, if it has parts."""
+    """The checksums of a stored chunk: the CRC-32C at its end, and the CRC-32C of each part, if it has parts."""
 
     checksum: int
     parts: npt.NDArray[np.uint32] | None
@@ -85,7 +86,10 @@ class StoredChunk:
 
 @dataclass(frozen=True)
 class Fragment:
-    """Values of a chunk that several ranges share: the index of the first one in the array, and their CRC-32C."""
+    """The values of one range in a chunk that several ranges share.
+
+    begin: the index of the first value in the array. checksum: the CRC-32C of the values.
+    """
 
     begin: int
     n_values: int
@@ -94,11 +98,11 @@ class Fragment:
 
 @dataclass(frozen=True)
 class PlacedArray:
-    """An array that has been created, whose chunks any process can store in any order.
+    """An array that has been created, and whose chunks any process can store in any order.
 
     chunks: the shape of a chunk. shards: the positions of the chunks. entry: the manifest entry of the array, without
-    checksums. part_rows: the rows in each part of a chunk that has its own checksum. parts: the array of these
-    checksums, with a row for each chunk; None without parts.
+    checksums. part_rows: the number of rows in each part of a chunk. parts: the array of the checksums of parts, with a
+    row for each chunk; None if chunks have no parts.
     """
 
     place: LocalFolder | Upload
@@ -113,7 +117,7 @@ class PlacedArray:
     parts: PlacedArray | None
 
     def store(self, chunk: Array, index: int, n_rows: int) -> StoredChunk:
-        """Write a chunk, of which the first n_rows are filled."""
+        """Write chunk number `index`, whose first n_rows rows are filled."""
         span = self.shards.find(index)
         chunk[n_rows:] = 0  # Zarr pads the last chunk in the same way
         if self.codec != "crc32c":
@@ -128,15 +132,15 @@ class PlacedArray:
         return StoredChunk(checksum, parts)
 
     def count_rows(self, index: int) -> int:
-        """Return the length of a chunk along the first axis."""
+        """Return the number of rows of chunk number `index`."""
         return min(self.chunks[0], self.shape[0] - index * self.chunks[0])
 
     def name_fragment(self, begin: int) -> str:
-        """Return the name of the scratch file for a fragment of a chunk."""
+        """Return the name of the scratch file for the fragment that begins at value `begin` of the array."""
         return f"{self.name.replace('/', '-')}-{begin}"
 
     def holds(self, index: int, checksum: int) -> bool:
-        """Return whether the stored chunk has this CRC-32C, and ends with it."""
+        """Return whether a chunk is stored with this CRC-32C at its end, and its values match the CRC-32C."""
         found = self.place.read_chunk(self.name, self.shards.find(index))
         stored = checksum.to_bytes(CRC_BYTES, "little")
         return (
@@ -144,7 +148,7 @@ class PlacedArray:
         )
 
     def join(self, shard: int, checksums: Sequence[int]) -> None:
-        """Combine the chunks of a shard, which several processes have stored, and which have these checksums."""
+        """Combine separately stored chunks into a shard. checksums: the checksum of each chunk, in order."""
         assert isinstance(self.place, Upload)
         first = shard * self.shards.chunks_per_shard
         indices = range(first, first + len(checksums))
@@ -152,13 +156,13 @@ class PlacedArray:
         self.place.join_chunks(self.name, spans, checksums, self.shards.end_with(indices[-1]))
 
     def write(self, values: Array) -> dict[int, StoredChunk]:
-        """Write all values of the array, and return its chunks."""
+        """Write all values of the array, and return the stored chunks by number."""
         writer = ChunkWriter(self, (0, len(values)))
         writer.append(values)
         return writer.stored
 
     def finish(self, stored: Mapping[int, StoredChunk]) -> dict[str, Meta]:
-        """Write the checksums of the parts. Return the manifest entries of the array and of these checksums."""
+        """Write the checksums of all parts. Return the manifest entries of this array and of the array of checksums."""
         chunks = [chunk for _, chunk in sorted(stored.items())]
         if len(chunks) < self.shards.n_chunks:
             raise InputError(f"{self.name}: some chunks were not written")
@@ -189,8 +193,8 @@ def compress(chunk: Array, codec: str) -> memoryview:
 class ChunkWriter:
     """Writes a range of the values of an array in order. A chunk is stored when it is full or the range ends.
 
-    limits: the first value of the range, and the end. pool: a thread pool that stores a chunk while the next one is
-    collected. scratch: the scratch files for fragments of chunks that other ranges share.
+    limits: the indices of the first value of the range and of its end. pool: a thread pool that stores a chunk while
+    the next chunk is collected. scratch: the scratch files for fragments of chunks that several ranges share.
     """
 
     def __init__(
@@ -220,7 +224,7 @@ class ChunkWriter:
                 self._flush()
 
     def wait(self) -> None:
-        """Wait until the pool has stored a chunk, and raise its error, if any."""
+        """Wait until the pool has stored the chunk last passed to it. Raises the error of storing the chunk, if any."""
         if self._writing is not None:
             self._writing.result()
 
@@ -234,7 +238,7 @@ class ChunkWriter:
         self._begin = self._position
 
     def _write(self, buffer: Array, begin: int, stop: int) -> None:
-        """Store a chunk, or the fragment of it that lies in this range."""
+        """Store a chunk, or, if the chunk extends beyond this range, a fragment of it."""
         index, first = divmod(begin, self.array.chunks[0])
         n_rows = self.array.count_rows(index)
         if stop - begin == n_rows:
@@ -247,7 +251,7 @@ class ChunkWriter:
 
 
 def seal(array: PlacedArray, scratch: SharedScratch, index: int, fragments: Sequence[Fragment]) -> StoredChunk:
-    """Store a chunk that consists of these fragments, in order. Raises IntegrityError naming a damaged fragment."""
+    """Combine fragments, given in order, and store them as a chunk. Raises IntegrityError naming a damaged fragment."""
     chunk, done = np.zeros(array.chunks, array.dtype), 0
     for fragment, content in zip(fragments, read_fragments(array, scratch, fragments), strict=True):
         chunk[done : done + fragment.n_values] = content.view(array.dtype).reshape(-1, *array.chunks[1:])
@@ -258,7 +262,7 @@ def seal(array: PlacedArray, scratch: SharedScratch, index: int, fragments: Sequ
 
 
 def read_fragments(array: PlacedArray, scratch: SharedScratch, fragments: Sequence[Fragment]) -> Iterator[Bytes]:
-    """Yield the bytes of fragments. Raises IntegrityError naming a damaged fragment."""
+    """Yield the bytes of each fragment. Raises IntegrityError naming a damaged fragment."""
     value_bytes = int(np.prod(array.chunks[1:])) * np.dtype(array.dtype).itemsize
     sizes = ((array.name_fragment(each.begin), each.n_values * value_bytes) for each in fragments)
     wanted = [(name, n_bytes, (0, n_bytes)) for name, n_bytes in sizes]
@@ -272,11 +276,12 @@ def read_fragments(array: PlacedArray, scratch: SharedScratch, fragments: Sequen
 LARGEST_CHUNK_BYTES = 64 << 20
 SMALLEST_CHUNK_BYTES = 4 << 20
 SHARD_BYTES = 256 << 20
-SHARDS_FROM_BYTES = 1 << 30  # features of this size or more lie in shards, since their chunks have the full size
-PART_BYTES = 64 << 10  # the bytes read from each array to fetch a random row (benchmarks/random_rows.py)
-VECTOR_PART_BYTES = 8 << 10  # the same for labels, weights and query ids, which have 4 or 8 bytes a row
+SHARDS_FROM_BYTES = 1 << 30  # from this size on, features are stored in shards; their chunks have LARGEST_CHUNK_BYTES
+PART_BYTES = 64 << 10  # the bytes of an array that are read to fetch a random row (benchmarks/random_rows.py)
+VECTOR_PART_BYTES = 8 << 10  # the same for labels, weights and query ids, of 4 or 8 bytes a row
 
-# map_tasks(what, function, arguments) yields function(*each) in order. what: describes the work in messages.
+# map_tasks(what, function, arguments) yields function(*each) for each of the arguments, in order. what: a description
+# of the work for messages.
 MapTasks = Callable[[str, Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
 
 
@@ -291,8 +296,8 @@ def map_here(_: str, function: Callable[..., Any], arguments: Sequence[tuple[Any
 class Shape:
     """The shape of a dataset, which must be known before the first chunk is written.
 
-    n_classes: the number of classes, or of labels if rows have sets of labels. dtype: the stored type of dense rows;
-    chunks have as many rows as for float32.
+    n_classes: the number of classes, or of labels if rows have sets of labels. dtype: the stored type of dense rows. It
+    does not affect the number of rows in a chunk, which is computed for float32.
     """
 
     n_rows: int
@@ -304,7 +309,7 @@ class Shape:
     dtype: str = "float32"
 
     def chunk_bytes(self) -> int:
-        """Return the default size of a chunk: a 16th of the data, so that every core has work, from 4 to 64 MiB."""
+        """Return the default size of a chunk: a 16th of the data, which gives work to all cores, from 4 to 64 MiB."""
         return min(LARGEST_CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, self._data_bytes // 16))
 
     def shard_bytes(self) -> int:
@@ -321,9 +326,9 @@ class RangeWritten:
     """The result of writing a range of rows.
 
     row: the first row. stored: the complete chunks, by array and number. fragments: the fragments of chunks that other
-    ranges share. marks: for sparse rows, maps each multiple of the items of a chunk to the first row that begins there
-    or later, as far as this range determines it. last_first: the item at which the last row begins. class_counts: the
-    number of rows of each class.
+    ranges share, by array and number. marks: for sparse rows, maps the first item of a chunk to the first row that
+    begins at this item or later; it lists the chunks that begin between the first items of the range's first and last
+    row. last_first: the first item of the last row. class_counts: the number of rows of each class.
     """
 
     row: int = 0
@@ -337,9 +342,9 @@ class RangeWritten:
 class RangeWriter:
     """Writes a range of the rows of a dataset, in order.
 
-    rows, items: the limits of the range. pool: a thread pool that stores chunks while the next ones are collected.
-    scratch: the scratch files for fragments of chunks that other ranges share. n_classes: the number of classes, whose
-    rows are counted; 0: they are not counted.
+    rows, items: the first row and the end of the range, in rows and in items. pool: a thread pool that stores chunks
+    while the next chunks are collected. scratch: the scratch files for fragments of chunks that several ranges share.
+    n_classes: the number of classes, whose rows are counted; 0: nothing is counted.
     """
 
     def __init__(
@@ -390,7 +395,10 @@ class RangeWriter:
         return self.written
 
     def _mark(self, firsts: npt.NDArray[np.int64]) -> None:
-        """Record, for each multiple of the items of a chunk, the first row that begins there or later."""
+        """Record for each chunk of items the first row that begins at the first item of the chunk or later.
+
+        firsts: the first item of each row. Chunks that begin after the last of these items are left to the next call.
+        """
         if not len(firsts):
             return
         step, last = self._items_per_chunk, self.written.last_first
@@ -401,7 +409,7 @@ class RangeWriter:
 
 
 def count_classes(rows: Rows, counts: npt.NDArray[np.int64]) -> None:
-    """Add the number of rows of each class, or with each label of a set, to the counts."""
+    """Add to `counts` the number of rows of each class, or, for sets of labels, the number of rows with each label."""
     if rows.y is not None:
         counts += np.bincount(rows.y, minlength=len(counts))
     if rows.label_sets is not None:
@@ -411,9 +419,9 @@ def count_classes(rows: Rows, counts: npt.NDArray[np.int64]) -> None:
 class DatasetWriter:
     """Writes scaled rows with class codes as a dataset, in a folder or in a store.
 
-    arrays: the arrays by name; tasks can write to them. pool: a thread pool that stores chunks while the next ones are
-    collected; the caller must wait for it before the folder is removed.
-    shard_bytes: the approximate size of files with several raw chunks; 0: each chunk is a file; None: a default size.
+    arrays: the arrays by name; tasks can write to them. pool: a thread pool that stores chunks while the next chunks
+    are collected; the caller must wait for the pool before the folder is removed. shard_bytes: the approximate size of
+    files with several raw chunks; 0: each chunk is a file; None: a default size.
     """
 
     def __init__(
@@ -488,7 +496,7 @@ class DatasetWriter:
     ) -> None:
         """Write the scaling and the arrays `others` (by name), and then the manifest.
 
-        ranges: the results of tasks, in the order of the rows, if no rows were appended here.
+        ranges: the results of the tasks that wrote the rows, in the order of the rows; ignored if `append` wrote them.
         """
         ranges = ranges if self._whole is None else [self._whole.finish()]
         stored, small = _merge(ranges), dict(others or {})
@@ -521,8 +529,8 @@ class DatasetWriter:
     ) -> PlacedArray:
         """Create an array.
 
-        part_bytes: the size of parts of raw chunks that get their own checksums, in a separate array (docs/storage.md);
-        0: no parts.
+        part_bytes: the size of the parts of raw chunks; a separate array holds a checksum of each part
+        (docs/storage.md). 0: chunks have no parts.
         """
         chunks, is_raw = (max(1, min(chunk_rows, shape[0])), *shape[1:]), self.codec == "crc32c"
         row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
@@ -545,7 +553,7 @@ class DatasetWriter:
         return PlacedArray(self.place, name, shape, chunks, dtype, self.codec, shards, entry, part_rows, parts)
 
     def _limits(self, ranges: Sequence[RangeWritten]) -> list[int]:
-        """Return the first row of each chunk, and finally the number of rows."""
+        """Return the first row of each chunk, followed by the number of rows."""
         n, size = self.shape.n_rows, self._items_per_chunk
         if not self.shape.sparse:
             return [*range(0, n, size), n]

@@ -1,11 +1,11 @@
-"""AnnData as a dataset that is opened in place, and as a source of rows for an ingest.
+"""AnnData files opened in place as datasets, and AnnData objects as a source of rows for an ingest.
 
 `open_anndata` opens a `.zarr` or `.h5ad` file in place. X is dense or a csr_matrix; the labels are a column of obs, or
-a matrix in obsm with a column for each label. Zarr or h5py reads the file in its own chunks, with any of the allowed
-codecs. Such files have no manifest, so a missing chunk looks like a chunk of zeros; `info` reports this. The checksum
-of a chunk is recorded at its first read, and later reads must match it (data.store.array).
+a matrix in obsm with a column for each label. Zarr or h5py reads the chunks of the file, with any of the allowed
+codecs. Such files have no manifest, so a missing chunk looks like a chunk of zeros; `info` points this out. The
+checksum of a chunk is recorded when the chunk is first read, and later reads must match it (data.store.array).
 
-`read_anndata` streams the rows of an AnnData object, in memory or backed by a file. `read_h5ad` does the same for
+`read_anndata` streams the rows of an AnnData object, in memory or backed by a file. `read_h5ad` streams the rows of
 files, which anndata opens in backed mode. The names of observations and variables become the names of rows and
 features.
 """
@@ -44,7 +44,7 @@ Group = zarr.Group | zarr_arrays.Hdf5Group
 
 
 class Items(NamedTuple):
-    """The open arrays of a csr_matrix, its shape, and its row limits, (rows + 1,)."""
+    """The open arrays of a csr_matrix, its shape, and the values of indptr (rows + 1,)."""
 
     arrays: list[zarr.Array[Any]]
     shape: tuple[int, int]
@@ -52,7 +52,7 @@ class Items(NamedTuple):
 
 
 def open_items(name: str, X: zarr.Group) -> Items:
-    """Open a csr_matrix written by AnnData. Raises InputError for another encoding, or if its parts do not match."""
+    """Open a csr_matrix written by AnnData. Raises InputError for another encoding, or if its arrays do not match."""
     encoding, shape = X.attrs.get("encoding-type"), X.attrs.get("shape")
     if encoding != "csr_matrix":
         raise InputError(f"{name}: encoding {encoding!r}; csr_matrix or a dense array is needed")
@@ -83,7 +83,7 @@ def read_values(array: zarr.Array[Any], name: str, part: slice = WHOLE) -> np.nd
 
 
 def _require_values(array: zarr.Array[Any], name: str, n_dimensions: int, kinds: str | None = None) -> None:
-    """Raise InputError for another number of dimensions, or a dtype not in `kinds`; without "f", these are integers."""
+    """Raise InputError unless an array has `n_dimensions` and a dtype of one of the `kinds` (None: of any kind)."""
     if array.ndim != n_dimensions:
         expected = "one is expected" if n_dimensions == 1 else "rows and features are needed"
         raise InputError(f"{name}: {say_count(array.ndim, 'dimension')}, {expected}")
@@ -92,11 +92,11 @@ def _require_values(array: zarr.Array[Any], name: str, n_dimensions: int, kinds:
 
 
 OBSM = "obsm/"  # the prefix of the name of a label matrix; without it, the name is a column of obs
-PIECE_VALUES = 1 << 24  # values of a label matrix that are in memory at a time
+PIECE_VALUES = 1 << 24  # the number of values of a label matrix in memory at a time
 
 
 def read_labels(path: str, group: Group, label: str, n_rows: int) -> tuple[StoredArray, np.ndarray]:
-    """Return the codes of a column of obs, held in memory (4 bytes a row), and the classes that occur, sorted."""
+    """Return the class codes of a column of obs, in memory (4 bytes a row), and the sorted classes in that column."""
     values, codes = _read_column(path, group, label, n_rows, "label")
     used, codes = np.unique(codes, return_inverse=True)
     classes, rank = np.unique(values[used], return_inverse=True)
@@ -139,7 +139,7 @@ def _read_items(items: Items, name: str, rows: slice) -> csr_array:
 
 
 def read_groups(path: str, group: Group, column: str, n_rows: int) -> StoredArray:
-    """Return the group numbers in a column of obs, held in memory (8 bytes a row)."""
+    """Return the group numbers of a column of obs, in memory (8 bytes a row)."""
     values, codes = _read_column(path, group, column, n_rows, "group")
     return _hold("groups", to_groups(values, lambda _: f"{path}/obs/{column}")[codes])
 
@@ -158,7 +158,7 @@ def read_names(path: str, group: Group, n_features: int) -> tuple[str, ...] | No
 
 
 def _hold(name: str, values: np.ndarray) -> StoredArray:
-    """Return a vector in memory as a StoredArray."""
+    """Wrap a vector in memory as a StoredArray."""
     return StoredArray(zarr.array(values, chunks=(min(len(values), 1 << 20),)), name, None)
 
 
@@ -207,7 +207,7 @@ def _decode(column: zarr.Array[Any] | zarr.Group, name: str) -> tuple[np.ndarray
 
 
 def _read_column_values(array: zarr.Array[Any], name: str) -> np.ndarray:
-    """Return numbers, or texts as a NumPy text array, (n,), however Zarr decodes them. InputError for other values."""
+    """Return the values of a column (n,), strings as a NumPy string array. Raises InputError for other types."""
     _require_values(array, name, 1)
     values = read_values(array, name)
     if values.dtype.kind in "OTSU":
@@ -221,7 +221,7 @@ CHUNK_BYTES = 64 << 20
 
 
 def open_anndata(path: str, group: Group, label: str | None, groups: str | None = None) -> Dataset:
-    """Open an AnnData group as a dataset. Raises InputError for other groups, or if obs lacks a column."""
+    """Open an AnnData group as a dataset. Raises InputError for another group, or if obs lacks a named column."""
     if not zarr_arrays.exists(group, "X") or not zarr_arrays.exists(group, "obs"):
         raise InputError(f"{path}: neither a streamsvm dataset nor an AnnData file (no X and obs in it)")
     X = zarr_arrays.open_node(group, "X", path)
@@ -254,7 +254,7 @@ def open_anndata(path: str, group: Group, label: str | None, groups: str | None 
 
 
 def _make_fingerprint(path: str, label: str | None, n_rows: int, n_features: int) -> str:
-    """Return a string that differs between files. For a single file, it changes with its size or modification time."""
+    """Return a string that identifies a file and its label. For .h5ad, size and modification time are part of it."""
     about = Path(path).stat() if zarr_arrays.is_h5ad(path) else None
     state = "" if about is None else f" {about.st_size} {about.st_mtime_ns}"
     return hashlib.sha256(f"{path} {label} {n_rows} {n_features}{state}".encode()).hexdigest()
@@ -302,7 +302,7 @@ def read_h5ad(paths: Sequence[str | Path], columns: Columns) -> Iterator[SourceR
 def read_anndata(data: Any, columns: Columns, where: str = "X") -> Iterator[SourceRows]:
     """Yield the rows of an AnnData object. columns: label, qid, sample_weight and groups name columns of obs.
 
-    Raises InputError for a column that obs does not have, and if X is sparse by columns.
+    Raises InputError for a column that obs does not have, and if a sparse X in a file is stored by columns (CSC).
     """
     for name in ENCODED:
         if getattr(columns, name) not in (None, ()):
@@ -327,7 +327,7 @@ def read_anndata(data: Any, columns: Columns, where: str = "X") -> Iterator[Sour
 
 
 def _find(data: Any, role: str, columns: Columns, where: str) -> Any:
-    """Return the column of obs for a role; None if the role has no column, or an optional label is missing."""
+    """Return the column of obs for a role; None if no column is named for it, or if an optional label is missing."""
     name = getattr(columns, role)
     if name in data.obs.columns:
         return data.obs[name]

@@ -1,8 +1,8 @@
 """The reader of arrays: NumPy, SciPy sparse, pandas, Zarr, HDF5, PyTorch, Dask, and iterators of such blocks.
 
-X, labels, weights and query ids are streams, and each arrives in pieces of its own. For each piece of X, `join_streams`
-takes the corresponding values from the other streams. These therefore need neither the same Dask chunks nor chunks of
-known size.
+X, labels, weights and query ids are separate streams of pieces. For each piece of X, `join_streams` takes the
+corresponding values from the other streams. The other streams may therefore have other Dask chunks than X, or chunks of
+unknown size.
 
 Arrays in files or on clusters are never loaded whole. Zarr and HDF5 arrays are read in whole chunks, since a part of a
 chunk costs as much as all of it. Dask computes one partition after another (data.sources.dask_collections).
@@ -30,13 +30,13 @@ from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 Vector = npt.NDArray[Any]
 ITEM_BYTES = 8  # the size of a value while it is converted: a float64, or a float32 and its int32 index
-STORED = ("zarr", "h5py")  # packages whose arrays lie in files, and are read when they are sliced
+STORED = ("zarr", "h5py")  # packages whose arrays stay in files until they are sliced
 NUMBERS = ("X", "sample_weight")  # arguments that must hold numbers
-VECTOR_NAMES = {"label": "y", "qid": "qid", "sample_weight": "sample_weight", "groups": "groups"}  # by role
+VECTOR_NAMES = {"label": "y", "qid": "qid", "sample_weight": "sample_weight", "groups": "groups"}  # argument by role
 
 
 def comes_from(value: object, *packages: str) -> bool:
-    """Return whether a value's class, or a base class, is defined in one of the packages. Nothing is imported."""
+    """Return whether a value's class, or a base class, is defined in one of the packages, without importing them."""
     return any(cls.__module__.partition(".")[0] in packages for cls in type(value).__mro__)
 
 
@@ -48,7 +48,7 @@ def unwrap(values: Any) -> Any:
 
 
 def is_stored(values: object) -> bool:
-    """Return whether a value is an array of Zarr, h5py or AnnData in a file, which is read when it is sliced."""
+    """Return whether a value is an array of Zarr, h5py or AnnData that stays in its file until it is sliced."""
     return comes_from(values, *STORED) or is_backed(values)
 
 
@@ -72,7 +72,7 @@ def refuse_lazy(source: Any, name: str = "X") -> None:
 def refuse_unsuitable(**given: Any) -> None:
     """Raise InputError for masked (missing) values, and for features and weights that are times.
 
-    given: the values by name. NumPy would convert times to numbers.
+    Without this check, NumPy would convert times to numbers. given: the values by name.
     """
     for name, values in given.items():
         parts = values if isinstance(values, list | tuple) else [values]
@@ -85,12 +85,12 @@ def refuse_unsuitable(**given: Any) -> None:
 
 
 def hold(values: Any) -> Any:
-    """Load values into memory. Dask collections are computed, with their masks."""
+    """Return values in memory: a Dask collection is computed, and keeps its masks."""
     return values.compute() if comes_from(values, "dask") else values
 
 
 def find_pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
-    """Yield consecutive rows of an array in pieces. The pieces of an array in memory are views."""
+    """Yield the rows of an array in pieces of about `piece_bytes`. The pieces of an array in memory are views."""
     if comes_from(values, "dask"):
         from streamsvm.data.sources.dask_collections import Partitions
 
@@ -102,7 +102,7 @@ def find_pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
         return
     refuse_unsuitable(**{where: values})
     n_piece = max(1, piece_bytes // (ITEM_BYTES * _count_items(values)))
-    if is_stored(values):  # read whole chunks: about n_piece rows, or one chunk
+    if is_stored(values):  # read whole chunks: about n_piece rows, and at least one chunk
         chunk = (getattr(values, "chunks", None) or (1,))[0]
         step = chunk * max(1, n_piece // chunk)
         texts = comes_from(values, "h5py") and values.dtype.kind == "O"
@@ -115,7 +115,7 @@ def find_pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
 
 
 def read_partitions(where: str, computes: Iterable[Callable[[], Any]], piece_bytes: int) -> Iterator[Any]:
-    """Yield consecutive rows of partitions. computes: functions that each return one partition."""
+    """Yield the rows of partitions in pieces. computes: functions that each return one partition."""
     for compute in computes:  # no reference to a partition remains while the next one is computed
         yield from find_pieces(where, compute(), piece_bytes)
 
@@ -130,8 +130,8 @@ def _count_items(values: Any) -> int:
 def to_numpy(values: Any) -> Vector:
     """Return rows in memory as a NumPy array. A tensor is copied from its device, without its gradient.
 
-    A pandas object is converted to float64. If it holds objects, it becomes an array of objects, so that messages can
-    show a bad one.
+    A pandas frame of numbers is converted to float64. A frame with columns of objects becomes an array of objects;
+    messages can then show a bad value.
     """
     if is_tensor(values):
         values = values.detach().cpu()
@@ -147,8 +147,8 @@ def to_numpy(values: Any) -> Vector:
 
 
 MOST_COLUMNS = 2**31 - 1  # the limit of 32-bit indices
-# NumPy, HDF5 and Zarr files store the bfloat16 of ml_dtypes as two bytes without a type. The other types of ml_dtypes
-# that are stored in this way have one byte.
+# NumPy, HDF5 and Zarr files store the bfloat16 of ml_dtypes as two bytes without a type. They store other types of
+# ml_dtypes in this way, too, but these have one byte.
 UNTYPED_BFLOAT16 = np.dtype("V2")
 
 
@@ -159,7 +159,7 @@ class Stream:
     where: str  # the name of the array in messages
     n_rows: int | None
     pieces: Iterator[Any]
-    rest: Vector | None = None  # values that were read but not taken yet
+    rest: Vector | None = None  # values that have been read, but not taken
     collection: Any = None  # the Dask array or frame that holds the values
 
     def take(self, n_rows: int) -> Vector:
@@ -184,7 +184,7 @@ class Stream:
 
 
 def count_label_axes(y: Any) -> int:
-    """Return 2 for an indicator matrix with a column for each label, and 1 for a single label per row."""
+    """Return the number of dimensions of labels: 2 for an indicator matrix, 1 for a single label per row."""
     try:
         shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
     except ValueError as error:
@@ -200,9 +200,9 @@ def read_arrays(
     y may also be an indicator matrix (rows, L) of 0 and 1, dense or sparse, with a column for each label.
 
     Each argument is a NumPy array or memory map, a list, a Zarr or h5py array, a PyTorch tensor, a pandas or Dask
-    object, or a wrapper of a Dask array, such as xarray's; X may also be SciPy sparse, or have sparse Dask chunks. The
-    pieces are copies. The columns of a frame name the features, if all names are strings. Raises InputError, such as
-    `X: row 3, column 2 (counted from 1): nan`.
+    object, or a wrapper of a Dask array, such as xarray's DataArray. X may also be a SciPy sparse matrix, or have
+    sparse Dask chunks. The yielded rows are copies. The columns of a frame name the features, if all their names are
+    strings. Raises InputError, such as `X: row 3, column 2 (counted from 1): nan`.
     """
     vectors = open_vectors({"y": y, "sample_weight": sample_weight, "qid": qid, "groups": groups}, piece_bytes)
     stream = open_stream("X", X, 2, piece_bytes)
@@ -211,9 +211,10 @@ def read_arrays(
 
 
 def open_vectors(values: Mapping[str, Any], piece_bytes: int, where: str = "") -> dict[str, Stream]:
-    """Return the labels and other vectors among some arrays, by role. values: the arrays by name; None if not given.
+    """Return the labels and other vectors as streams, by role.
 
-    where: the beginning of the names in messages.
+    values: arrays by name; other names are ignored, and None stands for an array that is not given. where: a prefix
+    of the names in messages.
     """
     given = {role: (name, values[name]) for role, name in VECTOR_NAMES.items() if values.get(name) is not None}
     axes = {role: count_label_axes(each) if role == "label" else 1 for role, (_, each) in given.items()}
@@ -221,7 +222,7 @@ def open_vectors(values: Mapping[str, Any], piece_bytes: int, where: str = "") -
 
 
 def _compute_together(streams: Sequence[Stream], piece_bytes: int) -> None:
-    """Compute the partitions of the first stream together with those of all streams that are partitioned alike."""
+    """Make the first stream, and all streams with the same partitions, compute their partitions in one graph."""
     if streams[0].collection is None:
         return
     from streamsvm.data.sources.dask_collections import Partitions, have_same_partitions
@@ -234,7 +235,7 @@ def _compute_together(streams: Sequence[Stream], piece_bytes: int) -> None:
 
 
 def name_features(X: Any) -> tuple[str, ...] | None:
-    """Return the column names of a frame, if all of them are strings."""
+    """Return the column names of a frame if all of them are strings, otherwise None."""
     refuse_lazy(X)
     columns = tuple(getattr(X, "columns", ()))
     return columns if columns and all(isinstance(name, str) for name in columns) else None
@@ -264,7 +265,7 @@ def open_stream(where: str, values: Any, n_dimensions: int, piece_bytes: int) ->
 
 
 def require_shape(where: str, shape: tuple[Any, ...], n_dimensions: int) -> None:
-    """Raise InputError unless an array has `n_dimensions` and, if these are two, from 1 to MOST_COLUMNS columns."""
+    """Raise InputError for another number of dimensions, and for a matrix with 0 or more than MOST_COLUMNS columns."""
     if len(shape) != n_dimensions:
         expected = "rows and columns" if n_dimensions == 2 else "one value for every row"
         raise InputError(f"{where}: expected {expected}, found {say_count(len(shape), 'dimension')}")
@@ -275,7 +276,7 @@ def require_shape(where: str, shape: tuple[Any, ...], n_dimensions: int) -> None
 
 
 def join_streams(X: Stream, vectors: dict[str, Stream], names: tuple[str, ...] | None) -> Iterator[SourceRows]:
-    """Yield the rows of X with the matching values of the vectors, whose keys are the roles of `to_source_rows`."""
+    """Yield the rows of X with the corresponding values of the vectors. vectors: streams by role."""
     for stream in vectors.values():
         _require_as_many(stream, X)
     n_read, n_columns, numbers = 0, None, None
@@ -285,7 +286,7 @@ def join_streams(X: Stream, vectors: dict[str, Stream], names: tuple[str, ...] |
             raise InputError(f"{X.where}: row {n_read + 1}: {say_count(piece.shape[1], 'column')}, not {n_columns:,}")
         n_columns = piece.shape[1]
         features = _to_features(piece, X.where, n_read, names)
-        del piece  # a view, which would keep its Dask chunk alive while the next one is computed
+        del piece  # as a view, it would keep its Dask chunk in memory while the next chunk is computed
         taken = {role: (v.take(n_rows), place_rows(v.where, n_read)) for role, v in vectors.items()}
         rows = checks.to_source_rows(features, taken, names, numbers)
         numbers = checks.has_number_labels(rows)
@@ -304,14 +305,14 @@ def _require_as_many(vector: Stream, X: Stream) -> None:
 
 
 def place_rows(where: str, n_before: int) -> Place:
-    """Return a function that gives the place of a value of a piece in its array."""
+    """Return a function from the index of a row in a piece to its place. n_before: the rows before the piece."""
     return lambda i: f"{where}: row {n_before + i + 1} (counted from 1)"
 
 
 def _to_features(
     piece: Any, where: str, n_before: int, names: tuple[str, ...] | None
 ) -> npt.NDArray[np.float32 | np.float64] | csr_array:
-    """Copy a piece of X to float32, or to float64 if it has more digits.
+    """Copy a piece of X to float32, or to float64 if its type has more digits than float32.
 
     Raises InputError, with row and column, for values that are not finite numbers.
     """
@@ -346,7 +347,7 @@ def _to_features(
 
 
 def _advise(values: Vector, names: tuple[str, ...]) -> str:
-    """Return the remedy for the columns of a frame in which a piece has text or missing values."""
+    """Return the remedy for a frame with text or missing values. values: a piece of the frame. names: its columns."""
     remedies = [{checks.find_remedy(checks.find_feature_fault(value)) for value in column} for column in values.T]
     texts = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_TEXT in found]
     gaps = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_MISSING in found]
@@ -354,10 +355,10 @@ def _advise(values: Vector, names: tuple[str, ...]) -> str:
 
 
 def make_canonical(X: Any, where: str) -> csr_array:
-    """Return CSR rows with ascending, unique columns: X's own arrays if they qualify, otherwise a copy in float64.
+    """Return CSR rows with ascending, unique column indices: the arrays of X if they qualify, or a float64 copy.
 
-    Duplicate items of a row are added up, as SciPy does. X's own flag of its order is ignored, because it may be
-    outdated. Raises InputError for column indices or row limits outside the arrays.
+    Duplicate items of a row are added up, as SciPy does. The flag `has_canonical_format` of X is ignored, because it
+    may be outdated. Raises InputError for column indices or row limits outside the arrays.
     """
     rows = csr_array(X)
     if rows.indices.size and (rows.indices.min() < 0 or rows.indices.max() >= rows.shape[1]):
@@ -373,16 +374,16 @@ def make_canonical(X: Any, where: str) -> csr_array:
 
 
 def refuse_beside(given: Mapping[str, Any], what: str) -> None:
-    """Raise InputError if labels or other vectors are given for rows that have their own."""
+    """Raise InputError if labels or other vectors are given although X contains them. what: the end of the message."""
     for name, values in given.items():
         if values is not None:
             raise InputError(f"{name}: remove it, since X {what}")
 
 
 def read_blocks(blocks: Iterator[Any], piece_bytes: int = 8 << 20) -> Iterator[SourceRows]:
-    """Yield the rows of an iterator of blocks: X or pairs (X, y), of all kinds that `read_arrays` accepts.
+    """Yield the rows of an iterator of blocks X or pairs (X, y). `read_arrays` lists the accepted types of X and y.
 
-    Raises InputError if a block has other columns than the previous ones, or only some blocks have labels.
+    Raises InputError if a block has other columns than the first block, or if only some blocks have labels.
     """
     labels: deque[Any] = deque()
     first = next(blocks, None)
@@ -414,5 +415,5 @@ def read_blocks(blocks: Iterator[Any], piece_bytes: int = 8 << 20) -> Iterator[S
 
 
 def _is_pair(block: Any) -> bool:
-    """Return whether a block is a pair (X, y): a tuple, or a list of two arrays, as PyTorch's loaders yield."""
+    """Return whether a block is a pair (X, y): a tuple of two arrays, or a list of them, as PyTorch's loaders yield."""
     return isinstance(block, tuple | list) and len(block) == 2 and all(hasattr(each, "shape") for each in block)

@@ -1,9 +1,9 @@
 """The readers of Parquet, Arrow and Feather, ORC and JSON lines, based on pyarrow.
 
-The page headers of a Parquet file are checked before pyarrow allocates the memory that they claim: a file of a thousand
-bytes may claim pages of 2 GB, which pyarrow allocates and reads into for seconds. The footer is parsed here, too,
-because pyarrow's own column objects crash the process if a statistic in it is damaged. Both are structs of Thrift's
-compact protocol (https://github.com/apache/parquet-format).
+The page headers of a Parquet file are checked before pyarrow allocates the memory that they claim. A file of a thousand
+bytes may claim pages of 2 GB, and pyarrow would spend seconds on allocating and filling them. This module also parses
+the footer, because pyarrow's column objects crash the process if a statistic in the footer is damaged. Page headers and
+footer are structs of Thrift's compact protocol (https://github.com/apache/parquet-format).
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ from streamsvm.data.tables.columns import Columns, TableLayout, fill_features, l
 from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 PIECE_ROWS = 65536
-PIECE_BYTES = 32 << 20  # the size of a piece as float64, however many columns it has
-LINES_BYTES = 8 << 20  # the size of the JSON lines that are parsed together
+PIECE_BYTES = 32 << 20  # the maximum size of a piece as float64
+LINES_BYTES = 8 << 20  # the bytes of JSON lines that are parsed together
 MOST_LINE_BYTES = 1 << 28
-# Types that convert to the same float32 directly and through float64; int64 does for values that float64 holds exactly.
+# Types whose values convert to the same float32 directly and through float64. For int64, this holds for values that
+# float64 represents exactly.
 _ROUNDED_ONCE = ("float", "double", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 _MOST_EXACT = 1 << 53
-_MOST_PACKED = 64  # the largest ratio of a file's rows to its size that is believed
-# By default pyarrow holds a whole row group in memory, which may be a whole file.
+_MOST_PACKED = 64  # the maximum ratio of the bytes of rows to the bytes of their file, whatever the footer claims
+# By default, pyarrow holds a whole row group in memory, and a row group may be the whole file.
 _READ_OPTIONS = {"pre_buffer": False, "buffer_size": 1 << 16, "page_checksum_verification": True}
 
 
 @dataclass(frozen=True)
 class ArrowPiece:
-    """Rows of a table as a part of an Arrow batch.
+    """Consecutive rows of a table: a part of an Arrow batch.
 
-    name_row: returns the place of a row, given its number in the batch. start: the number of the first row in it. size:
-    the number of rows.
+    name_row: a function from the index of a row in the batch to its place in the file. start: the index of the first
+    row in the batch. size: the number of rows.
     """
 
     layout: TableLayout
@@ -61,7 +62,7 @@ class ArrowPiece:
         return lambda i: f"{self.layout.where}: {self.name_row(self.start + i)}, column {self.layout.names[j]}"
 
     def has_text_labels(self) -> bool:
-        """Return False, since Arrow stores the type of the labels."""
+        """Return False: Arrow columns have a type, so no label has to be examined."""
         return False
 
     def _take(self, j: int) -> Any:
@@ -109,14 +110,14 @@ class ArrowPiece:
             if role == "index" or (not is_plain and encoder.is_any(column.type, "dictionary")):
                 column = column.cast("string")
             column = column.fill_null("") if role == "index" else column
-            has_gaps = column.null_count and encoder.is_any(column.type, "integer")  # pyarrow would make floats of it
+            has_gaps = column.null_count and encoder.is_any(column.type, "integer")  # pyarrow would give floats
             values = np.array(column.to_pylist(), object) if has_gaps else column.to_numpy(zero_copy_only=False)
             vectors[role] = np.asarray(values), place
         yield checks.to_source_rows(X, vectors, self.layout.feature_names if is_plain else None, numbers)
 
 
 def _read_numbers(column: Any) -> Vector:
-    """Return a column with NaN for missing values: as float64, or unconverted if float32 rounds it in the same way."""
+    """Return a column with NaN for missing values: as float64, or in its own type if that gives the same float32."""
     if str(column.type) in _ROUNDED_ONCE and not column.null_count:
         values = np.asarray(column.to_numpy(zero_copy_only=False))
         if values.dtype != np.int64 or -_MOST_EXACT <= values.min(initial=0) <= values.max(initial=0) <= _MOST_EXACT:
@@ -124,14 +125,15 @@ def _read_numbers(column: Any) -> Vector:
     return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False))
 
 
-NamedBatches = Iterator[tuple[Any, Callable[[int], str]]]  # a batch, and a function that returns the places of its rows
+NamedBatches = Iterator[tuple[Any, Callable[[int], str]]]  # a batch, and a function from a row index to a place
 
 
 @dataclass(frozen=True)
 class Opened:
-    """An open file or frame. names: its column names. read: yields batches of the wanted columns, in that order.
+    """An open file or frame. names: its column names. read: a function from column names to batches of these columns.
 
-    deciding_rows: the number of first rows that decide the kinds of the columns. has_numbers: see TableStream.
+    deciding_rows: the number of rows, from the first on, that decide the kinds of the columns. has_numbers: returns
+    whether the table may hold only numbers (see TableStream).
     """
 
     names: tuple[str, ...]
@@ -141,7 +143,7 @@ class Opened:
 
 
 def as_table(open_file: Callable[[str], Iterator[Opened]]) -> OpenTable:
-    """Return the opener of a table. open_file: a generator function that yields the file once, and closes it."""
+    """Make an opener of tables from a generator function that opens a file, yields it once, and closes it."""
 
     @contextmanager
     def open_table(path: str, columns: Columns, before: tuple[str, ...] | None) -> Iterator[TableStream]:
@@ -176,9 +178,10 @@ def _cut(batches: NamedBatches, layout: TableLayout, most_rows: int) -> Generato
 
 
 def number_rows(batches: Iterator[Any], n_before: int = 0, end: int | None = None) -> NamedBatches:
-    """Yield batches with functions that name their rows. n_before: the rows of the file before the first batch.
+    """Yield each batch with a function that names its rows. n_before: the number of rows before the first batch.
 
-    end: the rows of the file up to the end of the last batch, if they are known. Raises ValueError if they differ.
+    end: the number of rows up to the end of the last batch, according to the footer of the file, or None. Raises
+    ValueError if the batches end elsewhere.
     """
     for batch in batches:
         yield batch, partial(_number_row, n_before)
@@ -194,7 +197,7 @@ def _number_row(n_before: int, i: int) -> str:
 
 @contextmanager
 def name_file(path: str) -> Iterator[None]:
-    """Convert errors in the block to InputError with the file and the reason, if it is unreadable or damaged."""
+    """Convert errors of reading a file, raised in the block, to InputError with the name of the file and the reason."""
     try:
         yield
     except InputError:
@@ -222,7 +225,7 @@ def open_parquet(path: str) -> Iterator[Opened]:
 
 @contextmanager
 def _open_twice(path: str) -> Iterator[tuple[Any, IO[bytes]]]:
-    """Open a file twice: yield the pyarrow object, and the file for reading its bytes."""
+    """Open a Parquet file twice: yield a pyarrow ParquetFile, and a binary file for checking the pages."""
     with (
         copied(path) as copy,
         copy.open("rb") as pages,
@@ -233,10 +236,10 @@ def _open_twice(path: str) -> Iterator[tuple[Any, IO[bytes]]]:
 
 
 def _cut_batches(batches: Iterator[Any], sizes: Iterator[int], skip: int = 0) -> Iterator[Any]:
-    """Skip some rows, and yield the others in batches of the given sizes; the last one may be shorter.
+    """Skip the first `skip` rows, and yield the others in batches of the given sizes; the last batch may be shorter.
 
-    pyarrow starts a new batch where the dictionary of a column changes, and so at row groups. The batches here depend
-    on the sizes alone.
+    pyarrow starts a new batch wherever the dictionary of a column changes, for example at a new row group. The batches
+    yielded here depend only on the sizes.
     """
     waiting, left = list[Any](), next(sizes, 0)
     for each in batches:
@@ -264,7 +267,7 @@ def cut_parquet(path: str, columns: Columns) -> tuple[TableLayout, list[int]]:
 
 @contextmanager
 def open_range(path: str, layout: TableLayout, starts: Sequence[int]) -> Iterator[Iterator[ArrowPiece]]:
-    """Open consecutive pieces of a Parquet file, given the first row of each and the end of the last."""
+    """Open consecutive pieces of a Parquet file. starts: the first row of each piece, and the end of the last piece."""
     with name_file(path), _open_twice(path) as (file, _):
         limits = np.cumsum([0, *(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))])
         first, last = np.searchsorted(limits, (starts[0], starts[-1] - 1), side="right") - 1
@@ -275,7 +278,7 @@ def open_range(path: str, layout: TableLayout, starts: Sequence[int]) -> Iterato
 
 
 def guess_row_bytes(path: str | Path) -> int:
-    """Return the approximate bytes of a file's rows as float32, or 0 if its footer cannot be read."""
+    """Return the approximate bytes of a Parquet file's rows as float32, or 0 if its footer cannot be read."""
     with suppress(InputError), name_file(str(path)):
         footer = pyarrow.parquet.read_metadata(path)
         return min(4 * int(footer.num_rows * footer.num_columns), _MOST_PACKED * Path(path).stat().st_size)
@@ -331,13 +334,13 @@ def open_json_lines(path: str) -> Iterator[Opened]:
 
 
 def _name_line(text: bytes, first: int, i: int) -> str:
-    """Return the line of row i in text that begins at line `first`."""
+    """Return the line of row i of a text, as in "line 7". first: the line of the file at which the text begins."""
     full = [k for k, line in enumerate(text.split(b"\n")) if line.strip()]
     return f"line {first + full[i]}"
 
 
 def _read_lines(path: str) -> Generator[tuple[bytes, int], None, None]:
-    """Yield whole lines of a file, about LINES_BYTES at a time, and the number of the first one; skip blank ones."""
+    """Yield about LINES_BYTES of whole lines, and the number of the first line; skip texts with blank lines only."""
     for block in read_blocks([path], LINES_BYTES, MOST_LINE_BYTES):
         if (text := block.text.tobytes()).strip():
             yield text, block.line + 1
@@ -356,7 +359,7 @@ def _parse_lines(text: bytes, first: int) -> Any:
 
 
 def _fill_up(batch: Any, wanted: list[str]) -> Any:
-    """Return the wanted columns; a column that these lines lack is filled with missing values."""
+    """Return the wanted columns; a column that the batch lacks is filled with missing values."""
     names = batch.schema.names
     none = pyarrow.nulls(batch.num_rows)
     columns = [batch.column(name) if name in names else none for name in wanted]
@@ -364,20 +367,20 @@ def _fill_up(batch: Any, wanted: list[str]) -> Any:
 
 
 MOST_PAGE_BYTES = 1 << 28  # usual pages have about 1 MiB
-MOST_HEADER_BYTES = 1 << 20  # a header may hold the minimum and the maximum of its page
+MOST_HEADER_BYTES = 1 << 20  # large, because a header may hold the minimum and the maximum of its page
 MOST_DEPTH = 16
 
-_ROW_GROUPS = 4  # of FileMetaData
-_COLUMNS, _NUM_ROWS = 1, 3  # of RowGroup
-_META_DATA = 3  # of ColumnChunk
-_TOTAL_COMPRESSED, _DATA_OFFSET, _DICTIONARY_OFFSET = 7, 9, 11  # of ColumnMetaData; 3 is the path
-_UNCOMPRESSED, _COMPRESSED, _DATA, _DICTIONARY, _DATA_2 = 2, 3, 5, 7, 8  # of PageHeader; 1 is the number of values
+_ROW_GROUPS = 4  # field of FileMetaData
+_COLUMNS, _NUM_ROWS = 1, 3  # fields of RowGroup
+_META_DATA = 3  # field of ColumnChunk
+_TOTAL_COMPRESSED, _DATA_OFFSET, _DICTIONARY_OFFSET = 7, 9, 11  # fields of ColumnMetaData; field 3 is the path
+_UNCOMPRESSED, _COMPRESSED, _DATA, _DICTIONARY, _DATA_2 = 2, 3, 5, 7, 8  # fields of PageHeader
 _BOOLEANS, _INTEGERS, _BINARY, _LISTS, _STRUCT = (1, 2), (4, 5, 6), 8, (9, 10), 12
-_SKIPPED_BYTES = {1: 1, 2: 1, 3: 1, 7: 8}  # the size of a boolean in a list, of a byte, and of a double
+_SKIPPED_BYTES = {1: 1, 2: 1, 3: 1, 7: 8}  # bytes by type: booleans in a list, a single byte, a double
 
 
 def check_pages(file: IO[bytes], columns: set[str]) -> None:
-    """Raise ValueError if the pages of a wanted column do not fit into the bytes of their chunk, or are too large."""
+    """Raise ValueError if a page of one of the columns is too large, or extends beyond its column chunk."""
     size = os.fstat(file.fileno()).st_size
     file.seek(max(0, size - 8))
     footer_bytes = int.from_bytes(file.read(4), "little")
@@ -397,7 +400,7 @@ def check_pages(file: IO[bytes], columns: set[str]) -> None:
 
 
 def _check_column(file: IO[bytes], about: dict[int, Any], n_rows: int, name: str, size: int) -> None:
-    """Check the header of every page of one column in a row group."""
+    """Raise ValueError unless every page of a column chunk has a valid header. about: its ColumnMetaData."""
     offsets = [about[field] for field in (_DATA_OFFSET, _DICTIONARY_OFFSET) if isinstance(about.get(field), int)]
     start = min((offset for offset in offsets if offset > 0), default=0)
     end = start + _get_int(about, _TOTAL_COMPRESSED)
@@ -419,7 +422,7 @@ def _check_column(file: IO[bytes], about: dict[int, Any], n_rows: int, name: str
 
 
 def _count_values(header: dict[int, Any]) -> int:
-    """Return the number of values of a data or dictionary page; 0 for other pages."""
+    """Return the number of values of a data or dictionary page, field 1 of its header; 0 for other pages."""
     parts = (header.get(part) for part in (_DATA, _DICTIONARY, _DATA_2))
     return next((_get_int(part, 1) for part in parts if isinstance(part, dict)), 0)
 
@@ -431,16 +434,17 @@ def _get_int(found: dict[int, Any], field: int) -> int:
 
 
 def _get_structs(found: dict[int, Any], field: int) -> list[dict[int, Any]]:
-    """Return the structs in the list of a field; none if it holds no list."""
+    """Return the structs in the list of a field; an empty list if the field holds no list."""
     values = found.get(field)
     return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
 @dataclass
 class _Thrift:
-    """Values in Thrift's compact protocol in the next `left` bytes of a file. Raises IndexError if they end too early.
+    """A reader of values in Thrift's compact protocol, in the next `left` bytes of a file.
 
-    Values that are not needed are read as None.
+    Booleans, single bytes and doubles are not needed, and are returned as None. Raises IndexError if a value extends
+    beyond the `left` bytes.
     """
 
     file: IO[bytes]
@@ -463,7 +467,7 @@ class _Thrift:
         return found
 
     def read_value(self, kind: int, depth: int) -> Any:
-        """Return a number, bytes, a list or a struct."""
+        """Return an integer, a binary value, a list or a struct; None for types that are not needed."""
         if depth > MOST_DEPTH:
             raise ValueError("the file is damaged: structs are nested without end")
         if kind in _INTEGERS:
@@ -482,7 +486,7 @@ class _Thrift:
         raise ValueError("the file is damaged: a struct holds a value of an unknown kind")
 
     def read_varint(self) -> int:
-        """Return a number encoded with seven bits per byte, lowest first."""
+        """Return a number encoded with seven bits per byte, the lowest bits first."""
         value = 0
         for shift in range(0, 70, 7):
             byte = self.take(1)[0]
@@ -492,6 +496,6 @@ class _Thrift:
         raise ValueError("the file is damaged: a number has no end")
 
     def read_integer(self) -> int:
-        """Return an integer in zigzag encoding, which has the sign in the lowest bit."""
+        """Return an integer in zigzag encoding, with the sign in the lowest bit."""
         value = self.read_varint()
         return (value >> 1) ^ -(value & 1)

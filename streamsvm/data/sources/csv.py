@@ -1,9 +1,9 @@
 """The reader of CSV and TSV text.
 
-The text is cut into blocks of whole rows, which compiled code parses on all cores (see parsing). It reads numbers
-directly, or the texts of cells, which Arrow turns into numbers, dates and categories. If a block is irregular, or one
-of its values is bad, Python parses the block again: it accepts the same tables, and finds the exact place of a fault.
-The rows are in the order of the file, and the cuts depend on its bytes alone.
+The text is cut into blocks of whole rows, which compiled code parses on all cores (see parsing). The compiled code
+reads cells as numbers or as strings; Arrow turns the strings into numbers, dates and categories. If a block is
+irregular, or one of its values is bad, Python parses the block again: it accepts the same tables, and finds the exact
+place of a fault. The rows keep the order of the file, and the cuts depend only on the bytes of the file.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from streamsvm.system.machine import default_threads
 
 MAX_LINE_BYTES = 1 << 28
 BLOCK_BYTES = 8 << 20
-CODED_BLOCK_BYTES = 2 << 20  # the size of a block if all its cells are held as strings
-DECIDING_BYTES = 2 << 20  # the size of the first rows, which decide the kinds of the columns and of the labels
-MOST_QUOTED_BYTES = 4 * MOST_CELL_BYTES  # the longest quoted value: a UTF-8 character has up to four bytes
-MOST_LABEL_BYTES = 1 << 26  # the most bytes of labels that are parsed together
+CODED_BLOCK_BYTES = 2 << 20  # the size of a block whose cells are all read as strings
+DECIDING_BYTES = 2 << 20  # the bytes at the beginning of a table that decide the kinds of the columns and of the labels
+MOST_QUOTED_BYTES = 4 * MOST_CELL_BYTES  # the maximum length of a quoted value: a UTF-8 character has up to four bytes
+MOST_LABEL_BYTES = 1 << 26  # the maximum bytes of labels that are parsed together
 SPREAD_ROWS = 4096
-LOOKED_AT_ROWS = 10_000  # rows of a block that are searched for missing values before a fault is reported
+LOOKED_AT_ROWS = 10_000  # the number of rows searched for missing values before a fault is reported
 _DATE = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 class Block:
-    """Whole rows of a table, followed by an extra newline. line: the line of the text where they begin, from 1."""
+    """Whole rows of a table, followed by an extra newline. line: the line of the file where they begin, from 1."""
 
     def __init__(self, layout: TableLayout, text: bytearray, line: int) -> None:
         self.layout, self.text, self.line, self.n_lines = layout, text, line, count_line_ends(text)
         self.size = 0 if text.isspace() else len(text)
-        # By role: the distinct cells of each column that is not a feature, and the index of each row's cell.
+        # For each column that is not a feature, by role: its distinct cells, and for each row the index of its cell.
         self._words: dict[str, tuple[Any, npt.NDArray[Any]]] = {}
 
     def place(self, j: int) -> Place:
@@ -64,7 +64,7 @@ class Block:
         return X
 
     def read_columns(self) -> list[Any]:
-        """Return the feature columns as arrays of text. Raises InputError for malformed rows."""
+        """Return the feature columns as Arrow arrays of strings. Raises InputError for malformed rows."""
         columns, n_features = self._read_texts(self.layout.wanted), len(self.layout.features)
         self._hold(columns[n_features:])
         return columns[:n_features]
@@ -81,7 +81,7 @@ class Block:
         numbers = False if layout.label_kind == checks.TEXT else numbers
         for role, (words, codes) in self._words.items():
             place = _place_words(self.place(layout.vectors[role]), codes)
-            # Larger classes may lose digits, which is detected only if they are read word by word.
+            # Class labels from `most` on may lose digits; this is detected only if labels are read one by one.
             most = checks.FIRST_MERGED if role == "label" and layout.label_kind != checks.TARGET else np.inf
             values = None if decimal == "," else _cast_words(role, words, numbers, most)
             if values is None:
@@ -91,14 +91,14 @@ class Block:
                 if role == "label":
                     find_fault = partial(checks.find_label_fault, kind=layout.label_kind, decimal=decimal)
                     checks.refuse_words(tokens, each, place, find_fault)
-                    # In a NumPy array of texts, each takes as much memory as the longest.
+                    # In a NumPy array of strings, each string takes as much memory as the longest one.
                     if is_plain and len(X) > 1 and 4 * len(X) * max(map(len, tokens)) > MOST_LABEL_BYTES:
                         yield from self._make_halves()
                         return
                 values = csv_rows.read_tokens(role, tokens, numbers, decimal)
             vectors[role] = values, place
         rows = checks.to_source_rows(X, vectors, layout.feature_names if is_plain else None, numbers)
-        self.text.clear()  # it was needed only to find the place of a fault
+        self.text.clear()  # from here on, no fault has to be located in the text
         fields = {role: {"label": "labels", "index": "row_names"}.get(role, role) for role in vectors}
         spread: dict[str, Any] = {
             name: _spread(getattr(rows, name), self._words[role][1]) for role, name in fields.items()
@@ -106,7 +106,7 @@ class Block:
         yield replace(rows, **spread)
 
     def _make_halves(self) -> Iterator[SourceRows]:
-        """Yield about the first half of the rows, then the others; their labels are text."""
+        """Yield the rows of a block with text labels in two parts: about half of the rows, then the others."""
         text, delimiter = self.text[:-1], self.layout.delimiter
         end = csv_rows.find_last_end(text[: len(text) // 2], delimiter, False)[0]
         end = end or csv_rows.find_first_end(text, 0, delimiter)
@@ -116,7 +116,7 @@ class Block:
             yield from half.make_rows(X, True, False) if len(X) else ()
 
     def _hold(self, columns: Sequence[Any]) -> None:
-        """Keep the cells of the columns that are not features."""
+        """Store the cells of the columns that are not features, for `make_rows`."""
         for role, column in zip(self.layout.vectors, columns, strict=True):
             coded = column.dictionary_encode()
             codes = coded.indices.to_numpy().astype(np.min_scalar_type(len(coded.dictionary)))
@@ -126,7 +126,7 @@ class Block:
         return csv_rows.read_rows(bytes(self.text[:-1]), self.line, self.layout)
 
     def _read_texts(self, wanted: Sequence[int]) -> list[Any]:
-        """Return columns as arrays of text, stripped of blanks. Raises InputError for malformed rows."""
+        """Return columns as arrays of strings without surrounding blanks. Raises InputError for malformed rows."""
         folders = self.layout.folders
         own = [j for j in wanted if j not in folders] or [0]
         parsed = self._parse((), own)
@@ -159,7 +159,7 @@ class Block:
         return X, columns
 
     def _parse_slowly(self) -> tuple[Features, list[Any]]:
-        """Do the same as `_parse`, but in Python. Raises InputError for the first bad cell."""
+        """Parse the block as `_parse` does, in Python. Raises InputError for the first bad cell."""
         layout, X, tokens = self.layout, [], []
         rows = self._read_rows()
         for at, row in rows:
@@ -185,12 +185,12 @@ def _to_texts(cells: Sequence[str]) -> Any:
 
 
 def _place_words(place: Place, codes: npt.NDArray[Any]) -> Place:
-    """Return a function that gives the place of the first row with the k-th word."""
+    """Return a function from k to the place of the first row with word k. codes: the index of each row's word."""
     return lambda k: place(int(np.argmax(codes == k)))
 
 
 def _spread(values: Vector, codes: npt.NDArray[Any]) -> Vector:
-    """Return values[codes], a part at a time, since NumPy copies the codes to 64 bits."""
+    """Return values[codes]. The codes are used a part at a time, because NumPy copies them to 64 bits."""
     found = np.empty(len(codes), values.dtype)
     for at in range(0, len(codes), SPREAD_ROWS):
         found[at : at + SPREAD_ROWS] = values[codes[at : at + SPREAD_ROWS]]
@@ -198,10 +198,10 @@ def _spread(values: Vector, codes: npt.NDArray[Any]) -> Vector:
 
 
 def _cast_words(role: str, words: Any, numbers: bool | None, most: float) -> Vector | None:
-    """Return labels or weights below `most` as pyarrow reads numbers; None if they must be read word by word.
+    """Return labels or weights as pyarrow casts them; None if words are not numbers, or not below `most`.
 
-    A number that pyarrow accepts has the value that Python reads. Casting is faster for regression targets,
-    which all differ.
+    None means that the caller must read the words one by one. pyarrow reads every number that it accepts as Python
+    does. Casting is faster if most words differ, as those of regression targets do.
     """
     if role in ("qid", "groups", "index") or (role == "label" and numbers is False):
         return None
@@ -215,9 +215,9 @@ def _cast_words(role: str, words: Any, numbers: bool | None, most: float) -> Vec
 def _find_odd_columns(
     row: list[str], others: Iterator[tuple[int, list[str]]], layout: TableLayout
 ) -> tuple[list[str], ...]:
-    """Return the features with text in this row, and those with missing values in it or later rows of the block."""
+    """Return the names of the features with text in this row, and of those with missing values in it or later rows."""
     texts, gaps = {k for k in layout.features if checks.is_text(row[k])}, set[int]()
-    with suppress(InputError):  # a later row may be malformed, but the fault to report precedes it
+    with suppress(InputError):  # a later row may be malformed, but the fault in this row is reported first
         for each in chain([row], (other for _, other in islice(others, LOOKED_AT_ROWS))):
             gaps |= {k for k in layout.features if checks.is_gap(each[k], k in texts)}
     return tuple([layout.names[k] for k in layout.features if k in found] for found in (texts, gaps))
@@ -230,10 +230,10 @@ def open_csv(
     """Open CSV or TSV text, plain or compressed (.gz, .bz2, .xz); "-" is standard input. before: see `OpenTable`.
 
     Lines end at LF, CR LF or CR. The first row names the columns if it is a header (see csv_rows); otherwise the
-    columns are "1", "2", ... Columns are separated by commas in .csv files and by tabs in .tsv files. For other names,
-    and if this gives only one column, the first row decides between comma, tab, semicolon and bar. Labels are numbers
-    if all labels in the first 2 MiB are. Raises InputError with FILE:LINE:COLUMN (from 1) and reason, or FILE and
-    reason.
+    columns are named "1", "2", ... Columns are separated by commas in .csv files and by tabs in .tsv files. For other
+    file names, or if that delimiter gives only one column, the first row decides between comma, tab, semicolon and
+    bar. Labels are numbers if all labels in the first 2 MiB are numbers. Raises InputError with FILE:LINE:COLUMN
+    (from 1) and reason, or FILE and reason.
     """
     require_known("header", columns.header, csv_rows.HEADERS)
     with ExitStack() as stack:
@@ -250,7 +250,7 @@ def open_csv(
         yield TableStream(
             layout,
             lambda encoded: _cut_text(rows, file, layout, line, sizes[encoded]),
-            # Half of the bytes suffice, because a block is cut after its last whole row. The head is below a block.
+            # Blocks end at their last whole row, so they may be smaller than requested: half of the bytes suffice.
             max(1, min(sizes[True], DECIDING_BYTES) // 2),
             lambda: columns.features is not None or not _has_dates(rows, layout, line),
             default_threads(),
@@ -262,14 +262,14 @@ def _has_dates(rows: bytes, layout: TableLayout, line: int) -> bool:
     """Return whether a feature is a date in the first rows of a file; an incomplete last row is ignored."""
     if _DATE.search(rows):
         end = csv_rows.find_last_end(rows, layout.delimiter, False)[0]
-        with suppress(InputError):  # the error will be raised when the table is read
+        with suppress(InputError):  # the error is raised when the table is read
             block = _cut(layout, bytearray(rows), end or len(rows), line)[0]
             return "date" in map(find_kind, block.read_columns())
     return False
 
 
 def _cut_text(head: bytes, file: io.BufferedIOBase, layout: TableLayout, line: int, block_bytes: int) -> Blocks:
-    """Yield whole rows, about `block_bytes` at a time. The text is the head, which begins at `line`, and the file."""
+    """Yield blocks of about `block_bytes`. head: text already read, which begins at `line`. file: the text after it."""
     text = bytearray()
     try:
         starts = range(0, len(head), block_bytes)
@@ -296,7 +296,7 @@ def _cut_text(head: bytes, file: io.BufferedIOBase, layout: TableLayout, line: i
 
 
 def _cut(layout: TableLayout, text: bytearray, end: int, line: int) -> tuple[Block, bytearray]:
-    """Return the block that ends at `end`, which reuses the memory of the text, and the rest of the text."""
+    """Cut a text at `end`: return the block before it, which reuses the memory of the text, and a copy of the rest."""
     rest = text[end:]
     del text[end:]
     text += b"\n"

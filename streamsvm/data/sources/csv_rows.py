@@ -1,13 +1,14 @@
 """Rows, headers and cells of CSV, parsed in Python to find the exact place of a fault.
 
 Rows end at LF, CR LF or CR outside quoted values, exactly as in Python's csv module. A quote opens a value only at the
-start of the value. Within a quoted value, two quotes stand for one, and a single quote ends the value.
+start of the value. Within a quoted value, two quotes represent one quote, and a single quote ends the value.
 
-A first row is a header if none of its cells is a number, if a word stands above a column of numbers, if it has the
-requested names, or if it counts from 0 or 1 over six columns or more. It is a row of data if one of its words, or its
-label, occurs again below. Any other first row with words is ambiguous, as is a shorter count: the user has to decide.
+A first row is a header if none of its cells is a number, if a word stands above a column of numbers, if it contains the
+names of the requested features, or if its cells count 0, 1, 2, ... or 1, 2, 3, ... over six columns or more. It is a
+row of data if one of its words, or its label, occurs again below. Any other first row with words is ambiguous, and so
+is a count over fewer columns: the user has to decide.
 
-Lines above the first row that begin with # are comments, unless they have as many cells as the first row.
+Lines above the first row that begin with # are comments, unless they have the same number of cells as the first row.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ def count_lines(text: bytes) -> int:
 
 
 def find_last_end(text: bytes | bytearray, delimiter: str, ended: bool) -> tuple[int, int | None]:
-    """Return the end of the last whole row, and the start of a quoted value that the text does not close, or None.
+    """Return the end of the last whole row, and the start of a quoted value that does not end in the text, or None.
 
-    ended: whether no text follows. If text may follow, a CR at the end may be the first half of CR LF.
+    ended: whether the file ends with this text. If not, a CR at the end may be the first half of CR LF.
     """
     if b'"' not in text:
         return max(text.rfind(b"\n"), text.rfind(b"\r", 0, len(text) - (not ended))) + 1, None
@@ -68,7 +69,7 @@ LONG_CELL = "a value of more than 131,072 characters, which is the limit of Pyth
 def read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[int, list[str]]]:
     """Yield each row that is not blank: the line where it begins, and its cells.
 
-    Columns that are not read may contain arbitrary bytes between the delimiters.
+    Cells of columns that are not read need not be UTF-8.
     """
     at, n_columns, wanted = line, len(layout.own_names), sorted(layout.own_wanted)
     try:
@@ -89,13 +90,13 @@ def read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[int
 
 
 def find_foreign(row: Sequence[str], columns: Iterable[int]) -> int | None:
-    """Return the first of the columns whose cell was not UTF-8 (it then contains surrogates); None if there is none."""
+    """Return the first of the columns whose cell was not UTF-8 and so contains surrogates; None if all were UTF-8."""
     odd = (j for j in columns if not row[j].isascii())
     return next((j for j in odd if row[j].encode(errors="ignore").decode() != row[j]), None)
 
 
 def refuse_row(error: csv.Error, place: str, text: str, delimiter: str) -> InputError:
-    """Return the error for a row that the csv module rejects; the text begins with this row."""
+    """Return the error for a row that the csv module rejects. text: the text from the beginning of this row on."""
     said, mark, quoted = str(error), re.escape(delimiter), r'"(?:[^"]|"")*+"'
     if said.startswith("field larger"):
         return InputError(f"{place}:1: {LONG_CELL}")
@@ -107,14 +108,14 @@ def refuse_row(error: csv.Error, place: str, text: str, delimiter: str) -> Input
 
 
 def read_tokens(role: str, tokens: list[str], numbers: bool | None, decimal: str | None = None) -> Vector:
-    """Return the values of a column that is not a feature; cells that are not numbers stay texts.
+    """Return the values of a column that is not a feature; cells that are not numbers stay strings.
 
-    decimal: see Columns.
+    numbers: whether earlier labels are numbers, or None if unknown. decimal: see Columns.
     """
     if role == "index":
         return np.array(tokens, object)
     words = [token.strip() for token in tokens]
-    if role in ("qid", "groups"):  # text has no types, so that 007 is the number 7, as pandas and pyarrow read it
+    if role in ("qid", "groups"):  # CSV has no types: 007 is the number 7, as in pandas and pyarrow
         return np.array([int(word) if checks.WHOLE_NUMBER.fullmatch(word) else word for word in words], dtype=object)
     values = [checks.parse_number(word, decimal) for word in words]
     if None not in values and (role != "label" or numbers is not False):
@@ -129,7 +130,8 @@ def read_tokens(role: str, tokens: list[str], numbers: bool | None, decimal: str
 def refuse_token(place: str, token: str, texts: Sequence[str], gaps: Sequence[str]) -> InputError:
     """Return the error for a cell that is not a finite float32.
 
-    texts: names of the columns with text in this row. gaps: names of the columns with missing values, here or below.
+    texts: the names of the columns with text in this row. gaps: the names of the columns with missing values in this
+    row or below.
     """
     number = checks.parse_number(token)
     if not token.strip():
@@ -149,13 +151,13 @@ HEAD_BYTES = 1 << 16  # the beginning of the text, used to guess the delimiter a
 LOOKED_AT_ROWS = 1000
 COUNTED_COLUMNS = 6
 DELIMITERS = ",\t;|"
-NO_DELIMITERS = "\"'\r\n.+-_\0"  # these have a meaning within values
+NO_DELIMITERS = "\"'\r\n.+-_\0"  # characters with a meaning within values
 
 
 def read_head(file: io.BufferedIOBase, most_bytes: int) -> tuple[bytes, int, bool]:
-    """Return at least two rows from the head of a file, the length of the mark before them, and whether they are all.
+    """Return the head of a file without its byte order mark, the length of the mark, and whether it is the whole file.
 
-    The rows do not include the mark. Rows of more than `most_bytes` are cut.
+    The head has at least two rows, unless the file is shorter or rows have more than `most_bytes`.
     """
     head, wanted = b"", HEAD_BYTES
     while True:
@@ -168,9 +170,10 @@ def read_head(file: io.BufferedIOBase, most_bytes: int) -> tuple[bytes, int, boo
 
 
 def choose_delimiter(head: bytes, path: str, sep: str | None = None) -> str:
-    """Return the delimiter: `sep`, or that of the file's ending, or the one that gives the first row the most columns.
+    """Return the delimiter: `sep` if given, otherwise the usual delimiter of .csv or .tsv files, otherwise a guess.
 
-    The ending is ignored if its delimiter gives only one column. Raises InputError for an invalid `sep`.
+    The guess is the delimiter that gives the first row the most columns. It also replaces a usual delimiter that gives
+    only one column. Raises InputError for an invalid `sep`.
     """
     if sep is not None:
         mark = {"\\t": "\t", "tab": "\t"}.get(sep, sep)
@@ -185,7 +188,7 @@ def choose_delimiter(head: bytes, path: str, sep: str | None = None) -> str:
 
 
 def skip_comments(head: bytes) -> tuple[int, list[int]]:
-    """Return the start of the first line that is neither blank nor a comment (#), and the starts of those above it.
+    """Return the start of the first line that is neither blank nor a comment (#), and the starts of the comments above.
 
     If all lines begin with #, none of them is a comment.
     """
@@ -200,7 +203,7 @@ def skip_comments(head: bytes) -> tuple[int, list[int]]:
 
 
 def _find_first_row(head: bytes, delimiter: str) -> int:
-    """Return the start of the first comment line with as many cells as the first other line, or else of that line."""
+    """Return the start of the first line that is no comment, or of a comment above it with the same number of cells."""
     start, above = skip_comments(head)
     counts = {at: _count_cells(head[at : find_first_end(head, at, delimiter)], delimiter) for at in (*above, start)}
     return next(at for at in (*above, start) if counts[at] == counts[start])
@@ -209,7 +212,7 @@ def _find_first_row(head: bytes, delimiter: str) -> int:
 def read_header(head: bytes, ended: bool, path: str, columns: Columns) -> tuple[tuple[str, ...], str, int, int]:
     """Return the names of the columns, their delimiter, and the byte and the line (from 1) at which the rows begin.
 
-    Without a header, the names are "1", "2", ... `head` is the beginning of the text, or all of it if `ended`. Raises
+    Without a header, the names are "1", "2", ... head: the beginning of the text, or the whole text if `ended`. Raises
     InputError if the first row is ambiguous.
     """
     delimiter = choose_delimiter(head, path, columns.sep)
@@ -242,7 +245,7 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Col
     numbered = tuple(str(j + 1) for j in range(len(first)))
     if columns.features and not set(columns.features) <= set(numbered) and set(columns.features) <= set(first):
         return True
-    if len(words) == sum(bool(cell) for cell in first):  # no cell is a number
+    if len(words) == sum(bool(cell) for cell in first):  # no cell is a number; blank cells do not count
         return bool(words)
     if not words:
         return _are_numbers_a_header(first, rows, columns)
@@ -255,9 +258,10 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Col
 
 
 def _are_numbers_a_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Columns) -> bool | None:
-    """Return whether a first row of numbers is a header: programs write 0, 1, 2, ... above columns without names.
+    """Return whether a first row of numbers is a header; None if it is ambiguous.
 
-    A row of data is rarely such a count by chance. If the second row continues the count, all rows are data.
+    Some programs write 0, 1, 2, ... above columns without names. A row of data rarely equals such a count by chance.
+    If the second row continues the count, all rows are data.
     """
     n, counted = len(first), [[str(j + k) for j in range(len(first))] for k in (0, 1)]
     if n < 2 or list(first) not in counted or not rows:
@@ -273,16 +277,16 @@ def _are_numbers_a_header(first: Sequence[str], rows: Sequence[Sequence[str]], c
 
 
 def _count_cells(text: bytes, delimiter: str) -> int:
-    """Return the number of cells of a row, even if its quotes are wrong; 0 if one of the cells is too long."""
+    """Return the number of cells of a row, even if its quotes are wrong; 0 if a cell is too long."""
     with suppress(csv.Error):
         return len(next(_read_rows(text, delimiter, strict=False), []))
     return 0
 
 
 def _look_at(text: bytes, delimiter: str, n_columns: int) -> list[list[str]]:
-    """Return the cells of the first rows with `n_columns` columns, up to a malformed row.
+    """Return the cells of the first rows up to a malformed row, leaving out rows without exactly `n_columns` cells.
 
-    A malformed row is refused, with its line, when the rows are read.
+    A malformed row is reported, with its line, when the rows are read.
     """
     rows: list[list[str]] = []
     with suppress(csv.Error):

@@ -1,14 +1,14 @@
 """The partitions of Dask collections, computed on the cluster that holds them, or in this process.
 
-Rows, labels and weights often come from the same data. Their partitions are computed together, in one graph, so that
-the data are loaded once.
+Rows, labels and weights often come from the same data. Their partitions are computed together in one graph, which loads
+the data only once.
 
-With a client, the workers of its cluster compute the partitions, some of them ahead of the one requested. Partitions
-that are stored on workers (`persist`) are used there, and several partitions are computed at once. Without a client,
-the calling thread computes them.
+With a client, the workers of its cluster compute several partitions at once, ahead of the partition that is requested.
+Partitions that are already stored on workers (`persist`) are not computed again. Without a client, the calling thread
+computes the partitions.
 
-A block may restrict its tasks to workers with certain resources or names (`dask.annotate`). If no worker may run a
-task, Dask keeps it, reports nothing, and waits.
+A `with dask.annotate(...)` block may restrict its tasks to workers with certain resources or names. If no worker may
+run a task, Dask holds the task and waits, without a report.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from streamsvm.system.errors import InputError, TimeLimitError
 if TYPE_CHECKING:
     import distributed
 
-LOOK_SECONDS = 5.0  # between two checks whether workers compute the awaited partitions
-ANSWER_SECONDS = 5.0  # after which a worker counts as unresponsive
+LOOK_SECONDS = 5.0  # time between two checks whether workers compute the awaited partitions
+ANSWER_SECONDS = 5.0  # time after which a worker counts as unresponsive
 
 
 class Partitions:
     """The partitions of several Dask collections, computed together. All collections have the same number of partitions
     along their rows.
 
-    A computed partition of one collection waits here until it is requested. As soon as partitions turn out to differ in
-    length, each collection is computed separately, so that at most one partition of each waits.
+    If a partition of one collection is requested, the same partitions of the other collections are computed, too, and
+    wait here. If partitions turn out to differ in length, their collections fall out of step. From then on, each
+    collection is computed separately, and no further partitions wait.
     """
 
     def __init__(self, collections: Sequence[Any]) -> None:
         self._collections, self._n_computed = collections, 0
-        self._computed = [_compute_in_one_graph(collections, 0)]  # one iterator for all, or one per collection
+        self._computed = [_compute_in_one_graph(collections, 0)]  # one iterator for all collections, or one for each
         self._waiting: list[deque[Any]] = [deque() for _ in collections]
         self.n_partitions = count_partitions(collections[0])
 
@@ -64,9 +65,9 @@ class Partitions:
 
 
 def _compute_in_one_graph(collections: Sequence[Any], first: int) -> Iterator[Callable[[], Sequence[Any]]]:
-    """Yield, for each partition from `first` on, a function that returns this partition of every collection.
+    """Yield, for each partition number from `first` on, a function that returns this partition of every collection.
 
-    The workers compute ahead: one partition more than they have threads.
+    The number of partitions that workers compute ahead exceeds the number of their threads by one.
     """
     parts = ([each.partitions[i] for each in collections] for i in range(first, count_partitions(collections[0])))
     client = find_client(collections)
@@ -90,7 +91,7 @@ def count_partitions(values: Any) -> int:
 
 
 def have_same_partitions(left: Any, right: Any) -> bool:
-    """Return whether both are arrays or both frames, with the same number of partitions, of equal length if known."""
+    """Return whether two arrays, or two frames, have the same number of partitions, of equal length as far as known."""
     if hasattr(left, "chunks") != hasattr(right, "chunks"):
         return False  # Dask would turn frames into graphs that it cannot optimise
     lengths = [getattr(values, "chunks", [[math.nan] * count_partitions(values)])[0] for values in (left, right)]
@@ -100,7 +101,10 @@ def have_same_partitions(left: Any, right: Any) -> bool:
 
 
 def _await(partitions: list[distributed.Future]) -> list[Any]:
-    """Return partitions. Ctrl-C ends the wait. Raises TimeLimitError if time is over and no worker computes them."""
+    """Wait for partitions and return them. Ctrl-C ends the wait.
+
+    Raises TimeLimitError if `max_seconds` has passed and no worker computes them.
+    """
     import distributed
 
     client, is_idle = partitions[0].client, False
@@ -128,10 +132,10 @@ def _are_computed(client: distributed.Client, partitions: list[distributed.Futur
 
 @contextmanager
 def thread_given_up() -> Iterator[None]:
-    """Release the thread of the worker that runs this task during the block, in which the task waits for others.
+    """Release the worker's thread while the running task waits, in the block, for other tasks.
 
-    A worker may have only one thread, and the task would wait for tasks that never start. Outside a task, or in a task
-    that has already released its thread (distributed.worker_client), this does nothing.
+    Otherwise, a worker with a single thread could never start the other tasks. Outside a task, or in a task that has
+    already released its thread (distributed.worker_client), this does nothing.
     """
     import distributed
 
@@ -143,7 +147,7 @@ def thread_given_up() -> Iterator[None]:
 
 
 def find_client(values: Any) -> distributed.Client | None:
-    """Return the client of the cluster that holds parts of a collection, or the current client, or None."""
+    """Return the client of the cluster that stores parts of a collection; otherwise the current client, or None."""
     import distributed
 
     if futures := distributed.futures_of(values):
@@ -154,20 +158,20 @@ def find_client(values: Any) -> distributed.Client | None:
 
 
 def list_wishes() -> dict[str, Any]:
-    """Return the resources and names that the enclosing block requires of workers (`dask.annotate`)."""
+    """Return the resources and worker names that the enclosing `dask.annotate` block requires."""
     notes = dask.get_annotations()
     names = ("resources",) if notes.get("allow_other_workers") else ("resources", "workers")
     return {name: notes[name] for name in names if name in notes and not callable(notes[name])}
 
 
 def describe_wishes() -> str:
-    """Return the result of `list_wishes` as part of a sentence, or ""."""
+    """Return the requirements of `list_wishes` as part of an error message; "" if there are none."""
     listed = ", ".join(f"{name}={value}" for name, value in list_wishes().items())
     return f" for dask.annotate({listed})" if listed else ""
 
 
 def fits(address: str, about: Mapping[str, Any], wishes: Mapping[str, Any]) -> bool:
-    """Return whether a worker has the required resources and one of the required names."""
+    """Return whether a worker meets requirements. about: the scheduler's facts about it. wishes: see `list_wishes`."""
     resources: Mapping[str, float] = wishes.get("resources", {})
     names = {address, address.partition("://")[2], about["host"], about["name"]}
     is_named = "workers" not in wishes or not names.isdisjoint(wishes["workers"])
@@ -188,7 +192,7 @@ def require_usable(client: distributed.Client) -> None:
 
 
 def refuse_unmet(client: distributed.Client) -> None:
-    """Raise InputError if the cluster has workers, but none that may run the tasks of the block."""
+    """Raise InputError if the cluster has workers, but none meets the requirements of `list_wishes`."""
     workers = client.scheduler_info(n_workers=-1)["workers"]
     if workers and not any(fits(address, about, list_wishes()) for address, about in workers.items()):
         raise InputError(describe_lack(client.scheduler.address))

@@ -4,8 +4,8 @@ A .npy file is memory-mapped, and a .npz file is streamed from its zip archive.
 
 A safetensors file holds X and optionally y, qid, sample_weight and groups as tensors. It consists of the length of its
 header (8 bytes, little-endian), the header (JSON with the type, shape and position of each tensor), and the values,
-which are memory-mapped. The rows of several files are concatenated. An index file names, for each tensor of a set, the
-file in the same folder that holds it.
+which are memory-mapped. The rows of several files are concatenated. Tensors may also be distributed over several files
+in one folder; an index file in this folder then names the file of each tensor.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from streamsvm.numeric.stored_types import widen_bits
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.npz import ZIP_ERRORS, NpyHeader, read_npy_header
 
-MOST_ROW_BYTES = 1 << 28  # a limit, because a compressed row of zeros may expand a thousandfold
+MOST_ROW_BYTES = 1 << 28  # limited, because a compressed row of zeros may expand a thousandfold
 _CSR_MEMBERS = {"data", "indices", "indptr", "shape", "format"}
 
 
@@ -60,7 +60,7 @@ def read_npy(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterato
 
 
 def _map_npy(path: str | Path, copies: ExitStack) -> Vector:
-    """Map the array of a .npy file, or of its local copy. Raises InputError if its length contradicts its header."""
+    """Map the array of a .npy file, or of its local copy. Raises InputError if header and file size conflict."""
     try:
         copy = copies.enter_context(copied(path))
         with copy.open("rb") as file:
@@ -71,7 +71,7 @@ def _map_npy(path: str | Path, copies: ExitStack) -> Vector:
 
 
 def _map(file: Any, dtype: np.dtype[Any], shape: tuple[int, ...], start: int, order: Literal["F", "C"] = "C") -> Vector:
-    """Map an array from a file; an empty one cannot be mapped."""
+    """Map an array from a file. An empty array cannot be mapped, and is created instead."""
     is_empty = not math.prod(shape) * dtype.itemsize
     return np.empty(shape, dtype, order) if is_empty else np.memmap(file, dtype, "r", start, shape, order)
 
@@ -111,7 +111,7 @@ def _read_npz(path: str, piece_bytes: int) -> Iterator[SourceRows]:
 
 
 def _name_members(archive: zipfile.ZipFile) -> set[str]:
-    """Return the names of the arrays. Raises InputError for duplicates, and if neither X nor a CSR matrix exists."""
+    """Return the names of the arrays in a .npz. Raises InputError for duplicates, or without X or a CSR matrix."""
     names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
     if "X" not in names and not set(names) >= _CSR_MEMBERS:
         raise InputError(f"holds {', '.join(sorted(set(names)))}; expected X, or a SciPy CSR matrix")
@@ -123,7 +123,7 @@ def _name_members(archive: zipfile.ZipFile) -> set[str]:
 
 
 def _open_header(archive: zipfile.ZipFile, name: str) -> tuple[IO[bytes], NpyHeader]:
-    """Return an open array, positioned at its first value, and its header. Raises InputError if they conflict."""
+    """Open an array of a .npz at its first value; return it with its header. Raises InputError if its size is wrong."""
     file = archive.open(name + ".npy")
     try:
         return file, _read_header(file, archive.getinfo(name + ".npy").file_size)
@@ -132,7 +132,7 @@ def _open_header(archive: zipfile.ZipFile, name: str) -> tuple[IO[bytes], NpyHea
 
 
 def _open_member(archive: zipfile.ZipFile, name: str, n_dimensions: int, piece_bytes: int, role: str = "") -> Stream:
-    """Open an array of a .npz as a stream, which reads on demand. Labels may be a matrix."""
+    """Open an array of a .npz as a stream, which is read on demand. Labels may be a matrix."""
     file, header = _open_header(archive, name)
     n_dimensions = arrays.count_label_axes(header) if role == "label" else n_dimensions
     shape, dtype = header.shape, header.dtype
@@ -160,7 +160,7 @@ def _member_pieces(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]
 
 
 def _unpack(file: IO[bytes], header: NpyHeader) -> Vector:
-    """Map an array that is stored by columns from a temporary file, because its rows cannot be streamed."""
+    """Unpack an array that is stored by columns to a temporary file, and map it, since its rows cannot be streamed."""
     with tempfile.TemporaryFile() as unpacked:
         shutil.copyfileobj(file, unpacked, 1 << 20)
         unpacked.flush()
@@ -225,7 +225,7 @@ TYPES = {
 
 
 def read_safetensors(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterator[SourceRows]:
-    """Yield the rows of tensor X, or of the only two-dimensional tensor, in each file or set of files with an index.
+    """Yield the rows of tensor X, or of the only two-dimensional tensor. A path names a file, or an index of files.
 
     Raises InputError naming the file and the reason.
     """
@@ -289,7 +289,7 @@ def _map_tensors(path: Path) -> dict[str, Vector]:
 
 
 def _require_place(name: str, shape: tuple[Any, ...], dtype: Any, begin: Any, end: Any, n_bytes: int) -> None:
-    """Raise ValueError unless a tensor lies within the file, and its size in bytes fits its shape."""
+    """Raise ValueError unless a tensor lies within the file, and its size in bytes matches its shape and type."""
     numbers = (*shape, begin, end)
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError(f"tensor {name!r}: its shape or place is not a list of numbers")

@@ -1,7 +1,7 @@
 """All file formats by name: the endings of their files, the column roles that users can name, and their readers.
 
-A new format is a module with its reader and a line here. The command line offers these names as its choices. A reader
-is imported at its first use, so that a line here costs nothing.
+To add a format, write a module with its reader, and add a line here. The command line offers the names of the formats
+as choices. A reader is imported at its first use, so the formats here cost no time until then.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from streamsvm.data.tables.columns import Columns
 
 Paths = Sequence[str | Path]
-MISSING = ("mean", "zero", "indicator")  # a copy of numeric.encoding.MISSING, which is slow to import
-UNREAD = {  # file endings without a reader, with the remedy
+MISSING = ("mean", "zero", "indicator")  # a copy of MISSING in numeric.encoding, a module that is slow to import
+UNREAD = {  # the remedy for each file ending without a reader
     ".json": "write JSON lines (.jsonl), as to_json(PATH, orient='records', lines=True) of pandas does",
     **dict.fromkeys((".xlsx", ".xls", ".ods", ".sas7bdat", ".sav", ".dta"), "save the table as CSV or Parquet"),
     ".fcs": "save the events as CSV or Parquet, with the program that wrote them or with pandas",
@@ -33,14 +33,14 @@ UNREAD = {  # file endings without a reader, with the remedy
     **dict.fromkeys((".zip", ".tar"), "unpack them: the files in a folder are read together"),
 }
 SAFETENSORS_INDEX = ".safetensors.index.json"
-COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # with a guess of the compression ratio
+COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # a guess of the compression ratio, by file ending
 
 
 class Format(NamedTuple):
     """A file format.
 
-    suffixes: the endings of its files. reads: the user-facing fields of `Columns` that its reader supports.
-    read: returns the rows of files, given the roles of their columns and, for tables, an encoder (see `read_table`).
+    suffixes: the endings of its files. reads: the fields of `Columns` that users can set and its reader supports.
+    read: the reader, called with the paths, the roles of columns and, for tables, an encoder (see `read_table`).
     help: a short description. has_columns: whether the files are tables.
     """
 
@@ -58,12 +58,12 @@ def _load(name: str) -> Any:
 
 
 def _read_table(opener: str) -> Callable[..., Iterator[SourceRows]]:
-    """Return the reader of tables with the given opener."""
+    """Return a reader of tables. opener: the name of the opener, such as "csv.open_csv"."""
     return lambda paths, columns, encoder: _load("table_stream.read_table")(paths, columns, _load(opener), encoder)
 
 
 def _read_files(name: str, has_roles: bool = False) -> Callable[..., Iterator[SourceRows]]:
-    """Return the reader of files by the named function. has_roles: whether the function takes column roles."""
+    """Return a reader that calls the named function. has_roles: whether the function takes column roles."""
     return lambda paths, columns: _load(name)(paths, columns) if has_roles else _load(name)(paths)
 
 
@@ -127,7 +127,7 @@ def find_format(name: str) -> Format:
 
 
 HEAD_BYTES = 1 << 12
-# The first bytes of other formats, and for each its file ending, or the name by which --format selects it.
+# Patterns of the first bytes of formats, and in _KINDS for each the file ending, or the name that --format takes.
 _BYTES = rb"PK\x03\x04 MATLAB \x89HDF FCS[23]\. \$FL[23] \xd0\xcf\x11\xe0 <stata_dta> \x80[\x02-\x05] \x1f\x8b BZh[0-9]"
 _TEXTS = rb"%%MatrixMarket %|@relation\b \[ \{ PAR1\x15 ARROW1 \x93NUMPY \xfd7zXZ"
 _KINDS = ".zip .mat .h5 .fcs .sav .xls .dta .pkl .gz .bz2 .mtx .arff .json jsonl parquet arrow npy .xz"
@@ -139,7 +139,7 @@ def _find_line(head: bytes) -> bytes:
 
 
 def explain_beginning(head: bytes) -> str:
-    """Name the other format that the head of a file suggests, and the remedy; return "" if it suggests none."""
+    """Name the format that the head of a file suggests, and the remedy; return "" if it suggests no known format."""
     line = _find_line(head)
     kind = next((kind for look, kind in zip(BEGINNINGS, _KINDS.split(), strict=True) if look.match(line)), None)
     if kind in COMPRESSED:
@@ -152,7 +152,7 @@ def explain_beginning(head: bytes) -> str:
 
 
 def explain_foreign(head: bytes) -> str:
-    """Describe the format that the head of a file suggests, with the remedy; "" if it may be svmlight text."""
+    """Name the format that the head of an assumed svmlight file suggests, and the remedy; "" if it may be svmlight."""
     from streamsvm.data.tables.checks import parse_number
 
     if known := explain_beginning(head):

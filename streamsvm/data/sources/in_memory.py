@@ -35,10 +35,10 @@ CHUNK_BYTES = 8 << 20
 class ArrayDataset:
     """A RowSource of NumPy rows (n, d) or a CSR matrix, converted to `dtype` one chunk at a time.
 
-    dtype: float32 as in datasets, or float64 for methods that compute in float64 on few rows.
-    y holds codes into `classes`. It is replaced by regression targets, or by sets of labels as bits, if these are
-    given. groups: the group of each row, (n,), which cross-validation holds out whole. The rows are copied as a whole
-    only if they are sparse and their columns are unsorted or occur twice.
+    dtype: float32 as in datasets, or float64 for methods that compute in float64 on few rows. y: the index of each
+    row's class in `classes`; `target` (regression) or `label_sets` (sets of labels, as bits) replace it. groups: the
+    group of each row, (n,); cross-validation holds out whole groups. All rows are copied at once only if X is sparse
+    and its column indices are unsorted or occur twice in a row.
     """
 
     X: npt.NDArray[Any] | csr_array
@@ -74,11 +74,11 @@ class ArrayDataset:
         self.chunk_starts: I64 = np.append(np.arange(0, self.n_rows, step), self.n_rows).astype(np.int64)
         self.is_sparse = isinstance(X, csr_array)
         self.fingerprint = hashlib.sha256(f"{id(X)} {X.shape}".encode()).hexdigest()
-        self._checked: set[int] = set()  # the first rows of chunks whose values were found finite
+        self._checked: set[int] = set()  # the first row of each chunk whose values were found to be finite
 
     @property
     def n_chunks(self) -> int:
-        """The number of chunks, which a plan sets for its sample."""
+        """The number of chunks in `chunk_starts`, which a plan replaces for its sample."""
         return len(self.chunk_starts) - 1
 
     @property
@@ -134,7 +134,7 @@ class ArrayDataset:
         return 2 * CHUNK_BYTES * np.dtype(self.dtype).itemsize // 4 + 8 * self.n_features
 
     def _convert(self, X: Any, start: int) -> Matrix:
-        with np.errstate(over="ignore"):  # infinite values are refused below
+        with np.errstate(over="ignore"):  # values that overflow become infinite, which is refused below
             values: Any = np.asarray(X.data if isinstance(X, csr_array) else X, dtype=self.dtype, order="C")
         matrix: Matrix = values
         if isinstance(X, csr_array):
@@ -148,9 +148,9 @@ class ArrayDataset:
 
 
 def is_frame(source: Any, columns: Columns) -> bool:
-    """Return whether rows in memory are a table whose columns must be encoded.
+    """Return whether rows in memory are read as a table, whose columns are encoded.
 
-    A pandas frame without dates is read as an array of numbers if no column roles are given.
+    A pandas frame without dates is read as an array of numbers instead if no column roles are given.
     """
     if comes_from(source, "pandas"):
         dtypes = getattr(source, "dtypes", ()) if hasattr(source, "columns") else ()
@@ -165,7 +165,7 @@ def list_texts(frame: Any) -> list[str]:
 
 
 def has_columns(frame: Any, names: tuple[str, ...]) -> bool:
-    """Return whether rows in memory are a table with these columns."""
+    """Return whether rows in memory are a table that has all of these columns."""
     if not (comes_from(frame, "pandas") or hasattr(frame, "__arrow_c_stream__")):
         return False
     found = frame.column_names if hasattr(frame, "column_names") else getattr(frame, "columns", ())
@@ -176,9 +176,9 @@ def has_columns(frame: Any, names: tuple[str, ...]) -> bool:
 class Table:
     """A pandas frame or Arrow table, converted to Arrow columns a few rows at a time.
 
-    names: the names of its columns; a column of lists has a name for each list position, such as "embedding[0]".
-    places: for each name, the column, and the list position, or None if it is not a column of lists. n_rows: the number
-    of rows.
+    names: the names of the Arrow columns; a column of lists gives one for each list position, such as "embedding[0]".
+    places: maps each of these names to the column of the frame and the list position; the position is None if the
+    column does not hold lists. n_rows: the number of rows.
     """
 
     frame: Any
@@ -187,7 +187,7 @@ class Table:
     n_rows: int
 
     def take(self, names: Sequence[str], start: int, stop: int) -> list[Any]:
-        """Return the named columns of rows start:stop. Raises InputError for values that no Arrow type fits."""
+        """Return the named columns of rows start:stop. Raises InputError if a column's values have no common type."""
         places = [self.places[name] for name in names]
         taken = {column: self._take(column, start, stop) for column in dict(places)}
         lists = {column: 1 + at for column, at in self.places.values() if at is not None}
@@ -204,7 +204,7 @@ class Table:
 
 
 def _spread(values: Any, name: str, width: int) -> Any:
-    """Return lists of numbers as a matrix. Raises InputError if their lengths differ from `width`."""
+    """Return a column of lists of numbers as a matrix. Raises InputError if a list has a length other than `width`."""
     lengths = np.asarray(pyarrow.compute.list_value_length(values).fill_null(-1))
     if (lengths != width).any():
         found = lengths[np.argmax(lengths != width)]
@@ -213,7 +213,7 @@ def _spread(values: Any, name: str, width: int) -> Any:
 
 
 def _open_table(frame: Any, k: int) -> Table:
-    """Return frame k of an iterator as a table. Raises InputError for other objects and names that are not text."""
+    """Return frame k of an iterator as a table. Raises InputError for other objects, or if a name is not text."""
     if hasattr(frame, "__arrow_c_array__"):  # an Arrow record batch
         frame = pyarrow.Table.from_batches([pyarrow.record_batch(frame)])
     if not (comes_from(frame, "pandas") or hasattr(frame, "__arrow_c_stream__")):
@@ -243,7 +243,7 @@ def _count_places(column: Any) -> int:
 def open_frame(frame: Any, others: Mapping[str, Any], _: str) -> Iterator[Opened]:
     """Open a frame, or an iterator of frames with the same columns. others: additional columns of a single frame.
 
-    Raises InputError for objects that are not frames, columns of different lengths, and names that are not text.
+    Raises InputError for objects that are not frames, for columns of different lengths, and if a name is not text.
     """
     tables = map(_open_table, frame if isinstance(frame, Iterator) else [frame], count())
     first = next(tables, None)

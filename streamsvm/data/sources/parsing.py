@@ -1,20 +1,20 @@
-"""Compiled parsers of numbers in text, and of CSV text, which they turn into arrays in one pass. They do no I/O.
+"""Compiled parsers of numbers and of CSV text. They turn text in memory into arrays in one pass, and do no I/O.
 
     number =  [+|-] digits [. digits] [e [+|-] digits]        (digits on one side of the point suffice)
 
-`text` is the address where the text begins, and `at` an offset from it. With an array instead, compiled code would test
-every offset for being negative and count references to the array (atomically) at every call, and parsing would take
-twice as long. Bounds are not checked. The caller keeps the text in memory, and appends a byte that no number contains,
-such as a newline.
+`text` is the memory address at which the text begins, and `at` is an offset from this address. If `text` were an array,
+compiled code would test whether each offset is negative and count references (atomically) at every call; parsing would
+take twice as long. Bounds are not checked. The caller keeps the text in memory, and appends a byte that no number
+contains, such as a newline.
 
 The parser of CSV accepts the syntax of Python's csv module, and numbers as in `checks.parse_number`. A block with
-anything else is irregular: it may be malformed, and Python parses it again.
+anything else is called irregular. It may be malformed, and Python parses it again.
 
     cell   =  blanks number blanks  |  blanks (true | false) blanks  |  text that does not begin with a quote
-           |  " any of these, where two quotes stand for one "
+           |  " any of these, with two quotes for each quote in the text "
 
-An unquoted cell ends at the newline after the text at the latest. Only quoted cells have to check for the end of the
-text.
+An unquoted cell ends at the newline after the text at the latest, so only the parser of quoted cells checks for the end
+of the text.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Address = int
 NEWLINE, RETURN, TAB, SPACE = ord("\n"), ord("\r"), ord("\t"), ord(" ")
 PLUS, MINUS, POINT, ZERO = ord("+"), ord("-"), ord("."), ord("0")
 
-MAX_DIGITS = 18  # every number of this many digits fits an int64
-MAX_EXPONENT = 10**15  # larger exponents saturate, since no run of zeros before them is long enough to matter
-HALF_SPLIT = float(2**27 + 1)  # splits a float64 into two numbers of 26 bits
+MAX_DIGITS = 18  # any number of this many digits fits an int64
+MAX_EXPONENT = 10**15  # larger exponents are cut to this limit; no run of zeros is long enough to offset them
+HALF_SPLIT = float(2**27 + 1)  # a factor that splits a float64 into two numbers of 26 bits
 POWERS_OF_TEN = np.array([float(f"1e{k}") for k in range(309)])  # exact up to 10^22
 
 
@@ -57,27 +57,27 @@ def byte_at(_: Any, text: Any, at: Any) -> Any:  # noqa: ARG001
 
 @njit(cache=True, nogil=True)
 def is_digit(byte: int) -> bool:
-    """Return whether a byte is a digit, by one comparison: as unsigned numbers, negative differences are large."""
+    """Return whether a byte is a digit. One comparison suffices, since a negative difference is large if unsigned."""
     return bool(np.uint64(byte - ZERO) <= np.uint64(9))
 
 
 @njit(cache=True, nogil=True)
 def parse_digits(text: Address, at: int, limit: int) -> tuple[int, int]:
-    """Parse a run of digits. Return its value (negative beyond the limit) and its end, or (0, at) if it is empty."""
+    """Parse digits. Return their value (negative if it exceeds `limit`) and their end, or (0, at) without digits."""
     value = 0
     while is_digit(byte_at(text, at)):
-        if value > limit // 10 or value < 0:  # another digit could give a wrapped number any sign
+        if value > limit // 10 or value < 0:  # a further digit could make an overflowed value positive again
             return -1, at
         value = value * 10 + (byte_at(text, at) - ZERO)
         at += 1
-    return value if value <= limit else -1, at  # just beyond 2^63 - 1, the value has wrapped to a negative number
+    return value if value <= limit else -1, at  # a value just above 2^63 - 1 has overflowed to a negative number
 
 
 @njit(cache=True, nogil=True)
 def parse_decimal(text: Address, start: int) -> tuple[float, int]:
     """Parse a number of at most 18 digits without an exponent. Return it and its end, or (0, start) for other text.
 
-    This is the common case. If the mantissa and the power of ten are exact, the quotient is correctly rounded.
+    This is the common case. If the mantissa and the power of ten are exact, their quotient is correctly rounded.
     """
     at = start + (byte_at(text, start) == MINUS or byte_at(text, start) == PLUS)
     first = at
@@ -94,7 +94,7 @@ def parse_decimal(text: Address, start: int) -> tuple[float, int]:
             at += 1
         n_decimals = at - point
         n_digits += n_decimals
-    if n_digits == 0 or n_digits > MAX_DIGITS:  # no number, or the mantissa may have wrapped
+    if n_digits == 0 or n_digits > MAX_DIGITS:  # not a number, or the mantissa may have overflowed
         return 0.0, start
     value = mantissa / POWERS_OF_TEN[n_decimals]
     return -value if byte_at(text, start) == MINUS else value, at
@@ -147,9 +147,9 @@ def parse_exponent(text: Address, start: int) -> tuple[int, int]:
 def scale(mantissa: int, exponent: int) -> float:
     """Return mantissa * 10^exponent; for |exponent| <= 264 it is rounded as in Python.
 
-    In that range, the error of each rounding is kept in a second number, since powers up to 10^22 are exact
-    (W. D. Clinger, How to read floating point numbers accurately, PLDI 1990). Beyond it, there are at most four
-    roundings of half a unit in the last place of float64, which is 2^-29 units of float32.
+    In that range, a second number holds the error of each rounding, since powers up to 10^22 are exact (W. D. Clinger,
+    How to read floating point numbers accurately, PLDI 1990). Outside that range, at most four roundings each add an
+    error of half a unit in the last place of float64; such a unit is 2^-29 units in the last place of float32.
     """
     high = float(mantissa)
     if abs(exponent) > 264:
@@ -179,7 +179,7 @@ def scale(mantissa: int, exponent: int) -> float:
 
 @njit(cache=True, nogil=True)
 def find_rounding(a: float, b: float, product: float) -> float:
-    """Return a b - product exactly, where `product` is a b rounded (T. J. Dekker, Numer. Math. 18, 1971)."""
+    """Return a b - product exactly; `product` is a b rounded to float64 (T. J. Dekker, Numer. Math. 18, 1971)."""
     a_high, b_high = a * HALF_SPLIT - (a * HALF_SPLIT - a), b * HALF_SPLIT - (b * HALF_SPLIT - b)
     a_low, b_low = a - a_high, b - b_high
     return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
@@ -188,25 +188,25 @@ def find_rounding(a: float, b: float, product: float) -> float:
 QUOTE = ord('"')
 TRUE, FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
 LOWER = 32  # the bit that makes an ASCII letter lower case
-SKIPPED = -1  # the place of a column that is not read; lower numbers are places of columns of words
-MOST_CELL_BYTES = 1 << 17  # the limit of Python's csv module in characters; longer cells are left to Python
-MOST_DOUBTS = 4096  # the most numbers of a block that are left to Python for rounding
-EXACT_CHARACTERS = 15  # numbers up to this length, without exponents, are correctly rounded
-ROUNDING = 2.0**-50  # relative error of all other numbers: four roundings of float64, and the digits that are cut off
+SKIPPED = -1  # marks a column that is not read; lower numbers mark columns of words
+MOST_CELL_BYTES = 1 << 17  # Python's csv module has the same limit, in characters; longer cells are left to Python
+MOST_DOUBTS = 4096  # the maximum number of values in a block that Python rounds
+EXACT_CHARACTERS = 15  # numbers of at most this length, without exponents, are correctly rounded
+ROUNDING = 2.0**-50  # bound of the relative error of all other numbers: four roundings, and the digits that are cut off
 
 
-# The features of a block, (rows, d), and for each column of words the bytes of all its cells, concatenated, with the
-# boundaries of the cells in them, (rows + 1,).
+# The features of a block, (rows, d), and for each column of words a pair: the concatenated bytes of its cells, and the
+# boundaries of the cells in these bytes, (rows + 1,).
 ParsedTable = tuple[F64, list[tuple[Text, I32]]]
 
 
 def parse_table(
     text: bytearray, n_lines: int, delimiter: str, features: Sequence[int], words: Sequence[int], n_columns: int
 ) -> ParsedTable | None:
-    """Parse `n_lines` whole lines followed by an empty one. Return None if they have no rows, or irregular ones.
+    """Parse `n_lines` whole lines followed by an empty line. Return None if there are no rows, or irregular rows.
 
-    `features` and `words` are the columns that are read. A feature is float(token) if it has up to 15 digits; the
-    float32 of all others is float32(float(token)), bit by bit.
+    features, words: the columns that are read as numbers and as text. A feature with up to 15 digits equals
+    float(token); the float32 of any other feature equals float32(float(token)) bit by bit.
     """
     buffer = np.frombuffer(text, np.uint8)
     places = np.full(n_columns, SKIPPED)
@@ -239,7 +239,7 @@ def count_line_ends(text: bytearray) -> int:
 
 @njit(cache=True, nogil=True)
 def count_ends(text: Text) -> int:
-    """Count LF, CR LF and CR, in a loop without branches, which is vectorised."""
+    """Count the line ends (LF, CR LF and CR). The loop has no branches, and is therefore vectorised."""
     before, after = text[:-1], text[1:]
     count = int(text[-1] == NEWLINE)
     for k in range(before.size):
@@ -249,9 +249,10 @@ def count_ends(text: Text) -> int:
 
 @njit(cache=True, nogil=True)
 def find_row_end(text: Address, size: int, delimiter: int, ended: bool, is_first: bool) -> tuple[int, int]:
-    """Return the end of the last (or first) whole row, and the start of a quoted value that is not closed, or -1.
+    """Return the end of the last whole row (of the first one if `is_first`), and the start of an open quoted value.
 
-    ended: whether no text follows. If text may follow, a CR at the end may be the first half of CR LF.
+    The end is 0 without a whole row, and the start is -1 if every quoted value ends. ended: whether the file ends with
+    this text. If not, a CR at the end may be the first half of CR LF.
     """
     at, end, begins = 0, 0, True
     while at < size:
@@ -276,12 +277,12 @@ def find_row_end(text: Address, size: int, delimiter: int, ended: bool, is_first
 def parse_cells(
     text: Address, size: int, delimiter: int, places: I64, X: F64, starts: I32, sizes: I64, doubts: I32
 ) -> tuple[int, int]:
-    """Fill X, the starts of the cells of each column of words, and the sums of their lengths.
+    """Fill X; for columns of words, fill `starts` with the starts of the cells, and `sizes` with their total lengths.
 
-    Return the number of rows (-1 if the text is irregular) and the number of doubts. A number is in doubt if it may lie
-    halfway between two float32 numbers; its row, feature, start and end are then recorded in `doubts`.
+    Return the number of rows (-1 if the text is irregular) and the number of values in doubt. A value is in doubt if it
+    may lie halfway between two float32 numbers; its row, feature, start and end are then recorded in `doubts`.
     """
-    at, row, n_doubts = np.int64(0), 0, 0  # a literal 0 has another Numba type, and all would be compiled twice
+    at, row, n_doubts = np.int64(0), 0, 0  # with the literal 0, the parsers would be compiled for a second type
     while at < size:
         blank = skip_blanks(text, at, delimiter)
         if byte_at(text, blank) == NEWLINE or byte_at(text, blank) == RETURN:
@@ -315,9 +316,9 @@ def parse_cells(
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def parse_short_number(text: Address, at: int) -> tuple[float, int]:
-    """Parse a number of at most EXACT_CHARACTERS without an exponent. Return it and its end; else (0, at).
+    """Parse a number of at most EXACT_CHARACTERS without an exponent. Return it and its end, or (0, at) for other text.
 
-    Nearly all numbers have this form. Both operands of the division are then exact (see `scale`).
+    Nearly all numbers have this form. Mantissa and power of ten are then exact, and the division rounds correctly.
     """
     start = at + (byte_at(text, at) == MINUS)
     mantissa, n_decimals, end = 0, 0, start
@@ -341,7 +342,7 @@ def parse_short_number(text: Address, at: int) -> tuple[float, int]:
 
 @njit(cache=True, nogil=True)
 def parse_feature(text: Address, at: int, delimiter: int) -> tuple[float, int, int, int]:
-    """Return the number of the cell at `at`, its start and end, and the end of the cell (-1 if irregular)."""
+    """Return the value of the cell at `at`, the start and end of its number, and the cell's end (-1: irregular)."""
     quoted = byte_at(text, at) == QUOTE
     start = skip_blanks(text, at + quoted, delimiter)
     value, end = parse_number(text, start)
@@ -366,7 +367,7 @@ def find_stop(text: Address, end: int, delimiter: int, quoted: bool) -> int:
 
 @njit(cache=True, nogil=True)
 def find_cell(text: Address, size: int, at: int, delimiter: int) -> tuple[int, int, int]:
-    """Return the start and end of the text of the cell at `at`, and the end of the cell (-1 if irregular)."""
+    """Return the start and end of the text in the cell at `at`, and the end of the cell (-1: irregular)."""
     start = end = at
     if byte_at(text, at) != QUOTE:
         while not ends_cell(byte_at(text, end), delimiter):
@@ -382,9 +383,9 @@ def find_cell(text: Address, size: int, at: int, delimiter: int) -> tuple[int, i
 
 @njit(cache=True, nogil=True)
 def copy_cells(text: Text, delimiter: int, limits: I32, cells: Text) -> None:
-    """Copy the texts of cells, concatenated. Doubled quotes within a quoted cell become one.
+    """Copy the cells of a column, concatenated, to `cells`. Two quotes within a quoted cell become one quote.
 
-    limits: on entry the starts of the cells in the text, on return the boundaries of the cells in `cells`.
+    limits: on entry the starts of the cells in the text; on return the boundaries of the cells in `cells`.
     """
     to = 0
     for row in range(limits.size - 1):
@@ -411,13 +412,13 @@ def parse_boolean(text: Address, at: int) -> tuple[float, int]:
 
 @njit(cache=True, nogil=True)
 def is_in_doubt(value: float) -> bool:
-    """Return whether the error of a value leaves its nearest float32 undecided."""
+    """Return whether a value may lie on either side of the middle between two float32 numbers, given its error."""
     return bool(np.float32(value * (1 - ROUNDING)) != np.float32(value * (1 + ROUNDING)))
 
 
 @njit(cache=True, nogil=True)
 def skip_blanks(text: Address, at: int, delimiter: int) -> int:
-    """Return the place of the next byte that is neither a space nor a tab, unless the tab is the delimiter."""
+    """Return the place of the next byte that is not blank. A tab is blank unless it is the delimiter."""
     while byte_at(text, at) == SPACE or (byte_at(text, at) == TAB and delimiter != TAB):
         at += 1
     return at
@@ -434,12 +435,12 @@ ROWS = "rows"  # the functions that count and permute rows in an ingest
 
 
 def compile_parser(*names: str) -> None:
-    """Load the compiled functions of formats, if they have any; they are compiled first if the cache lacks them."""
+    """Load the compiled functions of formats that have any, and compile those that the cache lacks."""
     load_or_compile(tuple(name for name in names if name in (*PARSERS, ROWS)), run_parser, in_child=False)
 
 
 def run_parser(name: str) -> None:
-    """Call the compiled functions with this name on one row, so that they are compiled."""
+    """Call the functions of a format (or ROWS) on one row, which compiles them."""
     if name == "svmlight":
         from streamsvm.data.sources.svmlight import parse_lines
 

@@ -8,11 +8,11 @@
     value  =  number              (float64, within the range of float32)
     number                        (see data.sources.parsing)
 
-Tokens are separated by spaces and tabs. A carriage return counts as a space. It is refused within a comment, where it
-may be meant to end a line, and would hide the rows after it. Lines that are blank or hold only a comment are not rows.
-`qid:` is in all rows or in none.
+Tokens are separated by spaces and tabs. A carriage return counts as a space. Within a comment, it is refused: it may be
+meant to end a line, and the comment would hide the rows after it. Lines that are blank or hold only a comment are not
+rows. Either all rows have `qid:`, or none.
 
-Bounds are not checked, because the text ends in a newline and no token extends past one.
+Bounds are not checked, because the text ends in a newline and no token extends past a newline.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ QID_UNDECIDED, QID_ABSENT, QID_PRESENT = range(3)
 
 MAX_INDEX = 2**31 - 1
 LEAST_QID, MAX_QID = -(2**63), 2**63 - 1
-SHORT_INDEX = 9  # an index of this many digits cannot be too large
+SHORT_INDEX = 9  # an index with this number of digits cannot be too large
 
 
 MAX_LINE_BYTES = 1 << 30
-SHOWN_CHARACTERS = 40  # the most characters of a token that a message shows
+SHOWN_CHARACTERS = 40  # the maximum number of characters of a token in a message
 LABEL_LIST = re.compile(r"[+-]?[0-9.]+(,[+-]?[0-9.]+)+")
 QID_FAULTS = {
     BAD_QID: "a query id is a whole number of 64 bits",
@@ -71,9 +71,9 @@ class Block:
 
     file: str
     text: npt.NDArray[np.uint8]  # empty, or ending in a newline
-    line: int  # the number of lines of the file before it
+    line: int  # the number of lines before it in the file
     last: bool = False  # the file ends here
-    start: int = 0  # the byte of the file at which its text begins, after a byte order mark
+    start: int = 0  # the byte of the file at which its text begins; a byte order mark is not part of the text
 
     @property
     def n_lines(self) -> int:
@@ -91,8 +91,8 @@ def read_svmlight(
     at most `threads + 2` blocks are in memory. The cuts depend on the bytes alone, and so the rows do not depend on
     `threads`.
 
-    Raises InputError with FILE:LINE:COLUMN (from 1) and reason for the first bad token, or with the file and the reason
-    why it cannot be read. All earlier blocks have been yielded by then.
+    Raises InputError with FILE:LINE:COLUMN (from 1) and reason for the first bad token, or with the name of an
+    unreadable file and the reason. All earlier blocks have been yielded by then.
     """
     require_existing(sources)
     with closing(read_blocks(sources, block_bytes, MAX_LINE_BYTES)) as blocks:
@@ -102,7 +102,7 @@ def read_svmlight(
 def parse_blocks(
     blocks: Iterator[Block], threads: int, lists: bool = False, qid_rule: int = QID_UNDECIDED
 ) -> Generator[SourceRows, None, None]:
-    """Yield the rows of blocks; see read_svmlight. qid_rule: the rule from earlier blocks."""
+    """Yield the rows of blocks; see read_svmlight. qid_rule: whether the rows of earlier blocks have `qid:`."""
     n_rows = 0
     with texts.unjoined_pool(threads, "svmlight") as pool:
 
@@ -127,14 +127,14 @@ def parse_blocks(
 def _rows_of(block: Block, parsed: ParsedLines, lists: bool) -> SourceRows:
     indptr = parsed.indptr.astype(np.int32)  # with int64, SciPy would widen the indices, too
     X = csr_array((parsed.values, parsed.indices, indptr), shape=(len(indptr) - 1, parsed.n_columns))
-    X.has_canonical_format = True  # the parser has checked the order, and SciPy need not check again
+    X.has_canonical_format = True  # the parser has checked the order, so SciPy does not check it again
     labels: Labels = LabelLists(parsed.labels, parsed.label_limits) if lists else parsed.labels
     qid = parsed.qid if parsed.qid_rule == QID_PRESENT else None
     return SourceRows(X, labels, qid, merged=_find_merged(block, parsed))
 
 
 def _find_merged(block: Block, parsed: ParsedLines) -> npt.NDArray[np.str_] | None:
-    """Return the message if float64 merges labels, so that they cannot be classes; see SourceRows."""
+    """Return an error message, (1,), if float64 merges a label with a neighbour, otherwise None; see SourceRows."""
     bad = np.flatnonzero(np.abs(parsed.labels) >= FIRST_MERGED)
     if not len(bad):
         return None
@@ -145,7 +145,7 @@ def _find_merged(block: Block, parsed: ParsedLines) -> npt.NDArray[np.str_] | No
 
 
 def require_existing(sources: Sequence[str | Path]) -> None:
-    """Raise InputError for a missing file, before hours are spent on the files before it."""
+    """Raise InputError for a missing file, before hours are spent on reading other files."""
     for source in sources:
         if str(source) != "-":
             try:
@@ -172,7 +172,7 @@ def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int, most_bytes
     while True:
         read_bytes = max(block_bytes, min(len(rest), most_bytes - len(rest)))
         more = texts.read_bytes(file, read_bytes)
-        text = np.append(rest, np.frombuffer(more, np.uint8))  # in huge pages, unlike a bytearray
+        text = np.append(rest, np.frombuffer(more, np.uint8))  # NumPy allocates huge pages, and a bytearray does not
         mark = texts.find_mark(text[: texts.MARK_BYTES].tobytes()) if mark < 0 else mark
         if len(more) < read_bytes:  # a file may end without a newline
             yield Block(name, np.append(text[mark:], np.uint8(NEWLINE)), line, last=True, start=mark)
@@ -190,7 +190,7 @@ def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int, most_bytes
 
 
 def _refuse(block: Block, parsed: ParsedLines) -> InputError:
-    """Return the error for the bad token, with FILE:LINE:COLUMN and the fault."""
+    """Return the error for the bad token of a block, with FILE:LINE:COLUMN and the fault."""
     text, at = block.text.tobytes(), parsed.error_at
     line = block.line + text.count(b"\n", 0, at) + 1
     before = text[text.rfind(b"\n", 0, at) + 1 : at].decode(errors="replace")
@@ -204,7 +204,7 @@ def _refuse(block: Block, parsed: ParsedLines) -> InputError:
 
 
 def _explain_token(error: int, token: str, before: str) -> str:
-    """Describe the fault of a token; `before` is the part of the line before it."""
+    """Describe the fault of a token. before: the part of the line before the token."""
     index, _, value = token.partition(":")
     if not token.isprintable() or "\N{REPLACEMENT CHARACTER}" in token:
         return f"{_show_token(token)} is not text (binary data?)"
@@ -224,7 +224,7 @@ def _explain_token(error: int, token: str, before: str) -> str:
 
 
 def _explain_index(token: str, index: str, before: str) -> str:
-    """Describe the fault of the index of a token."""
+    """Describe the fault of the index in the token of a pair. before: the part of the line before the token."""
     if ":" not in token:
         return f"{_show_token(token)} has no colon, index:value expected; --format csv reads tables of numbers"
     if not (index.isascii() and index.isdigit()):
@@ -251,7 +251,7 @@ def _explain_number(token: str, dtype: str) -> str:
         return "is infinite"
     if math.isinf(number) or (dtype == "float32" and abs(number) >= FLOAT32_OVERFLOW):
         return f"overflows {dtype}"
-    return "is not a number"  # spellings of Python's own, such as 1_000
+    return "is not a number"  # spellings that only Python accepts, such as 1_000
 
 
 def _show_token(token: str) -> str:
@@ -259,10 +259,10 @@ def _show_token(token: str) -> str:
 
 
 class ParsedLines(NamedTuple):
-    """Rows in CSR form; in case of an error, the rows before it and its position."""
+    """Rows in CSR form; after an error, the rows before the bad token, and the position of the token."""
 
-    labels: F64  # (rows,), or the labels of all lists, concatenated
-    label_limits: I64  # (rows + 1,), the limits of the lists in `labels`
+    labels: F64  # (rows,), or the labels in all lists, concatenated
+    label_limits: I64  # (rows + 1,), the boundaries of the lists in `labels`
     qid: I64  # (rows,), valid if qid_rule is QID_PRESENT
     indptr: I64  # (rows + 1,)
     indices: I32  # (pairs,), 0-based
@@ -277,8 +277,9 @@ def parse_lines(text: Text, qid_rule: int = QID_UNDECIDED, lists: bool = False) 
     """Parse whole lines; `text` (C-contiguous, writable) is empty or ends in a newline.
 
     qid_rule: whether the rows above have `qid:`. lists: whether rows have lists of labels. Bad text does not raise an
-    error: `error` and `error_at` describe the first bad token. The float32 of a value is within one unit in the last
-    place of float32(float(token)). It is equal for up to 15 digits and powers of ten up to 22.
+    error: `error` and `error_at` describe the first bad token. The float32 of a value differs from
+    float32(float(token)) by at most one unit in the last place. The two are equal for numbers with up to 15 digits and
+    a power of ten up to 22.
     """
     parsed: ParsedLines = parse_rows(text, qid_rule, lists)
     return parsed
@@ -341,7 +342,7 @@ def parse_label(text: Address, at: int) -> tuple[int, int, float]:
 
 @njit(cache=True, nogil=True)
 def parse_label_list(text: Address, at: int, n_labels: int, labels: F64) -> tuple[int, int, int]:
-    """Append the labels of a list. Return (error, end of the list or start of the bad token, labels so far).
+    """Append the labels of a list. Return (error, end of the list or start of the bad token, number of labels so far).
 
     The list is empty if the first token of the row is a pair, or if the row has no tokens.
     """
@@ -364,7 +365,7 @@ def parse_label_list(text: Address, at: int, n_labels: int, labels: F64) -> tupl
 
 @njit(cache=True, nogil=True)
 def parse_qid(text: Address, at: int, qid_rule: int) -> tuple[int, int, int, int]:
-    """Parse `qid:N` if it comes next. Return (error, its end or the start of the bad token, qid_rule, N)."""
+    """Parse `qid:N` if it comes next. Return (error, end of `qid:N` or start of the bad token, qid_rule, N)."""
     at = skip_blanks(text, at)
     if (
         byte_at(text, at) != ord("q")
@@ -380,7 +381,7 @@ def parse_qid(text: Address, at: int, qid_rule: int) -> tuple[int, int, int, int
     negative = byte_at(text, start) == parsing.MINUS
     start += negative or byte_at(text, start) == parsing.PLUS
     qid, end = parsing.parse_digits(text, start, MAX_QID)
-    is_least = negative and qid == LEAST_QID  # its digits have wrapped, and negation leaves it unchanged
+    is_least = negative and qid == LEAST_QID  # 2^63 overflows to LEAST_QID, and negation leaves that unchanged
     if end == start or (qid < 0 and not is_least) or not ends_token(byte_at(text, end)):
         return BAD_QID, at, qid_rule, 0
     return OK, end, QID_PRESENT, -qid if negative else qid
@@ -388,7 +389,10 @@ def parse_qid(text: Address, at: int, qid_rule: int) -> tuple[int, int, int, int
 
 @njit(cache=True, nogil=True)
 def parse_pairs(text: Address, at: int, pairs: int, indices: I32, values: F64) -> tuple[int, int, int, int]:
-    """Append a row's pairs. Return (error, end of the row or start of the bad token, pairs, last index)."""
+    """Append the pairs of a row. Return (error, end of the row or start of the bad token, number of pairs, last index).
+
+    The number of pairs counts those of earlier rows, too.
+    """
     previous = 0
     while True:
         at = skip_blanks(text, at)
@@ -398,7 +402,7 @@ def parse_pairs(text: Address, at: int, pairs: int, indices: I32, values: F64) -
         if byte_at(text, colon) != COLON or index <= previous:
             return BAD_INDEX, at, pairs, previous
         value, end = parse_value(text, colon + 1)
-        if not ends_token(byte_at(text, end)):  # a long number, one with an exponent, or no number
+        if not ends_token(byte_at(text, end)):  # a long number, a number with an exponent, or no number
             value, end = parse_number(text, colon + 1)
         if end == colon + 1 or not ends_token(byte_at(text, end)) or not abs(value) < FLOAT32_OVERFLOW:
             return BAD_VALUE, at, pairs, previous
@@ -411,7 +415,7 @@ def parse_pairs(text: Address, at: int, pairs: int, indices: I32, values: F64) -
 
 @njit(cache=True, nogil=True)
 def parse_index(text: Address, at: int) -> tuple[int, int]:
-    """Parse an index as `parse_digits` does up to MAX_INDEX, but without checking the limit for every digit."""
+    """Parse an index as parse_digits(text, at, MAX_INDEX) does, without comparing every digit with the limit."""
     index, end = 0, at
     while is_digit(byte_at(text, end)):
         index = index * 10 + (byte_at(text, end) - parsing.ZERO)
@@ -423,7 +427,7 @@ def parse_index(text: Address, at: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def parse_value(text: Address, at: int) -> tuple[float, int]:
-    """Parse a value as `parse_decimal` does, with a fast path for single digits, common in one-hot and text data."""
+    """Parse a value as `parse_decimal` does, with a fast path for single digits; one-hot and text data have many."""
     if byte_at(text, at) != NEWLINE and byte_at(text, at + 1) == SPACE and is_digit(byte_at(text, at)):
         value, end = float(byte_at(text, at) - parsing.ZERO), at + 1
     else:

@@ -1,8 +1,8 @@
 """Tables of all formats become rows in the same loop. Each format provides an opener, which returns a `TableStream`.
 
 If a table holds only numbers, its values are its features. All other tables are read as codes, which an encoder turns
-into features (data.tables.encoder). If the encoding depends on all rows, their codes are kept in a scratch file until
-then. It is unnamed, so that the system removes it however the process ends.
+into features (data.tables.encoder). If the encoding depends on all rows, a scratch file holds the codes until all rows
+have been read. The scratch file has no name, so the system removes it however the process ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Piece(Protocol):
     """Consecutive rows of a table."""
 
     layout: TableLayout
-    size: int  # the contribution of the piece to `TableStream.enough`; 0 if it has no rows
+    size: int  # its size in the unit of `TableStream.enough` (rows or bytes); 0 if it has no rows
 
     def read_numbers(self) -> Features:
         """Return the features of a table of numbers. Raises InputError for other values."""
@@ -43,7 +43,7 @@ class Piece(Protocol):
         """Return the feature columns as Arrow arrays. Raises InputError if the piece is not a table."""
 
     def has_text_labels(self) -> bool:
-        """Return whether some labels are text, if the format does not store types."""
+        """Return whether some labels are text; False if the format stores the type of the labels."""
 
     def place(self, j: int) -> Place:
         """Return a function that gives the places of the values of column j, such as rows.csv:17:3."""
@@ -51,8 +51,8 @@ class Piece(Protocol):
     def make_rows(self, X: Features, is_plain: bool, numbers: bool | None) -> Iterator[SourceRows]:
         """Yield the rows, given X, their features or codes. Raises InputError for bad labels.
 
-        is_plain: whether X holds features. numbers: whether the labels of the previous pieces are numbers (None: there
-        are no previous labels).
+        is_plain: whether X holds features rather than codes. numbers: whether the labels of the previous pieces are
+        numbers (None: there are no previous labels).
         """
 
 
@@ -60,9 +60,10 @@ class Piece(Protocol):
 class TableStream:
     """An open table.
 
-    cut: returns the pieces in order, given whether columns are encoded. enough: the total size of the first pieces,
-    which decide the kinds of columns and labels. has_numbers: returns whether the table may hold only numbers. threads:
-    the number of pieces that are read in parallel. begin: for text files, the byte at which the rows begin.
+    cut: a function that yields the pieces in order; its argument says whether columns are encoded. enough: the total
+    size of the first pieces that decide the kinds of columns and labels. has_numbers: returns whether the table may
+    hold only numbers. threads: the number of pieces that are read in parallel. begin: for text files, the byte at which
+    the rows begin.
     """
 
     layout: TableLayout
@@ -80,11 +81,10 @@ OpenTable = Callable[[str, Columns, tuple[str, ...] | None], AbstractContextMana
 def read_table(
     paths: Sequence[str | Path], columns: Columns, open_table: OpenTable, encoder: TableEncoder
 ) -> Generator[SourceRows, None, None]:
-    """Yield the rows of tables, with their columns as the codes that the encoder returns.
+    """Yield the rows of tables. Their X holds the codes of the columns, as the encoder returns them.
 
-    If no encoding is requested and the table holds only numbers, the rows have their features instead, and the encoder
-    remains without columns. Raises InputError with file, line or row, column and reason, after yielding the previous
-    rows.
+    If no encoding is requested and the table holds only numbers, X holds the features instead, and the encoder has no
+    columns afterwards. Raises InputError with file, line or row, column and reason, after yielding the previous rows.
     """
     names: tuple[str, ...] | None = None
     numbers: bool | None = None
@@ -110,9 +110,9 @@ def read_table(
 def _decide(
     pieces: Iterator[Piece], stream: TableStream, encoder: TableEncoder | None
 ) -> tuple[Iterator[Piece], bool | None]:
-    """Let the first pieces decide the kinds of the columns; return all pieces, and whether labels are numbers.
+    """Let the first pieces decide the kinds of the columns. Return all pieces, and False if labels are text, or None.
 
-    A malformed piece decides nothing; its error is raised when it is read in its turn.
+    A malformed piece ends the decision; its error is raised when the piece is read in its turn.
     """
     first, pieces = _look_ahead(pieces, stream.enough)
     found, has_texts = [], False
@@ -129,7 +129,7 @@ def _decide(
 def _look_ahead(pieces: Iterator[Piece], enough: int) -> tuple[list[Piece], Iterator[Piece]]:
     """Return the first pieces, up to a total size of `enough`, and an iterator over all pieces.
 
-    If taking a piece raises InputError, the iterator raises it after the pieces before.
+    If taking a piece raises InputError, the returned iterator raises the error after all earlier pieces.
     """
     first = list[Piece]()
     try:
@@ -138,7 +138,7 @@ def _look_ahead(pieces: Iterator[Piece], enough: int) -> tuple[list[Piece], Iter
     except InputError as error:
         pieces = map(_raise, [error])
     waiting = deque([*first, None])
-    return first, chain(iter(waiting.popleft, None), pieces)  # the last references, so that the caller can free them
+    return first, chain(iter(waiting.popleft, None), pieces)  # holds no reference to a piece after yielding it
 
 
 def _raise(error: InputError) -> Any:
@@ -177,7 +177,7 @@ ARRAYS = ("X", "labels", "qid", "sample_weight", "groups", "merged")  # the fiel
 
 
 def write_piece(file: Any, rows: SourceRows) -> list[str]:
-    """Write dense rows to the scratch file, and return the names of their fields."""
+    """Write dense rows to the scratch file, and return the names of the fields that they have."""
     given = [name for name in ARRAYS if getattr(rows, name) is not None]
     for name in given:
         np.lib.format.write_array(file, np.ascontiguousarray(getattr(rows, name)), allow_pickle=False)
@@ -193,9 +193,10 @@ def read_piece(file: Any, given: Sequence[str]) -> SourceRows:
 def encode_rows(
     pieces: Iterator[SourceRows], encoder: TableEncoder, scratch: Path | None, paths: Sequence[str | Path]
 ) -> Iterator[SourceRows]:
-    """Yield the rows of a table with their features, given their codes.
+    """Yield the rows of a table with their features. pieces: its rows with their codes.
 
-    scratch: the folder of the scratch file, which is used if the encoding depends on all rows. None: the system's.
+    scratch: the folder of the scratch file that is used if the encoding depends on all rows; None: the system's folder
+    for temporary files.
     """
     names, given, aside = ", ".join(show_name(str(path)) for path in paths), list[list[str]](), None
     with ExitStack() as stack:

@@ -21,7 +21,7 @@ from typing import IO, Any, TypeVar, cast
 from streamsvm.data.remote.files import open_binary
 from streamsvm.system.interrupts import waiting
 
-MARK_BYTES = 64  # the bytes at the beginning of a text that reveal UTF-16 and UTF-32
+MARK_BYTES = 64  # the number of bytes at the beginning of a text that are examined for UTF-16 and UTF-32
 BYTE_ORDER_MARKS = {BOM_UTF32_LE: "UTF-32", BOM_UTF32_BE: "UTF-32", BOM_UTF16_LE: "UTF-16", BOM_UTF16_BE: "UTF-16"}
 ASCII_TEXT = bytes((0, *b"\t\n\r", *range(32, 127)))  # with the zero bytes between the letters in UTF-16
 ZEROS: dict[tuple[bool, ...], str] = {  # which of four bytes are nonzero, in encodings without a byte order mark
@@ -30,14 +30,15 @@ ZEROS: dict[tuple[bool, ...], str] = {  # which of four bytes are nonzero, in en
     (True, False, False, False): "UTF-32LE",
     (False, False, False, True): "UTF-32BE",
 }
-PACKED_BYTES = 64 << 10  # the bytes of a compressed file that are read at a time
+PACKED_BYTES = 64 << 10  # the number of bytes of a compressed file that are read at a time
 READING_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 class Streams(io.RawIOBase):
-    """The decompressed content of a file with one stream after another; zeros may follow each stream.
+    """The decompressed content of a file of consecutive compressed streams; zeros may follow each stream.
 
-    Python's own classes ignore other bytes after a stream. start: returns the decompressor of a new stream.
+    Other bytes after a stream are an error; Python's classes would ignore them. start: returns the decompressor of a
+    new stream.
     """
 
     def __init__(self, file: IO[bytes], start: Callable[[], Any]) -> None:
@@ -97,7 +98,7 @@ def open_text(source: str | Path) -> Iterator[io.BufferedIOBase]:
 
 
 def read_bytes(file: io.BufferedIOBase, n_bytes: int) -> bytes:
-    """Return the next `n_bytes` of a file, fewer only at its end."""
+    """Return the next `n_bytes` of a file; fewer at the end of the file."""
     with waiting():
         return file.read(n_bytes) or b""  # None if standard input would block
 
@@ -133,7 +134,8 @@ Result = TypeVar("Result")
 def unjoined_pool(threads: int, name: str) -> Iterator[ThreadPoolExecutor]:
     """Yield a thread pool for a generator. On exit, pending work is cancelled, and the threads are not joined.
 
-    After an error, the garbage collector may close the generator in a thread that holds a lock needed for joining.
+    Joining could deadlock: after an error, the garbage collector may close the generator in a thread that holds a lock
+    needed for joining.
     """
     pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
     try:
@@ -145,7 +147,7 @@ def unjoined_pool(threads: int, name: str) -> Iterator[ThreadPoolExecutor]:
 def work_ahead(
     items: Iterator[Item], work: Callable[[Item], Result], pool: ThreadPoolExecutor, n_ahead: int
 ) -> Iterator[tuple[Item, Result]]:
-    """Yield each item with work(item), in order, while `pool` works on the next ones; `n_ahead` in all are in memory.
+    """Yield each item with work(item), in order, while `pool` works on the next items. `n_ahead` items are in memory.
 
     Items are taken in the caller's thread. An error in taking or processing an item is raised after all earlier
     results.
@@ -155,7 +157,7 @@ def work_ahead(
     while True:
         try:
             item = next(items)
-        except StopIteration:  # kept, it would keep this frame, and so the items, until the next garbage collection
+        except StopIteration:  # if stored, it would hold this frame and its items until the next garbage collection
             break
         except Exception as error:
             failure = error
@@ -171,6 +173,6 @@ def work_ahead(
 
 
 def _take_oldest(in_flight: deque[tuple[Item, Future[Result]]]) -> tuple[Item, Result]:
-    """Remove the oldest item, and return it with its result. No reference remains here."""
+    """Remove the oldest item, and return it with its result. No reference to the item remains in `in_flight`."""
     item, future = in_flight.popleft()
     return item, future.result()

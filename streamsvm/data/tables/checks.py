@@ -3,11 +3,11 @@
 This is the only module that converts values of any type to class labels, or refuses them with a reason. It also gives
 advice on columns of text, and on texts that look like numbers or dates in other notations.
 
-Features are converted to float32 on their way into a dataset, after an anchor is subtracted from each column that needs
-one. float32 has a relative precision of 2^-24. This is too coarse for a column whose values lie far from 0 and close
-together: of the dates 20240101 to 20240130 it distinguishes 16. If a scaling moves the features close to 0, such a
-column is stored as x - anchor in the meantime, and scaled from there. The difference is formed in float64. It is
-accurate to 2^-24 of the distance from the anchor, which is the median of the first rows.
+A dataset stores features as float32, which has a relative precision of 2^-24. This is too coarse for a column whose
+values are far from 0 and close together: float32 distinguishes only 16 of the dates 20240101 to 20240130. If the
+requested scaling shifts features towards 0, such a column gets an anchor, the median of its first rows. Until it is
+scaled, the column is stored as x - anchor. The difference is computed in float64 and rounded to float32, and is
+therefore accurate to 2^-24 of the distance between x and the anchor.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
     from streamsvm.ingestion.ingest import IngestOptions
 
 Vector = npt.NDArray[Any]
-Place = Callable[[int], str]  # returns the place of the i-th value of a piece in its source, for messages
+Place = Callable[[int], str]  # a function from i to the place of a piece's i-th value in its source, for messages
 
 NUMBER_KINDS = "biuf"  # the kinds of dtypes that are numbers: bool, int, unsigned int, float
 _MARKS = str.maketrans({",": ".", ".": ","})
 BOOLEANS = {"true": 1.0, "false": 0.0}
-# The spellings of pyarrow and pandas, and the mark of the UCI repository.
+# The spellings of pyarrow and pandas, and the question mark of the UCI repository.
 _NO_NUMBERS = ("NaN", "nan", "-nan", "-NaN")
 _MISSING_WORDS = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "#NA", "NULL", "null", "None", *_NO_NUMBERS)
 FOR_MISSING = "ingest --missing mean|zero|indicator fills missing values in (missing=... in Python)"
-TEXT, TARGET, GIVEN = "text", "target", "given"  # kinds of labels: by --text, by --regression, or given as values
+TEXT, TARGET, GIVEN = "text", "target", "given"  # Columns.label_kind: for --text, --regression, and labels of frames
 FOR_TEXT = "ingest --one-hot encodes text, --hash hashes it, --drop omits it (one_hot, hash_bits, drop in Python)"
 NOT_UTF8 = "not UTF-8 text; `iconv -f LATIN1 -t UTF-8 OLD > NEW` converts a file, with the encoding that it has"
 LEAST_WEIGHT = float(np.finfo(np.float64).tiny)
 TOO_SMALL = f"below {LEAST_WEIGHT:.1e}, too small to compute with: make it larger, or 0, which omits its row"
-FIRST_MERGED = 2.0**53  # from here on, several whole numbers become one float64
+FIRST_MERGED = 2.0**53  # from this number on, float64 merges whole numbers
 FOR_ID = "; give integers or text"
-FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # halfway from the largest float32 to 2^128: the least that rounds to inf
-LEAST_GROUP = -(2**62)  # groups that are text are hashed to smaller numbers
+FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # halfway from the largest float32 to 2^128: the least value that rounds to inf
+LEAST_GROUP = -(2**62)  # hashes of groups that are text are smaller than this number
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 
 
@@ -75,12 +75,12 @@ def parse_number(token: str, decimal: str | None = None) -> float | None:
 
 
 def show_text(text: object) -> str:
-    """Return text as messages show it: on one line, cut to 80 characters."""
+    """Return an object's text as messages show it: on one line, cut to 80 characters."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text)[:80])
 
 
 def missing_words(is_text: bool) -> tuple[str, ...]:
-    """Return the cells that stand for missing values in a table; in a column of text, only the empty cell does."""
+    """Return the cells that represent missing values: in a column of text, only the empty cell."""
     return ("",) if is_text else _MISSING_WORDS
 
 
@@ -100,7 +100,7 @@ def find_feature_fault(value: Any) -> str:
 
 
 def find_remedy(fault: str) -> str:
-    """Return the option that lets a table with such a feature be ingested; "" if there is none."""
+    """Return the options with which an ingest accepts a feature with this fault; "" if there are none."""
     if fault in ("missing value", "nan"):
         return FOR_MISSING
     return FOR_TEXT if fault.startswith("not a number") else ""
@@ -119,7 +119,7 @@ def to_weights(values: Vector, place: Place) -> npt.NDArray[np.float64]:
 
 
 def to_qid(values: Vector, place: Place) -> npt.NDArray[np.int64]:
-    """Return the query ids of a piece: whole numbers of any type unchanged, text by its hash (see `to_groups`).
+    """Return the query ids of a piece as int64: whole numbers of any type unchanged, text as hashes (see `to_groups`).
 
     Raises InputError for missing ids, and for fractional numbers.
     """
@@ -136,18 +136,17 @@ def to_qid(values: Vector, place: Place) -> npt.NDArray[np.int64]:
 
 
 def _number_query(word: str) -> int | str:
-    """Return the number of a query id. A fractional number is returned unchanged, to be refused."""
+    """Return the number of a query id. A fractional number is returned as text, which the caller refuses."""
     is_fraction = not WHOLE_NUMBER.fullmatch(word) and parse_number(word) is not None
     return word if is_fraction else _number_text(word)
 
 
 def to_groups(values: Vector, place: Place) -> npt.NDArray[np.int64]:
-    """Return the groups of a piece as numbers: whole numbers and times unchanged, text by its hash.
+    """Return the groups of a piece as int64: whole numbers unchanged, times in nanoseconds, text as hashes.
 
-    Text is taken as a whole number only if the number prints like this: "7" is 7, but "007" is another
-    group, as in pandas and pyarrow. A hash depends on the text alone, so no table of strings is needed. It has 62
-    bits and is below all numbers that are accepted. Among a million groups, two have the same hash with a probability
-    of 1e-7. Times count in nanoseconds.
+    Text is read as a whole number only if the number is printed in the same way: "7" is 7, but "007" is another group,
+    as in pandas and pyarrow. A hash depends only on the text, so no table of strings is needed. It has 62 bits and is
+    smaller than all accepted numbers. The probability that any two of a million groups have the same hash is 1e-7.
     Raises InputError for a missing group, and for a fractional number.
     """
     if values.dtype.kind == "M":
@@ -163,7 +162,7 @@ def to_groups(values: Vector, place: Place) -> npt.NDArray[np.int64]:
 
 
 def _fits_nanoseconds(value: np.datetime64) -> bool:
-    """Return whether a time fits nanoseconds; if not, NumPy raises an error or, before 2.5, wraps around."""
+    """Return whether a time fits 64 bits of nanoseconds. If not, NumPy raises an error or, before 2.5, wraps around."""
     try:
         return bool(np.isnat(value) or value.astype("datetime64[ns]").astype(value.dtype) == value)
     except OverflowError:
@@ -186,7 +185,7 @@ def _number_group(value: Any, place: Callable[[], str]) -> int:
 
 
 def _number_text(word: str) -> int:
-    """Return the whole number that prints as this text; for other texts, 62 bits of their hash, below LEAST_GROUP."""
+    """Return the whole number that is printed as this text; for any other text, a hash of 62 bits below LEAST_GROUP."""
     if WHOLE_NUMBER.fullmatch(word) and str(int(word)) == word:
         return int(word)
     digest = hashlib.blake2b(word.encode(errors="surrogateescape"), digest_size=8).digest()
@@ -194,7 +193,7 @@ def _number_text(word: str) -> int:
 
 
 def refuse_merged(values: Vector, place: Place, what: str) -> None:
-    """Raise InputError for a float from 2^53 on, where several whole numbers become one float."""
+    """Raise InputError for a float from 2^53 on, which may have lost digits. what: the noun for it in the message."""
     floats: Any = values if values.dtype.kind in "fO" else ()
     bad = [isinstance(each, float | np.floating) and FIRST_MERGED <= np.abs(each) < np.inf for each in floats]
     fault = f"{what} is a float from 2^53 on, which may have lost digits"
@@ -208,7 +207,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def is_missing(value: object) -> bool:
-    """Return whether a value stands for a missing one."""
+    """Return whether a value represents a missing value: None, NaN, NaT, <NA>, or the empty string."""
     if isinstance(value, str):
         return not value
     return value is None or str(value) in ("nan", "<NA>", "NaT")
@@ -222,7 +221,7 @@ def refuse(bad: npt.NDArray[np.bool_], values: Vector, place: Place, reason: str
         raise InputError(f"{place(first)}: {reason}" + (f": {shown}" if shown else "") + remedy)
 
 
-MOST_LABEL_CHARACTERS = 1000  # each label takes as much memory as the longest one read with it
+MOST_LABEL_CHARACTERS = 1000  # in an array of strings, each label takes as much memory as the longest
 FOR_LABEL = "; training rows need labels: remove this row, and let `predict` label it"
 MERGED = "may lose digits as a float64: write such labels as text (id72048431380967004), or number classes from 0"
 FOR_MIXED = "; ingest --text COLUMN reads all labels of a table as text (text='COLUMN' in Python)"
@@ -232,9 +231,10 @@ FOR_TYPE = ": give all labels as text (y.astype(str)), or all as numbers"
 def to_source_rows(
     X: Any, vectors: Mapping[str, tuple[Vector, Place]], names: tuple[str, ...] | None, numbers: bool | None
 ) -> SourceRows:
-    """Return the rows of a piece, after checking the label, sample_weight, qid and groups that it has.
+    """Return the rows of a piece, after converting and checking its vectors.
 
-    numbers: whether the labels so far were numbers (None: there were no labels). Raises InputError for bad values.
+    vectors: by role (label, sample_weight, qid, groups), the values and the function that names their places. numbers:
+    whether the labels of earlier pieces were numbers (None: there were no labels). Raises InputError for bad values.
     """
     labels, merged = None, None
     if "label" in vectors:
@@ -248,7 +248,7 @@ def to_source_rows(
 
 
 def refuse_name(y: Any) -> None:
-    """Raise InputError if y is a single string, most likely a column name, or a list of several types."""
+    """Raise InputError if y is a single string (most likely a column name), or a list with values of several types."""
     if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
         raise InputError(f"y mixes text and other values{FOR_TYPE}")
     if isinstance(y, str):
@@ -262,7 +262,7 @@ def has_number_labels(rows: SourceRows) -> bool | None:
 
 
 def find_text_fault(label: str) -> str:
-    """Explain why an array of strings cannot hold a label, or only at a high cost; return "" if it can."""
+    """Explain why an array of strings cannot hold a label, or would need too much memory; return "" if it can."""
     if len(label) > MOST_LABEL_CHARACTERS:
         return f"label has {len(label):,} characters, more than {MOST_LABEL_CHARACTERS:,}"
     return "label holds a character of code 0" if "\0" in label else ""
@@ -284,7 +284,7 @@ def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:
 
 
 def to_label_lists(values: Any, place: Place) -> LabelLists:
-    """Return the rows of an indicator matrix, dense or sparse, as lists. Raises InputError unless it holds 0 and 1."""
+    """Return the rows of an indicator matrix as lists of labels. Raises InputError for values other than 0 and 1."""
     entries = values.data if issparse(values) else values
     if entries.dtype.kind not in NUMBER_KINDS:
         raise InputError(f"{place(0)}: {entries.dtype} is not a number; a matrix of labels holds 0 and 1")
@@ -296,7 +296,7 @@ def to_label_lists(values: Any, place: Place) -> LabelLists:
 
 
 def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:
-    """Return labels as text. Raises InputError for bytes that are not UTF-8 and codes that are not characters."""
+    """Return labels as NumPy strings. Raises InputError for bytes that are not UTF-8, and for invalid code points."""
     try:
         named: Vector = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values.astype(np.str_)
     except (UnicodeDecodeError, ValueError) as error:
@@ -309,9 +309,9 @@ def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:
 
 
 def settle_type(labels: Vector, place: Place, numbers: bool | None = None) -> Vector:
-    """Convert labels to numbers or strings, which model files can store. Raises InputError for other types.
+    """Convert labels to numbers or strings, which a model file can store. Raises InputError for other types.
 
-    numbers: see `to_source_rows`.
+    numbers: whether earlier labels were numbers (see `to_source_rows`).
     """
     if labels.dtype.kind in NUMBER_KINDS + "US":
         return labels
@@ -360,9 +360,9 @@ def name_classes(classes: Vector, place: Place) -> Vector:
 
 
 def find_merged(labels: Any, values: Any, place: Place) -> npt.NDArray[np.str_] | None:
-    """Return an error message, (1,), if float64 merges a label with a neighbour, so that labels cannot be classes.
+    """Return an error message, (1,), if a label may lose digits as a float64; otherwise None.
 
-    Otherwise return None. labels: the values as `to_labels` returns them.
+    Such labels cannot be classes. values: the original labels. labels: the values as `to_labels` returns them.
     """
     if getattr(labels, "dtype", None) != np.float64 or isinstance(labels, LabelLists):
         return None
@@ -375,7 +375,7 @@ def find_merged(labels: Any, values: Any, place: Place) -> npt.NDArray[np.str_] 
     return np.array([f"{place(first)}: the label {show_text(values[first])} {MERGED}"])
 
 
-MOST_NAMED = 12  # the most columns of a kind that a message lists
+MOST_NAMED = 12  # the maximum number of columns of a kind that a message lists
 
 COMMA = "numbers with a comma: --decimal , reads them if it is the decimal mark (decimal=',' in Python)"
 POINT = "numbers with a point, which --decimal , does not read as a decimal mark (decimal=',' in Python)"
@@ -393,7 +393,7 @@ def is_text(word: str, decimal: str | None = None) -> bool:
 
 
 def is_gap(word: str, among_texts: bool) -> bool:
-    """Return whether a cell is a missing value. among_texts: whether its column is of text."""
+    """Return whether a cell represents a missing value. among_texts: whether its column is a column of text."""
     return word.strip() in missing_words(among_texts)
 
 
@@ -413,13 +413,13 @@ def find_label_fault(word: str, kind: str | None, decimal: str | None = None) ->
 
 
 def find_point(word: str) -> str:
-    """Return the fault of a number with a decimal point if the comma is the decimal mark; "" for other words."""
+    """Describe the fault of a number with a point where the comma is the decimal mark; return "" for other words."""
     is_odd = explain_text([word], ",") == POINT
     return f"not a number: {show_text(word)!r}; these seem to be {POINT}" if is_odd else ""
 
 
 def refuse_words(words: Sequence[str], codes: Vector, place: Place, find_fault: Callable[[str], str]) -> None:
-    """Raise InputError for the first row with a faulty word. words: the distinct words; codes: each row's index."""
+    """Raise InputError for the first row with a faulty word. codes: for each row, the index of its word in `words`."""
     faults = {k: fault for k, word in enumerate(words) if (fault := find_fault(word))}
     if faults:
         first = int(np.argmax(np.isin(codes, list(faults))))
@@ -427,7 +427,7 @@ def refuse_words(words: Sequence[str], codes: Vector, place: Place, find_fault: 
 
 
 def explain_kind(kind: str, is_known: bool) -> str:
-    """Explain why a column is read as numbers or dates, and how to override it. is_known: the encoding is given."""
+    """Explain why a column is read as numbers or dates, and how to change this. is_known: if the encoding is given."""
     if is_known:
         return f"the column holds {kind}s in the rows for which the encoding was made"
     other = "number" if kind == "date" else "date"
@@ -437,7 +437,7 @@ def explain_kind(kind: str, is_known: bool) -> str:
 def advise_on_table(texts: Sequence[str], gaps: Sequence[str]) -> str:
     """Return the remedy for all columns of a table that hold text or have missing values.
 
-    It lists the columns in the form that the options take.
+    texts, gaps: the names of these columns. The remedy lists them in the form that the options take.
     """
     if gaps and not texts:
         return FOR_MISSING
@@ -455,18 +455,18 @@ def _list_columns(names: Sequence[str]) -> str:
 
 
 def explain_text(words: Iterable[str], decimal: str | None = None) -> str:
-    """Name the kind and the remedy if all texts, apart from numbers, look like dates or unusual numbers; else "".
+    """If all texts look like dates, or like numbers in an unusual notation, name this kind and the remedy; else "".
 
-    decimal: see Columns.
+    Words that are plain numbers or missing values are ignored. decimal: see Columns.
     """
     texts = [word for word in words if is_text(word, decimal)]
     return next((why for look, why in _ODD if texts and all(look.fullmatch(text) for text in texts)), "")
 
 
 LOGGER = logging.getLogger("streamsvm")
-LOOKED_AT_ROWS, LOOKED_AT_VALUES = 4096, 1 << 20  # the most rows and values of the first piece that are examined
-FAR = 16.0  # a column gets an anchor if its median exceeds the distance between its quartiles by this factor
-MOVING = ("standard", "minmax")  # scalings that shift the features
+LOOKED_AT_ROWS, LOOKED_AT_VALUES = 4096, 1 << 20  # the maximum numbers of rows and values that are examined
+FAR = 16.0  # a column gets an anchor if its median exceeds its interquartile range by this factor
+MOVING = ("standard", "minmax")  # scalings that subtract an offset from the features
 MOST_MERGED = 0.01  # the share of a column's distinct values that float32 may merge without a warning
 MERGED_VALUES = "{}: float32 merges column {}: {:,} values in the first rows become {:,}; {}subtract a constant"
 
@@ -474,7 +474,8 @@ MERGED_VALUES = "{}: float32 merges column {}: {:,} values in the first rows bec
 def look_at_features(rows: SourceRows, options: IngestOptions, name: str, anchor: F64 | None = None) -> F64 | None:
     """Return the anchor of each column, (d,), given the first piece of rows; None if no column needs one.
 
-    anchor: the anchors of the dataset to which the rows are appended. Warns if float32 merges values of a column.
+    anchor: the anchors of the dataset to which the rows are appended, if any. Logs a warning if float32 merges values
+    of a column.
     """
     X: Any = rows.X
     if X.dtype == np.float32 or not X.size:
@@ -488,9 +489,9 @@ def look_at_features(rows: SourceRows, options: IngestOptions, name: str, anchor
 
 
 def _find_anchor(X: Any) -> F64 | None:
-    """Return the median of each column that is far from 0, (d,), and 0 for the others; None if no column is far."""
+    """Return the median of each column with values far from 0, and 0 for other columns, (d,); None if all are 0."""
     anchor, often = np.zeros(X.shape[1]), np.arange(X.shape[1])
-    if issparse(X):  # the median of other columns is 0
+    if issparse(X):  # the median of a column is 0 unless most of its values are stored
         often = np.flatnonzero(2 * np.bincount(X.indices, minlength=X.shape[1]) > X.shape[0])
         X = X[:, often].toarray()
     low, middle, high = np.quantile(X, (0.25, 0.5, 0.75), axis=0, method="nearest")
@@ -499,7 +500,7 @@ def _find_anchor(X: Any) -> F64 | None:
 
 
 def recall_anchor(scaling: Scaling | None) -> F64 | None:
-    """Return the anchors of rows that are appended to rows with this scaling."""
+    """Return the anchors for rows that are appended to a dataset with this scaling; None if no column needs one."""
     if scaling is None:
         return None
     anchor = np.where(np.abs(scaling.offset) * scaling.factor > FAR, scaling.offset, 0.0)
@@ -507,7 +508,7 @@ def recall_anchor(scaling: Scaling | None) -> F64 | None:
 
 
 def as_matrix(X: npt.NDArray[np.float32] | csr_array) -> Matrix:
-    """Return X as CsrRows if it is sparse, because their slices cost less than SciPy's."""
+    """Return X, converted to CsrRows if it is sparse: slices of CsrRows cost less than SciPy's."""
     if isinstance(X, csr_array):
         indices, indptr = X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False)
         return CsrRows(X.data, indices, indptr, X.shape[1])
@@ -515,7 +516,7 @@ def as_matrix(X: npt.NDArray[np.float32] | csr_array) -> Matrix:
 
 
 def round_features(X: Any, anchor: F64 | None) -> Matrix:
-    """Subtract the anchors from features, and return them as float32. A value that sparse rows omit becomes -anchor."""
+    """Return X - anchor as float32. The values that sparse rows omit then represent -anchor."""
     X = as_matrix(X)
     if isinstance(X, CsrRows):
         data = X.data if anchor is None else X.data - anchor[X.indices]
@@ -535,7 +536,7 @@ def _warn_of_merged(X: Any, n_rows: int, anchor: F64 | None, names: tuple[str, .
         columns = np.repeat(np.arange(X.shape[1]), len(values) // X.shape[1])
     else:
         by_value = np.argsort(X.data[: X.indptr[: n_rows + 1][-1]])
-        # Sorting by column and place takes a sixth of the time of np.lexsort, since no two of these keys are equal.
+        # The keys (column, place) are distinct, and sorting them takes a sixth of the time of np.lexsort.
         keys = np.sort((X.indices[by_value].astype(np.int64) << 32) + np.arange(len(by_value)))
         columns, values = keys >> 32, X.data[by_value[keys & 0xFFFFFFFF]]
     if not len(values):

@@ -1,8 +1,9 @@
 """The roles of table columns: which are features, and which hold labels, query ids or weights.
 
-Folders may name columns: parts/site=1/rows.parquet has a column `site`, as Hive, pandas and pyarrow write it. The
-folders COLUMN=VALUE directly above a file count as columns. For a single named file they count only if a model or a
-dataset needs the column; pyarrow adds no column to a single file, either. Percent-encoded names and values are decoded.
+Folders may name columns, as those of Hive, pandas and pyarrow do: the rows of parts/site=1/rows.parquet have a column
+`site`. Each folder COLUMN=VALUE directly above a file is a column. If the user names a single file, its folders are
+columns only if a model or a dataset needs them; pyarrow adds no columns to a single file, either. Percent-encoded names
+and values are decoded.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from streamsvm.data.tables.checks import TARGET, TEXT, Vector, missing_words, pa
 from streamsvm.numeric.encoding import MISSING, MOST_BITS, Encoding
 from streamsvm.system.errors import InputError, NeedsOptionError
 
-AUTO = ("auto",)  # as `one_hot`: all columns of text
+AUTO = ("auto",)  # the value of `one_hot` that selects all columns of text
 FILLED_BYTES = 128 << 10  # the size of a batch of rows, which fits into the cache
-LEAST_FILLED_ROWS = 1024  # so that the parts copied from tables of many columns are not too short
+LEAST_FILLED_ROWS = 1024  # with fewer rows, each copied part of a column would be too short
 LABEL_NAMES = {"label", "target", "class", "y"}
 KINDS_BY_HAND = ("text", "date", "number")
 MISSING_VALUE = "__HIVE_DEFAULT_PARTITION__"
 INTEGER = "integer"
-LATER_MODULES = ("compute", "json", "orc", "parquet")  # the modules that `import pyarrow` does not load
+LATER_MODULES = ("compute", "json", "orc", "parquet")  # submodules that `import pyarrow` does not load
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?")
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a column that pandas adds to Parquet
@@ -120,7 +121,7 @@ class Columns:
 
     @property
     def needs_encoder(self) -> bool:
-        """Whether the table needs an encoder: it has columns other than plain numbers, or its rows have names."""
+        """Whether these roles require an encoder: for columns other than plain numbers, or for names of rows."""
         asked = self.index, self.missing, self.hash_bits, self.encoding
         named = self.one_hot, self.text, self.date, self.number, self.folders
         return any(named) or self.decimal == "," or any(each is not None for each in asked)
@@ -130,8 +131,8 @@ class Columns:
 class TableLayout:
     """The columns of one table. `features` and `vectors` (by role) hold positions in `names`.
 
-    kinds: the kinds that the user assigned to columns, by position. label_kind, decimal: see Columns. folders: the
-    kinds and values of the columns named by folders, by position; they come last.
+    kinds: the kinds that the user assigned to columns, by position. label_kind, decimal: see Columns. folders: for
+    columns named by folders, the kind and the value, by position; these columns come last in `names`.
     """
 
     where: str
@@ -156,7 +157,7 @@ class TableLayout:
 
     @cached_property
     def own_wanted(self) -> list[int]:
-        """Positions of the columns that are read from the file: at least one, which determines the number of rows."""
+        """Positions of the columns that are read from the file: at least one, which gives the number of rows."""
         return [j for j in self.wanted if j not in self.folders] or [0]
 
     @cached_property
@@ -165,7 +166,7 @@ class TableLayout:
         return tuple(self.names[j] for j in self.features)
 
     def place(self, line: int, j: int) -> str:
-        """Return the place of a cell of text, for messages."""
+        """Return the place of a cell in a text file, FILE:LINE:COLUMN, for messages."""
         return f"{self.where}:{line}:{j + 1}: column {show_text(self.names[j])}"
 
 
@@ -173,14 +174,14 @@ class _PyArrow:
     """The optional dependency pyarrow, imported at its first use. Raises InputError if it is not installed."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python and tools look up optional attributes by such names
+        if name.startswith("__"):  # Python and its tools look up optional attributes with such names
             raise AttributeError(name)
         try:
             module = importlib.import_module("pyarrow")
             found = importlib.import_module(f"pyarrow.{name}") if name in LATER_MODULES else getattr(module, name)
         except ImportError as error:
             raise InputError("reading CSV or Parquet needs pyarrow: pip install 'streamsvm[tables]'") from error
-        self.__dict__[name] = found  # the next use does not come here
+        self.__dict__[name] = found  # the next use finds the attribute here
         return found
 
 
@@ -195,7 +196,7 @@ def show_name(path: str) -> str:
 def lay_out(
     names: tuple[str, ...], path: str, columns: Columns, before: tuple[str, ...] | None, delimiter: str = ","
 ) -> TableLayout:
-    """Return the layout of a table. Raises InputError if its columns differ from `before`, those of the last file."""
+    """Return the layout of a table. Raises InputError if its columns differ from `before` (those of the first file)."""
     where, folders = show_name(path), _find_values(names, path, columns)
     names = (*names, *(name for name, _, _ in folders))
     position = {name: j for j, name in enumerate(names)}
@@ -230,7 +231,10 @@ def lay_out(
 
 
 def _find_values(names: tuple[str, ...], path: str, columns: Columns) -> list[tuple[str, str, str | None]]:
-    """Return the columns named by the folders of a file, with kinds and values. Raises InputError on a conflict."""
+    """Return name, kind and value of each column named by a folder of the file.
+
+    Raises InputError if such a folder is missing, or if the file has a column with the same name.
+    """
     values = read_folders(path)
     for name, _ in columns.folders or ():
         if name not in values:
@@ -245,7 +249,8 @@ def _find_kinds(
 ) -> dict[int, str]:
     """Return the kinds that the user assigned to columns, by position; "one_hot" is text with a feature per category.
 
-    Raises InputError unless each column is a feature and has one kind.
+    Raises InputError for a column with two kinds, and for a column that is not a feature. The label column may have the
+    kind text, and no other kind.
     """
     kinds: dict[int, str] = {}
     for kind, name in ((each, name) for each in KINDS_BY_HAND for name in getattr(columns, each)):
@@ -281,7 +286,7 @@ def _require_column(name: str, names: Sequence[str], where: str, role: str) -> i
 
 
 def _find_dropped(names: tuple[str, ...], where: str, columns: Columns) -> set[int]:
-    """Return the positions of the columns that are left out. Raises InputError for one that is missing."""
+    """Return the positions of the columns to drop. Raises InputError if a column is missing."""
     dropped: set[int] = set()
     for name in columns.drop:
         found = {j for j, other in enumerate(names) if other == name}
@@ -290,10 +295,10 @@ def _find_dropped(names: tuple[str, ...], where: str, columns: Columns) -> set[i
 
 
 def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, taken: set[int]) -> dict[str, int]:
-    """Return the positions of label, qid, sample_weight, groups and index, which must not be among `taken`.
+    """Return the positions of label, qid, sample_weight, groups and index, by role.
 
-    The label may be missing unless it is required. The index of a known encoding may be missing, too, since it only
-    names rows.
+    taken: the positions of columns that have another role. The label may be missing unless it is required. The index of
+    a known encoding may be missing, since it only names rows. Raises InputError for other missing columns.
     """
     vectors: dict[str, int] = {}
     is_known = columns.encoding is not None and columns.index == columns.encoding.index
@@ -321,7 +326,7 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, taken: s
 
 
 def list_near(name: str, names: Sequence[str]) -> str:
-    """List the columns for a message, beginning with the one whose name is most like `name`."""
+    """Return part of a message: a suggestion of the column whose name is closest to `name`, and a list of columns."""
     lower = [other.lower() for other in names]
     near = [names[lower.index(other)] for other in get_close_matches(name.lower(), lower, 1)]
     meant = f"is {show_text(near[0])!r} meant? " if near and near[0] != name else ""
@@ -333,10 +338,9 @@ def _list(names: Sequence[str]) -> str:
 
 
 def fill_features(columns: Sequence[Vector]) -> npt.NDArray[np.float32 | np.float64]:
-    """Return the columns combined into a matrix, (rows, columns), float32 unless a column has more digits.
+    """Return the columns as a matrix, (rows, columns), of float32, or of float64 if the type of a column needs it.
 
-    Rows are filled in batches. Each column writes to every cache line of a batch, and a batch is small enough to stay
-    in the cache.
+    Rows are filled in batches. Each column writes to every cache line of a batch, and so a batch must fit the cache.
     """
     n_rows, n_columns = len(columns[0]), len(columns)
     X = np.empty((n_rows, n_columns), np.result_type(np.float32, *{column.dtype for column in columns}))
@@ -363,10 +367,10 @@ def read_folders(path: str | Path) -> dict[str, str | None]:
 def find_folders(
     named: Sequence[str | Path], paths: Sequence[str | Path], features: Sequence[str] | None
 ) -> tuple[tuple[str, str], ...]:
-    """Return the columns named by the folders of all files, each with its kind.
+    """Return the columns named by the folders of the files, each with its kind.
 
-    A column is of integers, numbers or dates if all its values are, and otherwise of text. named: the files, folders
-    and patterns as the user gave them. features: the features that must be read, if they are known.
+    The kind is integer, number or date if all values of the column are such values, and otherwise text. named: the
+    files, folders and patterns as the user gave them. features: the features that must be read, if they are known.
     """
     is_alone = len(paths) == 1 and str(paths[0]) == str(named[0])
     found: dict[str, set[str]] = {}

@@ -1,8 +1,8 @@
-"""The encoder of a table: decides how its columns become features, or applies a known encoding.
+"""The encoder of a table: it decides how columns become features, or applies a known encoding.
 
-The first rows of a new table decide whether a column holds numbers, dates or text. The categories, the means and the
-columns with missing values are known only after all rows have been read. If the encoding is known, for example from a
-model, rows are encoded as they arrive.
+The first rows of a new table decide whether a column holds numbers, dates or text. The categories, the means, and the
+set of columns with missing values are known only after all rows have been read. If the encoding is given, for example
+by a model, rows are encoded as they arrive.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_00
 
 
 def read_column(column: Any, name: str, where: str) -> Any:
-    """Return a column as an array of text, numbers or times, not dictionary-coded. InputError for other types."""
+    """Return a column as an Arrow array of text, numbers or times, without a dictionary. InputError for other types."""
     if isinstance(column, pyarrow.ChunkedArray):
         column = column.combine_chunks()
     if is_any(column.type, "dictionary"):
@@ -44,7 +44,7 @@ def read_column(column: Any, name: str, where: str) -> Any:
 
 
 def refuse_type(kind: Any, name: str, where: str) -> InputError:
-    """Return the error for a column whose type is not supported; it names the remedy."""
+    """Return the error for a column of an unsupported type, with the remedy."""
     remedy = ""
     if is_any(kind, "struct"):
         remedy = "Table.flatten() of pyarrow makes columns of it; or "
@@ -57,7 +57,7 @@ def refuse_type(kind: Any, name: str, where: str) -> InputError:
 
 
 def repeat_folder(kind: str, value: str | None, n_rows: int, read_as: str) -> Any:
-    """Return the column named by a folder: one value for all rows; an integer becomes text if `read_as` is "text"."""
+    """Return the column named by a folder, with the same value in all rows. read_as: "text" makes text of integers."""
     if kind == INTEGER and read_as != "text":
         return pyarrow.repeat(pyarrow.scalar(None if value is None else int(value), pyarrow.int64()), n_rows)
     return pyarrow.repeat(pyarrow.scalar(value or "", pyarrow.string()), n_rows)
@@ -85,7 +85,7 @@ def read_labels(column: Any, place: Place, kind: str | None) -> Vector:
     """
     if kind != checks.TEXT and is_number(column.type):
         return _to_numpy(column)
-    # Converted to text, a duration would lose its unit, and a pandas period its calendar.
+    # As text, a duration would lose its unit, and a pandas period its calendar.
     if isinstance(column.type, pyarrow.BaseExtensionType) or is_any(column.type, "duration", "nested"):
         raise InputError(f"{place(0)}: a label is a {column.type}, neither a number nor text{checks.FOR_TYPE}")
     coded = column.cast("string").dictionary_encode()
@@ -107,13 +107,13 @@ def find_kind(column: Any, decimal: str | None = None) -> str:
 
 
 def is_blank(column: Any) -> bool:
-    """Return whether a column has only missing values and no type that would decide its kind."""
+    """Return whether a column has only missing values, and a type (text or null) that leaves its kind open."""
     known = _without_missing(column) if is_text(column) else column
     return bool(known.null_count == len(known)) and (is_text(column) or str(column.type) == "null")
 
 
 def has_gaps(column: Any, kind: str) -> bool:
-    """Return whether a column has missing values. kind: the kind that the column is read as."""
+    """Return whether a column has missing values. kind: how the column is read; it decides which cells are missing."""
     if kind not in ("number", "date"):
         return bool(_to_text(column).null_count)
     return bool((_without_missing(column) if is_text(column) else column).null_count)
@@ -176,7 +176,7 @@ def read_words(column: Any, place: Place) -> tuple[list[str], F32]:
 
 
 def read_hashes(column: Any, name: str, n_hashed: int, seed: int) -> F32:
-    """Return the number of the feature of each text, from 1, with the sign of its value; NaN where missing."""
+    """Return for each text the number of its feature, from 1, negative if the feature's value is -1; NaN if missing."""
     texts = _to_text(column)
     filled = texts.fill_null("")
     _, limits, data = filled.buffers()
@@ -190,25 +190,25 @@ def read_hashes(column: Any, name: str, n_hashed: int, seed: int) -> F32:
 
 
 def _to_text(column: Any) -> Any:
-    """Return a column as text, with nulls in place of empty cells."""
+    """Return a column converted to text, with null in place of each empty cell."""
     return _without_missing(column if is_text(column) else column.cast("string"), True)
 
 
 def _without_missing(column: Any, is_words: bool = False) -> Any:
-    """Return a column of text with nulls in place of missing values. is_words: whether its values are texts."""
+    """Return a column of text with null for each missing value. is_words: whether only empty cells are missing."""
     is_missing = pyarrow.compute.is_in(column, value_set=pyarrow.array(checks.missing_words(is_words)))
     return pyarrow.compute.if_else(is_missing, None, column)
 
 
 def _parse_numbers(column: Any, decimal: str | None) -> tuple[npt.NDArray[np.float64] | None, int]:
-    """Return a column of text as numbers and 0; or None, and the first row that is not a number.
+    """Return a column of text as numbers, and 0. If a cell is not a number, return None and the first such row.
 
-    Any number that Arrow's parser accepts has the value that Python reads, but Python accepts more forms.
+    Arrow parses every number that it accepts as Python does, but Python accepts more forms.
     """
     known = _without_missing(column)
     if decimal == ",":
         replace, known = pyarrow.compute.replace_substring, known.cast("string")
-        for one, other in ((".", "\0"), (",", "."), ("\0", ",")):  # so that a point is not a decimal mark
+        for one, other in ((".", "\0"), (",", "."), ("\0", ",")):  # points become commas, and are then refused
             known = replace(known, one, other)
     try:
         return _to_numpy(known.cast("float64")), 0
@@ -223,7 +223,7 @@ def _parse_numbers(column: Any, decimal: str | None) -> tuple[npt.NDArray[np.flo
 
 
 def _parse_dates(column: Any) -> npt.NDArray[np.float64] | None:
-    """Return a column of text as days, if all its values are dates, or all are times with a zone; otherwise None."""
+    """Return a column of text as days since 1970 if all its values are dates or times with a zone; otherwise None."""
     known = _without_missing(column)
     for zone in (None, "UTC"):
         try:
@@ -239,28 +239,28 @@ def _to_days(column: Any) -> npt.NDArray[np.float64]:
 
 
 def _to_numpy(column: Any) -> npt.NDArray[Any]:
-    """Return numbers, NaN where they are missing."""
+    """Return an Arrow array of numbers as a NumPy array, with NaN for missing values."""
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 LOGGER = logging.getLogger("streamsvm")
 SEED = 0  # the seed of the hash function
 NO_COLUMNS = Encoding(())
-MANY_CATEGORIES = 100  # with fewer, a column is not suspected to name the rows
+MANY_CATEGORIES = 100  # a column with fewer categories is not suspected to name the rows
 
-Places = Callable[[int], Place]  # returns the places of the values of the k-th feature column
-FirstRows = Sequence[tuple[Sequence[Any], Places]]  # the feature columns of the first rows, piece by piece
+Places = Callable[[int], Place]  # a function from k to the places of the k-th feature column's values
+FirstRows = Sequence[tuple[Sequence[Any], Places]]  # for each of the first pieces, its feature columns and their places
 
 
-# The codes of rows, (rows, columns), and for each one_hot column its texts; its codes are indices into these texts.
+# The codes of rows, (rows, columns), and for each one_hot column a list of texts, in which its codes are indices.
 Codes = tuple[F64, dict[int, list[str]]]
 
 
 class PieceStatistics(NamedTuple):
     """The statistics of a piece of rows; the encoder adds them to the statistics of the table.
 
-    missing: the number of missing values of each column. sums: the sums of the known values. texts: the categories of
-    each one_hot column that no earlier row has, in the order of their numbers.
+    missing: the number of missing values in each column. sums: the sum of the other values of each column. texts: for
+    each one_hot column, the categories that occur in no earlier piece, in the order of their numbers.
     """
 
     n_rows: int
@@ -270,13 +270,13 @@ class PieceStatistics(NamedTuple):
 
 
 class TableEncoder:
-    """Turns Arrow columns into codes, and codes into features.
+    """Turns Arrow columns into codes, and determines the encoding, which turns codes into features.
 
-    asked: the options of the user, and the encoding, if it is known. encoding: the encoding as far as it is known; it
-    has no columns until the first rows have decided their kinds. known: the number of each category, by column.
-    unknown: the number of rows with unknown categories, by column. sums, missing: the sum of the known values of each
-    column, and the number of its missing values. n_rows: the number of rows so far. pieces: the statistics of each
-    piece, if `is_part`; another encoder then combines them.
+    asked: the options of the user, with the encoding if it is given. encoding: the encoding as far as it has been
+    determined; it has no columns until the first rows have decided their kinds. known: for each one_hot column, a map
+    from category to number. unknown: for each one_hot column, the number of rows with unknown categories. sums: the sum
+    of the known values of each column. missing: the number of missing values of each column. n_rows: the number of rows
+    so far. pieces: if `is_part`, the statistics of each piece, which another encoder will combine.
     """
 
     def __init__(self, asked: Columns, encoding: Encoding = NO_COLUMNS, is_part: bool = False) -> None:
@@ -292,19 +292,22 @@ class TableEncoder:
 
     @property
     def is_known(self) -> bool:
-        """Whether the encoding is already complete, and does not depend on the rows to come."""
+        """Whether the encoding no longer depends on further rows."""
         return self.asked.encoding is not None or (not self.known and self.asked.missing in (None, "zero"))
 
     def start_anew(self) -> TableEncoder:
-        """Return an encoder of the same kinds of columns that has seen no rows and records the statistics of pieces."""
+        """Return an encoder with the same kinds of columns and no rows, which records the statistics of each piece."""
         return TableEncoder(self.asked, self.encoding, is_part=True)
 
     def settle(self, layout: TableLayout, first: FirstRows) -> None:
-        """Decide the kinds of the columns by the first rows. Raises InputError for text without an encoding."""
+        """Take over the given encoding, or decide the kinds of the columns by the first rows.
+
+        Raises InputError for a column of text if no option says how to encode text.
+        """
         self._begin(self.asked.encoding or self._decide(layout, first))
 
     def _decide(self, layout: TableLayout, first: FirstRows) -> Encoding:
-        """Return the encoding of a new table, except for the parts that depend on all rows."""
+        """Return the encoding of a new table without the parts that depend on all rows."""
         names, of_folders = layout.feature_names, {j: kind for j, (kind, _) in layout.folders.items()}
         named = {j: "number" if kind == INTEGER else kind for j, kind in {**of_folders, **layout.kinds}.items()}
         kinds = [self._choose(k, names[k], named.get(j), first) for k, j in enumerate(layout.features)]
@@ -315,7 +318,7 @@ class TableEncoder:
         return Encoding(columns, self.asked.missing, bits, SEED, self.asked.index)
 
     def _refuse_texts(self, names: Sequence[str], kinds: Sequence[str], first: FirstRows) -> None:
-        """Raise InputError for the first text in a column without an encoding, and list missing values as well."""
+        """Raise InputError for the first text that no option encodes; list the columns with text and missing values."""
         texts = [name for name, kind in zip(names, kinds, strict=True) if kind == "text"]
         looked_at = range(len(kinds)) if self.asked.missing is None else ()
         gaps = [names[k] for k in looked_at if any(has_gaps(arrays[k], kinds[k]) for arrays, _ in first)]
@@ -325,7 +328,7 @@ class TableEncoder:
         raise NeedsOptionError(f"{first[0][1](k)(0)}: a column of text; {advice}")
 
     def _choose(self, k: int, name: str, named: str | None, first: FirstRows) -> str:
-        """Return the kind of a column in the encoding. named: the kind that the user assigned, if any."""
+        """Return the kind of column k in the encoding. named: the kind that the user or a folder assigned, if any."""
         known = [arrays[k] for arrays, _ in first if named is None and not is_blank(arrays[k])]
         found = {find_kind(array, self.asked.decimal) for array in known}
         kind = named or (found.pop() if len(found) == 1 else "text" if found else "number")
@@ -349,7 +352,7 @@ class TableEncoder:
             raise NeedsOptionError(f"{place(i)}: {fault}; --one-hot {checks.show_text(name)} takes them as categories")
 
     def read(self, arrays: Sequence[Any], places: Places) -> Codes:
-        """Return the codes of rows. Several threads may call this at once. Raises InputError for a bad value."""
+        """Return the codes of rows, given their feature columns. Thread-safe. Raises InputError for a bad value."""
         X = np.empty((len(arrays[0]), len(arrays)))
         texts, encoding = dict[int, list[str]](), self.encoding
         if not len(X):  # the kinds of the columns may not be decided yet
@@ -370,7 +373,7 @@ class TableEncoder:
         return X, texts
 
     def take_note(self, codes: Codes) -> F64:
-        """Return codes with categories numbered over all rows, and add them to the statistics. Call in row order."""
+        """Add codes to the statistics; return them with categories numbered over all rows so far. Call in row order."""
         X, found = codes
         if not len(X):
             return X
@@ -402,7 +405,7 @@ class TableEncoder:
         self.n_rows += piece.n_rows
 
     def finish(self) -> Encoding:
-        """Return the complete encoding, after all rows have been read."""
+        """Return the complete encoding. Call after all rows have been read, unless `is_known`."""
         if self.is_known:
             return self.encoding
         columns = []
@@ -416,7 +419,7 @@ class TableEncoder:
         return replace(self.encoding, columns=tuple(columns))
 
     def tell_many(self, where: str) -> None:
-        """Warn of columns with nearly as many categories as rows; such a column may hold the names of the rows."""
+        """Log a warning for each column with more categories than half of the rows, since it may name the rows."""
         for k, known in self.known.items():
             if len(known) > max(MANY_CATEGORIES, self.n_rows // 2):
                 name = checks.show_text(self.encoding.columns[k].name)
@@ -424,7 +427,7 @@ class TableEncoder:
                 LOGGER.warning(f"{where}: {many}; if it names the rows, use --index {name} or --drop {name}")
 
     def tell_unknown(self, where: str) -> None:
-        """Warn of rows with unknown categories, and report their number for each column."""
+        """Log a warning with the number of rows whose category is not in the given encoding, for each such column."""
         for k, count in self.unknown.items():
             if count and self.asked.encoding is not None:
                 name = checks.show_text(self.encoding.columns[k].name)
@@ -432,9 +435,9 @@ class TableEncoder:
 
 
 def rank_categories(known: Mapping[int, Iterable[str]], encoding: Encoding) -> dict[int, F32]:
-    """Return, for each column, the index of each category among the sorted categories of the encoding.
+    """Return, for each one_hot column, an array from category numbers to indices in the encoding's sorted categories.
 
-    The last entry, NaN, stands for missing values. known: the categories of each column in the order of their numbers.
+    The last entry, NaN, is for missing values. known: for each column, its categories in the order of their numbers.
     """
     ranks = {}
     for k, texts in known.items():
@@ -444,25 +447,25 @@ def rank_categories(known: Mapping[int, Iterable[str]], encoding: Encoding) -> d
 
 
 def sort_categories(X: Any, ranks: Mapping[int, F32]) -> Any:
-    """Return codes that number categories in sorted order, instead of in the order of their first rows."""
+    """Return codes with categories numbered in sorted order. ranks: see `rank_categories`."""
     for k, own in ranks.items():
         X[:, k] = _look_up(X[:, k], own)
     return X
 
 
 def _look_up(codes: F64, table: F32) -> F32:
-    """Return the table entry of each code; the last entry stands for missing values."""
+    """Return the entry of the table for each code; NaN selects the last entry."""
     return table[np.where(np.isnan(codes), len(table) - 1, codes).astype(np.int64)]
 
 
 def encode(rows: SourceRows, encoding: Encoding) -> SourceRows:
-    """Return rows with their features, given rows with their codes."""
+    """Replace the codes of rows by features."""
     recorded = None if encoding.is_plain else encoding
     features = encode_features(rows.X, encoding)
     return replace(rows, X=features, feature_names=encoding.feature_names, encoding=recorded)
 
 
 def encode_features(codes: Any, encoding: Encoding) -> F64 | csr_array:
-    """Return the features of rows, given their codes."""
+    """Return the features of rows. codes: (rows, columns)."""
     X = encoding.encode(codes)
     return csr_array((X.data, X.indices, X.indptr), shape=X.shape) if isinstance(X, CsrRows) else X

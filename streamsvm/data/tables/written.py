@@ -1,8 +1,8 @@
 """Output tables: Parquet files, written a few rows at a time, and the cells of CSV files.
 
-Spreadsheets take a cell that begins with =, +, -, @, a tab or a line end for a formula, quoted or not, and a formula
-can start programs. An apostrophe guards such text, as OWASP recommends ("CSV Injection"). Numbers are written
-unchanged, signs included: -1 is a label in many datasets, and numbers cannot start programs.
+Spreadsheets treat a cell that begins with =, +, -, @, a tab or a line end as a formula, quoted or not, and a formula
+can start programs. Such text therefore gets an apostrophe in front, as OWASP recommends ("CSV Injection"). Numbers are
+written unchanged, with their sign: -1 is a label in many datasets, and numbers cannot start programs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, BinaryIO, Self
 from streamsvm.data.tables.columns import pyarrow
 
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # full width last
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # last: full width
 GUARD = "'"
 
 
 def write_cell(value: Any) -> str:
-    """Return a value as a CSV cell, quoted if RFC 4180 requires it and guarded if a spreadsheet would run it."""
+    """Return a value as a CSV cell, quoted as RFC 4180 requires, and with an apostrophe if it resembles a formula."""
     text = str(value)
     if text.lstrip(" ").startswith(FORMULA_STARTS) and not NUMBER.fullmatch(text):
         text = GUARD + text
@@ -27,7 +27,7 @@ def write_cell(value: Any) -> str:
 
 
 def strip_guard(text: str) -> str:
-    """Return the text of a cell without the guard that `write_cell` put in front of it."""
+    """Return the text of a cell without the apostrophe that `write_cell` put in front of it."""
     return text[len(GUARD) :] if text.startswith(GUARD) else text
 
 
@@ -37,7 +37,7 @@ class ParquetOutput:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._writer: Any = None
-        self._parquet = pyarrow.parquet  # imported before the rows are computed
+        self._parquet = pyarrow.parquet  # a missing pyarrow is reported before the rows are computed
 
     def __enter__(self) -> Self:
         return self
