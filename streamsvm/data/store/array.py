@@ -52,7 +52,7 @@ def cut_ranges(starts: I64, stops: I64, step: int) -> Iterator[tuple[int, I64, I
 
 Array = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
-CHUNKS_AHEAD = 8  # if a few rows of each chunk are read from a store: the chunks requested ahead
+CHUNKS_AHEAD = 8  # the number of chunks requested ahead, if a few rows of each are read from a store
 WHOLE_SHARE = 15 / 16  # if this share of a chunk's rows is needed, the chunk is read whole
 DECODED_BYTES = 4 << 20  # Zarr decodes several small chunks at a time, up to this size
 

@@ -87,7 +87,7 @@ class ChunkFile:
         VERIFYING.seconds += time.perf_counter() - began
 
     def skip(self, n_bytes: int) -> None:
-        """Read bytes that the caller does not need, because the checksum covers them."""
+        """Read and discard bytes, which only the checksum needs."""
         buffer = np.empty(min(n_bytes, 1 << 19), np.uint8)
         while n_bytes > 0:
             part = buffer[: min(n_bytes, len(buffer))]
@@ -235,7 +235,7 @@ class Shards:
     chunk_bytes : int
         Size of a chunk with its checksum, in bytes.
     n_axes : int
-        The number of axes of the array. Chunks are cut along the first one.
+        The number of axes of the array. Chunks are cut along the first axis.
     chunks_per_shard : int
         The number of chunks in a shard; the last shard may have fewer. If it is 1, each chunk is a file without an
         index.

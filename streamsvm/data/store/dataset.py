@@ -300,7 +300,7 @@ class Dataset(Shown):
         """Return the bytes that one reader needs to stream the largest chunk."""
         largest = int(np.diff(self.chunk_starts).max())
         per_row = sum(array.row_bytes for array in self.passed.values())
-        ahead_bytes = 4 * sum(array.ahead_bytes for array in self.passed.values())  # two current chunks, two next ones
+        ahead_bytes = 4 * sum(array.ahead_bytes for array in self.passed.values())  # of two current and two next chunks
         return self.layout.stream_bytes(largest) + largest * per_row + ahead_bytes
 
     def _check_vector(self, name: str, values: npt.NDArray[Any], row: int) -> npt.NDArray[Any]:

@@ -60,7 +60,7 @@ def check_destination(destination: Path, overwrite: bool = False) -> None:
 
 
 def refuse_taken(place: str | Path, manifest: bytes, overwrite: bool) -> None:
-    """Raise InputError unless a place with this manifest may be overwritten. See `check_destination`."""
+    """Raise InputError unless `place` may be overwritten. manifest: the bytes of its manifest (b"": it has none)."""
     is_ours = False
     with suppress(ValueError, KeyError, TypeError):
         is_ours = ATTRIBUTE in json.loads(manifest)["attributes"]

@@ -31,7 +31,7 @@ LARGEST_TARGET = 1e100  # The sum of the squares of such targets is still finite
 
 
 def check_targets(values: Array, name: str) -> None:
-    """Raise InputError naming the rows if a target exceeds LARGEST_TARGET in size."""
+    """Raise InputError if the absolute value of a target exceeds LARGEST_TARGET. name: the name of the rows."""
     if len(values) and not (largest := float(np.max(np.abs(values)))) <= LARGEST_TARGET:
         raise InputError(f"{name}: the largest target is {largest:.1e}; at most {LARGEST_TARGET:.0e} is supported")
 

@@ -68,8 +68,7 @@ def choose_format(meta: Meta, arrays: Meta) -> int:
 def check_manifest(path: str, meta: Meta) -> str:
     """Check a manifest, remove its fingerprint, and return the fingerprint.
 
-    Raises InputError for an unknown format, and IntegrityError if the manifest is damaged or contradicts
-    itself.
+    Raises InputError for an unknown format, and IntegrityError if the manifest is damaged or contradicts itself.
     """
     file, version = f"{path}/zarr.json", meta.get("format")
     if version not in FORMATS or isinstance(version, bool):

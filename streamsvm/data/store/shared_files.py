@@ -311,7 +311,7 @@ def make_scratch_folder(parent: str | Path, owner: str) -> Iterator[Path]:
 class ScratchWriter:
     """Writes rows of a group of chunks to a scratch file, but discards all of them if there are more than `most_rows`.
 
-    written_bytes: the number of bytes written, including those discarded.
+    written_bytes: the number of bytes written, including those of discarded rows.
     """
 
     def __init__(self, path: Path, most_rows: int) -> None:

@@ -1,9 +1,8 @@
 """Zarr arrays from untrusted sources: codecs that may run code are refused, and chunks compared with the manifest.
 
 Some codecs run code that the data contain. An example is `pickle` of numcodecs, in Zarr 2 and, under other names, in
-Zarr 3.
-The list of allowed codecs is applied to the stored metadata, before Zarr creates codecs from them. It is therefore
-effective with any version of numcodecs.
+Zarr 3. The list of allowed codecs is applied to the stored metadata, before Zarr creates codecs from them. It is
+therefore effective with any version of numcodecs.
 
 Zarr decodes compressed chunks and the chunks of remote stores. Its codec `crc32c` compares the bytes of a chunk with
 the checksum at their end, but Zarr reads a missing chunk as zeros and does not notice two swapped chunks.
@@ -44,7 +43,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SUFFIX = ".h5ad"
-READ_BYTES = 1 << 20  # of an array without chunks, this number of bytes is read at a time
+READ_BYTES = 1 << 20  # the number of bytes read at a time from an array without chunks
 
 
 @contextmanager
