@@ -1,4 +1,4 @@
-"""RowSource, the interface through which engines and solvers read rows, and the rows as readers yield them.
+"""RowSource, the interface through which engines and solvers read rows, and SourceRows, which readers yield.
 
 A group of chunks is the work of one task. A tree adds up the sums of a pass; each group is a leaf of the tree.
 
@@ -104,7 +104,7 @@ class RowSource(Protocol):
 
     @property
     def on_disk(self) -> bool:
-        """Whether to cache chunks in memory, because every pass would otherwise read them from storage or map them."""
+        """Whether to cache chunks in memory. Otherwise every pass reads them from storage again, or maps them again."""
 
     @property
     def stored_bytes(self) -> int:

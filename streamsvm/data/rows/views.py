@@ -116,7 +116,7 @@ class View:
         return self.transform.apply_in_place(rows)
 
     def _slice(self, values: npt.NDArray[Any], index: int | None) -> npt.NDArray[Any]:
-        """Return the part of a vector of all rows that belongs to chunk `index`; None: of all chunks."""
+        """Return the part of a vector of all rows that belongs to chunk `index` (None: the whole vector)."""
         return values if index is None else values[slice(*self.chunk_starts[index : index + 2].tolist())]
 
 
