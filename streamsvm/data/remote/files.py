@@ -258,7 +258,7 @@ def is_object(url: str) -> bool:
 
 
 def quote_folder(url: str) -> str:
-    """Escape the URL of a folder, since obstore decodes URLs. Only http URLs already have encoded keys."""
+    """Escape the URL of a folder, since obstore decodes URLs. In http URLs, keys are already encoded."""
     return url if url.startswith("http") else url.replace("%", "%25")
 
 

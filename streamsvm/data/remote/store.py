@@ -1,4 +1,4 @@
-"""Object stores: the parts of their URLs, and the store through which obstore reads them.
+"""Object stores: checks of their URLs, and a Zarr store that reads them through obstore.
 
 Credentials and settings come from the environment, as obstore reads them. Messages give the URL of an object and the
 answer of the store, but not the body of the answer, because some stores quote credentials in it.
