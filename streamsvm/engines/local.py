@@ -244,7 +244,7 @@ def _read_tiles(source: RowSource, chunks: range, pins: ChunkCache, held: dict[i
         for _, rows in work_ahead(iter(chunks), load, reader, 2):
             assert rows is not None
             yield from split_rows(rows)
-            del rows  # frees the chunk before the chunk after the next one is read
+            del rows  # so that at most two chunks are in memory
 
 
 def _load(source: RowSource, index: int, pins: ChunkCache, held: dict[int, Rows]) -> Rows | None:

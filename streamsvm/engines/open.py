@@ -89,8 +89,8 @@ def plan_memory(
 
     A task that combines two totals holds three: both totals and their sum. The message of a refusal names the options
     to change (`remedy`) and a sufficient budget. This budget includes `varying_bytes`, because the need of the process
-    is not known exactly. process: its name in the message, which also says that base_bytes include the data that the
-    user holds in this process.
+    is not known exactly. process: its name in the message. base_bytes: the memory that it already holds, including the
+    user's own data.
     """
     parts = {
         "interpreter and libraries": base_bytes,

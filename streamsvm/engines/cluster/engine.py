@@ -150,7 +150,7 @@ class PassOnWorkers:
         self._sent: tuple[Future, Pass | Future] = data, self.work if self._is_small else self.engine.hold(self.work)
 
     def _submit(self, shares: Iterable[Share], spare: int = 0) -> None:
-        """Send tasks to the scheduler in one message. Each prefers a worker, but may run on another one.
+        """Send tasks to the scheduler in one message. Each task prefers one worker, but may run on another.
 
         Up to `spare` shares are divided between two tasks, since an adaptive cluster starts at most one worker per
         task.
@@ -320,7 +320,7 @@ def _find_ranges(groups: Iterable[int]) -> tuple[range, ...]:
 
 
 T = TypeVar("T")
-ROWS_A_PART = 1000  # the least number of rows that a task reads
+ROWS_A_PART = 1000  # the minimum number of rows that a task reads
 PARTS_A_THREAD = 4  # tasks per thread, so that little is lost with a worker
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from streamsvm.engines.engine import Partial
 
 MOST_STOLEN = 4  # per pass, the maximum number of times that a thread takes groups from another thread
-STOLEN_SUBTREES = 2  # the maximum number of whole subtrees that it takes each time
+STOLEN_SUBTREES = 2  # the maximum number of whole subtrees that a thread takes each time
 FAN_IN = 16  # the maximum number of tasks whose subtrees one task joins
 HANDED_BYTES = 256 << 20  # the maximum number of bytes of totals that the driver holds during a pass
 HANDED_NODES = 8  # totals per level; with room for fewer, the driver holds none, because many could not be combined

@@ -55,7 +55,7 @@ LOGGER = logging.getLogger("streamsvm")
 ANSWER_SECONDS = 10  # until a silent scheduler is given up
 FIRST_WORKER_SECONDS = 60.0  # until a cluster without workers is given up; imports take a while
 
-PAUSE_SECONDS = 0.5  # between two searches for a worker that replaces lost ones
+PAUSE_SECONDS = 0.5  # between two checks whether a worker has joined
 
 # For its web pages, which are off, Dask profiles the threads of workers, event loops and processes. With two idle
 # workers this takes a fifteenth of a core.
@@ -214,7 +214,7 @@ def start_workers(
                 scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},  # the default is port 8787
             )
             stack.enter_context(cluster)
-            cluster.scheduler.http_server.stop()  # it listens even without pages
+            cluster.scheduler.http_server.stop()  # the server listens even without pages
             client = stack.enter_context(Client(cluster))
         yield client
 
