@@ -146,7 +146,7 @@ def _ask(_number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _watched(printed: threading.Event) -> Iterator[None]:
-    """Run a thread within the block that receives signals as they arrive, even while the main thread is busy."""
+    """Within the block, let a thread receive signals as they arrive, even while the main thread is busy."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -179,5 +179,5 @@ def _print_stopping() -> None:
     if sys.__stderr__ is None:
         return
     with suppress(OSError):
-        start = "\n" if sys.__stderr__.isatty() else ""  # the line of progress is unfinished
+        start = "\n" if sys.__stderr__.isatty() else ""  # the progress line is unfinished
         os.write(sys.__stderr__.fileno(), f"{start}{STOPPING}\n".encode())

@@ -96,7 +96,7 @@ def _read_dtype(descr: Any) -> np.dtype[Any]:
 
 
 def _check_descr(descr: Any) -> None:
-    """Raise ValueError unless a description is that of numbers, strings, or records of both."""
+    """Raise ValueError unless a dtype is described as one of numbers, strings, or records of both."""
     if isinstance(descr, str) and "O" in descr:
         raise ValueError("holds Python objects, which only pickle can read")
     if isinstance(descr, list) and descr:
