@@ -106,8 +106,8 @@ class SharedObjects:
         """Put an object of n_bytes, whose content comes in parts. If the ingest has ended, the object is removed again.
 
         The process that ends an ingest removes its token before it removes the scratch objects. Therefore either that
-        process removes this object, or this process finds the token missing, and removes it. If another process resumes
-        the ingest, the object stays, since it has the bytes that the other process needs.
+        process removes this object, or this process finds the token missing, and removes the object itself. If another
+        process resumes the ingest, the object stays, since it has the bytes that the other process needs.
         """
         store, key = open_store(self.url), f"{self._folder}/{name}"
         wait_for(begin(put_object(store.store, self.url, key, parts, n_bytes)))
