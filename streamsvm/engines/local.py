@@ -269,7 +269,7 @@ def load_chunk(source: RowSource, index: int, pins: ChunkCache) -> Rows | None:
             if room and pins.allows(index) and pins.chunks.setdefault(index, rows) is rows:
                 unused -= add_overhead(rows.nbytes)
         return rows
-    finally:  # return the reserved room if the chunk is damaged, or if a task of an abandoned pass has just kept it
+    finally:  # release the room reserved, unless this call has used it for the chunk
         with pins.lock:
             pins.held_bytes -= unused
 

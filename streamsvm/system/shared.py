@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class SharedSetting:
-    """A setting that several threads may hold: the first holder makes it, and the last one restores the old value.
+    """A setting that several threads may hold. The first holder makes it, and the last holder restores the old value.
 
     If each thread restored the value that it had found, the first thread to end would remove the setting for the
     others, and the last thread could leave it in place. make: makes the setting, and returns a context that restores

@@ -191,7 +191,7 @@ ABSENT = np.iinfo(np.uint64).max  # both index entries of a chunk that would fit
 
 @dataclass(frozen=True)
 class Span:
-    """The byte range of a file that holds a chunk.
+    """The position of a chunk: a byte range within a file.
 
     Attributes
     ----------

@@ -28,10 +28,10 @@ from streamsvm.system.interrupts import waiting
 
 
 class LocalWorkers(LocalCluster):  # type: ignore[misc]
-    """A LocalCluster that ignores the message that an unknown worker has ended.
+    """A LocalCluster that ignores messages about the end of an unknown worker.
 
-    The message arrives if a worker is killed during its start. LocalCluster would stop listening to the scheduler, and
-    raise KeyError on closing, after a successful training.
+    Such a message arrives if a worker is killed during its start. LocalCluster would stop listening to the scheduler,
+    and raise KeyError on closing, after a successful training.
     """
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
