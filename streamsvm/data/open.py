@@ -19,7 +19,7 @@ from streamsvm.system.shared import made_once
 
 
 class UnopenedDataset:
-    """A placeholder for a pickled dataset until its first use. If it cannot be opened then, every use raises the error.
+    """A placeholder for a pickled dataset, which is opened on first use. If opening fails, every use raises the error.
 
     Unpickling must neither raise nor wait. The event loop of a Dask worker unpickles a dataset while it receives a
     message. An error there would close the connection and end the worker, with all results that it holds. A store that
@@ -46,7 +46,7 @@ class UnopenedDataset:
 
 
 def reopen_dataset(kind: type[Dataset], make: Callable[..., Dataset], *facts: Any) -> Dataset | UnopenedDataset:
-    """Open a pickled dataset by make(*facts): at once, unless an event loop runs here or opening fails."""
+    """Open a pickled dataset by make(*facts). If this fails, or an event loop runs here, return an UnopenedDataset."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:  # no event loop runs in this thread
@@ -57,7 +57,7 @@ def reopen_dataset(kind: type[Dataset], make: Callable[..., Dataset], *facts: An
 
 @made_once
 def reopen_path(path: str, label: str | None, fingerprint: str, reads_groups: bool, cache: str | None) -> Dataset:
-    """Open a dataset, once for all its users.
+    """Open a dataset. Calls with the same arguments share one object.
 
     Raises InputError if it is missing, and IntegrityError if another dataset has replaced it.
     """
@@ -84,9 +84,9 @@ def open_dataset(
     groups : str, optional
         The column of `obs` that holds the groups of an AnnData file. Cross-validation holds out each group whole.
     cache : str, optional
-        A folder on a local disk and the maximum number of bytes to keep in it, such as "/scratch/cache:200GB". For a
-        dataset in an object store, chunks are stored there when they are first read, and read from there afterwards.
-        Each worker of a cluster uses this folder on its own machine.
+        A folder on a local disk and the maximum number of bytes to keep in it, such as "/scratch/cache:200GB". Chunks
+        of a dataset in an object store are copied to this folder when they are first read, and read from it
+        afterwards. Each worker of a cluster uses the folder of this name on its own machine.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def open_dataset(
     Raises
     ------
     InputError
-        If `path` holds no dataset, or none that this version can read; if `label` or `groups` is given for a dataset
+        If `path` holds no dataset, or one that this version cannot read; if `label` or `groups` is given for a dataset
         that stores them; or if `cache` is given for a dataset on a local disk or with compressed chunks.
     IntegrityError
         If the metadata are damaged.

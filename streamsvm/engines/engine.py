@@ -1,4 +1,4 @@
-"""The interface of engines, which carry out the requests of a solver over the rows of one source, and their costs."""
+"""The interface of engines, which carry out a solver's requests over the rows of one source, and the costs of tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TaskSeconds:
         return {name: round(seconds, 4) for name, seconds in vars(self).items()}
 
     def watch(self, tiles: Iterator[T]) -> Iterator[T]:
-        """Yield tiles. The time until a tile arrives counts as read, the time until the next request as compute."""
+        """Yield tiles. The wait for a tile counts as read, the time until the next tile is requested as compute."""
         verified, began = VERIFYING.seconds, time.perf_counter()
         for rows in tiles:
             came = time.perf_counter()
@@ -54,7 +54,7 @@ class TaskSeconds:
 class Costs:
     """The costs of tasks: bytes read and written, seconds, and the peak memory in bytes by process id.
 
-    report: called with the number of rows of each group of chunks as soon as its task is done. An engine of worker
+    report: called with the number of rows of each group of chunks as soon as the group is done. An engine of worker
     processes calls it every few seconds, with the number of rows added since the last call.
     """
 
@@ -95,8 +95,8 @@ class Partial:
 class Engine(Protocol):
     """The protocol of engines. Answers have the same bits in every engine, with any number of threads or workers.
 
-    scratch: the folder for spooled rows, if there is one (engines.local). arithmetic: the kinds of arithmetic of its
-    processes, that of the driver first (numeric.compilation).
+    scratch: the folder for spooled rows, or None (engines.local). arithmetic: the kinds of arithmetic that the
+    processes use, with that of the driver first (numeric.compilation).
     """
 
     source: RowSource

@@ -1,16 +1,17 @@
 """The engines of one process, and the two tasks of any engine: adding a group of chunks to totals, and walks.
 
-The serial engine is the reference, and the threaded engine must return its bits. The serial engine reads one group of
-chunks after another in this thread. In the threaded engine, a pass is one small graph, which Dask's threaded scheduler
-runs: each task reads a group, and a fixed tree adds the totals of the groups.
+The serial engine is the reference, and the threaded engine must return the same bits. The serial engine reads one group
+of chunks after another in this thread. In the threaded engine, a pass is one small graph, which Dask's threaded
+scheduler runs: each task reads a group, and a fixed tree adds the totals of the groups.
 
 Chunks that fit into the memory budget are pinned: they stay decoded in the memory of this process. The first chunks to
 arrive are pinned, because a least-recently-used cache would miss every time in a cyclic scan. The other chunks are
 streamed again in every pass.
 
-A pass may spool rows to files (data.store.shared_files); a later pass over this subset of the rows reads the file of
-each group. A group has no file if there is no folder, if the run was resumed, or if too many of its rows were chosen.
-Then its chunks are read, and the same rows are chosen again. Both ways give the same tiles, and thus the same bits.
+A pass may spool a subset of the rows to files (data.store.shared_files); a later pass over this subset reads the file
+of each group. A group has no file if there is no folder, if the run was resumed, or if too many of its rows were
+chosen. Then the later pass reads the chunks of the group, and chooses the same rows again. Both ways give the same
+tiles, and thus the same bits.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Scratch:
 
 
 def plan_scratch(folder: str | None, source: RowSource, pin_bytes: int) -> Scratch | None:
-    """Return the folder for spooled rows, and the largest fraction of rows that is cheaper to spool than to read again.
+    """Return the folder for spooled rows, and the largest fraction of rows for which spooling pays.
 
     Chunks in memory are never read again. pin_bytes: the memory for chunks in all processes together.
     """
@@ -95,7 +96,7 @@ def plan_scratch(folder: str | None, source: RowSource, pin_bytes: int) -> Scrat
 def spool(
     tiles: Iterator[Rows], subset: Subset, scratch: Scratch | None, chunks: range, n_rows: int, costs: Costs
 ) -> Iterator[Rows]:
-    """Yield the tiles of a group with the positions of the subset's rows, and write these rows to the scratch folder.
+    """Yield each tile of a group with the positions of the chosen rows, and write these rows to the scratch folder.
 
     n_rows: the number of rows of the group. The bytes written are added to `costs`.
     """
@@ -160,8 +161,8 @@ def _catch_up(
 ) -> Iterator[tuple[Rows, list[F64]]]:
     """Yield each tile with its row states after all changes. first: the first row of the group.
 
-    there: the states found for tiles without features. They are used even if another task has since dropped them from
-    `kept`.
+    there: the row states found for tiles without features, by the first row of the tile. They are used even if another
+    task has since dropped them from `kept`.
     """
     for rows in tiles:
         slices = _slice(scan.by_row, rows, first)
@@ -204,7 +205,7 @@ def row_range(source: RowSource, chunks: Sequence[int]) -> range:
 
 
 def slice_by_row(source: RowSource, chunks: range, by_row: Sequence[np.ndarray]) -> tuple[Any, ...]:
-    """Return the entries of per-row vectors for the rows of some chunks."""
+    """Return the entries of per-row vectors for the rows of these chunks."""
     rows = row_range(source, chunks)
     return tuple(vector[rows.start : rows.stop] for vector in by_row)
 
@@ -218,7 +219,7 @@ def tree_levels(n: int) -> Iterator[Sequence[tuple[int, int]]]:
 
 
 def _find_held(source: RowSource, chunks: range, held: Rows | None) -> dict[int, Rows]:
-    """Return the chunks that lie within the held rows, which are the first rows of the source."""
+    """Return the chunks that lie within `held`, which are the first rows of the source, in memory."""
     if held is None:
         return {}
     first, limits = replace(held, start=0), [(k, *source.chunk_starts[k : k + 2].tolist()) for k in chunks]
@@ -243,7 +244,7 @@ def _read_tiles(source: RowSource, chunks: range, pins: ChunkCache, held: dict[i
         for _, rows in work_ahead(iter(chunks), load, reader, 2):
             assert rows is not None
             yield from split_rows(rows)
-            del rows  # before the next chunk but one is read
+            del rows  # so that at most two chunks are in memory
 
 
 def _load(source: RowSource, index: int, pins: ChunkCache, held: dict[int, Rows]) -> Rows | None:
@@ -268,7 +269,7 @@ def load_chunk(source: RowSource, index: int, pins: ChunkCache) -> Rows | None:
             if room and pins.allows(index) and pins.chunks.setdefault(index, rows) is rows:
                 unused -= add_overhead(rows.nbytes)
         return rows
-    finally:  # return the reserved room if the chunk is damaged, or if a task of an abandoned pass has just kept it
+    finally:  # release the room reserved, unless this call has used it for the chunk
         with pins.lock:
             pins.held_bytes -= unused
 
@@ -300,9 +301,9 @@ def run_walk(
 
 
 def _read_chunks(source: RowSource, chunks: Sequence[int], pins: ChunkCache) -> tuple[Rows, int]:
-    """Return some verified chunks as one `Rows`, and the number of bytes read from storage.
+    """Return these chunks, verified, as one `Rows`, and the number of bytes read from storage.
 
-    `start` is the first row if the chunks are consecutive, otherwise -1.
+    The `start` of the result is the first row if the chunks are consecutive, otherwise -1.
     """
     parts, read_bytes = [], bytes_to_read(source, chunks, pins)
     for index in chunks:
@@ -315,8 +316,8 @@ def _read_chunks(source: RowSource, chunks: Sequence[int], pins: ChunkCache) -> 
 class SerialEngine:
     """An Engine without threads, which keeps up to `pin_bytes` of decoded chunks in memory.
 
-    kept: these chunks, by the fingerprint of the rows. row_states: the row states, kept in up to `state_bytes` (None:
-    no limit).
+    kept: these chunks, by the fingerprint of the rows. row_states: the row states, of up to `state_bytes` (None: no
+    limit).
     """
 
     def __init__(self, source: RowSource, pin_bytes: int = 0, state_bytes: int | None = None) -> None:

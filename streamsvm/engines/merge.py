@@ -2,9 +2,9 @@
 
 Passes are merged into one: each chunk is read once and added to the totals of every pass. Passes that need the scores
 of weight vectors share one matrix product X W' per tile. Walks through the same chunks in the same order become one
-walk, whose carry is the tuple of their carries. If an `All` requests it (`in_walk`), its walk carries its passes along;
-their sums are then in the order of the walk. Rows for several solvers are read once and copied for each. The answer to
-a question has the same bits as without the other questions.
+walk, whose carry is the tuple of their carries. If an `All` sets `in_walk`, its walk also carries out its passes, and
+their sums follow the order of the walk. Rows that several solvers request are read once, and copied for each solver.
+The answer to a question has the same bits as if it were the only question.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from streamsvm.engines.engine import Engine
 from streamsvm.numeric.rows import F64, Rows, compute_scores_of_parts
 from streamsvm.passes import All, Question, RowState, Scan, Take, Walk, WalkStep
 
-TILE_ROWS = 4096  # rows of a walk that are added to passes at once
-BLOCK_PASSES = 8  # passes whose scores of a tile are held at once: 8 MiB for rows of two features, less for longer rows
+TILE_ROWS = 4096  # in a walk, this number of rows is added to passes at a time
+BLOCK_PASSES = 8  # passes whose scores of a tile are held together: 8 MiB for two features per row, less for more
 
 
 @dataclass(frozen=True)
 class MergedScan:
-    """A pass within a merged pass. Its arrays and states are slices of those of the merged pass.
+    """A pass within a merged pass.
 
-    scores: the number of the block of weight vectors (passes, k, d) that holds those of this pass, and their position
-    in the block; None if the pass needs no scores.
+    shared, by_row, states: its parts of the arrays and states of the merged pass. scores: the number of the block of
+    weight vectors, (passes, k, d), and the position of this pass in the block; None if the pass needs no scores.
     """
 
     scan: Scan
@@ -52,7 +52,7 @@ def answer_all(engine: Engine, questions: Sequence[Question]) -> list[Any]:
 
 
 def _split(question: Question) -> list[Scan | Take | Walk]:
-    """Return the single requests of a question, in order. A walk that carries passes along replaces them."""
+    """Return the single requests of a question, in order. A walk that carries passes along replaces these passes."""
     if not isinstance(question, All):
         return [question]
     parts = [part for request in question.requests for part in _split(request)]
@@ -87,7 +87,7 @@ def _collect(question: Question, answers: Iterator[Any]) -> Any:
 def _add_and_step(
     step: WalkStep, scans: Sequence[Scan], carry: tuple[Any, tuple[Any, ...]], rows: Rows
 ) -> Iterator[Any]:
-    """Add the rows of a group to the totals of the passes, and make the step of the walk."""
+    """Add the rows of a group to the totals of the passes, and carry out the step of the walk."""
     own, before = carry
     found = tuple(scan.start() for scan in scans)
     for at in range(0, rows.n_rows, TILE_ROWS):
@@ -132,7 +132,7 @@ def _answer_alike(engine: Engine, alike: list[Any]) -> list[Any]:
 
 
 def _take(engine: Engine, takes: Sequence[Take]) -> list[Rows]:
-    """Read the union of the requested rows once, and return the rows of each request; equal requests share them."""
+    """Read the union of the requested rows once. Return the rows of each request; equal requests share one result."""
     wanted = {take.rows.tobytes(): take.rows for take in takes}
     if len(wanted) == 1:
         return [engine.take(takes[0])] * len(takes)
@@ -143,7 +143,7 @@ def _take(engine: Engine, takes: Sequence[Take]) -> list[Rows]:
 
 
 def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
-    """Carry out several passes as one, whose arrays are the blocks of weight vectors, `shared`, `by_row` and states."""
+    """Carry out several passes as one. Its arrays are blocks of weight vectors, all `shared`, `by_row` and states."""
     blocks, scores = _stack_weights(scans, engine.source.n_features)
     shared = (*blocks, *(value for scan in scans for value in scan.shared))
     by_row = tuple(value for scan in scans for value in scan.by_row)
@@ -164,12 +164,12 @@ def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
 
 
 def _move_altering(state: RowState, places: int) -> RowState:
-    """Return the state for a merged pass, where its altering arrays are `places` positions later in `by_row`."""
+    """Return the state for a merged pass, in which its altering arrays lie `places` positions later in `by_row`."""
     return replace(state, altering=(state.altering[0] + places, state.altering[1] + places))
 
 
 def _stack_weights(scans: Sequence[Scan], d: int) -> tuple[list[F64], list[tuple[int, int] | None]]:
-    """Return blocks of weight vectors, (passes, k, d), and the block and position of each pass, if any."""
+    """Return blocks of weight vectors, (passes, k, d), and for each pass its block and position, or None."""
     blocks: list[list[F64]] = []
     places: list[tuple[int, int] | None] = []
     for scan in scans:
@@ -214,7 +214,7 @@ def _walk(engine: Engine, walks: Sequence[Walk]) -> list[Any]:
 
 
 def _step(steps: Sequence[WalkStep], carries: tuple[Any, ...], rows: Rows) -> Iterator[Any]:
-    """Make the steps of all walks on the same rows, walk by walk."""
+    """Carry out the steps of all walks on the same rows, walk by walk."""
     after = list(carries)
     for k, step in enumerate(steps):
         for carry in step(carries[k], rows):

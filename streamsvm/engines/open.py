@@ -35,7 +35,7 @@ from streamsvm.system.machine import (
 )
 
 VARYING_BYTES = 1 << 20  # the memory of interpreter and libraries varies by this much between processes
-SLACK_BYTES = 48 << 20  # garbage between two collections, stacks of threads, messages in flight
+SLACK_BYTES = 48 << 20  # garbage between two collections, the stacks of threads, messages in flight
 REMEDY = "use fewer --threads (n_jobs=... in Python), or ingest with a smaller --chunk-bytes"
 
 
@@ -85,12 +85,12 @@ def plan_memory(
     varying_bytes: int = VARYING_BYTES,
     process: str = "this process",
 ) -> MemoryPlan:
-    """Plan a process of base + threads * (stream + 3 totals) + solver + slack bytes; the rest may hold chunks.
+    """Plan the memory of a process: base + threads * (stream + 3 totals) + solver + slack bytes; chunks get the rest.
 
-    A task that combines two totals holds three: the two and their sum. The message of a refusal names the options to
-    change (`remedy`) and a sufficient budget, which includes `varying_bytes` as an allowance for the unknown need of
-    the process. process: its name in the message, since base_bytes include everything else that the process holds for
-    its user.
+    A task that combines two totals holds three: both totals and their sum. The message of a refusal names the options
+    to change (`remedy`) and a sufficient budget. This budget includes `varying_bytes`, because the need of the process
+    is not known exactly. process: its name in the message. base_bytes: the memory that it already holds, including the
+    user's own data.
     """
     parts = {
         "interpreter and libraries": base_bytes,
@@ -116,7 +116,7 @@ def plan_memory(
 
 PARTS_BY_ROW = 3  # per-row arrays in a worker: its own part, packed and unpacked, and the part of a lost worker
 SHARES_OF_STATES = 2  # row states in a worker: its own part, and an equal part taken over from lost workers
-UNKNOWN_BYTES = 32 << 20  # the most memory that the libraries of a worker take beyond those of the driver
+UNKNOWN_BYTES = 32 << 20  # the libraries of a worker take at most this much more memory than in the driver
 IN_MESSAGES = 4  # totals in transit to and from a worker, packed and unpacked
 Opened = tuple[Engine, MemoryPlan]
 
@@ -140,7 +140,7 @@ def open_engine(
     A client, a scheduler or a number of workers selects a cluster; otherwise the engine runs threads. options: only
     memory, threads, workers and scheduler have an effect. memory(threads): the memory that a process with that many
     threads needs in addition to the chunks. load: loads the kernels; each worker calls it before its first task. Raises
-    MemoryBudgetError, whose message ends with `remedy`, before anything is started or read. Raises InputError for an
+    MemoryBudgetError before anything is started or read; its message ends with `remedy`. Raises InputError for an
     unusable scheduler.
     """
     give_back_freed_arrays()
@@ -178,7 +178,7 @@ class Planner:
         return len(plan_groups(self.source))
 
     def open_threads(self, asked: int | None) -> tuple[ThreadedEngine, MemoryPlan]:
-        """Open an engine of threads, by default one per core, or fewer if memory is short; return its plan, too."""
+        """Open an engine of threads, by default one per core, fewer if memory is short. Return it with its plan."""
         for threads in range(asked or default_threads(), 0, -1):
             need, source = self.memory(threads), self.source
             held = need.driver_bytes + need.walk_bytes + add_overhead(need.state_bytes)
@@ -206,7 +206,7 @@ class Planner:
         varying_bytes: int = VARYING_BYTES,
         hands_over: bool = False,
     ) -> MemoryPlan:
-        """Plan the memory of one of `n_workers`. hands_over: whether tasks hand totals to the driver during a pass."""
+        """Plan the memory of a worker. hands_over: whether tasks hand totals to the driver during a pass."""
         need, source = self.memory(threads), self.source
         held = need.totals_bytes * (count_waiting(self.n_groups, threads, hands_over) + IN_MESSAGES)
         held += JOIN_BYTES if need.totals_bytes and find_fan_in(self.n_groups, need.totals_bytes) > 2 else 0
@@ -239,7 +239,7 @@ def open_workers(
 def _reach_cluster(
     client: Client | None, scheduler: str | None, n_workers: int, threads: int, memory_bytes: int
 ) -> AbstractContextManager[Client]:
-    """Return a context with a client: the given one, or that of a scheduler, or that of new workers."""
+    """Return a context that yields a client: the given client, or one connected to a scheduler or to new workers."""
     if client is not None:
         return nullcontext(client)
     return connect(scheduler) if scheduler is not None else start_workers(n_workers, threads, memory_bytes)
@@ -265,7 +265,7 @@ def _open_cluster(
         largest, threads = max(ready, key=lambda worker: worker.resident_bytes), max(worker.threads for worker in ready)
         need, planner = planner.memory(threads), replace(planner, budget_bytes=limit)
         given = len(ready), largest.resident_bytes, threads, f"worker {largest.address}"
-        # The driver takes over totals during a pass only if it has room for them and the workers for waiting ones.
+        # The driver takes over totals during a pass only if it has room for them, and the workers for waiting totals.
         most_handed = count_handed(planner.n_groups, need.totals_bytes, driver.spare_bytes)
         plan = planner.plan_worker(*given, hands_over=most_handed > 0)
         if most_handed and plan.refusal is not None:
@@ -280,5 +280,5 @@ def _open_cluster(
 
 
 def _share_states(need: MemoryNeed, n_workers: int) -> int:
-    """Return the bytes of row states that one of `n_workers` keeps."""
+    """Return the bytes of row states that one of `n_workers` workers keeps."""
     return min(need.state_bytes, SHARES_OF_STATES * need.state_bytes // n_workers)

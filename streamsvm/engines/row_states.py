@@ -1,8 +1,8 @@
 """Row states: numbers for each row that stay in the process that reads the row, from pass to pass (passes.RowState).
 
 A process keeps these numbers tile by tile, each tile with the count of changes applied to it. It recomputes missing
-numbers from the rows and all changes, so it may drop any of them. It drops the states that the pass does not use if
-memory is short, and the numbers of rows that another worker reads from now on.
+numbers from the rows and all changes, so it may drop any numbers. If memory is short, it drops the states that the
+current pass does not use. It also drops the numbers of rows that another worker reads from now on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TileState(NamedTuple):
 class TileStates:
     """The numbers that a process keeps, by the name of the state and the first row of the tile.
 
-    limit_bytes: None for no limit.
+    limit_bytes: the memory for the numbers (None: no limit).
     """
 
     limit_bytes: int | None = None
@@ -48,7 +48,7 @@ class TileStates:
                 self.tiles[state.name] = self.tiles.pop(state.name, {})
 
     def find_tiles(self, states: Sequence[RowState], first: int, stop: int) -> dict[int, list[TileState]] | None:
-        """Return the numbers of rows `first` to `stop` - 1, by the first row of each tile, one entry per state.
+        """Return the numbers of the rows first:stop. Key: the first row of a tile. Value: one entry per state.
 
         Returns None if numbers of a state are missing, or if its next changes need the features of the rows.
         """
@@ -63,7 +63,7 @@ class TileStates:
         return found
 
     def find(self, states: Sequence[RowState], first: int) -> list[TileState | None]:
-        """Return the numbers of the tile that begins at row `first`, for each state; None if they are not kept."""
+        """Return, for each state, the numbers of the tile that begins at row `first`; None for numbers not kept."""
         with self.lock:
             return [self.tiles.get(state.name, {}).get(first) for state in states]
 
@@ -108,7 +108,7 @@ def _needs_no_features(kept: TileState, state: RowState) -> bool:
 
 
 def add_overhead(nbytes: int) -> int:
-    """Return the memory that arrays of `nbytes` take, including the objects that hold them."""
+    """Return the memory that arrays of `nbytes` bytes take, including the objects that hold them."""
     return nbytes * 105 // 100
 
 

@@ -1,7 +1,7 @@
-"""The time limit of a training, for long computations to check.
+"""The time limit of a training, which long computations check.
 
-Limits are normally checked between steps. A solver that begins with a long computation in memory also checks `is_over`
-there, and ends this computation with the best point so far. Then a pass follows, which certifies the result.
+The limit is normally checked between steps. A solver that begins with a long computation in memory also checks
+`is_over` there, and ends this computation with the best point so far. Then a pass follows, which certifies the result.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def held(is_late: Callable[[], bool] | None) -> Iterator[None]:
 
 
 def kept(function: Callable[..., T], is_stopped: Callable[[], bool] = lambda: False) -> Callable[..., T]:
-    """Wrap a function to run in another thread under this thread's limit; `is_over` is also True once it is stopped."""
+    """Wrap a function to run in another thread, where `is_over` heeds the limit of this thread and `is_stopped`."""
     here = _IS_LATE.get() or (lambda: False)
     return held(lambda: here() or is_stopped())(function)
 

@@ -28,7 +28,7 @@ class Shown:
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>{self._draw()}"
 
     def _draw(self) -> str:
-        """Return a drawing below the table, as SVG made of numbers only; "" for none."""
+        """Return a drawing to show below the table, as SVG made of numbers only; "" for none."""
         return ""
 
 

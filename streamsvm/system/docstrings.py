@@ -1,4 +1,4 @@
-"""Reading and writing numpydoc sections, the source of the command line's help and the estimators' documentation."""
+"""Reading and writing numpydoc sections, from which the command line's help and the estimators' docs are made."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Documented:
 
     @classmethod
     def _list_entries(cls, title: str) -> dict[str, Entry]:
-        """Return the entries of a section: those of the class, then those that only its bases have."""
+        """Return the entries of a section: the entries of the class, then further entries of its base classes."""
         found = dict[str, Entry]()
         for base in cls.__mro__:
             for name, entry in vars(base).get("_documented", {}).get(title, {}).items():

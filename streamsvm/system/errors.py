@@ -42,7 +42,7 @@ class WriteError(OSError, InputError):
 
 
 def require_known(what: str, name: object, known: Collection[str]) -> None:
-    """Raise InputError unless a name is among those known. what: what the name stands for, for the message."""
+    """Raise InputError unless a name is one of the known names. what: what the name denotes, for the message."""
     if name not in known:
         raise InputError(f"{what} {name!r}: choose from {', '.join(known)}")
 

@@ -1,8 +1,8 @@
 """Paths and URLs, files that appear complete or not at all, and locks.
 
 With a lock, one process at a time writes to the folder of a run, a dataset or a file of predictions. A lock is a small
-file under `flock`. The system releases it however its process ends, so a killed process leaves no lock. On file systems
-that do not support locks, nothing is locked.
+file under `flock`. The system releases the lock when its process ends, however it ends, so a killed process leaves no
+lock. On file systems that do not support locks, nothing is locked.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ def name_partial(path: Path) -> Path:
 
 
 def is_partial(name: str, of: str | None = None) -> bool:
-    """Return whether `name_partial` made this name, from the name `of` (None: any name)."""
+    """Return whether `name_partial` made this name for a file or folder named `of` (None: any name)."""
     made = rf"\.{'.+' if of is None else re.escape(of)}\.[0-9a-f]{{8}}\.partial"
-    return re.fullmatch(made, name, re.DOTALL) is not None  # a name may have line ends
+    return re.fullmatch(made, name, re.DOTALL) is not None  # a file name may contain line breaks
 
 
 def remove_partials(folder: Path, of: str | None = None) -> None:
-    """Remove the partial files that killed processes left in a folder, for the name `of` (None: any name).
+    """Remove the partial files that killed processes left in a folder. of: see `is_partial`.
 
     The caller must hold the lock. A folder that may be written to but not listed keeps its files.
     """
@@ -104,7 +104,7 @@ def remove_partials(folder: Path, of: str | None = None) -> None:
 
 
 def list_partials(folder: Path, of: str | None = None) -> list[Path]:
-    """Return the partial files in a folder, for the name `of` (None: any name); none if the folder cannot be listed."""
+    """Return the partial files in a folder (none if the folder cannot be listed). of: see `is_partial`."""
     try:
         return [entry for entry in folder.iterdir() if is_partial(entry.name, of)]
     except PermissionError:
@@ -177,7 +177,7 @@ class Lock:
     def release(self) -> None:
         """Release the lock and remove its file."""
         if self._descriptor is not None:
-            self.path.unlink(missing_ok=True)  # first, so that a process that has opened it makes a new file
+            self.path.unlink(missing_ok=True)  # first: a process that has opened it then makes a new file
             os.close(self._descriptor)
             self._descriptor = None
 
@@ -189,7 +189,7 @@ class Lock:
 
 
 def _acquire(target: Path, path: Path) -> int:
-    """Return the descriptor of a locked file that `path` still names."""
+    """Lock the file at `path`, and return its descriptor."""
     while True:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -226,7 +226,7 @@ def _is_same_file(descriptor: int, path: Path) -> bool:
 
 
 def _record_process(descriptor: int) -> None:
-    with suppress(OSError):  # a full disk does not matter: the process is only named in messages
+    with suppress(OSError):  # a full disk does not matter, since the record is only for messages
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}".encode(), 0)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 STOPPING = "stopping, and keeping what is complete; press Ctrl-C again to end at once"
-LONGEST_WAIT = 1.0  # seconds that the handler waits until this line is printed; standard error may block
+LONGEST_WAIT = 1.0  # the handler waits at most this many seconds until this line is printed; standard error may block
 
 
 @dataclass
@@ -45,7 +45,7 @@ def check() -> None:
 
 
 def are_ending() -> bool:
-    """Return whether a signal has arrived, so that other threads should end their work for the main thread."""
+    """Return whether a signal has arrived. Threads that work for the main thread should then end."""
     return _FLAG.asked or _FLAG.accepted
 
 
@@ -102,8 +102,8 @@ def caught() -> Iterator[None]:
 def caught_by_command(on_signal: Callable[[], None]) -> Iterator[None]:
     """Let Ctrl-C and SIGTERM set the flag while a command runs; a second Ctrl-C ends the process at once.
 
-    on_signal: called in the main thread when the first signal is handled. A thread prints that the command stops, and
-    waits for the second Ctrl-C, which thus ends the process even while the main thread runs compiled code. The handler
+    on_signal: called in the main thread when the first signal is handled. Another thread prints that the command stops,
+    and waits for the second Ctrl-C. The process thus ends even while the main thread runs compiled code. The handler
     waits until the line is printed, so that further output of the main thread follows it.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -146,7 +146,7 @@ def _ask(_number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _watched(printed: threading.Event) -> Iterator[None]:
-    """Run a thread within the block that receives signals as they arrive, even while the main thread is busy."""
+    """Within the block, let a thread receive signals as they arrive, even while the main thread is busy."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -179,5 +179,5 @@ def _print_stopping() -> None:
     if sys.__stderr__ is None:
         return
     with suppress(OSError):
-        start = "\n" if sys.__stderr__.isatty() else ""  # the line of progress is unfinished
+        start = "\n" if sys.__stderr__.isatty() else ""  # the progress line is unfinished
         os.write(sys.__stderr__.fileno(), f"{start}{STOPPING}\n".encode())

@@ -18,7 +18,8 @@ from streamsvm.system.errors import InputError
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of glibc's malloc.h
 # Arrays of at least this size are returned to the system when they are freed. Temporary arrays of tiles are smaller and
-# stay with malloc: with 1 MiB, block ascent took 1.5 times the CPU seconds; with 4 MiB, no more than by default.
+# stay with malloc. With a threshold of 1 MiB, block ascent took 1.5 times the CPU seconds; with 4 MiB, it took no more
+# than with the default.
 GIVEN_BACK_BYTES = 4 << 20
 
 
@@ -55,7 +56,7 @@ def give_back_freed_arrays() -> None:
 
     By default, glibc expects further arrays of the size of the largest freed array, up to 32 MiB, and keeps up to twice
     that size per thread. No memory plan can account for this unused memory. Other C libraries have no such setting, or
-    keep less.
+    keep less memory.
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -65,7 +66,7 @@ def give_back_freed_arrays() -> None:
 
 
 def default_budget_bytes() -> int:
-    """Return half of the memory that this process may use, which a control group may limit."""
+    """Return half of the memory of the machine, or of this process's control group if that has less."""
     limits = [psutil.virtual_memory().total]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:

@@ -31,7 +31,7 @@ MAGIC = b"\x93NUMPY"
 MOST_HEADER_BYTES = 10_000  # the limit of NumPy itself
 _WIDTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # by version: the number of bytes that store the length of the header
 _LITERAL = re.compile(r"[\w \n<>=|'\"{}()\[\],:.+-]*", re.ASCII)
-_GLUED = re.compile(r"\d(and|else|for|if|in|is|not|or)\b")  # such as 1if, of which Python warns
+_GLUED = re.compile(r"\d(and|else|for|if|in|is|not|or)\b")  # such as 1if, for which Python shows a warning
 _SCALAR = re.compile(r"[<>=|]?(b1|[iu][1248]|f(2|4|8|16)|[USV]\d{1,10})")
 
 
@@ -96,7 +96,7 @@ def _read_dtype(descr: Any) -> np.dtype[Any]:
 
 
 def _check_descr(descr: Any) -> None:
-    """Raise ValueError unless a description is that of numbers, strings, or records of both."""
+    """Raise ValueError unless a dtype is described as one of numbers, strings, or records of both."""
     if isinstance(descr, str) and "O" in descr:
         raise ValueError("holds Python objects, which only pickle can read")
     if isinstance(descr, list) and descr:
@@ -134,14 +134,14 @@ def _refuse_objects(arrays: Mapping[str, Any]) -> None:
 def unpack_arrays(path: Path | BinaryIO, place: str | None = None) -> dict[str, Any]:
     """Return the arrays of an .npz file, or of its open content, written by `write_arrays` or `pack_arrays`.
 
-    Reading executes no code, and takes no more memory than the size of the file. Raises InputError naming the file and
-    the array for any other file. place: the name of the file in messages (None: its path).
+    Reading executes no code, and takes no more memory than the size of the file. For any other file, it raises
+    InputError naming the file and the array. place: the name of the file in messages (None: its path).
     """
     name = ""
     try:
         with ZipFile(path) as archive:
             _check_members(archive)
-            if damaged := archive.testzip():  # reading checks the checksum only at the end of an array
+            if damaged := archive.testzip():  # reading an array would compare its checksum only at the end
                 raise ValueError(f"the checksum of {damaged} is wrong")
             arrays = {}
             for member in archive.infolist():
@@ -156,7 +156,7 @@ def unpack_arrays(path: Path | BinaryIO, place: str | None = None) -> dict[str, 
 
 
 def _check_members(archive: ZipFile) -> None:
-    """Raise ValueError for members that could fill the memory, being compressed or larger than the file."""
+    """Raise ValueError for members that could fill the memory: compressed members, or members larger than the file."""
     members = archive.infolist()
     if len({member.filename for member in members}) < len(members):
         raise ValueError("two arrays have the same name")

@@ -1,1 +1,1 @@
-"""Object stores: ranges of objects, uploads, and the cache on disk."""
+"""Object stores: byte ranges of objects, and uploads."""

@@ -31,8 +31,8 @@ from streamsvm.system import deadline
 from streamsvm.system.errors import InputError, IntegrityError, ReadError
 from streamsvm.system.files import hide_secrets, is_remote
 
-RANGE_BYTES = 2 << 20  # the most bytes of one request
-RANGES_AHEAD = 8  # requests of one object that are in flight or whose answers are not used yet
+RANGE_BYTES = 2 << 20  # the maximum number of bytes per request
+RANGES_AHEAD = 8  # for one object: requests in flight, and answers not used yet
 AHEAD_BYTES = (RANGES_AHEAD + 1) * RANGE_BYTES  # the memory for ranges, including the range in use
 
 Bytes = npt.NDArray[np.uint8]
@@ -42,9 +42,9 @@ Range = tuple[int, int]
 class ObjectFile:
     """An object of known size, opened for reading ascending byte ranges: a data.store.chunks.StoredFile.
 
-    The first ranges are requested at once, and the others as the first ones are used.
-    kind: the word for the object in messages. e_tag: the version of the object to read, if it matters.
-    begin: the byte of the object at which byte 0 of the ranges lies.
+    The first ranges are requested at once, and further ranges as earlier ones are used.
+    kind: the word for the object in messages. e_tag: the version of the object to read (None: any).
+    begin: the byte of the object that is byte 0 of the ranges.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ObjectFile:
         return stores.begin(self._store.get_range(self._key, *wanted, self._e_tag))
 
     def _take_next(self, at: int, end: int) -> None:
-        """Hold the next announced range that ends after byte `at`, or the bytes at:end if none does."""
+        """Fetch the requested range that contains byte `at`, or the bytes at:end if no such range was requested."""
         self._held = ((0, 0), np.empty(0, np.uint8))
         while self._requested and self._requested[0][0][1] <= at:
             self._requested.popleft()[1].cancel()
@@ -111,7 +111,7 @@ class ObjectFile:
         self._held = (wanted, content)
 
     def _wait(self, future: Future[Any], wanted: Range) -> Bytes:
-        """Return the bytes of an answer. Raises IntegrityError if the object does not have the expected size."""
+        """Return the bytes of an answer. Raises IntegrityError if the object is missing or has another size."""
         try:
             with stores.reading(self._url):
                 content, size = stores.wait_for(future)
@@ -131,16 +131,17 @@ def _cut(ranges: Iterable[Range]) -> Iterator[Range]:
             yield at, min(stop, at + RANGE_BYTES)
 
 
-PART_BYTES = 8 << 20  # the least size of the parts in which an object is sent
+PART_BYTES = 8 << 20  # the minimum size of the parts in which a large object is sent
 PARTS_IN_FLIGHT = 4
-PUT_BYTES = (PARTS_IN_FLIGHT + 3) * PART_BYTES  # memory for sending an object, with the blocks being assembled
+PUT_BYTES = (PARTS_IN_FLIGHT + 3) * PART_BYTES  # memory for sending an object, including the blocks being assembled
 
 
 async def put_object(store: Any, url: str, key: str, parts: Iterable[Any], n_bytes: int, mode: Any = None) -> Any:
     """Write an object of n_bytes, whose content comes in parts of any size, and return its new e_tag.
 
-    mode: "create" writes only if no such object exists, "overwrite" always, and {"e_tag": known} only in place of the
-    known version; each takes a single request. Raises WriteError naming the URL of the object.
+    mode: "create" writes only if no such object exists, "overwrite" always writes, and {"e_tag": known} only replaces
+    the known version. With a mode, the object is sent in a single request. Raises WriteError naming the URL of the
+    object.
     """
     import obstore
 
@@ -168,7 +169,7 @@ def _make_blocks(parts: Iterable[Any]) -> Iterator[bytes]:
 class RemoteFile(io.RawIOBase):
     """An object, opened as a file. Raises OSError, as files on a disk do.
 
-    ahead: whether it is read from start to end, so that its bytes are requested ahead.
+    ahead: whether the file will be read from start to end; then its bytes are requested ahead.
     """
 
     def __init__(self, url: str, ahead: bool = True) -> None:
@@ -200,7 +201,7 @@ class RemoteFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to a byte, counted from the start, the current position or the end, and return its number."""
+        """Move to a byte, counted from the start, the current position or the end, and return the new position."""
         self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.n_bytes}[whence]
         return self._position
 
@@ -214,7 +215,7 @@ class RemoteFile(io.RawIOBase):
 def open_binary(path: str | Path, ahead: bool = True) -> IO[bytes]:
     """Open a file, or an object in a store, for reading. Raises OSError on failure.
 
-    ahead: whether it is read from start to end.
+    ahead: whether it will be read from start to end.
     """
     return io.BufferedReader(RemoteFile(str(path), ahead), RANGE_BYTES) if is_remote(path) else open(path, "rb")
 
@@ -257,7 +258,7 @@ def is_object(url: str) -> bool:
 
 
 def quote_folder(url: str) -> str:
-    """Escape the URL of a folder for obstore, which decodes it; except for http, keys of a store are not encoded."""
+    """Escape the URL of a folder, since obstore decodes URLs. In http URLs, keys are already encoded."""
     return url if url.startswith("http") else url.replace("%", "%25")
 
 
@@ -315,8 +316,8 @@ class RemoteFolder(RemoteStore):
     def put(self, name: str, file: Path, only_if_known: bool = False) -> None:
         """Replace an object by the content of a local file, in one step.
 
-        only_if_known: replace it only if its version is the one that this process fetched or put last, or create it
-        only if it does not exist and this process has not seen it before. Otherwise raise InputError.
+        only_if_known: replace the object only if its version is the one that this process last fetched or put. If this
+        process has not seen the object before, create it only if it does not exist. Otherwise raise InputError.
         """
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 

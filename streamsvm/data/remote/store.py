@@ -1,4 +1,4 @@
-"""Object stores: the parts of their URLs, and the store through which obstore reads them.
+"""Object stores: checks of their URLs, and a Zarr store that reads them through obstore.
 
 Credentials and settings come from the environment, as obstore reads them. Messages give the URL of an object and the
 answer of the store, but not the body of the answer, because some stores quote credentials in it.
@@ -33,19 +33,20 @@ if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
 Answer = TypeVar("Answer")
-POLL_SECONDS = 0.1  # between two checks by a waiting thread whether the work is to end
-TOLD_SECONDS = 5.0  # the waiting time after which a request is reported
+POLL_SECONDS = 0.1  # a waiting thread checks at these intervals whether the work is to end
+TOLD_SECONDS = 5.0  # a request that waits longer than this is reported
 LOOK_SECONDS = 1.0  # between two checks of the pending requests
 RETRY_MINUTES = 3
 METADATA_FILES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
-# Each wait is drawn between the initial one and `base` times the previous one. With a base of 2 the waits do not grow.
+# Each wait before a retry is drawn at random between the initial wait and `base` times the previous wait. With a base
+# of 2, the waits do not grow.
 RETRIES: RetryConfig = {
-    "max_retries": 10_000,  # time is the limit, even if each refusal comes within a millisecond
+    "max_retries": 10_000,  # never reached: retry_timeout ends the retries, even if the store refuses at once
     "retry_timeout": timedelta(minutes=RETRY_MINUTES),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=15), "base": 4},
 }
 SLOW = "%s: not done after %.0f s (%s); a request that fails is repeated for up to %d minutes, and Ctrl-C ends the wait"
-CAUSE = r'kind: (Timeout)|kind: \w+,\s+(?:message|error): "([^"]*)"'  # the second is a message of the operating system
+CAUSE = r'kind: (Timeout)|kind: \w+,\s+(?:message|error): "([^"]*)"'  # group 2: a message of the operating system
 HINTS = {
     "NoSuchBucket": "the bucket does not exist",
     "AccessDenied": "access is denied",
@@ -92,7 +93,7 @@ class RemoteStore(ObjectStore[Any]):
             raise
 
     def require_bucket(self, place: str) -> None:
-        """Raise ReadError if the bucket does not exist; the answer for a missing object does not distinguish this."""
+        """Raise ReadError if the bucket does not exist. A store may answer as if only the object were missing."""
         if not self.url.startswith("http"):
             with suppress(FileNotFoundError), reading(place):
                 wait_for(begin(_call(anext, self.list(), None)))
@@ -114,7 +115,7 @@ class RemoteStore(ObjectStore[Any]):
     async def get_range(self, key: str, start: int, stop: int, e_tag: str | None = None) -> tuple[Any, int]:
         """Return the bytes start:stop of an object, fewer if it is shorter, and the size of the object.
 
-        e_tag: the version to read. Raises FileNotFoundError if the object does not exist, and obstore's errors.
+        e_tag: the version to read. Raises FileNotFoundError if the object does not exist, and other errors of obstore.
         """
         import obstore
         from obstore.exceptions import GenericError
@@ -126,7 +127,7 @@ class RemoteStore(ObjectStore[Any]):
         except GenericError as error:
             if "416 Range Not Satisfiable" not in str(error):
                 raise
-        return b"", int((await obstore.head_async(self.store, key))["size"])  # it ends before byte `start`
+        return b"", int((await obstore.head_async(self.store, key))["size"])  # the object ends before byte `start`
 
 
 def open_store(url: str) -> RemoteStore:
@@ -165,7 +166,7 @@ def reading(url: str) -> AbstractContextManager[None]:
 
 
 def writing(url: str) -> AbstractContextManager[None]:
-    """Convert errors of obstore in the block to a WriteError naming the URL; unmet conditions pass through."""
+    """Convert errors of obstore in the block to a WriteError naming the URL. Errors of unmet conditions pass."""
     from obstore.exceptions import AlreadyExistsError, PreconditionError
 
     return _requesting(url, WriteError, "written", AlreadyExistsError, PreconditionError, FileExistsError)
@@ -192,7 +193,7 @@ def _requesting(url: str, kind: type[InputError], done: str, *passed: type[Excep
 
 
 async def _report_slow() -> None:
-    """Report requests that wait long: each bucket or host at most once per RETRY_MINUTES."""
+    """Report slow requests, for each bucket or host at most once per RETRY_MINUTES."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         for url, began in list(_WAITING.values()):
@@ -203,7 +204,7 @@ async def _report_slow() -> None:
 
 
 async def _find_cause(url: str) -> str:
-    """Return the answer of the store to one further request, which is not retried."""
+    """Send one further request, without retries, and describe how the store answers."""
     import obstore
     from obstore.exceptions import PermissionDeniedError
 
@@ -220,7 +221,7 @@ async def _find_cause(url: str) -> str:
 
 
 async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the answer of a function of obstore, which returns an awaitable, but not a coroutine."""
+    """Await a function of obstore, which returns an awaitable that is not a coroutine."""
     return await function(*arguments)
 
 

@@ -1,6 +1,6 @@
-"""RowSource, the interface through which engines and solvers read rows, and the rows as readers yield them.
+"""RowSource, the interface through which engines and solvers read rows, and SourceRows, which readers yield.
 
-A group is the work of one task. The sums of a pass are added up in a tree, in which each group is a leaf.
+A group of chunks is the work of one task. A tree adds up the sums of a pass; each group is a leaf of the tree.
 
 Chunks are streamed and processed in tiles of about half a MiB. A tile is therefore still in the L2 cache when a kernel
 processes it, and streaming needs about one MiB, whatever the size of the chunks. The boundaries of the tiles depend on
@@ -56,7 +56,7 @@ class RowSource(Protocol):
 
     @property
     def has_label_sets(self) -> bool:
-        """Whether each row has a set of labels, possibly empty; `classes` are then these labels."""
+        """Whether each row has a set of labels from `classes`, possibly an empty set."""
 
     def sum_weights(self) -> F64 | None:
         """Return the sum of the sample weights of each class or label, or of all rows if they have targets.
@@ -67,12 +67,12 @@ class RowSource(Protocol):
     def column(self, name: str, index: int | None = None) -> npt.NDArray[Any] | None:
         """Return a vector by its name (data.store.layouts.VECTORS), or None if the source does not have it.
 
-        index: the chunk whose part is returned; None: the entries of all rows.
+        index: return the entries of this chunk (None: of all rows).
         """
 
     @property
     def fingerprint(self) -> str:
-        """A text that identifies the source: different sources have different fingerprints."""
+        """A string that identifies the source: different sources have different fingerprints."""
 
     @property
     def scaling(self) -> Scaling | None:
@@ -84,7 +84,7 @@ class RowSource(Protocol):
 
     @property
     def label_column(self) -> str | None:
-        """The table column that held the labels, if the user named it."""
+        """The name of the table column that held the labels; None if the user did not name it."""
 
     @property
     def qid_column(self) -> str | None:
@@ -104,7 +104,7 @@ class RowSource(Protocol):
 
     @property
     def on_disk(self) -> bool:
-        """Whether to cache chunks in memory, because every pass would otherwise read them from storage or map them."""
+        """Whether to cache chunks in memory. Otherwise every pass reads them from storage again, or maps them again."""
 
     @property
     def stored_bytes(self) -> int:
@@ -180,7 +180,7 @@ TILE_ITEMS = TILE_BYTES // 8  # a sparse item is a float32 and an int32
 
 
 def split(X: Matrix) -> Iterator[Matrix]:
-    """Cut rows in memory into the same tiles in which they would be streamed from disk."""
+    """Cut rows in memory into the tiles in which they would be streamed from disk."""
     if isinstance(X, CsrRows):
         tiles = cut_items(X.indptr, TILE_ITEMS)
     else:
@@ -223,7 +223,7 @@ def split_rows(rows: Rows) -> Iterator[Rows]:
 class LabelLists:
     """Lists of numeric labels: row i has the labels values[indptr[i]:indptr[i + 1]].
 
-    known: the possible labels, if the source is a matrix with one column for each; they need not all occur.
+    known: the possible labels, if the source is a matrix with one column per label. Some of them may not occur.
     """
 
     values: F64
@@ -264,7 +264,7 @@ class LabelLists:
 
 
 def list_columns(has: Any, n_labels: int) -> LabelLists:
-    """Return the lists of an indicator matrix, dense or CSR; the label of a column is its number, from 0."""
+    """Convert an indicator matrix, dense or CSR, to label lists. The label of a column is its index."""
     rows, columns = has.nonzero()
     order = np.argsort(rows, kind="stable")
     indptr = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=has.shape[0])))).astype(np.int64)
@@ -278,11 +278,11 @@ Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_] | LabelLists
 class SourceRows:
     """Consecutive rows of a source, before their labels are encoded and their features scaled.
 
-    X is (rows, d): dense, or CSR with sorted indices and no duplicates. It is float32, or float64 if the source has
-    more digits. As long as a sparse source has not determined d, d is the number of columns seen so far.
-    encoding: how the columns of a table became the features. row_names: the texts of the column that names the rows.
-    merged: an error message, (1,), if float64 rounds some label to another number, so that labels cannot be classes;
-    otherwise None. A regression takes the rounded numbers as its targets.
+    X is (rows, d): dense, or CSR with sorted indices and no duplicates. It is float32, or float64 if the source is
+    more precise. Until the end of a sparse source, d may be the number of columns seen so far. encoding: the encoding
+    of table columns as features. row_names: the strings in the column that names the rows. merged: an error message,
+    (1,), if some label is 2^53 or more in size, where float64 rounds different whole numbers to the same number; None
+    otherwise. Such labels cannot be classes, but a regression takes the rounded numbers as its targets.
     """
 
     X: npt.NDArray[Any] | csr_array
@@ -301,6 +301,6 @@ class SourceRows:
         return int(self.X.shape[0])
 
     def require_classes(self) -> None:
-        """Raise InputError if float64 merges some of the labels, so that they cannot be classes."""
+        """Raise InputError if float64 rounds some labels, so that different classes could become the same number."""
         if self.merged is not None:
             raise InputError(str(self.merged[0]))

@@ -38,9 +38,9 @@ REST, ONE = 0, 1  # the labels of a one-against-rest problem
 class RowTransform:
     """Transforms rows by `function(rows, *parts)`, where the parts are the rows' entries of the arrays in `by_row`.
 
-    The function must be importable by name, because workers import it. members: the numbers of the rows that it keeps,
-    ascending; None if it keeps all of them. The rows kept from a tile retain its `start`, by which tiles can be put in
-    order.
+    The function must be importable by name, because workers import it. members: the ascending numbers of the rows that
+    it keeps; None if it keeps all rows. A transformed tile has the `start` of the tile in the source, by which tiles
+    can be sorted.
     """
 
     function: Callable[..., Rows]
@@ -116,7 +116,7 @@ class View:
         return self.transform.apply_in_place(rows)
 
     def _slice(self, values: npt.NDArray[Any], index: int | None) -> npt.NDArray[Any]:
-        """Return the part of a vector of all rows that belongs to chunk `index`; None stands for all chunks."""
+        """Return the part of a vector of all rows that belongs to chunk `index` (None: the whole vector)."""
         return values if index is None else values[slice(*self.chunk_starts[index : index + 2].tolist())]
 
 
@@ -150,7 +150,7 @@ def zero_weight_outside(rows: Rows, kept: Flags) -> Rows:
 def sum_by_class(source: RowSource, weight: F64 | None) -> F64 | None:
     """Return the sum of the weights of the rows of each class or label, or of all rows if they have targets.
 
-    weight: the weight of each row, (n,); None counts the rows. Return None if the rows have no labels.
+    weight: the weight of each row, (n,); None: 1 for each row. Return None if the rows have no labels.
     """
     if source.has_targets:
         return np.array([source.n_rows if weight is None else weight.sum()], np.float64)
@@ -161,7 +161,7 @@ def sum_by_class(source: RowSource, weight: F64 | None) -> F64 | None:
 
 
 def count_classes(source: RowSource, kept: F64 | None = None) -> I64 | None:
-    """Return the number of rows of each class or label; None if there are none. kept: 1 for each row that counts."""
+    """Return the number of rows of each class or label; None without labels. kept: 1 for each row to count, else 0."""
     sums = None if source.has_targets else sum_by_class(source, kept)
     return None if sums is None else sums.astype(np.int64)
 
@@ -183,7 +183,7 @@ class BinaryView(View):
 class OneVsRest(BinaryView):
     """The problem of one class or label: 1 for the rows that have the class or label with this code, 0 for all others.
 
-    sums: for a label, the sums of the sample weights of the rows without it and with it, (2,).
+    sums: if rows have sets of labels, the sums of the sample weights of the rows without and with this label, (2,).
     """
 
     def __init__(self, source: RowSource, code: int, sums: F64 | None = None) -> None:
@@ -195,7 +195,7 @@ class OneVsRest(BinaryView):
         self.code, self._sums = code, sums
 
     def sum_weights(self) -> F64 | None:
-        """Return the sums of the sample weights of the rows of the rest and of the class or label, (2,)."""
+        """Return the sums of the sample weights of the rest, and of the rows with the class or label, (2,)."""
         sums = self.source.sum_weights() if self._sums is None else None
         return self._sums if sums is None else np.array([sums.sum() - sums[self.code], sums[self.code]])
 
@@ -209,7 +209,7 @@ class OneVsRest(BinaryView):
 
 
 class HeldOut(View):
-    """All rows, with weight 0 for those held out. Held-out rows are nevertheless read."""
+    """All rows of a source. Held-out rows have weight 0, but are still read."""
 
     def __init__(self, source: RowSource, kept: Flags) -> None:
         super().__init__(source, RowTransform(zero_weight_outside, (kept,)))
@@ -329,7 +329,7 @@ VECTOR_BYTES = 24  # an upper bound for the label, weight and query id of a row
 
 
 class Mapped(View):
-    """The features Phi(x) of the rows of a source, by a map that takes the rows with the scaling they have."""
+    """The features Phi(x) of the rows of a source. The map is applied to the rows with the scaling of the source."""
 
     on_disk = True  # so that mapped chunks are cached: mapping costs more than reading
     is_sparse = False
@@ -345,7 +345,7 @@ class Mapped(View):
 
     @cached_property
     def fingerprint(self) -> str:
-        """See RowSource. Distinct from the source's, so that mapped chunks are not mistaken for raw ones."""
+        """See RowSource. It differs from that of the source, so that mapped chunks are not mistaken for raw chunks."""
         return f"{self.source.fingerprint}, mapped by {self.features.sha256}"
 
     @property
@@ -409,7 +409,7 @@ def _add_zeros(X: Matrix) -> Matrix:
 
 
 def _choose_blocks(places: I64) -> Iterator[I64]:
-    """Yield the indices of rows that share a block: the first row at every position, then the second one, ..."""
+    """Yield the indices of the rows of each block: first the first row at each position, then the second row, ..."""
     order = np.argsort(places, kind="stable")
     ascending = places[order]
     occurrence = np.arange(len(places)) - np.searchsorted(ascending, ascending)
@@ -420,7 +420,7 @@ def _choose_blocks(places: I64) -> Iterator[I64]:
 def regroup(parts: Iterator[Rows], n_rows: int) -> Iterator[Rows]:
     """Yield the same consecutive rows in parts of n_rows; the last part may be shorter.
 
-    A part is valid only until the next one is requested, as the given parts may be.
+    A part is valid only until the next one is requested. This may also hold for the given parts.
     """
     kept: list[Rows] = []
     missing = n_rows

@@ -1,10 +1,10 @@
 """Stored arrays: Zarr arrays in chunks of whole rows, which are compared with the manifest when they are read.
 
 A chunk ends with the CRC-32C of its bytes (Zarr's `crc32c` codec). Zarr alone reads a deleted chunk as zeros and does
-not notice two swapped chunks. Therefore the manifest of the dataset also lists the checksum of every chunk, and every
-read is compared with it: whole chunks with their checksums, and single rows with the checksums of the parts of chunks
-in which they lie (docs/storage.md). Raw (uncompressed) chunks are read without Zarr, directly into reusable buffers.
-Several of them may lie in one file, a shard (data.store.chunks).
+not notice two swapped chunks. Therefore the manifest of the dataset also lists the checksum of every chunk. Whole
+chunks are compared with these checksums. If single rows are read, the parts of chunks that hold them are compared with
+checksums of parts (docs/storage.md). Raw (uncompressed) chunks are read without Zarr, directly into reusable buffers.
+Several raw chunks may lie in one file, a shard (data.store.chunks).
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def join_neighbours(starts: I64, stops: I64) -> tuple[I64, I64]:
 
 
 def cut_ranges(starts: I64, stops: I64, step: int) -> Iterator[tuple[int, I64, I64]]:
-    """Cut ascending ranges at the multiples of `step`. Yield (k, starts, stops) for each section k that has ranges."""
+    """Cut ascending ranges at the multiples of `step`.
+
+    Yield (k, starts, stops), the pieces that lie in [k * step, (k + 1) * step), for each k that has any.
+    """
     if not len(starts):
         return
     for k in range(int(starts[0]) // step, -(-int(stops[-1]) // step)):
@@ -49,18 +52,18 @@ def cut_ranges(starts: I64, stops: I64, step: int) -> Iterator[tuple[int, I64, I
 
 Array = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
-CHUNKS_AHEAD = 8  # chunks of a store that are requested ahead while a few rows of each are read
+CHUNKS_AHEAD = 8  # the number of chunks requested ahead, if a few rows of each are read from a store
 WHOLE_SHARE = 15 / 16  # if this share of a chunk's rows is needed, the chunk is read whole
-DECODED_BYTES = 4 << 20  # the size of the small chunks that Zarr decodes at a time
+DECODED_BYTES = 4 << 20  # Zarr decodes several small chunks at a time, up to this size
 
 
 class StoredArray:
     """A Zarr array of shape (n,) or (n, d), read in ranges of its first axis.
 
-    checksums: CRC-32C of each chunk, (chunks,) uint32; None without a manifest (an AnnData file), where reads are only
-    compared with earlier reads. part_rows: the rows of a part of a raw chunk. parts: an array whose row k holds the
-    checksums of the parts of chunk k; if None, each chunk is a single part. cache: where copies of raw chunks from a
-    store are kept. ahead_bytes: the maximum memory for data that an open chunk has read ahead.
+    checksums: CRC-32C of each chunk, (chunks,) uint32; None for an AnnData file, which has no manifest: a read is only
+    compared with earlier reads. part_rows: the number of rows in a part of a raw chunk. parts: an array whose row k
+    holds the checksums of the parts of chunk k; if None, each chunk is a single part. cache: holds copies of raw chunks
+    from a store. ahead_bytes: the maximum memory for data that an open chunk has read ahead.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class StoredArray:
     ) -> None:
         self.array, self.name, self.checksums = array, name, checksums
         self.parts, self.part_rows = parts, part_rows
-        self._first: dict[tuple[int, int], int] = {}  # checksums of rows start:stop at their first read, if unlisted
+        self._first: dict[tuple[int, int], int] = {}  # without `checksums`: those of rows start:stop when first read
         self.length = int(array.shape[0])
         self.chunk_rows = int(array.chunks[0])
         self.row_items = int(np.prod(array.shape[1:], dtype=np.int64))
@@ -110,7 +113,7 @@ class StoredArray:
     def read(self, start: int, stop: int) -> Array:
         """Return the rows start:stop, verified, as copies.
 
-        Without checksums, they are compared with the first read of the same rows in this process.
+        Rows without checksums are compared with the first read of the same rows in this process.
         """
         values = self.take(np.array([start]), np.array([stop]))
         if self.checksums is None:
@@ -129,7 +132,7 @@ class StoredArray:
             return self._decode(int(starts[0]), int(stops[0]))
         try:
             out = np.empty((int(np.sum(stops - starts)), *self.array.shape[1:]), self.array.dtype)
-        except MemoryError:  # the shape is damaged, and the size of the file, checked by opening it, shows this
+        except MemoryError:  # the shape is damaged; opening the file raises IntegrityError for its size
             self.file(int(starts[0]) // self.chunk_rows).close()
             raise
         if self.is_raw:
@@ -139,7 +142,7 @@ class StoredArray:
         return out
 
     def take_into(self, starts: I64, stops: I64, out: chunks.Bytes) -> None:
-        """Do the same as `take`, for raw chunks, but write to the bytes `out`."""
+        """Do the same as `take` for raw chunks, and write the rows into the buffer `out`."""
         begin, pieces = 0, [(piece, self._list_ranges(*piece)) for piece in cut_ranges(starts, stops, self.chunk_rows)]
         needs_parts = any(ranges is not None for _, ranges in pieces)
         parts = self._read_parts([index for (index, _, _), _ in pieces] if needs_parts else [])

@@ -6,7 +6,7 @@ has the form of Zarr's `sharding_indexed`:
     shard = chunk, its CRC-32C, chunk, its CRC-32C, ..., index, CRC-32C of the index
 
 The index has two numbers for each chunk that fits into the shard: its first byte, and its size in bytes with the
-checksum. Raw chunks have equal sizes, so that the position of a chunk is computed, and only other programs read the
+checksum. Raw chunks have equal sizes, so streamsvm computes the position of a chunk. Only other programs read the
 index.
 """
 
@@ -43,7 +43,7 @@ VERIFYING = _Verifying()
 
 
 class StoredFile(Protocol):
-    """A file of known size, opened for reading: on a local disk, or an object in a store (data.store.places)."""
+    """A file of known size on a local disk or in an object store (data.store.places), opened for reading."""
 
     name: str
 
@@ -51,7 +51,7 @@ class StoredFile(Protocol):
         """Fill the buffer from byte `begin` on. Raises IntegrityError if the file is missing or has another size."""
 
     def keep(self) -> None:
-        """Keep a copy of the bytes in the cache, if a cache is used. By now all bytes are verified."""
+        """Keep a copy of the bytes in the cache, if there is a cache. The caller has verified all bytes."""
 
     def close(self) -> None:
         """Close the file."""
@@ -87,7 +87,7 @@ class ChunkFile:
         VERIFYING.seconds += time.perf_counter() - began
 
     def skip(self, n_bytes: int) -> None:
-        """Read bytes only for the checksum."""
+        """Read and discard bytes, which only the checksum needs."""
         buffer = np.empty(min(n_bytes, 1 << 19), np.uint8)
         while n_bytes > 0:
             part = buffer[: min(n_bytes, len(buffer))]
@@ -155,7 +155,7 @@ def copy_from_whole(file: ChunkFile, low: I64, high: I64, out: Bytes) -> None:
 
 
 def pair(starts: I64, stops: I64) -> Iterator[tuple[int, int]]:
-    """Yield the ranges as Python integers."""
+    """Yield each range as a pair of Python integers."""
     return zip(starts.tolist(), stops.tolist(), strict=True)
 
 
@@ -172,9 +172,9 @@ def write_parts(path: Path, parts: Sequence[bytes | memoryview], begin: int = 0)
 
 
 def open_to_rewrite(path: Path) -> io.FileIO:
-    """Open a file for writing without truncating it, because an abandoned worker may write the same bytes again.
+    """Open a file for writing without truncating it.
 
-    Concurrent readers then see the whole file.
+    An abandoned worker may write the same bytes again. Concurrent readers then still see the whole file.
     """
     return io.FileIO(os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666), "wb")
 
@@ -191,7 +191,7 @@ ABSENT = np.iinfo(np.uint64).max  # both index entries of a chunk that would fit
 
 @dataclass(frozen=True)
 class Span:
-    """The byte range of a file that holds a chunk.
+    """The position of a chunk: a byte range within a file.
 
     Attributes
     ----------
@@ -202,9 +202,9 @@ class Span:
     begin, n_bytes : int
         The first byte of the chunk, and its size with the checksum.
     own_key : str
-        The name that the chunk's file has if each chunk is a file of its own.
+        The name that the file of the chunk has if each chunk is in a file of its own.
     name : str
-        The chunk in messages: its file, and its number in the array if it lies in a shard.
+        The name of the chunk in messages: its file, and in a shard also its number in the array.
     """
 
     key: str
@@ -226,7 +226,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Shards:
-    """The positions of the raw chunks of an array.
+    """The positions of the raw chunks of an array in their files.
 
     Attributes
     ----------
@@ -235,7 +235,7 @@ class Shards:
     chunk_bytes : int
         Size of a chunk with its checksum, in bytes.
     n_axes : int
-        The number of axes of the array. Chunks are cut along the first one.
+        The number of axes of the array. Chunks are cut along the first axis.
     chunks_per_shard : int
         The number of chunks in a shard; the last shard may have fewer. If it is 1, each chunk is a file without an
         index.
@@ -275,7 +275,7 @@ class Shards:
         return content + checksum.to_bytes(CRC_BYTES, "little")
 
     def end_with(self, index: int) -> bytes:
-        """Return the bytes after a chunk and its checksum: the index if the chunk is the last one of a shard."""
+        """Return the bytes after a chunk and its checksum: the index after the last chunk of a shard, otherwise b""."""
         shard, at = divmod(index, self.chunks_per_shard)
         is_last = self.chunks_per_shard > 1 and at == self._count_chunks(shard) - 1
         return self.make_index(shard) if is_last else b""
@@ -297,7 +297,7 @@ class Shards:
 def are_raw(codecs: Sequence[dict[str, Any]]) -> bool:
     """Return whether chunks, alone or in shards, hold values in their in-memory form followed by their CRC-32C.
 
-    codecs: the codecs of the array. Shards with other codecs, or with the index at the start, are not supported here.
+    codecs: the codecs of the array. Shards with other codecs, or with the index at the start, do not count as raw.
     """
     if len(codecs) == 1 and codecs[0]["name"] == CODEC:
         about = codecs[0]["configuration"]

@@ -1,6 +1,6 @@
-"""A dataset on disk. It is read chunk by chunk, and pickled as its path and its checksum.
+"""A dataset on disk, which is read chunk by chunk. A pickled dataset holds its path and fingerprint, but no rows.
 
-`ingest` writes it as a Zarr group. The manifest describes its arrays, its scaling and its feature map.
+`ingest` writes a dataset as a Zarr group. The manifest describes its arrays, its scaling and its feature map.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Dataset(Shown):
     features : Features or None
         The feature map that produced these rows, or None for raw rows.
     meta : dict
-        The manifest, or a stand-in for AnnData.
+        The manifest, or a few entries in its place for an AnnData file.
     """
 
     path: str
@@ -81,8 +81,8 @@ class Dataset(Shown):
     label: str | None = None
     features: Features | None = None
     reads_groups: bool = False  # whether rows are read with their groups, which solvers do not need
-    cache: str | None = None  # where copies of chunks from a store are kept (data.store.places)
-    places: I32 | None = None  # the code in `classes` of each code in the stored y; None if they are the same
+    cache: str | None = None  # the folder for copies of chunks from an object store, and its limit (data.store.places)
+    places: I32 | None = None  # maps codes in the stored y to codes in `classes`; None: both are the same
     on_disk = True
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -157,7 +157,7 @@ class Dataset(Shown):
 
     @property
     def is_shuffled(self) -> bool:
-        """Whether ingest has shuffled the rows. Rows that belong to queries are not shuffled."""
+        """Whether ingest has shuffled the rows; always False for rows with query ids."""
         return self.meta.get("shuffle") is not None and "qid" not in self.vectors
 
     @property
@@ -168,7 +168,7 @@ class Dataset(Shown):
 
     @property
     def label_column(self) -> str | None:
-        """The column of the table, or of `obs` in an AnnData file, that held the labels, if the user named it."""
+        """The name of the label column in the table or in `obs` (AnnData); None if the user did not name it."""
         return self.label or self.meta.get(manifest.LABEL_COLUMN)
 
     @property
@@ -183,7 +183,7 @@ class Dataset(Shown):
 
     @property
     def has_label_sets(self) -> bool:
-        """Whether each row has a set of labels, possibly empty; `classes` are then these labels."""
+        """Whether each row has a set of labels from `classes`, possibly an empty set."""
         return "label_sets" in self.vectors
 
     @property
@@ -197,9 +197,10 @@ class Dataset(Shown):
         return self.layout.streams
 
     def sum_weights(self) -> F64 | None:
-        """Return the sum of the sample weights of each class or label; without weights, the number of rows.
+        """Return the sum of the sample weights of each class or label, or of all rows if they have targets.
 
-        Labels and weights are read, but not features. Return None if the rows have no labels.
+        Rows without sample weights count 1 each. Return None if the rows have no labels. Labels and weights are read,
+        but not features.
         """
         if self.has_targets:
             weight = self.column("sample_weight")
@@ -218,7 +219,7 @@ class Dataset(Shown):
     def column(self, name: str, index: int | None = None) -> npt.NDArray[Any] | None:
         """Return a vector by its name (data.store.layouts.VECTORS), or None if the dataset does not have it.
 
-        index: the chunk whose part is returned; None: the entries of all rows.
+        index: return the entries of this chunk (None: of all rows).
         """
         if name not in self.vectors:
             return None
@@ -243,7 +244,7 @@ class Dataset(Shown):
 
     @contextmanager
     def _reading(self, index: int) -> Iterator[tuple[int, int, dict[str, npt.NDArray[Any]]]]:
-        """Yield the limits and the vectors of chunk `index`. If the block fails, pending reads are cancelled."""
+        """Yield start, stop and the vectors of chunk `index`. If the block fails, cancel pending reads."""
         self.advise(index)  # so that the arrays are read concurrently
         try:
             start, stop = self._limits(index)
@@ -271,7 +272,7 @@ class Dataset(Shown):
         return wanted
 
     def take_bytes(self, rows: I64) -> int:
-        """Return the bytes of the parts that hold these rows, assuming that all sparse rows are equally long."""
+        """Return the size in bytes of the parts that hold these rows. Sparse rows are assumed to be equally long."""
         ordered, arrays = np.unique(rows), (*self.layout.arrays, *self.passed.values())
         limits = [[at * array.length // self.n_rows for at in (ordered, ordered + 1)] for array in arrays]
         return sum(array.take_bytes(*ends) for array, ends in zip(arrays, limits, strict=True))
@@ -299,11 +300,11 @@ class Dataset(Shown):
         """Return the bytes that one reader needs to stream the largest chunk."""
         largest = int(np.diff(self.chunk_starts).max())
         per_row = sum(array.row_bytes for array in self.passed.values())
-        ahead_bytes = 4 * sum(array.ahead_bytes for array in self.passed.values())  # two current chunks, two next ones
+        ahead_bytes = 4 * sum(array.ahead_bytes for array in self.passed.values())  # of two current and two next chunks
         return self.layout.stream_bytes(largest) + largest * per_row + ahead_bytes
 
     def _check_vector(self, name: str, values: npt.NDArray[Any], row: int) -> npt.NDArray[Any]:
-        """Check a vector from storage; return it, with y recoded to the classes. IntegrityError for bad values."""
+        """Return a vector from storage, with y recoded to `classes`. Raises IntegrityError if it is invalid."""
         array = self.vectors[name]
         stored = self.classes if self.places is None else self.places
         check_vector(name, values, 0 if stored is None else len(stored), array.describe(row // array.chunk_rows))
@@ -329,7 +330,7 @@ def read_scaling(path: str, meta: dict[str, Any], stored: Open) -> Scaling | Non
 
 
 def read_features(path: str, meta: dict[str, Any], stored: Open) -> Features | None:
-    """Return the feature map that produced the rows, or None. Raises IntegrityError if it does not fit them."""
+    """Return the feature map that produced the rows, or None. Raises IntegrityError if the map does not fit them."""
     if (about := meta.get("features")) is None:
         return None
     names = [name for name in meta["arrays"] if name.startswith(manifest.FEATURES)]
@@ -374,7 +375,7 @@ def read_manifest(text: str, group: zarr.Group, meta: dict[str, Any], cache: str
 
 
 def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
-    """Return the Zarr group at a path, and its manifest, which is empty for files that streamsvm did not write."""
+    """Return the Zarr group at a path, and its manifest. The manifest is empty if streamsvm did not write the group."""
     if "://" not in path and not Path(path).exists():
         raise InputError(f"{path}: no such dataset")
     store: Any = open_store(path.rstrip("/")) if is_remote(path) else path if "://" in path else Path(path)

@@ -1,12 +1,12 @@
-"""The destination of a dataset, of predictions or of an exported model, which appear there whole or not at all.
+"""Destinations of datasets, predictions and exported models. What is written there appears whole or not at all.
 
 Only one process at a time may write to a destination on a disk. It writes a new folder or file next to the destination,
 flushes it to disk, and then renames it.
 
 To an object store, a dataset is written in place: chunks as they fill up, then the metadata, and the manifest last. The
 manifest is written on the condition that none exists, so that the dataset appears whole or not at all. A store has no
-locks that end with their process. The object `.writing` marks that a process is writing, and remains if the process is
-killed. `--overwrite` replaces it, as does a process that resumes an ingest.
+locks that are released when their process ends. The object `.writing` marks that a process is writing, and remains if
+the process is killed. `--overwrite` replaces it, as does a process that resumes an ingest.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ REPLACE = "remove it, choose another name, or replace it with --overwrite (overw
 
 
 def check_destination(destination: Path, overwrite: bool = False) -> None:
-    """Raise InputError unless a dataset can be written to `destination`. overwrite: whether it may replace one."""
+    """Raise InputError unless a dataset can be written to `destination`. overwrite: whether to replace a dataset."""
     check_parents(destination)
     if destination.exists():
         file = destination / MANIFEST
@@ -60,7 +60,7 @@ def check_destination(destination: Path, overwrite: bool = False) -> None:
 
 
 def refuse_taken(place: str | Path, manifest: bytes, overwrite: bool) -> None:
-    """Raise InputError unless a place with this manifest may be overwritten. See `check_destination`."""
+    """Raise InputError unless `place` may be overwritten. manifest: the bytes of its manifest (b"": it has none)."""
     is_ours = False
     with suppress(ValueError, KeyError, TypeError):
         is_ours = ATTRIBUTE in json.loads(manifest)["attributes"]
@@ -71,7 +71,7 @@ def refuse_taken(place: str | Path, manifest: bytes, overwrite: bool) -> None:
 
 
 def check_file(destination: str | Path, overwrite: bool) -> None:
-    """Raise InputError unless a file can be written to `destination`. overwrite: whether it may replace one."""
+    """Raise InputError unless a file can be written to `destination`. overwrite: whether to replace a file."""
     if files.is_remote(destination):
         find_folder(str(destination))
         is_there = not overwrite and is_object(str(destination))
@@ -103,8 +103,8 @@ def make_parents(destination: Path) -> None:
 def new_file(destination: str | Path, overwrite: bool = True) -> Iterator[BinaryIO]:
     """Open a file for writing by one process at a time. It appears under its name whole or not at all.
 
-    An object in a store is a temporary file until it is complete. Raises InputError if the file exists and must not be
-    replaced, or if another process is writing it, and WriteError if it cannot be written.
+    A file for an object store is a temporary file until it is complete. Raises InputError if the file exists and must
+    not be replaced, or if another process is writing it, and WriteError if it cannot be written.
     """
     if files.is_remote(destination):
         with _new_object(str(destination), overwrite) as file:
@@ -122,7 +122,7 @@ def new_file(destination: str | Path, overwrite: bool = True) -> Iterator[Binary
 
 @contextmanager
 def _new_object(url: str, overwrite: bool) -> Iterator[BinaryIO]:
-    """Open a temporary file, which is uploaded as an object by one request if the block succeeds."""
+    """Open a temporary file. If the block succeeds, the file is uploaded as one object."""
     folder, name = find_folder(url)
     try:
         with TemporaryDirectory(prefix="streamsvm-object") as temporary, Path(temporary, name).open("wb") as file:
@@ -205,7 +205,7 @@ def _name_replaced(destination: Path) -> Path:
 
 
 async def _finish_writes() -> None:
-    """Wait for the other tasks in Zarr's event loop, except those that also wait here, for another thread."""
+    """Wait for all tasks in Zarr's event loop, except those that run this function for other threads."""
     waiting = asyncio.current_task()
     assert waiting is not None
     waiting.set_name(_finish_writes.__qualname__)
@@ -247,7 +247,8 @@ class Upload:
     def write_chunk(self, name: str, span: Span, content: Sequence[bytes | memoryview]) -> None:
         """Write a chunk of an array as an object, or a raw chunk as the next part of its shard.
 
-        content: its values, its checksum, and the index if it completes a shard, else b""; or the compressed chunk.
+        content: the compressed chunk; or the values of a raw chunk, its checksum, and the index of the shard if the
+        chunk completes it (otherwise b"").
         """
         key = f"{name}/{span.key}"
         if self._is_copy and span.kind == "shard":
@@ -258,7 +259,7 @@ class Upload:
             wait_for(begin(self._put(key, content) if span.kind == "chunk" else self._put_next(key, content)))
 
     def join_chunks(self, name: str, spans: Sequence[Span], checksums: Sequence[int], end: bytes) -> None:
-        """Combine scratch chunks into a shard. Raises IntegrityError if their checksums are not the given ones."""
+        """Combine scratch chunks and the bytes `end` into a shard. Raises IntegrityError for a wrong checksum."""
         wanted = [(f"{name}/{span.own_key}", span.n_bytes, (0, span.n_bytes)) for span in spans]
         if self._is_copy:
             self.scratch.check()
@@ -274,7 +275,7 @@ class Upload:
             wait_for(begin(self._abandon_shards()))
 
     def read_chunk(self, name: str, span: Span) -> bytes | None:
-        """Return a chunk that a copy has written, with its checksum, or None if it does not exist."""
+        """Return a chunk that a worker's copy has written, with its checksum, or None if it does not exist."""
         if span.kind == "shard":
             return self.scratch.find(f"{name}/{span.own_key}")
         return self._folder.read(f"{name}/{span.key}")
@@ -283,9 +284,9 @@ class Upload:
         await put_object(self.store, self.url, key, parts, sum(len(part) for part in parts), mode)
 
     async def _put_next(self, key: str, parts: Sequence[Any]) -> None:
-        """Write the next part of a shard. The last of `parts` is the index, or empty before the end of the shard.
+        """Append `parts` to a shard. The last part is the index at the end of the shard, and empty before.
 
-        A shard is sent in parts as they fill up, and is never in memory as a whole.
+        The shard is uploaded piece by piece, so it is never in memory as a whole.
         """
         import obstore
 
@@ -309,11 +310,11 @@ class Upload:
     # --- the steps of writing a dataset
 
     def begin_writing(self, overwrite: bool, resumption: IngestRecord | None = None) -> None:
-        """Mark this process as the writer, or resume another's work. Raises InputError if the URL is taken."""
+        """Mark this process as the writer, or resume a killed ingest. Raises InputError if the URL is taken."""
         found = self._folder.read(MANIFEST)
         if found is not None:
             refuse_taken(self.url, found, overwrite)
-        elif (keys := self._folder.list_names()) and WRITING not in keys:  # these are not left from an earlier ingest
+        elif (keys := self._folder.list_names()) and WRITING not in keys:  # not the remains of an ingest
             raise InputError(f"{self.url}: already has objects that are not a dataset; choose another name")
         self._is_resumable = resumption is not None
         if resumption is not None and self._take_over(resumption):
@@ -324,9 +325,9 @@ class Upload:
         self._put_on_condition(WRITING, self._token.encode(), taken, "overwrite" if overwrite else "create")
 
     def _take_over(self, resumption: IngestRecord) -> bool:
-        """Replace the token of a killed process by this one's, and return whether there was work to resume.
+        """Replace the token of a killed process by a new token. Return whether there is an ingest to resume.
 
-        Raises InputError if a third process does so at the same time.
+        Raises InputError if a third process replaces the token at the same time.
         """
         if self._folder.read(WRITING) in (None, b"", GIVEN_UP):
             return False
@@ -340,7 +341,7 @@ class Upload:
         return True
 
     def commit(self) -> None:
-        """Write the metadata, then the manifest. Raises InputError if another process has written one meanwhile."""
+        """Write the metadata, then the manifest. Raises InputError if another process has begun to write there."""
         others = "another process has begun to write to it"
         if self._folder.read(WRITING) != self._token.encode():
             raise InputError(f"{self.url}: {others}")
@@ -352,7 +353,7 @@ class Upload:
         self._folder.remove([WRITING])
 
     def give_up(self) -> None:
-        """Remove the objects that this process has written, and keep older ones."""
+        """Remove the objects that this process has written, and keep older objects."""
         wait_for(begin(self._abandon_shards()))
         if self._folder.read(WRITING) == self._token.encode():
             wait_for(begin(self._put(WRITING, [GIVEN_UP], "overwrite")))  # workers then remove what they still write
@@ -365,7 +366,7 @@ class Upload:
         self._folder.remove([key for key in self._folder.list_names() if key.startswith(f"{SPILL}/")])
 
     def remove(self) -> None:
-        """Remove all objects, the manifest first, except the scratch objects and the mark of this process."""
+        """Remove all objects, the manifest first, except the scratch objects and `.writing`."""
         keys = self._folder.list_names()
         if MANIFEST in keys:
             self._folder.remove([MANIFEST])
@@ -373,7 +374,7 @@ class Upload:
         self._folder.remove([key for key in keys if key != MANIFEST and not key.startswith(ours)])
 
     def _put_on_condition(self, key: str, content: bytes, otherwise: str, mode: Any) -> None:
-        """Put an object on the condition of an obstore mode. If it is not met, raise InputError with `otherwise`."""
+        """Put an object under the condition of an obstore mode. Raise InputError with `otherwise` if it is not met."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         try:
@@ -384,7 +385,7 @@ class Upload:
 
 @contextmanager
 def new_upload(url: str, overwrite: bool = False, resumption: IngestRecord | None = None) -> Iterator[Upload]:
-    """Yield the objects of a new dataset, which is complete if the block succeeds, and is removed otherwise.
+    """Yield the Upload of a new dataset, which is complete if the block succeeds, and is removed otherwise.
 
     A killed process leaves objects without a manifest, which are not a dataset. With `overwrite`, an existing dataset
     is removed before the first array is made.
@@ -409,7 +410,7 @@ def new_upload(url: str, overwrite: bool = False, resumption: IngestRecord | Non
 def open_destination(
     destination: str | Path, overwrite: bool, record: IngestRecord | None = None
 ) -> AbstractContextManager[Path | Upload]:
-    """Return a context with the new folder, or the objects in a store, that become the dataset on success.
+    """Return a context that yields a new folder, or an Upload to a store, which becomes the dataset on success.
 
     record: decides whether to resume the work of a killed process there.
     """

@@ -1,13 +1,13 @@
-"""The edits of a dataset since ingest: rows that were appended, and rows that were deleted (docs/storage.md).
+"""The edits of a dataset since ingest: appended rows and deleted rows (docs/storage.md).
 
-An edit does not change existing files. It writes a dataset of its own into the folder `appended` or `deleted` (the new
-rows, or copies of the deleted ones), and then replaces the manifest, which lists all edits by their fingerprints. Open
-readers keep the version they opened, which the fingerprint of its manifest identifies.
+An edit leaves the files of the rows unchanged. It writes the new rows, or copies of the deleted rows, as a separate
+dataset into the folder `appended` or `deleted`. Then it replaces the manifest, which lists the fingerprints of all
+edits. Open readers keep the version they opened. The fingerprint of its manifest identifies a version.
 
 `EditedDataset` concatenates its additions: the dataset as ingest wrote it, and the rows of each `ingest --append`. The
-stored rows are all rows whose chunks exist, deleted or not. Deleted rows are skipped, and the remaining rows are
-numbered without gaps. `find_changes` lists the rows that were appended and deleted since the state with a given
-fingerprint.
+stored rows are all rows of the additions, including deleted rows, and have numbers of their own. Reading skips deleted
+rows, and numbers the remaining rows without gaps. `find_changes` lists the rows that were appended and deleted since
+the state with a given fingerprint.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Deletion(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class EditedDataset(Dataset):
-    """The rows of several additions, in the order in which they were written, except for those that were deleted.
+    """The rows of several additions, in the order in which they were written, without the deleted rows.
 
     Attributes
     ----------
@@ -55,9 +55,9 @@ class EditedDataset(Dataset):
     deleted : (n_deleted,) int64
         The ascending numbers of all deleted rows among the stored rows.
     stored_starts : (n_stored_chunks + 1,) int64
-        The number among the stored rows at which each chunk of the additions begins, and finally their number.
+        The number of the first stored row of each chunk of the additions, and at the end the number of stored rows.
     chunks : (n_chunks,) int64
-        The chunks of the additions that have remaining rows, numbered over all additions.
+        The chunks that have remaining rows. Chunks are numbered consecutively over all additions.
     """
 
     additions: tuple[Dataset, ...]
@@ -68,7 +68,7 @@ class EditedDataset(Dataset):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all stored rows, decoded. A pass reads all of them."""
+        """Bytes of all decoded rows, including deleted rows, which a pass also reads."""
         return sum(addition.nbytes for addition in self.additions)
 
     @property
@@ -87,14 +87,14 @@ class EditedDataset(Dataset):
         return values if self._is_whole(index) else values[self._find_left(start, start + len(values))]
 
     def tiles(self, index: int) -> Iterator[Rows]:
-        """Yield the remaining rows of a chunk in the tiles in which they would be streamed if stored without gaps."""
+        """Yield the remaining rows of a chunk, in the same tiles as if they were stored without the deleted rows."""
         at = int(self.chunk_starts[index])
         for tile in self._merge_tiles(index):
             yield replace(tile, start=at)
             at += tile.n_rows
 
     def _merge_tiles(self, index: int) -> Iterator[Rows]:
-        """Yield the tiles of a chunk, each filled up with rows of the following one if rows were deleted."""
+        """Yield the tiles of a chunk. Rows of the next tile fill the places of deleted rows."""
         addition, own, start = self._find(self.chunks[index])
         if self._is_whole(index):
             yield from addition.tiles(own)
@@ -132,7 +132,7 @@ class EditedDataset(Dataset):
         return sum(addition.take_bytes(stored[places] - first) for addition, first, places in self._share_out(stored))
 
     def check_parts(self) -> None:
-        """See Dataset. Also checks what passes do not read: copies of deleted rows, and chunks without rows."""
+        """See Dataset. Also checks copies of deleted rows and chunks without remaining rows, which no pass reads."""
         for addition in self.additions:
             addition.check_parts()
         for chunk in set(range(len(self.stored_starts) - 1)) - set(self.chunks.tolist()):
@@ -167,13 +167,13 @@ class EditedDataset(Dataset):
         return largest + TILES * own
 
     def _find(self, chunk: int) -> tuple[Dataset, int, int]:
-        """Return the addition that holds a chunk of the additions, its number there, and its first stored row."""
+        """Return the addition that holds a chunk, the chunk's number within the addition, and its first stored row."""
         firsts = np.cumsum([0, *(addition.n_chunks for addition in self.additions)])
         k = int(np.searchsorted(firsts, chunk, side="right")) - 1
         return self.additions[k], int(chunk - firsts[k]), int(self.stored_starts[chunk])
 
     def _share_out(self, stored: I64) -> list[tuple[Dataset, int, I64]]:
-        """Return each addition that holds some of the rows, its first row number, and the positions of its rows."""
+        """Return each addition that has some of the rows, its first stored row, and the positions of its rows."""
         firsts = np.cumsum([0, *(addition.n_rows for addition in self.additions)])
         holder = np.searchsorted(firsts, stored, side="right") - 1
         shares = np.unique(holder).tolist() or [0]  # without rows, one addition still provides the types
@@ -185,13 +185,13 @@ class EditedDataset(Dataset):
         return bool(stop - first == self.stored_starts[chunk + 1] - self.stored_starts[chunk])
 
     def _find_left(self, start: int, stop: int) -> I64:
-        """Return the positions of the remaining rows among the stored rows start:stop."""
+        """Return the positions of the remaining rows within the stored rows start:stop."""
         a, b = np.searchsorted(self.deleted, (start, stop))
         return np.delete(np.arange(stop - start), self.deleted[a:b] - start)
 
 
 def join(additions: Sequence[Dataset], deletions: Sequence[Deletion], fingerprint: str) -> EditedDataset:
-    """Return the rows of several additions of the same kind, without the deleted ones, as one dataset.
+    """Concatenate additions of the same kind into one dataset without the deleted rows.
 
     Raises IntegrityError if the deletions contradict the additions.
     """
@@ -200,14 +200,14 @@ def join(additions: Sequence[Dataset], deletions: Sequence[Deletion], fingerprin
     limits = [addition.chunk_starts[:-1] + first for addition, first in zip(additions, firsts[:-1], strict=True)]
     starts = np.append(np.concatenate(limits), firsts[-1]).astype(np.int64)
     deleted = np.sort(np.concatenate([NO_ROWS, *(deletion.numbers for deletion in deletions)]))
-    left = starts - np.searchsorted(deleted, starts)  # the starts in numbers of the remaining rows
+    left = starts - np.searchsorted(deleted, starts)  # for each start, the number of remaining rows before it
     chunks = np.flatnonzero(np.diff(left) > 0) if deletions else np.arange(len(left) - 1)
     counts = None if base.class_counts is None else _sum_counts(additions) - _sum_counts(gone)
     is_wrong = not len(chunks) or (counts is not None and counts.min() < (0 if base.has_label_sets else 1))
     if deletions and is_wrong:
         raise IntegrityError(f"{base.path}/zarr.json: the manifest contradicts itself: a class has no rows left")
     n_items = sum(rows.meta["n_items"] for rows in additions) - sum(rows.meta["n_items"] for rows in gone)
-    known: Meta = {"n_rows": int(left[-1]), "n_items": max(0, n_items)}  # empty copies store one zero
+    known: Meta = {"n_rows": int(left[-1]), "n_items": max(0, n_items)}  # a copy of rows without items stores one zero
     known["longest_row"] = max(addition.meta["longest_row"] for addition in additions)
     if len(additions) > 1:
         known["shuffle"] = None  # appended rows come last, and may come from another distribution
@@ -219,7 +219,7 @@ def join(additions: Sequence[Dataset], deletions: Sequence[Deletion], fingerprin
 
 
 def _sum_counts(parts: Sequence[Dataset]) -> Any:
-    """Return the numbers of rows of each class in several datasets; 0 for no datasets."""
+    """Return the number of rows of each class, summed over several datasets; 0 for no datasets."""
     return np.sum([counts for rows in parts if (counts := rows.class_counts) is not None], axis=0, dtype=np.int64)
 
 
@@ -229,7 +229,7 @@ def find_stored(rows: I64, deleted: I64) -> I64:
     return rows + np.searchsorted(before, rows, side="right")
 
 
-# The key by which the manifest of an edit records the fingerprint of the dataset before it.
+# The key in the manifest of an edit under which it records the fingerprint of the dataset before the edit.
 PREVIOUS = {APPENDED: manifest.APPENDS_TO, DELETED: manifest.DELETES_FROM}
 EDITS = "edits"
 
@@ -242,7 +242,7 @@ class Edit(NamedTuple):
 
 
 def open_edited(path: str, meta: Meta, cache: str | None = None, most: int | None = None) -> Dataset:
-    """Open a dataset with edits. most: open it as it was after this number of edits (None: after all)."""
+    """Open a dataset with edits. most: open the state after this number of edits (None: after all edits)."""
     edits, fingerprints = check_edits(path, meta)
     edits = edits[:most]
     additions = [read_manifest(path, open_group(path)[0], dict(meta["base"]), cache)]
@@ -265,7 +265,7 @@ def open_edited(path: str, meta: Meta, cache: str | None = None, most: int | Non
 
 
 def check_edits(path: str, meta: Meta) -> tuple[list[Edit], list[str]]:
-    """Check the manifest of an edited dataset. Return its edits, and the fingerprints of all its states.
+    """Check the manifest of an edited dataset. Return its edits, and its fingerprints before and after each edit.
 
     Raises IntegrityError if the manifest is damaged.
     """
@@ -282,7 +282,7 @@ def check_edits(path: str, meta: Meta) -> tuple[list[Edit], list[str]]:
 
 
 def describe_edits(base: Meta, edits: Sequence[Edit]) -> Meta:
-    """Return the manifest of a dataset with these edits. Without deletions, earlier versions can also read it."""
+    """Return the manifest of a dataset with these edits. Without deletions, older versions of streamsvm can read it."""
     if not edits:
         return base
     if all(edit.kind == APPENDED for edit in edits):
@@ -298,7 +298,7 @@ def list_edits(dataset: Dataset) -> list[Edit]:
 
 
 def name_next(dataset: Dataset, kind: str) -> Path:
-    """Return the path of the next edit of a kind, after making its parent folder."""
+    """Return the path for the next edit of this kind, and make its parent folder."""
     number = 1 + sum(edit.kind == kind for edit in list_edits(dataset))
     folder = Path(dataset.path, kind, str(number))
     with writing(folder.parent):
@@ -308,7 +308,7 @@ def name_next(dataset: Dataset, kind: str) -> Path:
 
 
 def commit(dataset: Dataset, kind: str, folder: Path) -> None:
-    """Replace the manifest by one that lists a further edit. With this step, the edit takes effect."""
+    """Replace the manifest by one that also lists this edit. The edit takes effect with this step."""
     made = json.loads((folder / "zarr.json").read_bytes())["attributes"][manifest.ATTRIBUTE]["sha256"]
     base = dataset.meta.get("base") or {**dataset.meta, "sha256": dataset.fingerprint}
     file = Path(dataset.path) / "zarr.json"
@@ -327,7 +327,10 @@ def require_editable(dataset: Dataset, what: str) -> None:
 
 
 def find_chunk_bytes(dataset: Dataset) -> int | None:
-    """Return the chunk size of the first rows in bytes; None if they are one chunk, since many more rows may follow."""
+    """Return the chunk size, in bytes, of the rows of the first ingest; None if they fill only one chunk.
+
+    A single chunk may be far too small for the rows that are appended later.
+    """
     if len((dataset.meta.get("base") or dataset.meta)["chunk_starts"]) == 2:
         return None
     first = dataset.meta["arrays"]["X/data" if dataset.is_sparse else "X"]["chunks"]
@@ -337,7 +340,7 @@ def find_chunk_bytes(dataset: Dataset) -> int | None:
 def _open_edit(path: str, edit: Edit, number: int, before: str, last: Dataset) -> Dataset:
     """Open the rows of an edit. Raises IntegrityError unless they match the manifest.
 
-    last: the addition before the edit, whose classes are those of the dataset; appended rows may add classes.
+    last: the last addition before the edit. Its classes are those of the dataset; appended rows may add classes.
     """
     name = f"{path}/{edit.kind}/{number}"
     try:
@@ -357,13 +360,13 @@ def _open_edit(path: str, edit: Edit, number: int, before: str, last: Dataset) -
 
 
 def _has_more(rows: Dataset, before: Dataset) -> bool:
-    """Return whether the classes of rows include all classes of the dataset, and further ones."""
+    """Return whether `rows` has all classes of `before`, and further classes."""
     classes, known = rows.meta["classes"], before.meta["classes"]
     return None not in (classes, known) and not rows.has_label_sets and set(known) < set(classes)
 
 
 def _read_deletion(rows: Dataset, n_stored: int, earlier: Sequence[Deletion]) -> Deletion:
-    """Return copies of deleted rows with their numbers; n_stored: the number of stored rows at the deletion."""
+    """Return copies of deleted rows with their numbers. n_stored: the number of stored rows before the deletion."""
     array = manifest.open_stored(rows.path, open_group(rows.path)[0], rows.meta["arrays"], None, manifest.NUMBERS)
     numbers = array.read(0, rows.n_rows)
     right = numbers[0] >= 0 and numbers[-1] < n_stored and bool(np.all(np.diff(numbers) > 0))
@@ -374,11 +377,12 @@ def _read_deletion(rows: Dataset, n_stored: int, earlier: Sequence[Deletion]) ->
 
 @dataclass(frozen=True)
 class Changes:
-    """The rows of a source that were appended since an earlier state, and copies of the rows deleted since.
+    """The rows appended to a source since an earlier state, and copies of the rows deleted since that state.
 
-    source: the current rows. n_before: the number of rows then. n_old: the number of those that remain; they are the
-    first rows of the source. n_stored: the number of stored rows then (data.store.edits). since: the later deletions.
-    before, deleted: the numbers, among the stored rows, of all rows deleted by then, and of all rows deleted by now.
+    source: the current rows. n_before: the number of rows in the earlier state. n_old: how many of these rows remain;
+    they are the first rows of the source. n_stored: the number of stored rows in the earlier state. since: the
+    deletions after that state. before: the rows deleted before that state, and deleted: all rows deleted so far, both
+    as ascending numbers among the stored rows.
     """
 
     source: RowSource
@@ -400,7 +404,7 @@ class Changes:
         return self.n_before - self.n_old
 
     def view(self) -> ChunkRange:
-        """Return a view of the new rows, followed by copies of the deleted rows. The numbering continues."""
+        """Return a view of the new rows, which keep their numbers, followed by copies of the deleted rows."""
         first = int(self.source.chunk_starts.searchsorted(self.n_old))
         whole = join_copies(self.source, self.since) if self.since else self.source
         return ChunkRange(whole, first, whole.n_chunks)
@@ -414,7 +418,7 @@ class Changes:
     def list_copies(self, rows: I64) -> I64:
         """Map old numbers of deleted rows to the numbers of their copies in the view.
 
-        The result includes the copies of all rows that were both appended and deleted since.
+        The result also includes the copies of all rows that were both appended and deleted since the earlier state.
         """
         stored, at, listed = find_stored(rows, self.before), self.source.n_rows, [NO_ROWS]
         for _, numbers in self.since:
@@ -437,9 +441,9 @@ class WithCopies(EditedDataset):
 
 
 def find_changes(source: RowSource, fingerprint: str) -> Changes | None:
-    """Return the changes since a source had the given fingerprint; None if it never had it."""
+    """Return the changes since a source had the given fingerprint; None if it never had this fingerprint."""
     meta = source.meta if isinstance(source, Dataset) else {}
-    known = meta.get("fingerprints", [source.fingerprint])  # as ingest wrote the rows, and after each edit
+    known = meta.get("fingerprints", [source.fingerprint])  # after ingest, and after each edit
     if fingerprint not in known:
         return None
     made = [edit.kind for edit in meta.get(EDITS, [])[: known.index(fingerprint)]]

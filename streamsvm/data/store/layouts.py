@@ -19,7 +19,7 @@ from streamsvm.numeric.rows import F32, I64, CsrRows, Matrix, make_canonical_row
 from streamsvm.numeric.stored_types import load_widening, widen
 from streamsvm.system.errors import InputError, IntegrityError
 
-VECTORS = {  # in addition to the features
+VECTORS = {  # the vectors that a dataset may have in addition to the features, and their stored types
     "y": "int32",
     "sample_weight": "float64",
     "qid": "int64",
@@ -31,7 +31,7 @@ LARGEST_TARGET = 1e100  # The sum of the squares of such targets is still finite
 
 
 def check_targets(values: Array, name: str) -> None:
-    """Raise InputError naming the rows if a target exceeds LARGEST_TARGET in size."""
+    """Raise InputError if the absolute value of a target exceeds LARGEST_TARGET. name: the name of the rows."""
     if len(values) and not (largest := float(np.max(np.abs(values)))) <= LARGEST_TARGET:
         raise InputError(f"{name}: the largest target is {largest:.1e}; at most {LARGEST_TARGET:.0e} is supported")
 
@@ -39,8 +39,8 @@ def check_targets(values: Array, name: str) -> None:
 def are_finite(values: Array) -> bool:
     """Return whether all values are finite.
 
-    If a value is not finite, neither is the sum. A sum of finite values may overflow, too; therefore a sum that is not
-    finite leads to a check of each value. `einsum` is faster than `isfinite`, in one thread and without warnings.
+    If a value is not finite, the sum is not finite. A sum of finite values may overflow, too. Therefore each value is
+    checked if the sum is not finite. `einsum` is faster than `isfinite`, in one thread and without warnings.
     """
     return math.isfinite(np.einsum("i->", values.reshape(-1))) or bool(np.isfinite(values).all())
 
@@ -77,18 +77,18 @@ def as_float32(part: StoredArray, values: Array) -> F32:
 
 
 def check_finite(part: StoredArray, values: F32, first: int) -> None:
-    """Raise IntegrityError naming the chunk if a value is not finite. first: the number of the first row."""
+    """Raise IntegrityError naming the chunk if a value is not finite. first: the position of values[0] in the array."""
     if not are_finite(values):
         row = first + int(np.argmin(np.isfinite(values))) // part.row_items
         raise IntegrityError(f"{part.describe(row // part.chunk_rows)}: contains NaN or infinity: the chunk is damaged")
 
 
 class CsrLayout:
-    """X in AnnData's csr_matrix encoding: data and indices in chunks of the same number of items, and indptr.
+    """X in AnnData's csr_matrix encoding: data and indices, in chunks of equally many items, and indptr.
 
-    Rows are numbered over the whole dataset.
+    Row numbers count from the start of the dataset.
 
-    Chunk k has the rows whose first item lies in the k-th chunk of `data`. Its last row may end in the next chunk,
+    Chunk k has the rows whose first item lies in chunk k of `data`. Its last row may end in the next chunk of `data`,
     whose first bytes are then read and verified twice.
     """
 
@@ -121,7 +121,7 @@ class CsrLayout:
         return self._make_rows(data, self.indices.read(first, last), indptr[:-1], indptr - first)
 
     def tiles(self, index: int, start: int, stop: int) -> Iterator[Matrix]:
-        """Yield the rows start:stop of chunk `index` in verified tiles. The next tile overwrites the previous one."""
+        """Yield the rows start:stop of chunk `index` in verified tiles. Each tile overwrites the previous one."""
         if not self.streams:
             yield from split(self.read(start, stop))
             return
@@ -174,19 +174,19 @@ class CsrLayout:
             array.advise(index * array.chunk_rows, min((index + 1) * array.chunk_rows, array.length))
 
     def _advise_end(self, index: int, end: int) -> None:
-        """Start reading the part of chunk `index`'s last row that lies in the next chunk. end: where it ends."""
+        """Start reading the last row of chunk `index` as far as it lies in the next chunk. end: where the row ends."""
         for array in (self.data, self.indices):
             if end > (limit := (index + 1) * array.chunk_rows):
                 array.advise(limit, end)
 
     def _read_limits(self, start: int, stop: int) -> I64:
-        """Return the limits of the rows start:stop, (stop - start + 1,), counted over all items of the dataset."""
+        """Return indptr of the rows start:stop, (stop - start + 1,), as positions among all items of the dataset."""
         limits: I64 = self.indptr.read(start, stop + 1).astype(np.int64, copy=False)
         self._check_limits(limits, np.diff(limits), range(start, stop + 1))
         return limits
 
     def _check_limits(self, limits: I64, lengths: I64, numbers: Sequence[int] | I64) -> None:
-        """Raise IntegrityError for row limits that would lead compiled code out of its buffers.
+        """Raise IntegrityError for row limits with which compiled code would read outside its buffers.
 
         numbers: the positions of the limits in indptr. The first limit of the dataset must be 0, and the last one the
         number of items; otherwise some items would belong to no row.
@@ -202,7 +202,7 @@ class CsrLayout:
             raise IntegrityError(f"{place}: row limits are wrong: a row has {longest}")
 
     def _check_place(self, index: int, start: int, limits: I64) -> None:
-        """Raise IntegrityError unless the rows of a chunk begin in the chunk of items with the same number."""
+        """Raise IntegrityError unless the rows of chunk `index` begin in chunk `index` of `data`."""
         begin, end = index * self.data.chunk_rows, (index + 1) * self.data.chunk_rows
         last = start + len(limits) == self.indptr.length
         if not (begin <= limits[0] and (limits[-2] < end or last)):
@@ -210,9 +210,10 @@ class CsrLayout:
             raise IntegrityError(f"{place}: row limits do not agree with the rows of chunk {index}")
 
     def _make_rows(self, data: F32, indices: Array, starts: I64, indptr: I64) -> CsrRows:
-        """Return rows that were read. Raises IntegrityError for column indices out of range, before a kernel uses them.
+        """Make rows of the items. Raises IntegrityError for column indices out of range, before a kernel uses them.
 
-        Row i has the items indptr[i]:indptr[i + 1] of `indices`, which begin at item starts[i] of the dataset.
+        Row i has the items indptr[i]:indptr[i + 1] of `data` and `indices`. Its first item has the number starts[i] in
+        the dataset.
         """
         if indices.size and (int(indices.max()) >= self.n_features or int(indices.min()) < 0):
             at = int(np.argmax((indices < 0) | (indices >= self.n_features)))
@@ -224,7 +225,7 @@ class CsrLayout:
         return make_canonical_rows(CsrRows(data, columns, indptr, self.n_features))
 
     def _fill(self, part: StoredArray, file: ChunkFile, index: int, first: int, buffer: np.ndarray) -> None:
-        """Fill the buffer with items from `first` on; the last row of a chunk may end in the next chunk."""
+        """Fill the buffer with items from number `first` on. The last items may come from the next chunk."""
         inside = min(len(buffer), 4 * ((index + 1) * part.chunk_rows - first))
         file.read(buffer[:inside])
         if inside < len(buffer):

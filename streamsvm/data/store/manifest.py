@@ -1,7 +1,7 @@
 """The manifest of a dataset: the shapes and types of its arrays, and the checksums of their chunks (docs/storage.md).
 
-The SHA-256 of a manifest reveals damage. A manifest from elsewhere may be wrong in other ways. This module checks for
-them, because solvers rely on the manifest.
+The SHA-256 of a manifest reveals damage. A manifest that another program wrote may be wrong in other ways. This module
+checks its content, because solvers rely on it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ ATTRIBUTE = "streamsvm"
 ENCODING = "encoding"  # in the manifest: the encoding of table columns as features (numeric.encoding)
 LABEL_COLUMN = "label_column"  # in the manifest: the column that held the labels, if the user named it
 QID_COLUMN = "qid_column"  # in the manifest: the column that held the query ids
-APPENDED = "appended"  # the folder of appended rows, and the list of their fingerprints
-APPENDS_TO = "appends_to"  # in the manifest of appended rows: the fingerprint of the dataset before
+APPENDED = "appended"  # names the folder of appended rows, and the list of their fingerprints
+APPENDS_TO = "appends_to"  # in the manifest of appended rows: the fingerprint of the dataset before the edit
 DELETED = "deleted"  # the folder of copies of deleted rows
-DELETES_FROM = "deletes_from"  # in the manifest of such copies: the fingerprint of the dataset before
-NUMBERS = "numbers"  # the array of the row numbers of such copies
+DELETES_FROM = "deletes_from"  # in the manifest of such copies: the fingerprint of the dataset before the edit
+NUMBERS = "numbers"  # the array with the row numbers of such copies
 FEATURES = "features/"  # the folder of the arrays of a feature map
 PARTS = "parts/"  # the folder of the checksums of parts
 FEATURE_ARRAYS = {"offset", "factor", "matrix", "rows", "data", "indices", "indptr"}
-LAYOUT = ("shape", "chunks", "dtype", "codecs", "shards")  # in the entry of an array; not all arrays have shards
+LAYOUT = ("shape", "chunks", "dtype", "codecs", "shards")  # keys in the entry of an array; "shards" is optional
 MOST_ROWS, MOST_FEATURES = 1 << 53, (1 << 31) - 1
 
 Meta = dict[str, Any]
@@ -68,8 +68,7 @@ def choose_format(meta: Meta, arrays: Meta) -> int:
 def check_manifest(path: str, meta: Meta) -> str:
     """Check a manifest, remove its fingerprint, and return the fingerprint.
 
-    Raises InputError for the format of another version, and IntegrityError if the manifest is damaged or contradicts
-    itself.
+    Raises InputError for an unknown format, and IntegrityError if the manifest is damaged or contradicts itself.
     """
     file, version = f"{path}/zarr.json", meta.get("format")
     if version not in FORMATS or isinstance(version, bool):
@@ -93,7 +92,7 @@ def check_manifest(path: str, meta: Meta) -> str:
 
 
 def open_stored(path: str, group: zarr.Group, manifest: Meta, cache: DiskCache | None, name: str) -> StoredArray:
-    """Open an array listed in the manifest, with the checksums of its parts. Raises IntegrityError if they differ."""
+    """Open an array and the checksums of its parts. Raises IntegrityError if its metadata differ from the manifest."""
     entry = manifest[name]
     try:
         array = open_array(group, name, path)
@@ -145,7 +144,7 @@ def _check_labels(meta: Meta) -> None:
 
 
 def _check_arrays(meta: Meta) -> None:
-    """Raise ValueError unless the required arrays are listed, with correct shapes and types, and no unknown ones."""
+    """Raise ValueError unless the manifest lists exactly the required arrays, with correct shapes and types."""
     n, d, arrays = meta["n_rows"], meta["n_features"], meta["arrays"]
     expected = choose_format(meta, arrays)
     right = meta["format"] == expected or (meta["format"] == 1 and expected == FORMAT)

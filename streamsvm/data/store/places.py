@@ -8,8 +8,9 @@ A cache keeps verified chunks of a store on a local disk:
     FOLDER/<fingerprint of the dataset>/<array>/c/3/0     chunk 3 of an array, in a file of its own
 
 Cached copies are compared with the manifest at every read, like the objects in the store. All processes of a machine
-share the folder and its size limit. They update the total size under a lock; a copy counts with its full size from the
-start. If another dataset needs space, datasets that no process has open are removed, least recently opened first.
+share the folder and its size limit. They update the total size under a lock; a copy counts with its full size as soon
+as it is begun. If another dataset needs space, datasets that no process has open are removed, the least recently opened
+first.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from streamsvm.system.machine import parse_bytes
 from streamsvm.system.shared import made_once
 
 T = TypeVar("T")
-MOST_ANNOUNCED = 8  # chunks announced by one thread at a time
+MOST_ANNOUNCED = 8  # the largest number of chunks that a thread may announce before it opens them
 
 
 class _Announced(threading.local, Generic[T]):
-    """Chunks that a thread has announced but not opened yet, by key and ranges."""
+    """Chunks that a thread will soon read (`advise`) but has not opened yet, by key and ranges."""
 
     def __init__(self) -> None:
         self.files: dict[tuple[str, tuple[Range, ...]], T] = {}
@@ -77,7 +78,7 @@ class LocalPlace:
                 os.posix_fadvise(file.fileno(), span.begin, span.n_bytes, os.POSIX_FADV_WILLNEED)
 
     def forget_advised(self) -> None:
-        """Cancel reads that this thread has announced but not opened. Locally, the operating system holds the data."""
+        """Forget the announced chunks of this thread. The operating system reads ahead, so no read is cancelled."""
         self._announced.files.clear()
 
 
@@ -136,11 +137,11 @@ class RemotePlace:
         files = self._announced.files
         if (span.own_key, tuple(ranges)) not in files:
             files[span.own_key, tuple(ranges)] = self._open(span, ranges)
-        if len(files) > MOST_ANNOUNCED:  # the oldest one was announced by a pass that ended early
+        if len(files) > MOST_ANNOUNCED:  # a pass that ended early announced the oldest chunk
             files.pop(next(iter(files))).close()
 
     def forget_advised(self) -> None:
-        """See LocalPlace."""
+        """Cancel the reads of chunks that this thread has announced but not opened."""
         while self._announced.files:
             self._announced.files.popitem()[1].close()
 
@@ -168,7 +169,7 @@ class DiskCache:
         with _writing(root), self.counting():  # so that no other process removes the folder before it is in use
             self.folder.mkdir(exist_ok=True)
             in_use = os.open(self.folder / IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self.close = finalize(self, os.close, in_use)  # afterwards, other processes may remove the copies
+            self.close = finalize(self, os.close, in_use)  # once it is closed, other processes may remove the copies
             os.utime(self.folder / IN_USE)
             _try_lock(in_use, fcntl.LOCK_SH)
 
@@ -184,7 +185,7 @@ class DiskCache:
             self._write_count(used)
 
     def begin_copy(self, file: StoredFile, target: Path, n_bytes: int) -> CopiedFile | None:
-        """Begin the copy of a file with a chunk of n_bytes; return None if it does not fit."""
+        """Begin to copy the file of a chunk of n_bytes; return None if the copy does not fit into the cache."""
         with _writing(self.root), self.counting():
             used = self._read_count()
             if used + n_bytes > self.most_bytes:
@@ -214,7 +215,7 @@ class DiskCache:
             os.close(descriptor)
 
     def _read_count(self) -> int:
-        with suppress(FileNotFoundError, ValueError):  # a process was killed while writing it
+        with suppress(FileNotFoundError, ValueError):  # a process was killed while it wrote the count
             return int((self.root / COUNT).read_text())
         return sum(_measure(path.parent) for path in self.root.glob(f"*/{IN_USE}"))
 
@@ -225,7 +226,7 @@ class DiskCache:
 class CopiedFile:
     """The file of a chunk in a store, which is copied to the cache as it is read; see chunks.StoredFile.
 
-    The copy is written from its first byte to its last.
+    The copy becomes complete only if the chunk is read in order, from its first byte to its last.
     """
 
     def __init__(self, cache: DiskCache, file: StoredFile, target: Path, n_bytes: int) -> None:
@@ -242,7 +243,7 @@ class CopiedFile:
             raise
 
     def fill(self, buffer: Bytes, begin: int) -> None:
-        """See StoredFile. Raises WriteError if the disk refuses the copy."""
+        """See StoredFile. Raises WriteError if the copy cannot be written."""
         self._file.fill(buffer, begin)
         if self._descriptor is None or begin != self._written:
             return
@@ -258,7 +259,7 @@ class CopiedFile:
             return
         with _writing(self._cache.root), self._cache.counting():
             self._target.parent.mkdir(parents=True, exist_ok=True)
-            os.rename(self._partial, self._target)  # a crash of the machine may truncate it; the checksum shows this
+            os.rename(self._partial, self._target)  # a crash of the machine may truncate it; the checksum reveals this
         os.close(self._descriptor)
         self._descriptor = None
 
@@ -307,7 +308,7 @@ ChunkPlace = LocalPlace | RemotePlace | CachedPlace
 
 
 def check_index(place: ChunkPlace, shards: Shards, shard: int) -> None:
-    """Raise IntegrityError unless the index of a shard gives the positions of its chunks."""
+    """Raise IntegrityError unless the index of a shard gives the correct positions of its chunks."""
     span = shards.find_index(shard)
     found = np.empty(span.n_bytes, np.uint8)
     with closing(place.open(span, [(0, span.n_bytes)])) as file:
@@ -318,9 +319,9 @@ def check_index(place: ChunkPlace, shards: Shards, shard: int) -> None:
 
 @made_once
 def open_cache(text: str, fingerprint: str) -> DiskCache:
-    """Return the cache `FOLDER:SIZE` for the dataset with this fingerprint; the same object while it is in use.
+    """Return the cache of the dataset with this fingerprint; the same object as long as it is in use.
 
-    Raises InputError if the text does not have this form, and WriteError if the folder cannot be written.
+    text: `FOLDER:SIZE`. Raises InputError for any other form, and WriteError if the folder cannot be written.
     """
     folder, _, size = text.rpartition(":")
     if not folder or is_remote(folder):
@@ -338,7 +339,7 @@ def _writing(root: Path) -> Iterator[None]:
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:
-    """Try to lock a file, and return whether it succeeded: no other process may hold a conflicting lock."""
+    """Try to lock a file; return False if another process holds a conflicting lock."""
     with suppress(OSError):
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         return True

@@ -1,14 +1,14 @@
-"""Scratch files: those of an ingest, shared by its workers, and rows that a pass stores for later passes.
+"""Scratch files: those of an ingest, shared by its workers, and files of rows that a pass stores for later passes.
 
-The files of an ingest lie in a folder, or are objects below the dataset in a store.
+The scratch files of an ingest lie in a folder, or are objects below the dataset in a store.
 
-A file is written as a whole. A worker that was given up may write it again, with the same bytes. Ranges of files are
-read in order, and the next ones are requested in the meantime. A record is a file that holds a value: dataclasses,
-collections and numbers as JSON, and arrays in binary form.
+A file is written as a whole. A worker that the scheduler has given up may write it again, with the same bytes. Ranges
+of files are read in order, and the next ranges are requested in the meantime. A record is a file that holds one value:
+dataclasses, collections and numbers as JSON, and arrays in binary form.
 
-A pass stores rows (`ScratchWriter`) so that later passes need not read the data for them. A file holds rows from one
-group of chunks. The rows of one tile form a block, with their numbers and a CRC-32C. The file gets its final name when
-it is complete.
+A pass may store some of its rows (`ScratchWriter`). Later passes over these rows read the stored rows instead of the
+data. A file holds rows from one group of chunks. The rows of one tile form a block, with their numbers and a CRC-32C.
+The file gets its final name when it is complete.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from streamsvm.system.npz import pack_arrays, unpack_arrays
 WRITING = ".writing"  # the object that marks a URL to which a process is writing a dataset
 SPILL = ".spill"  # the folder of scratch objects
 SPILL_FOLDER = "spill"  # the folder of scratch files within the folder of an unfinished dataset
-FILES_AHEAD = 16  # files that are open at a time, with their first ranges requested
+FILES_AHEAD = 16  # the number of files open at a time; the first ranges of each are requested
 OF_MANY: dict[str, Any] = {each.__name__: each for each in (tuple, list, set, dict)}
 LOGGER = logging.getLogger("streamsvm")
 RECORD = "ingest.json"
@@ -88,26 +88,26 @@ class SharedFolder:
 
 @dataclass(frozen=True)
 class SharedObjects:
-    """Scratch objects below a dataset that a process is writing to a store, marked by its object `.writing`.
+    """Scratch objects below a dataset that a process is writing to a store. The object `.writing` marks such a dataset.
 
-    token: the content of that object while the dataset is being written. It begins with the name of the folder of the
-    scratch objects. A process that resumes the work of another uses the same folder.
+    token: the content of `.writing`. It begins with the name of the folder of the scratch objects. A process that
+    resumes the ingest of another process uses the same folder.
     """
 
     url: str
     token: str
 
     def check(self, found: str | None = None) -> None:
-        """Raise InputError unless the dataset is still being written under this token. found: the current token."""
+        """Raise InputError unless the dataset still has this token. found: its current token (None: read it)."""
         if (self._read_token() if found is None else found) != self.token:
             raise InputError(f"{self.url}: the ingest has ended, or another process has begun to write there")
 
     def put(self, name: str, parts: Iterable[Any], n_bytes: int) -> None:
         """Put an object of n_bytes, whose content comes in parts. If the ingest has ended, the object is removed again.
 
-        The process that ends an ingest removes its token before it removes the objects. Therefore either that process
-        removes the object, or this one finds the token missing. If another process resumes the ingest, the object
-        stays, since it has the bytes that the other process needs.
+        The process that ends an ingest removes its token before it removes the scratch objects. Therefore either that
+        process removes this object, or this process finds the token missing, and removes the object itself. If another
+        process resumes the ingest, the object stays, since it has the bytes that the other process needs.
         """
         store, key = open_store(self.url), f"{self._folder}/{name}"
         wait_for(begin(put_object(store.store, self.url, key, parts, n_bytes)))
@@ -152,8 +152,8 @@ SharedScratch = SharedFolder | SharedObjects
 class IngestRecord:
     """The input and the options of an ingest, as JSON, by which a process checks that it may resume a killed ingest.
 
-    about: this input and these options. resume: whether to resume. goes_on_with_another: whether an ingest to resume
-    was found. has_begun: whether this process has begun to work.
+    about: the input and the options. resume: whether the user asked to resume an ingest. goes_on_with_another: whether
+    an ingest to resume was found. has_begun: whether this process has begun to work.
     """
 
     destination: str
@@ -163,7 +163,7 @@ class IngestRecord:
     has_begun: bool = False
 
     def goes_on(self, scratch: SharedScratch) -> bool:
-        """Return whether to resume from these scratch files. Raises InputError if they belong to another ingest."""
+        """Return whether to resume from these files. Raises InputError if their ingest had other input or options."""
         content = scratch.find(RECORD) if self.resume else None
         if content is not None:
             self._compare(json.loads(content))
@@ -171,11 +171,11 @@ class IngestRecord:
         return content is not None
 
     def keeps(self, error: BaseException) -> bool:
-        """Return whether scratch files are kept after an error: the cluster was lost, or resuming has not begun."""
+        """Return whether to keep scratch files after an error: if the cluster was lost or resuming has not begun."""
         return isinstance(error, ConnectionError) or (self.goes_on_with_another and not self.has_begun)
 
     def begin(self, scratch: SharedScratch) -> None:
-        """Write the record when the work begins. Log a warning if nothing is left of an ingest to resume."""
+        """Write the record when the work begins. Log a warning if there is no ingest to resume."""
         if self.resume and not self.goes_on_with_another:
             LOGGER.warning(f"--resume: nothing is left of an ingest into {self.destination}; it starts again")
         self.has_begun = True
@@ -203,7 +203,7 @@ def pack_record(value: Any) -> bytes:
 
 
 def find_record(scratch: SharedScratch, name: str, types: Sequence[type]) -> Any:
-    """Return the value in a record; None if the file is missing or damaged. types: the classes in the value."""
+    """Return the value in a record; None if the file is missing or damaged. types: the classes that it contains."""
     content = scratch.find(name)
     with suppress(InputError, KeyError, TypeError, ValueError):
         if content is not None:
@@ -213,7 +213,7 @@ def find_record(scratch: SharedScratch, name: str, types: Sequence[type]) -> Any
 
 
 def read_record(scratch: SharedScratch, name: str, types: Sequence[type]) -> Any:
-    """Return the value in a record. Raises IntegrityError if it is missing or damaged. types: its classes."""
+    """Return the value in a record. Raises IntegrityError if it is missing or damaged. types: see `find_record`."""
     found = find_record(scratch, name, types)
     if found is None:
         raise IntegrityError(f"{scratch.locate(name)}: is damaged or missing")
@@ -221,7 +221,7 @@ def read_record(scratch: SharedScratch, name: str, types: Sequence[type]) -> Any
 
 
 def _flatten(value: Any, arrays: dict[str, Any]) -> Any:
-    """Return a value in JSON types: values other than texts and numbers become [name of the type, parts]."""
+    """Return a value in JSON types. Values other than None, strings and numbers become [name of the type, parts]."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray):
@@ -247,10 +247,10 @@ Ranges = Generator[tuple[str, Bytes], None, None]
 
 
 def read_ranges(scratch: SharedScratch, wanted: Sequence[tuple[str, int, Range]]) -> Ranges:
-    """Yield ranges of scratch files, each with the name of its file for messages.
+    """Yield the name of each file, for messages, and the bytes of its range.
 
-    wanted: the name, the size and the range of each file. In the meantime, the next ranges are requested, up to
-    AHEAD_BYTES in all, but at least one. Raises IntegrityError if a file is missing or has another size.
+    wanted: the name, the size and the range of each file. Ranges are requested ahead of their use: up to AHEAD_BYTES in
+    all, or a single larger range. Raises IntegrityError if a file is missing or has another size.
     """
     opened = deque[tuple[Range, StoredFile]]()
     ahead, following = 0, iter(wanted)
@@ -269,7 +269,7 @@ def read_ranges(scratch: SharedScratch, wanted: Sequence[tuple[str, int, Range]]
 
 
 def _read_oldest(opened: deque[tuple[Range, StoredFile]]) -> tuple[str, Bytes]:
-    """Return the range of the file that was opened first, and close the file."""
+    """Read the range of the file that was opened first, close the file, and return its name and the bytes."""
     (start, stop), file = opened[0]
     content = np.empty(stop - start, np.uint8)
     if len(content):
@@ -279,15 +279,15 @@ def _read_oldest(opened: deque[tuple[Range, StoredFile]]) -> tuple[str, Bytes]:
     return file.name, content
 
 
-HEADER = 4  # numbers at the start of a block: rows, features, stored values (-1: dense rows), whether it has weights
+HEADER = 4  # the numbers at the start of a block: n_rows, n_features, stored values (-1: dense rows), has_weights
 
 
 @contextmanager
 def make_scratch_folder(parent: str | Path, owner: str) -> Iterator[Path]:
     """Make a folder for scratch files, and remove it on exit.
 
-    owner: the name of the run, or "". Folders that a killed process of the same run has left are removed as well;
-    the caller must hold the lock of the run. Raises InputError if `parent` does not exist or cannot be written to.
+    owner: the name of the run, or "". Folders that a killed process of the same run left behind are removed first; the
+    caller must hold the lock of the run. Raises InputError if `parent` does not exist or cannot be written to.
     """
     name = f"streamsvm-scratch-{sha256(owner.encode()).hexdigest()[:16]}"
     folder = name_partial(Path(parent) / name)
@@ -309,9 +309,9 @@ def make_scratch_folder(parent: str | Path, owner: str) -> Iterator[Path]:
 
 
 class ScratchWriter:
-    """Writes the rows of a group, but discards all of them if there are more than `most_rows`.
+    """Writes rows of a group of chunks to a scratch file, but discards all of them if there are more than `most_rows`.
 
-    written_bytes: the number of bytes written, including those discarded.
+    written_bytes: the number of bytes written, including those of discarded rows.
     """
 
     def __init__(self, path: Path, most_rows: int) -> None:
@@ -353,7 +353,7 @@ class ScratchWriter:
     def close(self) -> None:
         """Remove an unfinished file."""
         if self._file is not None:
-            with suppress(OSError):  # a full disk was reported by the write
+            with suppress(OSError):  # the write has already reported a full disk
                 self._file.close()
             self._file = None
         with suppress(FileNotFoundError):
@@ -380,7 +380,7 @@ def read_scratch(path: Path) -> Iterator[Rows]:
 
 
 def _make_end(path: Path, n_rows: int) -> bytes:
-    """Return the end mark of a file, which depends on its name and its number of rows. No block begins like it."""
+    """Return the end mark of a file, which depends on its name and number of rows. No block begins with these bytes."""
     name = google_crc32c.value(path.name.encode())
     return np.array([0, n_rows, 0, name], np.int64).tobytes()
 

@@ -1,8 +1,8 @@
-"""Zarr arrays from elsewhere: codecs that may run code are refused, and chunks are compared with the manifest.
+"""Zarr arrays from untrusted sources: codecs that may run code are refused, and chunks compared with the manifest.
 
-Some codecs run code that the data contain: numcodecs' `pickle` does so, in Zarr 2 and, under other names, in Zarr 3.
-The list of allowed codecs is applied to the stored metadata, before Zarr creates codecs from them. It is therefore
-effective with any version of numcodecs.
+Some codecs run code that the data contain. An example is `pickle` of numcodecs, in Zarr 2 and, under other names, in
+Zarr 3. The list of allowed codecs is applied to the stored metadata, before Zarr creates codecs from them. It is
+therefore effective with any version of numcodecs.
 
 Zarr decodes compressed chunks and the chunks of remote stores. Its codec `crc32c` compares the bytes of a chunk with
 the checksum at their end, but Zarr reads a missing chunk as zeros and does not notice two swapped chunks.
@@ -43,7 +43,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SUFFIX = ".h5ad"
-READ_BYTES = 1 << 20  # the bytes of an array without chunks that are read at a time
+READ_BYTES = 1 << 20  # the number of bytes read at a time from an array without chunks
 
 
 @contextmanager
@@ -71,7 +71,7 @@ class Hdf5Array:
         self.chunks = dataset.chunks or (rows, *self.shape[1:])
 
     def __getitem__(self, part: slice) -> Any:
-        """Return the values of a range of the first axis; texts are returned as str."""
+        """Return the values of a range of the first axis; strings are returned as str."""
         is_text = self.dtype.kind in "OS"
         return (self._dataset.asstr() if is_text else self._dataset)[part]
 
@@ -107,7 +107,7 @@ class Hdf5Group:
             return Hdf5Group(found, self._store) if hasattr(found, "keys") else Hdf5Array(found, self._store)
 
     def _require_own_values(self, found: Any, name: str) -> None:
-        """Raise InputError unless a node is a group or array of this file; soft links may lead elsewhere, too."""
+        """Raise InputError unless a node is a group or array of this file; soft links may lead to other files, too."""
         if found.file != self._group.file:
             raise InputError(f"{name}: lies in another file, {found.file.filename}, which is not read")
         if hasattr(found, "keys"):
@@ -119,7 +119,10 @@ class Hdf5Group:
 
 
 def open_hdf5(path: str) -> Hdf5Group:
-    """Open an HDF5 file, which stays open while its groups and arrays are in use. InputError for other files."""
+    """Open an HDF5 file. It stays open while its groups and arrays are in use.
+
+    Raises InputError if h5py is not installed or cannot read the file.
+    """
     try:
         h5py = importlib.import_module("h5py")
     except ImportError as error:
@@ -131,12 +134,12 @@ def open_hdf5(path: str) -> Hdf5Group:
 
 
 def is_h5ad(path: str | Path) -> bool:
-    """Return whether a path has the ending of a `.h5ad` file."""
+    """Return whether a path ends in `.h5ad`."""
     return Path(path).suffix.lower() == SUFFIX
 
 
 def _read_attributes(node: Any) -> dict[str, Any]:
-    """Return the attributes; fixed-length texts, which programs in other languages write, are decoded to str."""
+    """Return the attributes. Fixed-length strings, which programs in other languages write, are decoded to str."""
     found = {name: np.asarray(value).tolist() for name, value in node.attrs.items()}
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
 
@@ -162,7 +165,7 @@ class CheckedStore(WrapperStore[Store]):
 
 
 def check_chunks(array: Array[Any], checksums: npt.NDArray[np.uint32]) -> Array[Any]:
-    """Return the array, whose chunks are whole rows, on a store that compares its chunks with these checksums."""
+    """Return the array on a store that compares its chunks with these checksums. The chunks must be whole rows."""
     others = (0,) * (array.ndim - 1)
     keys = (array.metadata.encode_chunk_key((index, *others)) for index in range(len(checksums)))
     listed = {f"{array.path}/{key}": int(checksum) for key, checksum in zip(keys, checksums, strict=True)}
@@ -185,7 +188,7 @@ Metadata = dict[str, Any]
 
 
 def describe_array(array: zarr.Array[Any]) -> Metadata:
-    """Return the manifest entry of an array, against which its Zarr metadata are checked when it is opened."""
+    """Return the manifest entry of an array. When the array is opened, its Zarr metadata must agree with this entry."""
     layout: Metadata = {"shape": list(array.shape), "chunks": list(array.chunks), "dtype": str(array.dtype)}
     layout |= {"codecs": list_codecs(array)} | ({} if array.shards is None else {"shards": list(array.shards)})
     entry: Metadata = json.loads(json.dumps(layout))
@@ -193,9 +196,10 @@ def describe_array(array: zarr.Array[Any]) -> Metadata:
 
 
 def open_array(group: zarr.Group | Hdf5Group, name: str, place: str) -> zarr.Array[Any]:
-    """Open an array of a group, which messages call `place`.
+    """Open an array of a group. place: the name of the group in messages.
 
-    Raises InputError if the array does not exist, or if one of its codecs is not in ALLOWED; nothing is decoded then.
+    Raises InputError if the array does not exist, or if one of its codecs is not in ALLOWED. This is checked before
+    anything is decoded.
     """
     found = open_node(group, name, place)
     if not is_array(found):
@@ -204,7 +208,7 @@ def open_array(group: zarr.Group | Hdf5Group, name: str, place: str) -> zarr.Arr
 
 
 def is_array(node: object) -> TypeIs[zarr.Array[Any]]:
-    """Return whether a node is an array, rather than a group; an HDF5 array is typed as a Zarr array."""
+    """Return whether a node is an array, rather than a group. Type checkers take an HDF5 array for a Zarr array."""
     return isinstance(node, zarr.Array | Hdf5Array)
 
 

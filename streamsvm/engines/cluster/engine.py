@@ -2,7 +2,7 @@
 
 A worker has a slot for each of its threads. A slot adds the same range of groups in every pass, since the worker keeps
 the chunks of that range. If workers join or leave, the other slots keep their groups, up to an equal share. Vectors
-travel with tasks, because scattered data would be lost with its worker.
+travel with tasks, because data scattered to a worker would be lost with this worker.
 
 Each slot gets its groups as one task (engines.cluster.task). In a long pass it gets two tasks, because an adaptive
 cluster starts at most one worker per task. All tasks travel in one message, so the scheduler's work grows with the
@@ -10,17 +10,17 @@ workers and not with the groups. Idle workers get groups that others have not be
 worker to another worker, from which idle workers take them.
 
 The sums of a task are lost with its worker. So in a long pass, tasks are ended and renewed every HAND_OVER_SECONDS: an
-old task finishes its current group and the next one, new tasks on the same worker take its other groups, and the driver
-fetches the subtrees that the old task has added.
+old task finishes its current group and the next one, new tasks on the same worker take the remaining groups, and the
+driver fetches the subtrees that the old task has added.
 
 A task that was lost with four workers, one after another, is cut in two: if workers die every few seconds, only short
 tasks finish. A single group is tried MOST_TRIES times, because Dask also counts a loss for tasks that were only waiting
 at the worker, and all tasks wait at the first worker that joins after the loss of all workers. Finally, workers join
-the subtrees of all tasks into one. Groups that no subtree contains are added last: a worker gave them away, and its
-answer was lost.
+the subtrees of all tasks into one. Groups that no subtree contains are added last. There are such groups if a worker
+gave them away, and its answer was lost.
 
-Single rows are read by several tasks, each from consecutive groups of chunks: a sample of unshuffled rows lies in all
-chunks, and a single task would read them all, and start again after the loss of its worker. A few rows are read by one
+Single rows are read by several tasks, each from consecutive groups of chunks. A sample of unshuffled rows lies in all
+chunks; a single task would read all of them, and start again after the loss of its worker. A few rows are read by one
 task, since each task costs the scheduler some milliseconds.
 """
 
@@ -61,7 +61,8 @@ MOST_RANGES = 2  # ranges per slot; with more, more totals would wait than the m
 def share_out(n_groups: int, slots: Sequence[Slot], before: Mapping[Slot, Sequence[range]]) -> dict[Slot, list[range]]:
     """Assign ranges of groups to each slot. before: the assignment of the last pass, preserved as far as possible.
 
-    The first assignment is contiguous. So is a new one if a slot would otherwise get more than MOST_RANGES ranges.
+    In the first assignment, each slot gets one range. Later assignments are also made in this way if a slot would
+    otherwise get more than MOST_RANGES ranges.
     """
     quota = np.diff(np.arange(len(slots) + 1) * n_groups // len(slots))
     owner = np.full(n_groups, -1)
@@ -95,15 +96,15 @@ def _list_ranges(owner: np.ndarray, slots: Sequence[Slot]) -> dict[Slot, list[ra
 
 SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_SHARE = 0.2, 1.0, 0.125  # seconds between two searches for idle workers
 HAND_OVER_SECONDS = 15.0  # the time between two hand-overs of the sums of all tasks, if totals are small
-MOST_ASKED = 16  # the most workers that are asked at a time to give away groups
+MOST_ASKED = 16  # the maximum number of workers that are asked at a time to give away groups
 ASKED_SECONDS = 2.0  # a worker that takes longer to give away groups is left alone for the rest of the pass
 
 
 class PassOnWorkers:
     """A running pass of an engine.
 
-    by_row: the arrays of the scan with an entry for each row. is_long: whether each slot gets two tasks. The source
-    with its groups reaches all tasks as the result of another task. So does the pass, unless it is small.
+    by_row: the arrays of the scan with an entry for each row. is_long: whether each slot gets two tasks. The tasks get
+    the source and its groups as the result of another task, and also the pass, unless it is small.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class PassOnWorkers:
         self._kept: dict[str, tuple[range, ...]] = {}  # by worker: all of its groups
         self._handed: list[Subtree] = []  # the subtrees that tasks have handed over
         self._stolen = Counter[str]()  # by worker: how often it took groups from other workers
-        self._tries = Counter[range]()  # by single group: how often its task was lost with four workers
+        self._tries = Counter[range]()  # by single group: how often its task was lost, each time with four workers
         self._sends = 0  # the number of times that source and pass were sent
         self._reported_rows = 0
         self._mute = set[str]()  # workers that did not answer a request
@@ -149,7 +150,7 @@ class PassOnWorkers:
         self._sent: tuple[Future, Pass | Future] = data, self.work if self._is_small else self.engine.hold(self.work)
 
     def _submit(self, shares: Iterable[Share], spare: int = 0) -> None:
-        """Send tasks to the scheduler in one message. Each prefers a worker, but may run on another one.
+        """Send tasks to the scheduler in one message. Each task prefers one worker, but may run on another.
 
         Up to `spare` shares are divided between two tasks, since an adaptive cluster starts at most one worker per
         task.
@@ -232,7 +233,7 @@ class PassOnWorkers:
     def _fetch(self) -> bool:
         """Fetch the subtrees of finished tasks; return whether there is room for more.
 
-        If they have been lost with their worker, Dask computes them again, and they are fetched later.
+        If subtrees were lost with their worker, Dask computes them again, and they are fetched later.
         """
         for key, future in list(self._futures.items()):
             if future.status != "finished":
@@ -319,12 +320,12 @@ def _find_ranges(groups: Iterable[int]) -> tuple[range, ...]:
 
 
 T = TypeVar("T")
-ROWS_A_PART = 1000  # the least number of rows that a task reads
+ROWS_A_PART = 1000  # the minimum number of rows that a task reads
 PARTS_A_THREAD = 4  # tasks per thread, so that little is lost with a worker
 
 
 def cut_take(source: RowSource, groups: Sequence[range], rows: I64, threads: int) -> list[I64]:
-    """Divide row numbers into parts, each from groups of its own.
+    """Divide row numbers into parts, such that no group of chunks has rows of two parts.
 
     Numbers that are not ascending form one part, because the parts are joined in order.
     """
@@ -369,8 +370,8 @@ def _grow(array: Any, more: Any) -> Any:
 
 LOGGER = logging.getLogger("streamsvm")
 RELEASE_SECONDS = 5.0
-LONG_SECONDS = 1.0  # a pass that takes longer is followed by a pass with two tasks per thread,
-SECONDS_OF_TASK = 0.01  # if it also takes this long per thread: a task costs the scheduler 0.0006 s
+LONG_SECONDS = 1.0  # if a pass takes longer, each thread gets two tasks in the next pass,
+SECONDS_OF_TASK = 0.01  # unless it takes less than this per thread: a task costs the scheduler 0.0006 s
 models_may_travel = SharedSetting(
     partial(dask.config.set, {"distributed.admin.large-graph-warning-threshold": "1TB"})
 ).held
@@ -413,7 +414,7 @@ class DistributedEngine:
     def send_data(self) -> Future:
         """Return the source (with its feature map, if any) and its groups as the result of a task.
 
-        So each worker gets them once. They are sent again if that task was lost with its workers.
+        In this way, each worker gets the data once. The data are sent again if the task was lost with its workers.
         """
         if self._sent is None or self._sent[0] is not self.source or self._sent[1].status == "error":
             data = self.source, plan_groups(self.source)
@@ -421,7 +422,7 @@ class DistributedEngine:
         return self._sent[1]
 
     def hold(self, shared: Any) -> Future:
-        """Return shared data as the result of a task: workers send it to one another, once to each."""
+        """Return shared data as the result of a task. Workers pass the data on, so that each worker gets them once."""
         return self._submit("data", _hold, shared)
 
     def list_slots(self) -> list[Slot]:
@@ -488,7 +489,7 @@ class DistributedEngine:
         return [self.costs.count(part) for part in parts]
 
     def _submit(self, kind: str, function: Callable[..., Any], *arguments: Any, **preferred: Any) -> Future:
-        """Send a task to the scheduler under a unique key; dashboards show its beginning, "streamsvm" and the kind."""
+        """Send a task to the scheduler under a unique key; dashboards show the kind."""
         return self.client.submit(function, *arguments, key=f"streamsvm-{kind}-{uuid4().hex}", **preferred)
 
     def _submit_on_data(self, kind: str, function: Callable[..., Any], *arguments: Any, **preferred: Any) -> Future:
@@ -517,14 +518,14 @@ def map_on_workers(
 ) -> Iterator[T]:
     """Yield function(*each) for each of the arguments, in order, while workers carry out the later calls.
 
-    what: the work, for messages. If a worker is lost, another one repeats its call, as often as a task of a pass is
-    repeated. Raises the error of the first call that fails, and ConnectionError if the scheduler is lost. Calls that
-    have not begun are then cancelled.
+    what: the work, for messages. If a worker is lost, another worker repeats its call, as often as a task of a pass is
+    repeated. Raises the error of the first call that fails, and ConnectionError if the scheduler is lost. In both
+    cases, calls that have not begun are cancelled.
     """
     if not arguments:
         return
 
-    def submit(each: tuple[Any, ...]) -> Future:  # repeats a call, with priority over later calls
+    def submit(each: tuple[Any, ...]) -> Future:  # repeats a call, which then has priority over later calls
         with models_may_travel():
             return client.submit(_call, function, *each, pure=False, priority=1)
 

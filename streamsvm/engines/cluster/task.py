@@ -4,9 +4,10 @@ A task returns the sums of whole subtrees. A worker keeps chunks and row states 
 closed. A worker may join during a training, with less memory than the plan assumed. So each task carries the budget of
 its engine, which a worker applies before its first task.
 
-While a task runs, the driver may take back the last groups that the task has not begun, for an idle worker. It may also
-take back all of them except the next one; after that group, the task ends and hands over its totals. A task ends early
-once its result is no longer needed: after an error elsewhere, after Ctrl-C, or after the death of the driver.
+While a task runs, the driver may take back the last of the groups that the task has not begun, and give them to an idle
+worker. It may also take back all groups that the task has not begun, except the next one; after that group, the task
+ends and hands over its totals. A task ends early once its result is no longer needed: after an error elsewhere, after
+Ctrl-C, or after the death of the driver.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ EVERY_WORKER = "; every worker opens the dataset by this path: use a folder that
 Load = Callable[[], object]  # a function, importable by name, that loads the kernels of later tasks
 Groups = Sequence[range]
 SMALL_BYTES = 64 << 10
-DONE_ROWS = "streamsvm-done-rows"  # in the heartbeats of a worker: the rows that it has added in the current pass
+DONE_ROWS = "streamsvm-done-rows"  # in the heartbeats of a worker: the number of rows added in its latest pass
 
-# by the name of the engine and the address of the worker: the chunks, by the fingerprint of their rows, and row states
+# key: the name of the engine and the address of the worker; value: the chunks, by the fingerprint of their rows, and
+# the row states
 _kept: dict[tuple[str, str], tuple[dict[str, ChunkCache], TileStates]] = {}
-_closed: deque[str] = deque(maxlen=1000)  # tasks of these engines may still run, or even start
+_closed: deque[str] = deque(maxlen=1000)  # closed engines; their tasks may still run, or even start
 _lock = Lock()  # held for look-ups and when an engine closes, so that no task keeps data for a closed engine
 
 
@@ -100,7 +102,7 @@ def release_worker(engine: str, dask_worker: Worker) -> None:
 
 @dataclass(frozen=True)
 class Pass:
-    """The data shared by all tasks of a pass. scan: without `by_row`; without any arrays in tasks that join totals."""
+    """The data shared by all tasks of a pass. scan: has no `by_row` arrays, and no arrays at all in tasks that join."""
 
     name: str
     budget: WorkerBudget
@@ -112,7 +114,7 @@ class Pass:
         return self.name
 
     def is_small(self) -> bool:
-        """Return whether the pass can travel with each task; a separate result costs two messages per worker."""
+        """Return whether each task carries the pass; as a separate result, it would cost two messages per worker."""
         buffers: list[Any] = []
         rest = dumps(self, buffer_callback=buffers.append)
         nbytes: int = len(rest) + sum(buffer.raw().nbytes for buffer in buffers)
@@ -121,7 +123,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class TaskGroups:
-    """The groups that a task adds.
+    """The groups of chunks that a task adds.
 
     ranges: the groups, in order. by_row: for each group, the entries of `Scan.by_row` for its rows. owner: the address
     of the worker to which the groups are assigned. kept: all groups assigned to the owner, which keeps their chunks;
@@ -140,7 +142,7 @@ class TaskGroups:
 
 @dataclass(eq=False)
 class RunningTask:
-    """A task that a worker in this process is running. waiting: the groups that it has not begun.
+    """A task that a worker in this process is running. waiting: the groups that the task has not begun.
 
     Two workers in one process may run a task with the same key at the same time, if the scheduler has given up one of
     them that is still alive.
@@ -158,7 +160,7 @@ class RunningTask:
             return self.waiting.popleft() if self.waiting else None
 
     def give_away(self, n_groups: int) -> range | None:
-        """Return groups for another worker: about the last half of those not begun, as whole subtrees."""
+        """Give up about the last half of the groups not begun, as whole subtrees. Return them for another worker."""
         with self.lock:
             if not self.waiting:
                 return None
@@ -174,7 +176,7 @@ class RunningTask:
             return range(start, stop)
 
     def leave(self) -> list[int]:
-        """Give up all groups not begun except the next one, after which the task ends, and return them."""
+        """Give up all groups not begun except the next one, and return them. After the next group, the task ends."""
         with self.lock:
             left = list(self.waiting)[1:]
             for _ in left:
@@ -192,7 +194,7 @@ class AbandonedError(RuntimeError):
 
 @contextmanager
 def waits_end() -> Iterator[None]:
-    """Let the task stop waiting for an object store once it is no longer needed, or its training is out of time."""
+    """Let a task stop waiting for an object store once the task is not needed or its training is out of time."""
     key, is_stopped = get_worker().get_current_task(), watch_task()
     with deadline.held(lambda: is_stopped() or key in deadline.ENDED):
         yield
@@ -207,7 +209,7 @@ def add_groups(data: tuple[RowSource, Groups], work: Pass, part: TaskGroups) -> 
     combine, is_stopped = partial(combine_partials, scan=work.scan), watch_task()
     kept = _find_room(source, groups, work, part, worker)
     task = RunningTask(key, work.name, worker.address, deque(k for one in part.ranges for k in one))
-    # in the thread of the event loop, which iterates over the metrics
+    # runs in the thread of the event loop, because the event loop iterates over the metrics
     worker.loop.add_callback(worker.metrics.setdefault, DONE_ROWS, report_done_rows)
     with _lock:
         _running.add(task)
@@ -250,13 +252,13 @@ def _find_room(source: RowSource, groups: Groups, work: Pass, part: TaskGroups, 
 
 
 def give_away(name: str, n_groups: int, dask_worker: Worker) -> range | None:
-    """Return groups of a pass that this worker has not begun and gives to another worker."""
+    """Make this worker give up groups of a pass that it has not begun, and return them for another worker."""
     tasks = _list_running(name, dask_worker)
     return max(tasks, key=lambda task: len(task.waiting)).give_away(n_groups) if tasks else None
 
 
 def leave_groups(name: str, dask_worker: Worker) -> dict[str, list[int]]:
-    """Return the groups of a pass that each task of this worker leaves to other tasks, by task key."""
+    """Make each task of this worker leave groups of a pass to other tasks; return these groups by task key."""
     return {task.key: task.leave() for task in _list_running(name, dask_worker)}
 
 
@@ -289,7 +291,7 @@ def join_tasks(work: Pass, n_groups: int, parts: Sequence[Sequence[Subtree]]) ->
 def carry_walk(
     data: tuple[RowSource, Groups], step: WalkStep, carry: Any, order: Order, budget: WorkerBudget
 ) -> Partial:
-    """Carry out a walk through groups of chunks, and return its last carry."""
+    """Carry out a walk through groups of chunks, and return its last carry with the costs."""
     budget.load()
     pins, _ = find_kept(data[0], budget, get_worker())
     return run_walk(data[0], step, carry, order, pins, watch_task())

@@ -4,8 +4,9 @@ The leaves of the tree are the groups 0 to n - 1. A pair of neighbours on level 
 
     [a, a + 2^k) and [a + 2^k, min(a + 2^(k+1), n))     with a a multiple of 2^(k+1)
 
-and its sum is a node of level k + 1. The tree depends on n alone. At most 2 log2(n) nodes make up a range of groups,
-and their totals represent the range. So the root has the same bits however the groups are divided among tasks.
+and its sum is a node of level k + 1. The tree depends on n alone. Any range of groups consists of at most 2 log2(n)
+nodes, so the totals of these nodes suffice for the range. Therefore the root has the same bits, no matter how the
+groups are divided among tasks.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from dataclasses import dataclass
 
 from streamsvm.engines.engine import Partial
 
-MOST_STOLEN = 4  # the most times per pass that a thread takes groups from another thread
-STOLEN_SUBTREES = 2  # the most whole subtrees that it takes each time
-FAN_IN = 16  # the most tasks whose subtrees one task joins
-HANDED_BYTES = 256 << 20  # the most bytes of totals that the driver holds during a pass
-HANDED_NODES = 8  # per level; with room for fewer totals the driver holds none, since many would lack their neighbour
-JOIN_BYTES = 16 << 20  # the most bytes of totals that one task joins, if it joins more than two tasks
+MOST_STOLEN = 4  # per pass, the maximum number of times that a thread takes groups from another thread
+STOLEN_SUBTREES = 2  # the maximum number of whole subtrees that a thread takes each time
+FAN_IN = 16  # the maximum number of tasks whose subtrees one task joins
+HANDED_BYTES = 256 << 20  # the maximum number of bytes of totals that the driver holds during a pass
+HANDED_NODES = 8  # totals per level; with room for fewer, the driver holds none, because many could not be combined
+JOIN_BYTES = 16 << 20  # the maximum number of bytes of totals that one task joins, if it joins more than two tasks
 
 Combine = Callable[[Partial, Partial], Partial]
 
@@ -83,7 +84,7 @@ def count_levels(n_groups: int) -> int:
 
 
 def find_fan_in(n_groups: int, totals_bytes: int) -> int:
-    """Return the number of tasks that one task joins: 2 to FAN_IN, as many as fit into JOIN_BYTES with their totals."""
+    """Return the number of tasks that one task joins: 2 to FAN_IN, as far as their totals fit into JOIN_BYTES."""
     part_bytes = 2 * max(1, count_levels(n_groups)) * max(1, totals_bytes)
     return max(2, min(FAN_IN, JOIN_BYTES // part_bytes))
 
@@ -95,12 +96,12 @@ def count_handed(n_groups: int, totals_bytes: int, room_bytes: int) -> int:
 
 
 def count_waiting(n_groups: int, threads: int, hands_over: bool) -> int:
-    """Return the largest number of totals that can wait on a worker, without the totals that its threads are computing.
+    """Return the largest number of totals that can wait on a worker, in addition to totals being computed.
 
-    Each thread may hold the totals of its own groups, of the groups of a lost worker (at most two nodes per level for
-    each) and of stolen groups, but never more totals than groups. If totals are handed over, the nodes of a finished
-    task and of its successor wait at the same time. A task that joins two parts has fetched totals of other groups, and
-    holds one sum per level.
+    Each thread may hold the totals of its own groups and of the groups of a lost worker, for both at most two nodes per
+    level, and the totals of stolen groups, but never more totals than groups. If totals are handed over, the nodes of a
+    finished task and of its successor wait at the same time. A task that joins two parts has fetched totals of other
+    groups, and holds one sum per level.
     """
     levels = count_levels(n_groups)
     nodes = (8 if hands_over else 4) * levels

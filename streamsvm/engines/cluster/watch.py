@@ -28,10 +28,10 @@ from streamsvm.system.interrupts import waiting
 
 
 class LocalWorkers(LocalCluster):  # type: ignore[misc]
-    """A LocalCluster that ignores the message that an unknown worker has ended.
+    """A LocalCluster that ignores messages about the end of an unknown worker.
 
-    The message arrives if a worker is killed during its start. LocalCluster would stop listening to the scheduler, and
-    raise KeyError on closing, after a successful training.
+    Such a message arrives if a worker is killed during its start. LocalCluster would stop listening to the scheduler,
+    and raise KeyError on closing, after a successful training.
     """
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
@@ -60,11 +60,11 @@ async def _ask(question: Callable[[], Any]) -> Any:
 
 
 class ClusterWatch:
-    """A watch over the heartbeats of workers, while some work waits for them.
+    """A watch over the heartbeats of workers, while some work waits for these workers.
 
-    what: the waiting work, such as "read 3 of the data". known: the addresses of the last known workers, which the
-    caller passes from one piece of work to the next; missing workers are logged. threads: the number of threads of each
-    worker that has sent a heartbeat between the last two looks.
+    what: the waiting work, such as "read 3 of the data". known: the addresses of the workers at the last look, which
+    the caller passes from one piece of work to the next; missing workers are logged. threads: the number of threads of
+    each worker that has sent a heartbeat between the last two looks.
     """
 
     def __init__(self, client: Client, what: str, known: set[str] | None = None, address: str | None = None) -> None:
@@ -72,7 +72,7 @@ class ClusterWatch:
         self.address: str = client.scheduler.address if address is None else address
         self._scheduler = f"scheduler {self.address}"
         self._answered = self._looked = self._peopled = time.monotonic()
-        self._heard: dict[str, tuple[float, float]] = {}  # by worker: its last heartbeat, and when it was seen here
+        self._heard: dict[str, tuple[float, float]] = {}  # by worker: its last heartbeat, and when it was first seen
         self._logged: set[str] = set()
         self._is_idle = False  # whether no worker ran our tasks at the last check of the time limit
         self.threads: dict[str, int] = {}
@@ -104,7 +104,7 @@ class ClusterWatch:
         """Submit tasks, unless they are already submitted, and yield their results in order. See `result`.
 
         A lost task is submitted up to MOST_TRIES times in all. At the end, also after a failure or Ctrl-C, all tasks
-        are released, so that tasks that still run end early.
+        are released; running tasks then end early.
         """
         futures = [submit() for submit in submits] if submitted is None else list(submitted)
         try:
@@ -146,12 +146,12 @@ class ClusterWatch:
         return found is not None and isinstance(found[0], KilledWorker)
 
     def wait(self, futures: Sequence[Future], seconds: float) -> bool:
-        """Wait for tasks; return whether all were done or had failed within some seconds."""
+        """Wait for tasks for up to `seconds`; return whether all tasks were done or had failed by then."""
         with self.client.as_current():  # the client need not be Dask's default
             return self._try(lambda: wait(futures, timeout=seconds), (CancelledError,)) is not None
 
     def ask(self, question: Callable[..., Any], *arguments: Any, seconds: float | None = None, **named: Any) -> Any:
-        """Return the answer of the scheduler or of workers; None if it takes longer than `seconds` (LOOK_SECONDS)."""
+        """Return the answer of the scheduler or of workers; None if it takes longer than `seconds`."""
         asked = partial(question, *arguments, **named)
         found = self._try(lambda: ask_within(self.client, asked, seconds or LOOK_SECONDS), (CancelledError, OSError))
         return None if found is None else found[0]
@@ -197,7 +197,7 @@ class ClusterWatch:
             if answer:
                 self._end_waits([key for tasks in answer.values() for key in tasks], list(answer))
             before, self._is_idle = self._is_idle, not answer
-            if before and self._is_idle:  # at a single check, one task may just have ended before the next began
+            if before and self._is_idle:  # a single check may fall between two tasks
                 late = f"max_seconds has passed, and no worker{describe_wishes()} runs it"
                 raise TimeLimitError(f"{self.what}: {late}; {ENDING}")
 
@@ -252,7 +252,7 @@ class ClusterWatch:
             raise ConnectionError(f"{self._scheduler}: the connection is lost; {ENDING}") from error
 
     def _check_workers(self, workers: Mapping[str, Any], now: float) -> None:
-        """Log that there are no workers. Raises ConnectionError if our own workers were not replaced in time."""
+        """Log a warning if there are no workers. Raises ConnectionError if our own are not replaced in time."""
         if workers:
             self._peopled = now
             return

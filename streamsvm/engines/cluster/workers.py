@@ -1,6 +1,6 @@
 """Worker processes on this machine, and connections to existing clusters.
 
-Every worker process that we start preloads this module and calls `dask_setup`, also after a dead worker is replaced.
+Every worker process that we start, also in place of a dead worker, preloads this module and calls `dask_setup`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LOGGER = logging.getLogger("streamsvm")
 ANSWER_SECONDS = 10  # until a silent scheduler is given up
 FIRST_WORKER_SECONDS = 60.0  # until a cluster without workers is given up; imports take a while
 
-PAUSE_SECONDS = 0.5  # between two searches for a worker that replaces lost ones
+PAUSE_SECONDS = 0.5  # between two checks whether a worker has joined
 
 # For its web pages, which are off, Dask profiles the threads of workers, event loops and processes. With two idle
 # workers this takes a fifteenth of a core.
@@ -85,8 +85,8 @@ async def prepare_worker(
 ) -> ReadyWorker:
     """Load the kernels in a worker, so that its memory can be projected, and open the dataset of the source.
 
-    A thread loads them, because a first compilation takes minutes on a busy machine: with a blocked event loop, the
-    worker would send no heartbeat, and the scheduler would give it up. name: the name of this work for
+    A thread loads the kernels, because their first compilation takes minutes on a busy machine. If it blocked the event
+    loop, the worker would send no heartbeat, and the scheduler would give it up. name: the name of this work for
     `system.deadline.end`.
     """
     await asyncio.to_thread(load)
@@ -107,7 +107,7 @@ def prepare_workers(client: Client, load: Load, source: RowSource | None = None)
     """
     watch = ClusterWatch(client, "the preparation of the workers")
     lost = f"scheduler {watch.address}: its workers were lost before the first pass"
-    # An adaptive cluster starts no worker without a task, and would end a worker while it loads the kernels if the
+    # An adaptive cluster starts no worker without a task, and would end a worker while it loads the kernels if this
     # result were not held. The task calls a Python built-in, so a worker without streamsvm can run it, too.
     demand = client.submit(bool, key=f"streamsvm-start-{uuid4().hex}")
     try:
@@ -137,7 +137,7 @@ def _require_package(watch: ClusterWatch) -> None:
 
 
 def _prepare(watch: ClusterWatch, load: Load, source: RowSource | None) -> list[ReadyWorker]:
-    """Prepare the current workers, and return those that are not lost meanwhile. Raises the error of a live worker."""
+    """Prepare the current workers, and return those that were not lost meanwhile. Raises the error of a live worker."""
     hosts = {address: about["host"] for address, about in watch.describe_workers().items()}
     first_of_host = {host: address for address, host in hosts.items()}.values()
     ready: list[ReadyWorker] = []
@@ -170,8 +170,8 @@ def _await_workers(watch: ClusterWatch, most_seconds: float = math.inf) -> None:
 def _set_configuration() -> AbstractContextManager[Any]:
     """Configure Dask for our own clusters: workers do not spill to disk, and there are no web pages.
 
-    Dask would also give up a dead worker that is not back within 15 seconds, although on a busy machine its process
-    takes longer to start.
+    By default, Dask would also give up a dead worker that is not replaced within 15 seconds; on a busy machine, a
+    process takes longer to start.
     """
     no_spilling = {f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause")}
     no_routes: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
@@ -193,9 +193,9 @@ def start_workers(
     """Start worker processes on this machine, connect to them, and end them at the end of the block.
 
     Every socket is on loopback, and there is no dashboard. Connections are encrypted, and both ends must hold the key
-    of the cluster, which is in memory only; otherwise other users of the machine could run programs through it.
-    A worker that is silent for GIVEN_UP_SECONDS is killed and replaced. security: the certificates of a cluster to
-    which other processes connect (cluster/local.py); None makes new ones.
+    of the cluster, which is in memory only; otherwise other users of the machine could run programs through the
+    cluster. A worker that is silent for GIVEN_UP_SECONDS is killed and replaced. security: the certificates of a
+    cluster to which other processes connect (cluster/local.py); None makes new ones.
     """
     _check_descriptors(n_workers)
     with ExitStack() as stack:
@@ -214,7 +214,7 @@ def start_workers(
                 scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},  # the default is port 8787
             )
             stack.enter_context(cluster)
-            cluster.scheduler.http_server.stop()  # it listens even without pages
+            cluster.scheduler.http_server.stop()  # the server listens even without pages
             client = stack.enter_context(Client(cluster))
         yield client
 
