@@ -248,7 +248,7 @@ def _finding(
     """Find a feature map; yield the open engine, the map and its cost.
 
     kept: the checkpoint, from which the passes resume if `resume` is set. saves_start: whether to write it before the
-    first pass, too. The caller limits BLAS to one thread.
+    first pass, too. The caller must limit BLAS to one thread.
     """
     fit, began = FeatureMapSolver(source, options, stand_in_for_gamma(settings)), time.monotonic()
     with deadline.limit(settings.max_seconds), _open_for_map(fit, settings, client) as (engine, plan):
@@ -304,7 +304,7 @@ class LearnedRows:
 
 
 def make_linear(features: FeatureOptions, options: TrainOptions, source: RowSource) -> TrainOptions:
-    """Return the settings of a linear solver for the features. Raises InputError if solver or rank are unsuitable."""
+    """Return the settings of a linear solver for the features. Raises InputError for an unsuitable solver or rank."""
     method = choose_solver(replace(options, kernel="linear"))
     if method.kernels != ("linear",):
         raise InputError(
@@ -373,7 +373,7 @@ def open_rows(
                 pass
             with open_for(mapped, linear, [[fit]], None):
                 pass
-        del mapped, fit  # they hold a map as large as the real one
+        del mapped, fit  # they hold a placeholder map as large as the real one
         if folder:
             folder.acquire()
         kept = None if folder is None else FeatureCheckpoint(folder.path / MAP_FILE)

@@ -129,7 +129,7 @@ def holds_settings(folder: Path) -> bool:
 
 
 CHECKPOINT_SECONDS = 10.0
-MOST_CHECKPOINT_SHARE = 0.05  # largest fraction of the time spent on checkpoints, since the state may be large
+MOST_CHECKPOINT_SHARE = 0.05  # maximum share of the run time spent on checkpoints, which may be large
 TASKS = {"read", "verify", "compute"}  # the parts of task_seconds in a checkpoint (engines.engine)
 NO_LINES = ""  # the digest of an empty history
 REPORTS, PROOFS = ("tuning.json", "tuning.html", "report.html"), ("dual.npz", "ball.npz")
@@ -154,7 +154,9 @@ class Saved(Generic[S]):
 
 @dataclass(eq=False)
 class LockedFolder(ABC):
-    """A folder to which one process at a time writes. `acquire` locks it until `close`; nothing is written before.
+    """A folder to which one process at a time writes. `acquire` locks it until `close`.
+
+    Nothing is written before `acquire`.
 
     place: the folder to lock. The files are in `path`, its subfolder `part`.
 
@@ -195,7 +197,7 @@ class LockedFolder(ABC):
             self.path.mkdir(parents=True, exist_ok=True)
             if self.lock is None:
                 self.lock = Lock(self.root, self.root / LOCK)
-                self._check()  # again under the lock: another process may have written there
+                self._check()  # check again under the lock: another process may have written to the folder
             self._clear()
             files.sync_folder(self.root)
 
@@ -248,7 +250,7 @@ class RunFolder(LockedFolder):
     Parameters
     ----------
     n_beside : int, default 1
-        Number of runs side by side, which share the time allowed for checkpoints.
+        Number of runs that run side by side and share the time allowed for checkpoints.
     on_written : callable, optional
         See OnWritten.
     """
@@ -395,7 +397,7 @@ class GridFolder(LockedFolder):
     _has_settings = False
 
     def open_fit(self, name: str, settings: dict[str, Any], n_beside: int) -> RunFolder:
-        """Open the folder of one of `n_beside` fits side by side, after writing the settings of the grid.
+        """Write the settings of the grid, then open the folder of one of `n_beside` fits that run side by side.
 
         Raises InputError if the folder holds a fit with other settings.
         """

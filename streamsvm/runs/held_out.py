@@ -148,7 +148,7 @@ def list_scores(
 ) -> Iterator[tuple[int, npt.NDArray[np.intp], F64]]:
     """Yield, for each model, its number, the positions of its held-out rows in X, and their scores.
 
-    models: those of the first setting on each fold, then those of the second, and so on.
+    models: the models of the first setting on each fold, then the models of the second setting, and so on.
     """
     for k in range(folds):
         mine = np.flatnonzero(fold == k)
@@ -184,7 +184,7 @@ def _add_scores(
     tiles.append((rows.start, (scores,)))
 
 
-ROW_BYTES = 12  # a row's label and its query id, if any
+ROW_BYTES = 12  # the label of a row, and its query id if any
 SCORE_BYTES = 8
 COPIES = 2  # copies of the scores held at once while those of the chunks are joined
 

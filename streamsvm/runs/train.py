@@ -154,8 +154,8 @@ class Training:
         """Carry out the run to its end, from its checkpoint if there is one, and return the result.
 
         folds, fits: side fits that share the reads of this run, are saved with it, and calibrate the probabilities of
-        its model. The last checkpoint is written before the return. The model is not, since the files next to it must
-        be written first.
+        its model. The last checkpoint is written before this method returns. The model is not, since the files next to
+        it must be written first.
         """
         self.begin()
         if len(kinds := self._list_arithmetic()) > 1:
@@ -176,13 +176,13 @@ class Training:
                 raise
             if by_signal:
                 interrupts.accept()
-            self.status = self.status or ("time_limit" if is_late else "interrupted")  # the last step may have set one
+            self.status = self.status or ("time_limit" if is_late else "interrupted")  # may be set by the last step
             save_all(group)
             if not by_signal and not (is_late and folds is None):
                 raise
             self.take_rows = self.source.take  # the workers may be lost
             result = self.make_result()
-            if folds is not None:  # this run may have ended, but the group has not
+            if folds is not None:  # this run may have ended, but not its folds
                 reason = describe_status("interrupted", self.fit.report(self.state), self.options)
                 result = replace(result, status="interrupted", status_reason=reason, finished=False)
         return result
@@ -466,7 +466,7 @@ def train(
                 opened[0].scratch = None if folder is None else str(folder)
                 if not is_settled:
                     if run:
-                        run.acquire()  # before the read
+                        run.acquire()  # lock the folder before the read
                     settled = resolve_gamma(opened[0], options)
                     fits = set_up_group(source, settled, keep_dual, start_from, beside, eval_set)
                     if run:

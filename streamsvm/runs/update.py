@@ -2,8 +2,8 @@
 
 The ball (solvers.one_read.kept_ball) represents all the rows from which it was made. If rows were appended or deleted
 since, only these rows are read. P and the lower bound over all rows follow, provided that the new optimum lies in the
-ball. Otherwise all rows are read, starting from the weights of the model. Only the ball is trusted. It is bound to the
-fingerprint of its rows and to their costs.
+ball. Otherwise a training on all rows starts from the weights of the model. Only the ball is trusted. It is bound to
+the fingerprint of its rows and to their costs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NAME, FORMATS = "ball.npz", (1, 2)
 ALL_ROWS = "All rows are read: {}."
 
 
-# A ball that fits the rows and costs of a training, its SHA-256, the changes to its rows since then, and its settings
+# A usable ball, its SHA-256, the changes to its rows since it was made, and the settings with which it was made
 Kept = tuple[Ball, str, Changes, OneRead]
 
 
@@ -120,7 +120,7 @@ def _write_ball(out: Path, ball: Ball, packed: dict[str, Any]) -> None:
 
 
 def _was_update(out: str | Path | None) -> bool:
-    """Return whether the run in a folder is an update, which reads only changed rows, or no run has begun there.
+    """Return True if the run in a folder is an update, which reads only changed rows, or if no run has begun there.
 
     RunFolder refuses a folder with other contents.
     """
@@ -183,7 +183,7 @@ def _update(
     listener: Listener,
     client: Client | None,
 ) -> tuple[Result | None, PriorCost]:
-    """Return the result if a ball next to the model and the changed rows prove it; otherwise the cost of the attempt.
+    """Return the result if the ball next to the model and the changed rows prove it; otherwise None and the cost.
 
     The ball is in memory only during this call, which leaves room for a training on all rows.
     """
