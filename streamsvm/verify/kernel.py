@@ -45,7 +45,7 @@ SUM_SHARE = 1e-12  # largest |y'a| relative to sum a_i: it need not be zero, sin
 
 
 def list_scores(model: KernelModel) -> KernelModel:
-    """Return the model of all scores, also of pairs, with coefficients (K, m) and biases (K,).
+    """Return the model with one row of coefficients per score or pair of classes: dual_coef (K, m), intercept (K,).
 
     Raises InputError for a precomputed kernel, whose support vectors are unknown.
     """
@@ -144,9 +144,10 @@ def _bound(model: KernelModel, source: RowSource, problem: dict[str, Any], squar
 
 
 def _find_shrinkage(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> F64:
-    """Return for each problem the factor, at most 1, that makes its coefficients multipliers, (n_problems,).
+    """Return the factor for each problem, at most 1, by which its coefficients become multipliers, (n_problems,).
 
-    A model may be its multipliers times a stretch (certificates.kernel). Raises InputError for a longer stretch.
+    The coefficients of a model may be its multipliers times a stretch (certificates.kernel). Raises InputError if they
+    exceed the costs by more than the largest stretch.
     """
     coefs, costs = model.dual_coef, np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
     weight = source.column("sample_weight")
@@ -230,7 +231,7 @@ def evaluate_tube(model: KernelModel, engine: Engine, problem: dict[str, Any]) -
     n = len(costs)
     width = find_best_bias(np.ones(n), costs, np.zeros(n), distances, total)
     objective = square / 2 + total * width + float(costs @ np.maximum(distances - width, 0.0))
-    size = objective - min(square, 0.0)  # of the terms: an indefinite kernel may have a negative square
+    size = objective - min(square, 0.0)  # size of the terms; with an indefinite kernel, the square may be negative
     return Found(objective, float(costs @ errors) + of_square / 2 + bound_rounding(n + 8, 2 * size))
 
 

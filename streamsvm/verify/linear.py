@@ -181,7 +181,7 @@ def evaluate_one_class(model: LinearModel, engine: Engine, problem: dict[str, An
     """
     square, rho = float(model.coef @ model.coef), -float(np.asarray(model.intercept))
     error = bound_rounding(len(model.coef) + 4, square)
-    offsets = np.array([rho, rho / (1.0 - BOUNDARY_SHARE * np.sign(rho))])  # of the model, and of its training
+    offsets = np.array([rho, rho / (1.0 - BOUNDARY_SHARE * np.sign(rho))])  # the model's, and the training's
     losses, sizes, costs = sum_rows(engine, partial(_add_offset_losses, offsets, model.coef[None]), (3, 2))
     totals = float(problem["nu"]) * costs
     rounding = bound_rounding(engine.source.n_rows + 8, 1.0) * (sizes + 2 * np.abs(totals * offsets))

@@ -117,7 +117,7 @@ def verify(
         raise InputError("the model does not store its objective, so there is nothing to compare with")
     in_model = isinstance(model, KernelModel) or model.problem.has_nu  # the model itself holds the data for its bound
     points = None if not dual or in_model else _read_points(model, source, dual_file)
-    if dual and isinstance(model, KernelModel) and not model.problem.has_classes:  # it does not store the targets
+    if dual and isinstance(model, KernelModel) and not model.problem.has_classes:  # the model lacks the targets
         raise InputError(
             "the lower bound of a regression with kernels cannot be recomputed; use `verify` without --dual"
         )
@@ -150,7 +150,7 @@ def _find_inaccuracy(model: Model, objective: float, rounding: float, bound: Bou
     """Return why the verification is too inaccurate to confirm the model, or None if it is accurate enough."""
     tol = float(model.info.get("tol", TrainOptions.tol))  # older models lack it
     bounds = {"the objective": rounding, "the lower bound": 0.0 if bound is None else bound.rounding}
-    what, off = max(bounds.items(), key=lambda each: np.nan_to_num(each[1], nan=np.inf))  # NaN: nothing is known of it
+    what, off = max(bounds.items(), key=lambda each: np.nan_to_num(each[1], nan=np.inf))  # NaN: no bound is known
     if off <= tol * abs(objective):
         return None
     told = f"rounding may have changed {what} by up to {off:.1e}, more than the tolerance {tol:g} times the objective"

@@ -60,8 +60,8 @@ TIES = (
 class Machine:
     """A model in LIBSVM's layout.
 
-    vectors: rows; `order` (m,) has the row numbers of the support vectors. coefs: (K - 1, m). bias: one for each pair.
-    n_support: the number of support vectors of each class, None if there are no classes.
+    vectors, order: row order[j] of `vectors` is support vector j, for m support vectors. coefs: (K - 1, m). bias: one
+    for each pair of classes. n_support: the number of support vectors of each class; None if there are no classes.
     """
 
     kernel: Kernel
@@ -73,7 +73,7 @@ class Machine:
 
 
 def write_libsvm(model: Model) -> Exported:
-    """Return a model in LIBSVM's format; InputError for a nonlinear kernel of scaled rows."""
+    """Return a model in LIBSVM's format. Raises InputError for a nonlinear kernel of scaled rows."""
     raw = to_raw(model)
     svm_type, labels, notes = _describe(raw)
     machine = _lay_out(raw, bool(labels))
@@ -196,15 +196,15 @@ SOLVERS = {
     "one_class": "ONECLASS_SVM",
 }
 SPARSE_SOLVERS = {"squared_hinge": "L1R_L2LOSS_SVC", "logistic": "L1R_LR"}  # the solvers with the penalty l1
-NUMBERS = "L2R_L1LOSS_SVR_DUAL"  # a model of this solver predicts its score
+NUMBERS = "L2R_L1LOSS_SVR_DUAL"  # a model of this solver predicts the score itself
 ONLY_LOGISTIC = "the probabilities are omitted: LIBLINEAR has them for the logistic loss only"
 
 
 def write_liblinear(model: Model) -> Exported:
-    """Return a model in LIBLINEAR's format; InputError if it has no weights of raw rows."""
+    """Return a model in LIBLINEAR's format. Raises InputError if it has no weights of raw rows."""
     linear = export.to_weights(model)
     require_finite(linear.coef, linear.intercept)
-    has_labels = linear.problem.predicts_labels and linear.problem.own_classes is None  # which the file then names
+    has_labels = linear.problem.predicts_labels and linear.problem.own_classes is None  # whether the file has labels
     labels, notes = number_classes(linear) if has_labels else ([], ())
     if linear.kind == "rank":
         notes = (ONLY_SCORES, *notes)
@@ -240,7 +240,7 @@ LOSSES = {
     **dict.fromkeys(("L2R_LR", "L2R_LR_DUAL", "L1R_LR"), "logistic"),
 }
 LIBLINEAR_NAMES = ("solver_type", "nr_class", "label", "nr_feature", "bias")
-MOST_LINE = 1 << 24  # characters; a line has a number for each class
+MOST_LINE = 1 << 24  # maximum length of a line, which has a number for each class
 MOST_CLASSES = 1 << 20
 LIBSVM_NAMES = ("gamma", "degree", "coef0", "probA", "probB", "prob_density_marks", "total_sv", "nr_sv")
 NEEDED = ("svm_type", "kernel_type", "nr_class", "rho", "label")
@@ -253,8 +253,8 @@ def read_model_file(path: str | Path) -> LinearModel:
     Raises
     ------
     InputError
-        If it is not such a file, if streamsvm does not have its loss, or if a model of LIBSVM is not linear or has more
-        than two classes.
+        If the file is not such a model file, if streamsvm lacks the loss of the model, or if a model of LIBSVM is not
+        linear or has more than two classes.
     """
     program, read = "LIBLINEAR", _read_liblinear
     try:
@@ -274,7 +274,7 @@ def read_model_file(path: str | Path) -> LinearModel:
 
 
 def _read_head(file: TextIO, end: str, needed: Sequence[str], known: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Return the values of the lines before the line `end`, by name; ValueError for unknown or missing names."""
+    """Return the values of the lines before the line `end`, by name. Raises ValueError for unknown or missing names."""
     head: dict[str, list[str]] = {}
     while (words := file.readline(MOST_LINE).split()) != [end]:
         if len(words) < 2 or words[0] not in (*known, *needed) or words[0] in head:
@@ -286,7 +286,7 @@ def _read_head(file: TextIO, end: str, needed: Sequence[str], known: Sequence[st
 
 
 def _read_liblinear(file: TextIO) -> LinearModel:
-    """Return the model in a file; ValueError for an unsuitable part."""
+    """Return the model in a file. Raises ValueError for an unsuitable part."""
     head = _read_head(file, "w", LIBLINEAR_NAMES)
     solver = head["solver_type"][0]
     if solver not in LOSSES:
@@ -329,7 +329,7 @@ def _read_weights(file: TextIO, n_lines: int, n_scores: int) -> F64:
 
 
 def _read_libsvm(file: TextIO) -> LinearModel:
-    """Return the model in a file; ValueError for an unsuitable part."""
+    """Return the model in a file. Raises ValueError for an unsuitable part."""
     head = _read_head(file, "SV", NEEDED, LIBSVM_NAMES)
     kind, kernel = head["svm_type"][0], head["kernel_type"][0]
     if kind not in ("c_svc", "nu_svc") or kernel != "linear" or head["nr_class"][0] != "2":
@@ -347,7 +347,7 @@ def _read_libsvm(file: TextIO) -> LinearModel:
 
 
 def _add_vectors(file: TextIO) -> np.ndarray:
-    """Return w = sum_j c_j z_j, whose length is the largest index."""
+    """Return w = sum_j c_j z_j. The length of w is the largest feature index in the file."""
     sums: dict[int, float] = {}
     for number, line in enumerate(file, 1):
         coef, *items = line.split() or [""]

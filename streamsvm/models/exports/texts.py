@@ -26,7 +26,7 @@ NO_FUNCTION = "the probabilities are omitted: the table holds only the weights"
 
 
 def write_csv(model: Model) -> Exported:
-    """Return the weights for raw rows as CSV; InputError if the model has none."""
+    """Return the weights for raw rows as CSV. Raises InputError if the model has none."""
     linear = to_weights(model)
     require_finite(linear.coef, linear.intercept)
     return Exported(_write_table(linear), () if find_calibration(model.info) is None else (NO_FUNCTION,))
