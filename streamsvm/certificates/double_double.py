@@ -184,7 +184,10 @@ def _add_rows(
 
 @dataclass
 class ExactSums:
-    """Sums by class as pairs, totals and rests (2, d + 1): alpha_i x_i, and alpha_i in the last column; row count."""
+    """Sums over the rows of each class, as pairs: alpha_i x_i in d columns, and alpha_i in the last column.
+
+    totals, rests (2, d + 1): the first and the second numbers of the pairs. n_rows: the number of rows.
+    """
 
     totals: F64
     rests: F64
@@ -306,7 +309,7 @@ def _add(tree: F64, at: int, value: float) -> None:
 
 @register_jitable
 def _clear(tree: F64, at: int) -> None:
-    """Reset the entries changed by a row to zero: cheaper than all entries if a query has fewer rows than ranks."""
+    """Reset to zero the entries that a row changed, which is cheaper than all entries if rows are fewer than ranks."""
     while at < tree.shape[0]:
         tree[at, 0], tree[at, 1] = 0.0, 0.0
         at += at & -at

@@ -154,7 +154,7 @@ class Proof:
 
 
 def prove(rows: Multipliers, errors: F64, largest: float, tol: float, is_definite: bool = True) -> Proof:
-    """Return the proof from multipliers in [0, costs], stretching the model if the gap exceeds tol otherwise.
+    """Return the proof from multipliers in [0, costs]; stretch the model if the gap would otherwise exceed tol.
 
     errors: the error bounds of f, (n,). largest: the largest k_ii. is_definite: whether |w|^2 is certainly at least 0.
     The model of a regression, which has corners, is never stretched.
@@ -213,7 +213,7 @@ def _prove_scaled(rows: Multipliers, errors: F64, largest: float, stretch: float
     loss, moved_loss = sum_losses(costs, slack, own)
     loss_error, support = moved_loss + 2 * UNIT * loss, np.flatnonzero(alpha)
     a, sums = alpha[support], (y * f)[support]
-    # corners are measured from the bias; the resulting change of the sum is charged with the imbalance
+    # corners are measured from the bias; the term of the imbalance allows for the resulting change of the sum
     gains, farthest = a, 1.0
     if corners is not None:
         gains, farthest = a * (y * (corners - bias))[support], 1.0 + float(np.max(np.abs(corners))) + abs(bias)
@@ -322,7 +322,7 @@ def find_offset(costs: F64, f: F64, total: float) -> float:
 
 @dataclass(frozen=True)
 class FixedSum:
-    """The numbers of rows whose multipliers have a fixed sum, and the sum."""
+    """Rows whose multipliers have a fixed sum: their row numbers, and the sum."""
 
     rows: I64
     total: float
@@ -395,7 +395,10 @@ def _find_model(rhos: Sequence[float]) -> tuple[float, float]:
 
 
 def raise_lowest(room: F64, f: F64, lacking: float) -> F64:
-    """Return the increase of each multiplier, (n,). Increases sum to `lacking`, and start at the lowest scores."""
+    """Return the increase of each multiplier, (n,), at most its `room`. The increases sum to `lacking`.
+
+    The multipliers of the lowest scores are raised first.
+    """
     order = np.argsort(f, kind="stable")
     before = np.cumsum(room[order]) - room[order]
     rises = np.empty(len(f))

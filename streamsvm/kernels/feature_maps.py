@@ -43,7 +43,7 @@ class PolynomialMap:
 
     d: int
     largest: float = 1.0
-    nbytes: ClassVar[int] = 0  # it has no arrays
+    nbytes: ClassVar[int] = 0  # the map has no arrays
 
     @property
     def n_features(self) -> int:
@@ -228,7 +228,10 @@ def choose_pivots(residual: F64, number: int, least: float) -> I64:
 
 
 def make_cholesky_map(kernel: Kernel, rows: Matrix) -> KernelMap:
-    """Return Phi(x) = L^-1 k(Z, x), L L' = K(Z, Z): over all rows, the pivoted incomplete Cholesky factor of K."""
+    """Return Phi(x) = L^-1 k(Z, x) with L L' = K(Z, Z).
+
+    The features of all rows form the pivoted incomplete Cholesky factor of K.
+    """
     K = compute_block(kernel, rows, rows)
     jitter = LEAST_PIVOT * float(np.max(np.diag(K)))
     L = cholesky(K + jitter * np.eye(len(K)), lower=True)
@@ -236,7 +239,10 @@ def make_cholesky_map(kernel: Kernel, rows: Matrix) -> KernelMap:
 
 
 def make_nystrom_map(kernel: Kernel, rows: Matrix) -> KernelMap:
-    """Return Phi(x) = Lambda^-1/2 U' k(Z, x), U Lambda U' = K(Z, Z), without eigenvalues that are rounding error."""
+    """Return Phi(x) = Lambda^-1/2 U' k(Z, x) with U Lambda U' = K(Z, Z).
+
+    Eigenvalues that are only rounding error are dropped.
+    """
     values, vectors = np.linalg.eigh(compute_block(kernel, rows, rows))
     kept = values > LEAST_PIVOT * values[-1]
     return KernelMap(kernel, rows, vectors[:, kept] / np.sqrt(values[kept]))

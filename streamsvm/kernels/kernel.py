@@ -275,7 +275,8 @@ def compute_kernel_sums(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64) 
 def prove_kernel_sums(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, threads: int = 1) -> tuple[F64, F64]:
     """Return F (n, K) of `compute_kernel_sums` in float64, and a bound of the errors in each row of F, (n,).
 
-    The bound of a row is that of one sum with the coefficients max_k |coefs_kc|. X and columns may differ in layout.
+    The bound of a row is the bound of a single sum with the coefficients max_k |coefs_kc|. X and columns may differ in
+    layout.
     """
     sizes, parts = np.max(np.abs(coefs), axis=0), []
     if kernel.name == "linear":
@@ -289,7 +290,9 @@ def prove_kernel_sums(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, th
 
 
 def _sum_for_all(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, magnitudes: F64, threads: int) -> F64:
-    """Return F (n, K); add to `magnitudes`, unless empty, those of sums with the coefficients max_k |coefs_kc|.
+    """Return F (n, K).
+
+    Unless `magnitudes` is empty, the magnitudes of sums with the coefficients max_k |coefs_kc| are added to it.
 
     Threads share the tiles of rows; one thread computes all sums of a row.
     """

@@ -28,7 +28,7 @@ from streamsvm.numeric.rows import F64, I32, I64, Rows, add_rows, compute_scores
 
 
 def read_costs(class_costs: F64, rows: Rows) -> F64:
-    """Return C_i of the rows, (n,). class_costs (K,): those of the classes, before sample weights."""
+    """Return C_i of the rows, (n,). class_costs (K,): C_i of the classes, before sample weights."""
     costs: F64 = class_costs[rows.codes]
     return costs if rows.sample_weight is None else costs * rows.sample_weight
 

@@ -43,7 +43,7 @@ from streamsvm.system.errors import InputError
 
 PAGE_BITS = 6
 PAGE = 1 << PAGE_BITS  # buckets per page
-MOST_CELLS = 1 << 17  # the most buckets of all ranks together
+MOST_CELLS = 1 << 17  # maximum number of buckets of all ranks together
 FINEST = 40  # the largest p
 MEASURE_BYTES = 8 * 24 * MOST_CELLS  # memory while a histogram is measured, including the histograms that wait
 SPREAD = -7046029254386353131  # 2^64 times the golden ratio, as int64: its multiples modulo 2^64 are spread evenly
@@ -246,7 +246,7 @@ class HistogramCut:
         """Return the coefficients of rows in the cut, (n,), given their scores, ranks and weights, (n,) each.
 
         The weights are added to `seen`, which has the shape of coefs (see HistogramLoss.require_same). Raises
-        InputError for a row outside the pages of the histogram.
+        Raises InputError for a row outside the pages of the histogram.
         """
         found = np.empty(len(scores))
         places, scale = index_pages(self.pages), 2.0**self.exponent
@@ -257,8 +257,9 @@ class HistogramCut:
 
 @dataclass(frozen=True)
 class HistogramLoss:
-    """Bounds on the loss, and a cut that attains the lower bound at these scores. weights (k, 64, ranks): those of the
-    buckets.
+    """Bounds on the loss, and a cut that attains the lower bound at these scores.
+
+    weights (k, 64, ranks): the weights of the buckets.
 
     rounding: the part of the lower bound's error that grows with the width of a bucket, because scores are measured
     from the middles of their buckets. The upper bound includes it. The part that grows with the scores is not included.

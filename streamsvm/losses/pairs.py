@@ -62,7 +62,7 @@ class Pairs:
         return float(np.sum(count_pairs(np.zeros(len(self.ranks)), self, 1.0)[0]))
 
     def thin(self, stride: int) -> tuple[Pairs, I64]:
-        """Return the pairs of every `stride`-th query, or row of a single query, and the numbers of their rows."""
+        """Return the pairs of every `stride`-th query (or row, if there is a single query), and the row numbers."""
         if len(self.starts) > 2:
             kept = np.arange(0, len(self.starts) - 1, stride)
             sizes = np.diff(self.starts)[kept]
@@ -141,7 +141,7 @@ def _sum_up_to(tree: F64, at: int) -> float:
 
 @register_jitable
 def _clear(tree: F64, ranks: I32, n_ranks: int, reverse: bool) -> None:
-    """Set the entries that the rows changed to zero; a query may have far fewer rows than the number of ranks."""
+    """Reset to zero only the entries that the rows changed, since a query may have far fewer rows than ranks."""
     if ranks.size >= n_ranks:
         tree[:] = 0.0
         return

@@ -98,7 +98,7 @@ class NotCompiledError(Exception):
 
 
 class _Refusal(event.Listener):  # type: ignore[misc]
-    """A listener that stops the compiler in the thread that created it; other threads may compile."""
+    """A listener that stops the compiler in the thread that created the listener. Other threads may compile."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()

@@ -44,7 +44,7 @@ def factorise(M: F64) -> tuple[F64, F64 | None]:
     """Return a matrix and its upper Cholesky factor, which is None if the factorisation fails.
 
     If rounding has made the matrix singular, its diagonal is raised by the least share in RIDGES that repairs it.
-    Dropping the large curvature of the losses instead would make a step too long by as many orders of magnitude.
+    Dropping the large curvature of the losses instead would make a step too long by many orders of magnitude.
     """
     for ridge in RIDGES:
         raised = M + np.diag(ridge * np.diagonal(M))

@@ -72,7 +72,7 @@ def make_norm(rows: Rows, bias_feature: float) -> RowNorm:
     """Return the norm for the scatter of these rows."""
     n, width = rows.n_rows, rows.X.shape[1] + 1
     M = sum_products(rows.X, np.arange(n), np.full(n, 1.0 / n), bias_feature)
-    M[-1, -1] = bias_feature**2  # without the rounding of the mean
+    M[-1, -1] = bias_feature**2  # exact, unlike the computed mean
     M[np.diag_indices(width)] += RIDGE * float(np.mean(np.diagonal(M))) + np.finfo(float).tiny
     factor = cholesky(M, lower=False)  # M = factor' factor
     return RowNorm(np.ascontiguousarray(solve_triangular(factor, np.eye(width)).T))
