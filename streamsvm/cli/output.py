@@ -154,7 +154,7 @@ def _find_checkpoint(options: argparse.Namespace) -> tuple[str | Path, bool]:
 
 
 def read_run_file(file: Path, parse: Callable[[str], Any] = json.loads) -> Any:
-    """Return the parsed contents of a file of a run; InputError if it is missing or damaged."""
+    """Return the parsed contents of a file of a run. Raises InputError if it is missing or damaged."""
     try:
         return parse(file.read_text())
     except (OSError, ValueError) as error:

@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
             groups[declared.one_of].add_argument(*flags, **about)
 
     def format_help(self) -> str:
-        """Return the help, with its end."""
+        """Return the help, followed by the text of `describe`."""
         self.epilog = self.describe() if self.describe else None
         return super().format_help()
 

@@ -120,7 +120,7 @@ def make_record(kind: type[T], arguments: argparse.Namespace, /, **known: Any) -
 
 
 def read_settings(options: argparse.Namespace) -> TrainOptions:
-    """Return the settings of `train` or `tune`; those with a grid of values, such as several C, keep their defaults."""
+    """Return the settings of `train` or `tune`. A setting with several values, such as several C, keeps its default."""
     from streamsvm.options import TrainOptions
 
     options.task, options.multi_class = settle_multi_class(options.task, options.multi_class)
@@ -139,7 +139,7 @@ def read_map(options: argparse.Namespace) -> FeatureOptions | None:
 def read_axes(options: argparse.Namespace) -> dict[str, list[Any]]:
     """Return the losses and other settings with several values for `tune` to try, by name.
 
-    The first value becomes the setting. InputError if another option has no effect with one of the losses.
+    The first value becomes the setting. Raises InputError if another option has no effect with one of the losses.
     """
     from streamsvm.runs.tune import AXES
 

@@ -305,7 +305,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         return {name: str(value) for name, value in given.items() if value != defaults[name]}
 
     def _options(self) -> TrainOptions:
-        """Return the parameters as TrainOptions; InputError for an invalid value."""
+        """Return the parameters as TrainOptions. Raises InputError for an invalid value."""
         if not (self.n_jobs in (None, -1) or (isinstance(self.n_jobs, Integral) and 0 < self.n_jobs <= MOST_THREADS)):
             raise InputError(
                 f"n_jobs is {self.n_jobs!r:.40}; a number of threads, or -1 or None for all cores, is expected"
@@ -323,7 +323,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         return TrainOptions(**given | known | self._name_options())
 
     def _read_seed(self) -> int:
-        """Return the seed; InputError for generators, since a resumed fit needs the same random numbers."""
+        """Return the seed. Raises InputError for generators, since a resumed fit needs the same random numbers."""
         return check_count("random_state", 0 if self.random_state is None else self.random_state, 0)
 
     def _choose_dtype(self, n_rows: int) -> type[np.float32 | np.float64]:  # noqa: ARG002

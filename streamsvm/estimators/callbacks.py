@@ -53,7 +53,7 @@ class StepFunction:
 
 
 def to_callback(given: Any) -> Any:
-    """Return a scikit-learn callback unchanged, or wrap a step function as one; InputError for anything else."""
+    """Return a scikit-learn callback unchanged, or wrap a step function as one. Raises InputError for anything else."""
     if isinstance(given, type):
         raise InputError(f"set_callbacks: {given.__name__} is a class; an instance of it is expected")
     if isinstance(given, FitCallback):
@@ -106,7 +106,7 @@ class FitListener:
             self._report(self.fit, "end", lambda: model)
 
     def _end_step(self, event: Event) -> bool:
-        """End the task of a step, and begin the next one unless the run is over. Return whether a hook stops it."""
+        """End the task of a step, and begin the next unless the run is over. Return whether a hook stops the run."""
         if self.step is None:
             self._begin_step()
         is_to_end = self._report(self.step, "end", event.make_model)

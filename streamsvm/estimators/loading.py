@@ -81,7 +81,7 @@ def load(path: str | Path) -> Estimator:
 
 
 def make_estimator(model: Model) -> Estimator:
-    """Return a fitted estimator for a model; KeyError if the model lacks the record of its training."""
+    """Return a fitted estimator for a model. Raises KeyError if the model lacks the record of its training."""
     kind = _choose_kind(model)
     known = _get_training(model)
     estimator = kind(**{name: known[name] for name in kind().get_params() if name in known})
@@ -90,7 +90,7 @@ def make_estimator(model: Model) -> Estimator:
 
 
 def _choose_kind(model: Model) -> Any:
-    """Return the estimator class for a model; InputError if there is none."""
+    """Return the estimator class for a model. Raises InputError if there is none."""
     task = model.problem.name
     linear = LogisticRegression if model.info.get("loss") == "logistic" else LinearSVC
     default: tuple[Any, Any] = (linear, SVC) if model.problem.predicts_labels else (None, None)

@@ -75,14 +75,14 @@ MULTI_CLASS = {"ovr": "classify", "crammer_singer": "crammer-singer"}  # tasks b
 
 
 def find_problem(name: str) -> Problem:
-    """Return the problem with this name; InputError if there is none."""
+    """Return the problem with this name. Raises InputError if there is none."""
     module = find_entry(name).module
     problem: Problem = resolve_name(f"streamsvm.problems.{module}:{name.upper().replace('-', '_')}")
     return problem
 
 
 def find_entry(name: str) -> Entry:
-    """Return the entry of the problem with this name; InputError if there is none."""
+    """Return the entry of the problem with this name. Raises InputError if there is none."""
     require_known("task", name, PROBLEMS)
     return PROBLEMS[name]
 
@@ -92,7 +92,9 @@ SPARSE = "smooth-l1"  # the kind of smooth losses with the penalty l1
 
 
 def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple[str, ...]:
-    """Return the kinds of a problem's loss; InputError if the problem does not have it. loss: None for the default.
+    """Return the kinds of a problem's loss.
+
+    Raises InputError if the problem does not have it. loss: None for the default.
 
     With the penalty l1, smooth losses have a separate kind, since few solvers can minimise them.
     """
@@ -111,7 +113,7 @@ def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple
 
 
 def find_multi_class(name: str) -> str:
-    """Return the task for this name of a multi-class scheme; InputError if there is none."""
+    """Return the task for this name of a multi-class scheme. Raises InputError if there is none."""
     require_known("multi_class", name, MULTI_CLASS)
     return MULTI_CLASS[name]
 
