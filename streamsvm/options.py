@@ -19,8 +19,8 @@ from streamsvm.numeric.rows import F64
 from streamsvm.system.errors import InputError, list_few, require_known, say_count
 
 LARGEST_DEGREE = 10**6  # with a higher degree, a power of a kernel value is 0, 1 or infinite
-LEAST_COST = 1e-290  # Multiplied by a rounding error, it is still a normal float64.
-LARGEST_COST = 1e100  # Its square, multiplied by a feature of 1e38, is finite in float64.
+LEAST_COST = 1e-290  # The product with a rounding error is still a normal float64.
+LARGEST_COST = 1e100  # The product of its square and a feature of 1e38 is finite in float64.
 
 BUDGET_SHARE = 4  # Resident rows get a quarter of the spare memory, and kernel columns another quarter.
 

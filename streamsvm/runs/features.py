@@ -58,7 +58,8 @@ class Written:
 
     open_range: returns a writer for the range of rows that begins at the given row; None in joined totals. writer: the
     writer of the unfinished range of a task, if any. ranges: the finished ranges. traces: for each part of the rows, in
-    order, two sums: that of k(x, x) - |Phi(x)|^2 (the error of the map in trace K), and that of k(x, x) (trace K).
+    order, two sums over its rows: the sum of k(x, x) - |Phi(x)|^2 (the error of the map in trace K), and the sum of
+    k(x, x) (trace K).
     """
 
     open_range: Callable[[int], RangeWriter] | None
@@ -229,7 +230,7 @@ def make_features(
 
 
 def find_feature_map(source: RowSource, options: FeatureOptions, settings: TrainOptions) -> FeatureMap:
-    """Return the feature map, without writing features. The arguments and errors are those of `make_features`."""
+    """Return the feature map, without writing features. It has the arguments and errors of `make_features`."""
     with interrupts.caught(), one_blas_thread(), _finding(source, options, settings) as (_, found, _):
         return found
 
@@ -346,7 +347,7 @@ def open_rows(
     report : callable, optional
         Called with the number of rows of each group of chunks after it is read for the map.
     for_grid : bool, default False
-        Whether the folder is that of a grid, and the yielded arguments are for `tune`.
+        Whether `out` is the folder of a grid, and the yielded arguments are for `tune`.
     out, resume, overwrite, client, keep_dual
         See `train`. Pass the yielded arguments to `train`, or to `tune` for a grid.
 

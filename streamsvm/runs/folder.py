@@ -264,7 +264,7 @@ class RunFolder(LockedFolder):
         super().__post_init__()
 
     def settle(self, settings: dict[str, Any]) -> None:
-        """Set the final settings. Raises InputError if the run to be resumed had others."""
+        """Set the final settings. Raises InputError if the run to be resumed had other settings."""
         self.settings, self.is_settled = settings, True
         self._check()
 
@@ -272,8 +272,8 @@ class RunFolder(LockedFolder):
         """Make and lock the folder, and return its saved run, or None if there is no checkpoint.
 
         start: the initial state. n_rows: the number of rows of the data. arithmetic: the kinds of arithmetic of the
-        processes, which are added to those of the saved run. Raises InputError if the checkpoint cannot belong to this
-        run.
+        processes, which are added to the kinds in the saved run. Raises InputError if the checkpoint cannot belong to
+        this run.
         """
         self.acquire()
         path = self.path / CHECKPOINT_FILE
@@ -435,8 +435,8 @@ class RemoteRun:
 
     Files are uploaded once they are complete. A checkpoint is one object. It is uploaded on the condition that the
     existing object is the one that this process last read or wrote, so two processes cannot write to one run unnoticed.
-    A checkpoint of more than 256 MiB is uploaded in parts, for which stores support no such condition. The history is
-    uploaded before the checkpoint that counts its lines.
+    A checkpoint of more than 256 MiB is uploaded in parts, and stores do not support the condition for these. The
+    history is uploaded before the checkpoint that counts its lines.
 
     Parameters
     ----------

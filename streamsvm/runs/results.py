@@ -286,7 +286,7 @@ Listener = Callable[[Event], object]  # returns True to end the run after this s
 
 @dataclass(frozen=True)
 class PriorCost:
-    """The cost of earlier work on the rows, such as the passes that found their feature map."""
+    """The cost of earlier work on the rows, such as the passes that find a feature map."""
 
     passes: int = 0
     read_bytes: int = 0

@@ -293,7 +293,7 @@ def tune(
     Parameters
     ----------
     costs, gammas : sequence of float
-        Values of C and gamma to try; a gamma may be "scale" or "auto". By default gamma is that of the options.
+        Values of C and gamma to try; a gamma may be "scale" or "auto". By default, the gamma of the options is used.
     folds : int, default 5
         From 2 to 254; see `draw_folds`.
     others : mapping of str to sequence, optional

@@ -63,10 +63,10 @@ def train_from(
     source, options, out, resume, overwrite, listener, client, **named
         See `train`.
     start_from : str or Path, optional
-        A model with the same features and classes: its file, or the folder of its run. The rows may have further
-        classes if there are more than two in all; the new classes start as without a model. If a ball lies next to the
-        model, and rows were only appended or deleted since, only these rows are read, provided that the new optimum
-        lies in the ball.
+        A model with the same features and classes: its file, or the folder of its run. If there are more than two
+        classes in all, the rows may have new classes, which start as in a training without a model. If a ball lies next
+        to the model, and rows were only appended or deleted since, only these rows are read, provided that the new
+        optimum lies in the ball.
     keep_ball : bool, default False
         Whether to keep a ball in `out`. After a training on all rows, its centre is the new optimum. Making the ball
         takes one more read of all rows, and another one for a sample unless the rows are shuffled. `Result` counts the
