@@ -16,8 +16,8 @@ Temperature scaling has one factor for all scores:
 beta minimises the log loss  - sum_i v_i log p_{y_i}  with the row weights v_i. The loss is convex in beta. The zero of
 its derivative  sum_i v_i (sum_k p_k f_k - f_{y_i})  is found by Brent's method. Two classes have the scores -f and f.
 
-Source: Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks", ICML; the bounds of beta are
-those of scikit-learn 1.8's CalibratedClassifierCV(method="temperature"), for scores of about 1.
+Source: Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks", ICML; for scores of about 1,
+beta has the bounds of scikit-learn 1.8's CalibratedClassifierCV(method="temperature").
 
 Platt's sigmoid is the probability of a class from its score:
 
@@ -37,8 +37,8 @@ Isotonic calibration is the non-decreasing function of the score that is closest
 
     min over non-decreasing p    sum_i v_i (t_i - p(f_i))^2,      t_i = 1 for a row of the class, and 0 for any other
 
-On the scores of the rows, the minimum is a step function, of which only the corners are stored. Between corners the
-function is linear, and beyond them it is constant, as in scikit-learn's IsotonicRegression(out_of_bounds="clip").
+On the scores of the rows, the minimum is a step function. Only its corners are stored. Between corners the function is
+linear, and beyond them it is constant, as in scikit-learn's IsotonicRegression(out_of_bounds="clip").
 
 Source: Zadrozny & Elkan 2002, "Transforming classifier scores into accurate multiclass probability estimates", KDD. The
 algorithm (pool adjacent violators) is SciPy's.

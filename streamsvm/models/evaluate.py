@@ -127,8 +127,8 @@ def evaluate(model: Model, data: Data, read_as: Columns = BY_NAME, file_format: 
     data : path or dataset
         A dataset, its path, or a file that `ingest` reads.
     read_as : Columns, optional
-        How a file is read: the columns of a table that hold the labels and the query ids (by default, those that were
-        named in training, if any), and the syntax of CSV.
+        How to read a file: the columns of a table that hold the labels and the query ids (by default, the columns named
+        in training, if any), and the syntax of CSV.
     file_format : str, optional
         The format of a file; by default its name decides.
 
@@ -152,7 +152,7 @@ def evaluate(model: Model, data: Data, read_as: Columns = BY_NAME, file_format: 
     Raises
     ------
     InputError
-        If there are no labels, or none that the model knows, or if the rows do not suit the model.
+        If the rows have no labels or only labels that the model does not know, or if the rows do not suit the model.
     """
     label = read_as.label or recall_column(model, "label", data, file_format)
     read_as = replace(read_as, label=label, qid=read_as.qid or recall_column(model, "qid", data, file_format))

@@ -153,7 +153,7 @@ class SavedModel(Shown, ABC):
         """Return the contents of the model's file by name."""
 
     def _describe(self, **own: Any) -> str:
-        """Return the JSON part of the model's file. own: further entries, which depend on the kind of model."""
+        """Return the JSON part of the model's file. own: entries that depend on the kind of model."""
         about = {
             "format": ENCODED_FORMAT if "encoding" in self.info else FORMAT,
             "kind": self.kind,
@@ -369,9 +369,8 @@ MODELS: dict[str, type[Any]] = {model.kind: model for model in (LinearModel, Ran
 def load(path: str | Path) -> Model:
     """Return the model in a file or a run's folder. Loading runs no code in the file.
 
-    Raises InputError if there is no model.
-
-    The path may also be the URL of a model file or of a run's folder in an object store.
+    The path may also be the URL of a model file or of a run's folder in an object store. Raises InputError if there is
+    no model.
     """
     if is_remote(path):
         from streamsvm.data.remote.files import copied, is_object

@@ -113,7 +113,7 @@ class Predictions:
     row_numbers : bool
         Whether to write the number of each row, counted from 0.
     columns : tuple of str
-        The arrays and columns to write, in this order; all if it is empty.
+        The arrays and columns to write, in this order; an empty tuple writes all.
     n_rows : int
         The number of rows predicted so far.
     """

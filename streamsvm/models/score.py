@@ -77,7 +77,7 @@ def run_scores(name: str) -> None:
 
 
 def _name_sums(kernel: Kernel, rows: Matrix) -> str:
-    """Return the name of the functions for kernel sums over these rows; all kernels except linear share theirs."""
+    """Return the name of the functions for kernel sums over these rows; all nonlinear kernels share one name."""
     kind = "linear" if kernel.name == "linear" else "rbf"
     return f"{kind}-kernel-scores/{'sparse' if isinstance(rows, CsrRows) else 'dense'}"
 

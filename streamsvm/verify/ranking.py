@@ -96,7 +96,7 @@ def _combine(left: Sums, right: Sums) -> Sums:
 
 
 def _add_coefs(cuts: Sequence[HistogramCut], shares: F64, most: F64, totals: Sums, rows: Rows, W: F64) -> None:
-    """Add the rows times their coefs in all cuts. The cut of all pairs bounds the sizes of the coefs."""
+    """Add the rows times their coefs in all cuts. most (ranks,): bounds on the coefs per unit of weight."""
     sums, seen = totals
     (ranks, weight), scores = read_ranks(rows), compute_scores(rows.X, make_writable(W))
     coefs = np.zeros(rows.n_rows)

@@ -17,7 +17,7 @@ so that the class with the highest score wins all its pairs: class k owns a copy
 coefficients are c_kj in the pairs where k comes first, and -c_kj in the others. Linear models are sums over their own
 weights: z_k = w_k, c_kk = 1, with the linear kernel.
 
-The files of LIBLINEAR, and those of LIBSVM with the linear kernel, f(x) = sum_j c_j z_j.x - rho = w.x + b, are read as
+Files of LIBLINEAR, and files of LIBSVM with the linear kernel, f(x) = sum_j c_j z_j.x - rho = w.x + b, are read as
 linear models. Such a model can predict, and training can start from it. It has no certificate, because its training
 rows are not known.
 
@@ -220,7 +220,7 @@ def _write_weights(model: LinearModel, labels: list[int]) -> Iterator[str]:
     if model.kind == "rank":
         solver = NUMBERS
     if solver == "MCSVM_CS" and not several:
-        solver = SOLVERS["hinge"]  # two classes have one score, where LIBLINEAR's own joint problem has two
+        solver = SOLVERS["hinge"]  # with two classes, the model has one score, but LIBLINEAR's joint problem has two
     yield f"solver_type {solver}\nnr_class {len(labels) or 2}\n"
     if labels:
         yield f"label {' '.join(map(str, labels if several else labels[::-1]))}\n"
@@ -304,7 +304,7 @@ def _read_liblinear(file: TextIO) -> LinearModel:
     classes = np.array(sorted(labels), np.int64)
     info = {"solver": f"liblinear {solver}", "task": "classify", "loss": LOSSES[solver]}
     if n_scores == 1:
-        sign = 1.0 if order[0] else -1.0  # a score above 0 is for the first label there, for the larger one here
+        sign = 1.0 if order[0] else -1.0  # a score above 0 is for the first label in LIBLINEAR, here for the larger
         return LinearModel(coef=sign * w[0, :d], intercept=float(sign * b[0]), classes=classes, info=info)
     return LinearModel(coef=np.ascontiguousarray(w[order, :d]), intercept=b[order], classes=classes, info=info)
 
@@ -341,7 +341,7 @@ def _read_libsvm(file: TextIO) -> LinearModel:
     w = _add_vectors(file)
     if not (np.isfinite(w).all() and math.isfinite(b)):
         raise ValueError("a number is not finite")
-    sign = 1.0 if labels[0] > labels[1] else -1.0  # a score above 0 is for the larger label here
+    sign = 1.0 if labels[0] > labels[1] else -1.0  # in streamsvm, a score above 0 is for the larger label
     info = {"solver": f"libsvm {kind}", "task": "classify", "loss": "hinge"}
     return LinearModel(coef=sign * w, intercept=sign * b, classes=np.array(sorted(labels), np.int64), info=info)
 

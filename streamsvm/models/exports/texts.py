@@ -126,7 +126,7 @@ def _explain(model: Model) -> str:
 
 
 def _list_arrays(model: Model) -> dict[str, Any]:
-    """Return the arrays of the model by name: of up to two dimensions, or sparse rows."""
+    """Return the arrays of the model by name. Each has up to two dimensions, or consists of sparse rows."""
     arrays = {**pack_scaling(model.scaling), "intercept": model.intercept}
     if not isinstance(model, KernelModel):
         return {**arrays, "coef": model.coef}
