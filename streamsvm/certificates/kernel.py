@@ -32,8 +32,8 @@ from them by at most 2 |r_i| in each row, so its W is within d = 2 sum_i |r_i| m
 
     D - sum_i |r_i| - |W| d - d^2 / 2      bounds the optimum.
 
-One-class SVM and nu-SVC fix sums of multipliers (`certify_sums`, `prove_sums`). The one-class problem is that of
-Schoelkopf et al. 2001, eqs. (3)-(11), times (nu n)^2, as in LIBSVM:
+One-class SVM and nu-SVC fix sums of multipliers (`certify_sums`, `prove_sums`). The one-class problem is eqs. (3)-(11)
+of Schoelkopf et al. 2001, times (nu n)^2, as in LIBSVM:
 
     min Q(a) = 1/2 |w(a)|^2,   0 <= a_i <= C_i,   sum_i a_i = N,      f_i = sum_j a_j k(x_i, x_j),   N = nu sum_i C_i
 
@@ -175,7 +175,7 @@ def prove(rows: Multipliers, errors: F64, largest: float, tol: float, is_definit
 
 
 def choose_stretch(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, found: Proof) -> float:
-    """Return the least factor that puts rows with 0 < a_i < C_i certainly beyond the margin, or 1 if no factor does."""
+    """Return the smallest factor that certainly puts rows with 0 < a_i < C_i beyond the margin; 1 if there is none."""
     if not found.dual > 0.0:
         return 1.0
     margins = y * (f + found.bias)
@@ -187,7 +187,7 @@ def choose_stretch(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, found: P
 
 
 def _choose_bias(y: F64, costs: F64, f: F64, corners: F64 | None) -> float:
-    """Return the best bias or, if only one class has costs, a bias that puts its rows well beyond the margin."""
+    """Return the best bias. If only one class has costs, return a bias that puts its rows well beyond the margin."""
     bias, used = find_best_bias(y, costs, f, corners), y[costs > 0]
     if len(used) and np.all(used == used[0]):
         corners = (y - f)[costs > 0]
@@ -309,7 +309,7 @@ def prove_classes(share: F64, y: I32, costs: F64, F: F64, errors: F64, largest: 
 
 
 # The model's offset is lower than rho by this share, so that rows on the boundary (0 < a_i < C_i) belong to the
-# class however their scores are rounded. The bound is computed with rho itself.
+# class even after rounding. The bound is computed with rho itself.
 BOUNDARY_SHARE = 1e-9
 LEAST_OFFSET = 1e-300  # the smallest offset of nu-SVC by which multipliers can be divided
 FULL_SHARE = 1e-9  # a sum short of N by at most this share counts as full up to rounding
@@ -432,7 +432,7 @@ def _bound_longer(value: float, left: float) -> float:
 
 
 def _bound_optimum(margin: float, square: float) -> float:
-    """Return M^2 / (2 |w|^2), or 0 if this is not a bound."""
+    """Return M^2 / (2 |w|^2), or 0 where this is no bound (M <= 0 or |w| = 0)."""
     return margin / square * margin / 2 if margin > 0.0 < square else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Feature maps Phi, with which a linear solver on Phi(x) does the work of a kernel solver on x.
+"""Feature maps Phi. A linear solver on features Phi(x) takes the place of a kernel solver on rows x.
 
 PolynomialMap has (d + 1)(d + 2) / 2 features (Jung, O'Leary & Tits 2008, (5.1) and (5.2)):
 
@@ -127,7 +127,7 @@ def count_rows_at_a_time(feature_map: FeatureMap) -> int:
 
 
 def split_rows(feature_map: FeatureMap, n_rows: int) -> Iterator[slice]:
-    """Yield slices of rows, each of which can be mapped at once."""
+    """Yield slices of the rows. The rows of a slice can be mapped at once."""
     step = count_rows_at_a_time(feature_map)
     for at in range(0, n_rows, step):
         yield slice(at, min(at + step, n_rows))

@@ -1,7 +1,7 @@
 """Pairs of rows of different ranks: pair counts, sums over whole queries, and measures of a ranking's quality.
 
-The counts are those of Joachims 2006, Algorithm 2, lines 5 to 22, for any number of ranks. A pair consists of two rows
-i, j of one query with rank_i > rank_j, and has the weight v_i v_j. For scores s and a margin m
+The pairs are counted as in Joachims 2006, Algorithm 2, lines 5 to 22, for any number of ranks. A pair consists of two
+rows i, j of one query with rank_i > rank_j, and has the weight v_i v_j. For scores s and a margin m
 
     up_i   = v_i sum {v_j : rank_j < rank_i, s_i - s_j < m}          c+ of the paper (m = 1, v = 1)
     down_i = v_i sum {v_j : rank_j > rank_i, s_j - s_i < m}          c-
@@ -45,7 +45,7 @@ from numba.extending import register_jitable
 
 from streamsvm.numeric.rows import F64, I32, I64, Rows, join_rows
 
-SAMPLE_ROWS = 1 << 13  # the rows on which a line search chooses its step
+SAMPLE_ROWS = 1 << 13  # number of rows on which a line search chooses its step
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class QuerySums:
     """The totals of successive rows.
 
     sums: over the whole queries. first: the pieces of the rows before the first boundary between queries, or of all
-    rows without a boundary. last: the pieces of the rows after the last boundary, empty if it is at the end; None
+    rows without a boundary. last: the pieces of the rows after the last boundary; empty if no rows follow it, and None
     without a boundary.
     """
 
@@ -259,7 +259,7 @@ def _combine(take: Take[Any], combine: Callable[[Any, Any], Any], left: QuerySum
 
 
 def _extend(take: Take[Any], totals: QuerySums, piece: Rows) -> None:
-    """Append rows of one query that follow the rows so far."""
+    """Append rows of one query to the totals; they follow the rows added before."""
     pieces = totals.first if totals.last is None else totals.last
     if pieces and pieces[-1].vectors["qid"][-1] != piece.vectors["qid"][0]:
         _end_query(take, totals)
@@ -268,7 +268,7 @@ def _extend(take: Take[Any], totals: QuerySums, piece: Rows) -> None:
 
 
 def _end_query(take: Take[Any], totals: QuerySums) -> None:
-    """Set a boundary after the rows so far; add the query that ends there if its start is known."""
+    """Set a boundary after the rows added before; add the query that ends there if its start is known."""
     if totals.last:
         rows = join_rows(totals.last)
         take(totals.sums, rows, np.array([0, rows.n_rows]))

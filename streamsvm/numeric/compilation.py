@@ -113,10 +113,10 @@ class _Refusal(event.Listener):  # type: ignore[misc]
 
 @lru_cache
 def load_or_compile(names: tuple[str, ...], run: Callable[[str], None], in_child: bool = True) -> None:
-    """Call run(name), which calls kernels, for each name, once per process; compile those that are not in the cache.
+    """Call run(name), which calls kernels, for each name, once per process; compile kernels that are not in the cache.
 
-    in_child: whether a child process compiles them, a single one for all names. `run` is then a module-level function,
-    which the child can import.
+    in_child: whether a single child process compiles the kernels of all names. `run` must then be a module-level
+    function, so that the child can import it.
     """
     missing = [name for name in names if not _is_in_cache(name, run)]
     if not missing:

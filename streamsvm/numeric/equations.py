@@ -2,8 +2,9 @@
 
 `RowQR` solves least squares problems min_x |A x - b| whose rows differ by many powers of ten. A Householder QR
 factorisation with column pivoting keeps such rows apart if they are sorted by their largest entries: the error of each
-row is then proportional to this row alone, however heavy the others are (Cox & Higham 1998, Stability of Householder QR
-factorization for weighted least squares problems). In A'A, the products of the heavy rows would hide all others.
+row is then proportional to the size of this row, even if other rows are far larger (Cox & Higham 1998, Stability of
+Householder QR factorization for weighted least squares problems). In A'A, the products of large rows would hide the
+products of all other rows.
 
 A point of an interior-point method is a tuple of arrays, and a direction holds their changes in the same order.
 """

@@ -88,7 +88,7 @@ class GramSum:
         return self._total
 
     def _wait(self, waiting: Waiting, X: F32 | F64, row: I64, root: F64) -> None:
-        """Add rows of X, each times its root, to a buffer; add the buffer to the total whenever it is full."""
+        """Add rows of X, each times its `root`, to a buffer. Whenever the buffer is full, add it to the total."""
         while len(row):
             if not len(waiting.rows):
                 waiting.rows = np.empty((waiting.most, self._n_features), waiting.rows.dtype)
@@ -165,9 +165,9 @@ BLOCK_ITEMS = 32  # items of a sparse row that are summed in float64; the sums o
 
 
 class Tile(NamedTuple):
-    """Some rows x_i, as `split` returns them and as a dense tile, with their squared lengths.
+    """A few rows x_i, both as `split` returns them and as a dense tile, and their squared lengths.
 
-    `values` are the dense rows themselves, or the tile that `_write_out` made from sparse rows, with its `position`.
+    `values` is the dense tile: the rows themselves if they are dense, or the tile and the `position` from `_write_out`.
     """
 
     rows: Split

@@ -154,7 +154,7 @@ def _measure_dense(X: F32, products: F32, constant: F32, bias_feature: float, me
 def bound_rows(squares: F64, rows: Rows, bias_feature: float) -> tuple[F64, F64]:
     """Return upper bounds on |A x| and |x| of every row, (n,) each. squares: s of `RowNorm.bound_by_squares`.
 
-    The bound on |A x| takes far less time than |A x| itself. It is positive.
+    The bound on |A x| takes far less time to compute than |A x|, and is positive.
     """
     bounds, lengths = np.empty(rows.n_rows), np.empty(rows.n_rows)
     _bound_rows(*split(rows.X), squares, bias_feature, bounds, lengths)

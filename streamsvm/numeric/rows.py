@@ -412,7 +412,7 @@ def find_first_rows(rows: Rows, numbers: I64) -> Rows | None:
     return rows if len(numbers) and numbers[-1] == len(numbers) - 1 else None
 
 
-SCORED_ROWS = 256  # rows whose scores are computed at a time; a multiple of four, see _dense_scores
+SCORED_ROWS = 256  # number of rows whose scores are computed at a time; a multiple of four, see _dense_scores
 
 
 REORDERED_SUMS = {"reassoc", "contract", "nsz"}  # LLVM may use vector registers; the order is still fixed
