@@ -192,7 +192,7 @@ def escape(text: object) -> str:
 
 
 def _list_weights(model: Model) -> list[list[str]]:
-    """Return a table of the largest weights of raw rows, its head first; empty for a model without weights."""
+    """Return a table of the largest weights for raw rows, headings first; empty for a model without weights."""
     if model.features is not None or (isinstance(model, KernelModel) and model.kernel.name != "linear"):
         return []
     try:

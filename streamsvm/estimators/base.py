@@ -52,7 +52,7 @@ class Parameters(Documented):
     `dataclass`. The classes themselves are not dataclasses, because Dask identifies and copies dataclasses by their
     fields alone: two fitted estimators with the same parameters would have the same token.
 
-    A class documents the parameters and attributes that it declares or whose meaning it changes. The others are added
+    A class documents the parameters and attributes that it declares or whose meaning it changes. All others are added
     to its docstring from the docstrings of its bases.
     """
 
@@ -152,7 +152,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         Raises
         ------
         InputError
-            If one of them is neither a function nor such a callback.
+            If an argument is neither a function nor a scikit-learn callback.
         """
         self._skl_callbacks = [to_callback(callback) for callback in callbacks]
         return self

@@ -34,7 +34,8 @@ LOGGER = logging.getLogger("streamsvm")
 class StepFunction:
     """A user's step function, as a callback of the estimator whose scikit-learn hooks do nothing.
 
-    It is among scikit-learn's callbacks, since a search resets these on its estimators when it adds its own.
+    Step functions are stored among the scikit-learn callbacks of the estimator. A search therefore resets them on its
+    estimators when it sets its own callbacks.
     """
 
     function: Callable[[dict[str, Any]], object]

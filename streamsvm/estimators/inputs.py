@@ -175,7 +175,7 @@ def _require_labels(estimator: Any, y: Any) -> None:
 def _find_classes(estimator: Any, labels: Any, given: Any) -> Any:
     """Return the classes or ranks in `given`, or by default in the labels.
 
-    Raises InputError for a classifier without two.
+    Raises InputError for a classifier with fewer than two classes.
     """
     if is_classifier(estimator):
         check_classification_targets(labels)

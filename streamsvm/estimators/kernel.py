@@ -454,7 +454,7 @@ class OneClassSVM(BaseOneClass, LibsvmLike):  # type: ignore[misc]
 
 
 def unfold(model: Any) -> KernelModel:
-    """Return the kernel model equal to w on features T' k(Z, x); its coefficients are T w, or T W' for K classes."""
+    """Return a linear model w of features T' k(Z, x) as a kernel model with coefficients T w, or T W' for K classes."""
     found, scaled = model.features.map, {name: getattr(model.features, name) for name in ("scaling", "feature_names")}
     about = {"approximation": found.approximation, "rank": found.rank}
     return KernelModel(

@@ -247,7 +247,7 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
         return [problem.get(counted, problem["steps"]) for problem in each]
 
     def _describe_limit(self, result: Result) -> str:
-        """Return the message; at a limit of pair steps, it starts with scikit-learn's text, which filters match."""
+        """Return the message. At a limit of pair steps, it starts with scikit-learn's text, which filters match."""
         if result.status != "pair_limit":
             return super()._describe_limit(result)
         return f"{TERMINATED.format(self.max_iter)} {super()._describe_limit(result)}"
@@ -269,7 +269,7 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
         return super()._set_result(result, y)
 
     def _require_no_errors(self, model: Any) -> None:
-        """Raise InputError if a multiplier is near the cost that stands for infinity, which indicates errors."""
+        """Raise InputError if a multiplier is near the cost that replaces C=inf, which indicates an error of a row."""
         problem = model.info["problem"]
         costs = np.asarray(problem.get("class_costs", problem.get("row_cost")), np.float64)
         least = float(np.min(costs[costs > 0], initial=np.inf)) * self._least_weight
@@ -311,9 +311,9 @@ def get_class_factors(model: Model) -> F64 | None:
 def count_support(model: KernelModel) -> I64 | None:
     """Return the number of support vectors of each class, (K,), or of all if there are no classes, (1,).
 
-    The counts come from the model's file. Files of two classes, and files of earlier versions, lack them; there, the
-    class of a vector is the class of its positive coefficient. Return None if the vectors are not rows of the data, or
-    if a vector has no positive coefficient.
+    The counts come from the model's file. Files of two classes, and files of earlier versions, lack the counts; for
+    these, the class of a vector is the class for which its coefficient is positive. Return None if the vectors are not
+    rows of the data, or if a vector has no positive coefficient.
     """
     if not (model.problem.has_classes and model.problem.needs_labels):
         return np.array([model.dual_coef.shape[-1]])

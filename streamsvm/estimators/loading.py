@@ -103,7 +103,7 @@ def _choose_kind(model: Model) -> Any:
 
 
 def _get_training(model: Model) -> dict[str, Any]:
-    """Return the recorded parameters of the training; the estimator may lack some of them."""
+    """Return the recorded parameters of the training; the estimator may lack some of these parameters."""
     task, info, problem, factors = model.problem.name, model.info, model.info.get("problem"), get_class_factors(model)
     recorded: dict[str, Any] = problem if isinstance(problem, dict) else {}
     known = {"C": info["C"], "solver": info["solver"], "task": task, "penalty": recorded.get("penalty", "l2")}

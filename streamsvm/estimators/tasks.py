@@ -38,7 +38,7 @@ def _asks_for_probabilities(estimator: Any) -> bool:
 def find_log_probabilities(model: Model, scores: F64) -> F64:
     """Return the logarithm of the probability of each class, (n, K), from scores.
 
-    For the logistic loss without a calibration, it is exact where the probability itself underflows.
+    For the logistic loss without a calibration, the logarithm is accurate even where the probability underflows.
     """
     if find_calibration(model.info) is not None:
         with np.errstate(divide="ignore"):

@@ -57,7 +57,7 @@ class Problem(ABC):
     Attributes
     ----------
     name
-        The name by which users choose it: `--task`, `TrainOptions.task`.
+        The name of the problem for users: `--task`, `TrainOptions.task`.
     models
         The kinds of models that solve it: "linear", "kernel", "rank".
     predicts_labels
@@ -187,7 +187,7 @@ def read_as_numbers(labels: Any, what: str) -> F64:
 
 
 def code_as_classes(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> I32:
-    """Return the place of each label among the classes, or -1 if it equals none of them as a value or as a string."""
+    """Return the place of each label among the classes, or -1 if it matches no class, as a value or as a string."""
     different, inverse = np.unique(labels, return_inverse=True)
     codes = np.full(len(different), -1, np.int32)
     for code, known in enumerate(classes.tolist()):

@@ -214,7 +214,7 @@ def require_comparable(source: RowSource, task: str) -> problem.Labels:
 
 
 def _read_queries(source: RowSource) -> Iterator[tuple[Labelled, I64]]:
-    """Yield the whole queries that end in each chunk, as joined rows, and the start of each query among these rows."""
+    """For each chunk, yield the joined rows of the queries that end in it, and the start of each query among them."""
     pieces: list[Labelled] = []
     for index, rows in enumerate(_read_chunks(source)):
         qid = rows["qid"]

@@ -80,12 +80,12 @@ class EpsilonInsensitive(OfErrors):
         return Smoothing(*found)
 
     def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: C_i / (2 width) for each kink within whose width the row is sure to stay."""
+        """See SmoothLoss: C_i / (2 width) for each kink, if the row is sure to stay within its width."""
         stays = np.sum(np.abs(self._find_kinks(rows, scores)) + reach < self.width, axis=0)
         return np.asarray(self.sharpest(rows) / 2.0 * stays, np.float64)
 
     def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: C_i / (2 width) for each kink within whose width the row may lie."""
+        """See SmoothLoss: C_i / (2 width) for each kink, if the row may lie within its width."""
         comes = np.sum(np.abs(self._find_kinks(rows, scores)) - reach <= self.width, axis=0)
         return np.asarray(self.sharpest(rows) / 2.0 * comes, np.float64)
 

@@ -27,7 +27,7 @@ APART = 3.0  # the distance between the error bars of two lines at the same x
 class Table:
     """A table of texts; the first text of each row names the row.
 
-    head: the names of the columns, starting with that of the row names; empty for a list of facts. shades: the
+    head: the names of the columns, starting with the column of row names; empty for a list of facts. shades: the
     shading of each cell except the row names, from 0 to 1; empty for none. is_text: whether the cells hold text, which
     is left-aligned and may have several lines; numbers are right-aligned.
     """
