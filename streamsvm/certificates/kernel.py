@@ -91,7 +91,7 @@ from streamsvm.losses.classes import multiply_shares
 from streamsvm.numeric.rounding import UNIT, sum_exactly
 from streamsvm.numeric.rows import F64, I32, I64
 
-BINS = 4096  # bins of the corners, in the search for the best bias
+BINS = 4096  # number of bins for the corners in the search for the best bias
 LONGEST_STRETCH = 1.001
 Multipliers = tuple[F64, F64, F64, F64, F64 | None]  # y, C, a and f of the rows, (n,) each; corners in regression
 
@@ -372,7 +372,7 @@ def prove_sums(costs: F64, alpha: F64, g: F64, sums: Sums, errors: F64, largest:
     objective_error = _bound_longer(max(value, 0.0) + value_error, left) - _bound_longer(max(value, 0.0), left)
     objective_error = 1.01 * objective_error + 8 * UNIT * (abs(objective) + abs(added))
     is_full = all(abs(sum_exactly(-alpha[one.rows], np.array([one.total]))) <= FULL_SHARE * one.total for one in sums)
-    if is_full and objective - square / 2 > FULL_SHARE * objective:  # Q of the model
+    if is_full and objective - square / 2 > FULL_SHARE * objective:  # use Q before completion
         objective, objective_error = square / 2, objective_error + objective - square / 2
     if is_definite:
         dual = _bound_optimum(margin, square)

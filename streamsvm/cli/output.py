@@ -17,7 +17,7 @@ from streamsvm.system.files import is_remote
 from streamsvm.system.machine import format_bytes
 
 STREAMS = ("stdin", "stdout", "stderr")  # in the order of their file descriptors
-RUN_FILES = ("settings.json", "history.jsonl", "checkpoint.npz", "model.npz", "result.json")  # never replaced
+RUN_FILES = ("settings.json", "history.jsonl", "checkpoint.npz", "model.npz", "result.json")  # never overwritten
 CHECKPOINTS = {"train": "checkpoint.npz", "tune": "grid/*/checkpoint.npz"}  # within the folder of the run
 
 

@@ -62,7 +62,7 @@ class Parameters(Documented):
         super().__init_subclass__(**settings)
         if not cls.__module__.startswith("streamsvm."):  # users' subclasses keep their annotations
             return
-        if cls.__init__ is not cls._fields.__init__:  # the class or a base defines its own
+        if cls.__init__ is not cls._fields.__init__:  # the class or a base defines its own __init__
             return
         own = {name: kind for name, kind in get_annotations(cls).items() if name in vars(cls)}
         bases = [base._fields for base in cls.__bases__ if issubclass(base, Parameters) and base is not Parameters]
@@ -312,7 +312,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
             )
         given = {each.name: getattr(self, each.name) for each in fields(TrainOptions) if hasattr(self, each.name)}
         if given.get("loss") == getattr(type(self), "loss", None):
-            given["loss"] = None  # the task's first loss
+            given["loss"] = None  # None is the task's first loss
         known = {
             "memory_bytes": None if self.memory is None else parse_bytes(self.memory),
             "threads": None if self.n_jobs in (None, -1) else self.n_jobs,

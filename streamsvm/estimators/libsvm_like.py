@@ -301,7 +301,7 @@ def get_class_factors(model: Model) -> F64 | None:
         costs = np.asarray(problem["class_costs"], np.float64) / float(model.info["C"])
     except (KeyError, OverflowError, TypeError, ValueError):
         return None
-    if K > 2 and costs.shape == (2,):  # the same in all problems
+    if K > 2 and costs.shape == (2,):  # the costs are the same in all problems
         return np.full(K, costs[1])
     if isinstance(model, KernelModel) and model.n_support is not None and costs.shape == (K * (K - 1) // 2, 2):
         return np.append(costs[0, 1], costs[: K - 1, 0])

@@ -232,7 +232,7 @@ class LinearSVC(BaseLinear, BaseSVC):
     takes_label_sets = True
 
     def _name_options(self) -> dict[str, Any]:
-        # cutting planes have their own option epsilon
+        # the solver's option epsilon has another meaning
         own = {"task": find_multi_class(self.multi_class), "multi_class": None, "epsilon": None}
         return super()._name_options() | own
 
@@ -529,7 +529,7 @@ class RankSVM(BaseSVM):
         return 1.0 if swapped is None else 1.0 - float(swapped)
 
     def _name_options(self) -> dict[str, Any]:
-        return {"epsilon": None}  # the solver has its own
+        return {"epsilon": None}  # the solver's option epsilon has another meaning
 
     def _set_model(self, model: RankModel, label_dtype: Any = None) -> None:
         super()._set_model(model, label_dtype)

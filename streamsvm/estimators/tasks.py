@@ -214,7 +214,7 @@ class BaseSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
 
     def _list_own_options(self) -> dict[str, str]:
         own = super()._list_own_options()
-        own.pop("epsilon", None)  # cutting planes have an option of this name, their stopping rule
+        own.pop("epsilon", None)  # for cutting planes, the option of this name is the stopping rule
         return own
 
 
@@ -259,7 +259,7 @@ class BaseOneClass(OutlierMixin, BaseSVM):  # type: ignore[misc]
 
     def _set_model(self, model: Any, label_dtype: Any = None) -> None:
         super()._set_model(model, label_dtype)
-        del self.classes_  # with it, scikit-learn would take this for a classifier
+        del self.classes_  # with classes_, scikit-learn would take this for a classifier
         self.offset_ = -float(self.intercept_[0])
 
 

@@ -177,7 +177,7 @@ def mean_ndcg(scores: F64, ranks: F64, starts: Sequence[int] | I64, places: Sequ
 
 def mean_tau(scores: F64, ranks: F64, starts: Sequence[int] | I64) -> float | None:
     """Return the mean of Kendall's tau-b; a query whose scores are all equal counts as 0."""
-    from scipy.stats import kendalltau  # takes 40 MB of memory, and only the evaluation of rankings needs it
+    from scipy.stats import kendalltau  # imported here: it takes 40 MB, and only the evaluation of rankings needs it
 
     values = [float(kendalltau(s, grades).statistic) for s, grades in _queries(scores, ranks, starts)]
     return float(np.mean(np.nan_to_num(values))) if values else None

@@ -272,7 +272,7 @@ class RankModel(LinearModel):
     default_task: ClassVar[str] = "rank"
 
 
-N_SUPPORT = "n_support"  # the key in a model's info of the number of support vectors of each class
+N_SUPPORT = "n_support"  # key in a model's info: the number of support vectors of each class
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

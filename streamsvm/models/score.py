@@ -84,7 +84,7 @@ def _name_sums(kernel: Kernel, rows: Matrix) -> str:
 
 Data = str | Path | RowSource  # the path or URL of rows, or a dataset
 AS_IT_IS = Columns(read_label=False)
-OF_FILES = ("qid", "header", "sep", "index", "decimal")  # columns and syntax without effect on a dataset
+OF_FILES = ("qid", "header", "sep", "index", "decimal")  # columns and syntax of files, without effect on a dataset
 TEXT_OF_LISTS = "svmlight"  # in this format, labels are read as lists if the model was trained on sets of labels
 
 

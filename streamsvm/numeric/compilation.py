@@ -171,7 +171,7 @@ def _describe() -> Arithmetic:
     blas = {
         f"{library['internal_api']} {library['version']} {library.get('architecture', '')}".strip()
         for library in ThreadpoolController().info()
-        if library["user_api"] == "blas" and "scipy.libs" not in library["filepath"]  # SciPy's is loaded on demand
+        if library["user_api"] == "blas" and "scipy.libs" not in library["filepath"]  # SciPy loads its BLAS on demand
     }
     told = {"processor": config.CPU_NAME or get_host_cpu_name(), "blas": ", ".join(sorted(blas))}
     return told | {name: version(name) for name in LIBRARIES}

@@ -56,7 +56,7 @@ def factorise(M: F64) -> tuple[F64, F64 | None]:
     return M, None
 
 
-BLOCK = 64  # the columns that LAPACK processes at once
+BLOCK = 64  # number of columns that LAPACK processes at once
 
 
 class RowQR:

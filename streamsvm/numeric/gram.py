@@ -22,9 +22,9 @@ from scipy.linalg.blas import dsyrk
 from streamsvm.numeric.rounding import add_to_pair
 from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, CsrRows, Matrix, Split, Values, add_rows
 
-# The rows that are added at once. With fewer rows, reading and writing the matrix takes longer than the products.
+# Number of rows that are added at once. With fewer rows, reading and writing the matrix takes longer than the products.
 BUFFER_ROWS = 256
-LIGHT_ROWS, LIGHT_COLUMNS = 1024, 512  # the light rows that are added at once, and the columns of the matrix per step
+LIGHT_ROWS, LIGHT_COLUMNS = 1024, 512  # number of light rows added at once, and of columns of the matrix per step
 
 
 class Waiting:
@@ -112,7 +112,7 @@ def _add_light(rows: F32, lower: F64) -> None:
         part = slice(start, start + LIGHT_COLUMNS)
         block = rows[:, part]
         lower[part, :start] += block.T @ rows[:, :start]
-        lower[part, part] += np.tril(block.T @ block)  # NumPy calls BLAS ssyrk, since both are the same block.
+        lower[part, part] += np.tril(block.T @ block)  # NumPy calls BLAS ssyrk, since both factors are the same block.
 
 
 @njit(cache=True, nogil=True, fastmath=REORDERED_SUMS)

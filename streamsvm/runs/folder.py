@@ -47,7 +47,7 @@ S = TypeVar("S")
 LOCK, FOLDS, GRID = ".lock", "folds", "grid"
 SETTINGS_FILE, HISTORY_FILE, CHECKPOINT_FILE = "settings.json", "history.jsonl", "checkpoint.npz"
 MODEL_FILE, RESULT_FILE, MAP_FILE = "model.npz", "result.json", "map.npz"
-SET_BY = {  # the options that determine settings with other names
+SET_BY = {  # for each setting with another name than its option: the option
     "class_costs": "--C and --class-weight",
     "class_weights": "--class-weight",
     "pair_cost": "--C",
@@ -282,7 +282,7 @@ class RunFolder(LockedFolder):
         self.arithmetic = list_kinds([*(known if is_known else ()), *arithmetic])
         write_json(self.path / SETTINGS_FILE, {**(self.settings or {}), "arithmetic": self.arithmetic})
         if not path.exists():
-            shutil.rmtree(self.path / FOLDS, ignore_errors=True)  # left by another run
+            shutil.rmtree(self.path / FOLDS, ignore_errors=True)  # the folds of another run
             files.write_atomically(self.path / HISTORY_FILE, b"")
             return None
         arrays = unpack_arrays(path)

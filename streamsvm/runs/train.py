@@ -248,7 +248,7 @@ class Training:
         self.state = step.state
         self.history.append(line)
         self.status = step.status or self._limit(line)
-        self.save(now=False)  # before the listener, which may fail
+        self.save(now=False)  # save before the listener is called, since it may fail
         if self.listener(Event(line, self.plan, self.status, self._make_last_model)) is True and not self.status:
             self.status = "early_stop"
             self.save(now=False)

@@ -368,7 +368,7 @@ def _carry_out(
             grid = _sort(resolve_gammas(engine, grid), axes)
             chains = make_chains(grid, views)
         found = run_chains(source, chains, (engine, plan), report, open_fit)
-        blocks = [found[at : at + folds] for at in range(0, len(found), folds)]  # the same settings in each fold
+        blocks = [found[at : at + folds] for at in range(0, len(found), folds)]  # the scores of a setting, by fold
         results = [list(by_fold) for block in blocks for by_fold in zip(*block, strict=True)]
         models, problem = [result.model for by_fold in results for result in by_fold], find_problem(grid[0].task)
         with deadline.limit(grid[0].max_seconds):

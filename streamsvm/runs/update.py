@@ -95,7 +95,7 @@ def train_from(
             return result
     named = {"listener": listener, "client": client, "spent": spent, "overwrite": overwrite, **named}
     if keep_ball:
-        choose_ball_settings(source, options)  # raises for problems without a ball
+        choose_ball_settings(source, options)  # raises InputError for problems without a ball
         named["keep_beside"] = partial(_keep_ball, source, options, client)
     return train(source, options, out, resume, start_from=model, **named)
 
@@ -237,6 +237,6 @@ def _write_update(
     for line in training.history:
         folder.record(line)
     training.save()
-    if packed is not None:  # before the model, which completes the run
+    if packed is not None:  # write the ball before the model, which completes the run
         _write_ball(folder.path, ball, packed)
     write_result(folder.path, result.model.to_bytes(), result.as_json())

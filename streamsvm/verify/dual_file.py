@@ -103,7 +103,7 @@ def _check_shares(point: DualPoint, model: Model, source: RowSource) -> None:
         raise ValueError(f"share has {say_count(len(point.share), 'row')}, the data have {source.n_rows:,}")
     if not 0.5 <= point.most <= 1.0:
         raise ValueError(f"most is {point.most}, which is not from 1/2 to 1")
-    if not len(point.share) and point.most != 1.0:  # the shares that follow from cuts go up to 1
+    if not len(point.share) and point.most != 1.0:  # shares computed from cuts may reach 1
         raise ValueError(f"most is {point.most}, but a point by cuts may have shares of 1")
     if len(point.share) and not 0.0 <= float(point.share.min()) <= float(point.share.max()) <= point.most:
         raise ValueError(f"share is not from 0 to {point.most}: a multiplier is beyond its bounds")

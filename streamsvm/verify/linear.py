@@ -101,7 +101,7 @@ def _evaluate_hinges(
     if bias_feature:
         half += float(np.sum((biases / bias_feature) ** 2)) / 2
     bound = None
-    if points is not None:  # the lower bound of the sum of their objectives is the sum of their lower bounds
+    if points is not None:  # objectives and lower bounds are summed over the problems
         pairs = zip(points, sums[0], strict=True)
         bounds = [dual_points.bound_by_shares(own, bias_feature, point.most_multiple) for point, own in pairs]
         bound = Bound(sum(each.value for each in bounds), sum(each.rounding for each in bounds))
@@ -181,7 +181,7 @@ def evaluate_one_class(model: LinearModel, engine: Engine, problem: dict[str, An
     """
     square, rho = float(model.coef @ model.coef), -float(np.asarray(model.intercept))
     error = bound_rounding(len(model.coef) + 4, square)
-    offsets = np.array([rho, rho / (1.0 - BOUNDARY_SHARE * np.sign(rho))])  # the model's, and the training's
+    offsets = np.array([rho, rho / (1.0 - BOUNDARY_SHARE * np.sign(rho))])  # of the model, and of its training
     losses, sizes, costs = sum_rows(engine, partial(_add_offset_losses, offsets, model.coef[None]), (3, 2))
     totals = float(problem["nu"]) * costs
     rounding = bound_rounding(engine.source.n_rows + 8, 1.0) * (sizes + 2 * np.abs(totals * offsets))

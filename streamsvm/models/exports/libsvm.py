@@ -244,7 +244,7 @@ MOST_LINE = 1 << 24  # maximum length of a line, which has a number for each cla
 MOST_CLASSES = 1 << 20
 LIBSVM_NAMES = ("gamma", "degree", "coef0", "probA", "probB", "prob_density_marks", "total_sv", "nr_sv")
 NEEDED = ("svm_type", "kernel_type", "nr_class", "rho", "label")
-FIRST = b"svm_type"  # the word that a model file of LIBSVM begins with
+FIRST = b"svm_type"  # the first word of a model file of LIBSVM
 
 
 def read_model_file(path: str | Path) -> LinearModel:
