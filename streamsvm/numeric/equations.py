@@ -26,7 +26,7 @@ MOST_SECOND_ORDER = 3.0  # the largest second-order product of the corrector, in
 
 
 def find_length(values: Sequence[F64], changes: Sequence[F64]) -> float:
-    """Return the longest step length, at most 1, that keeps all values, which are positive, at 0 or above."""
+    """Return the longest step, at most 1, that leaves all values at 0 or above. Before the step they are positive."""
     fastest = max(float(np.max(-change / value)) for value, change in zip(values, changes, strict=True))
     return min(1.0, 1.0 / fastest) if fastest > 0 else 1.0
 

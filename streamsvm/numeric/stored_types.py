@@ -205,7 +205,7 @@ class FeatureStatistics:
 
 
 class StoredFeatures(NamedTuple):
-    """The statistics of the features that have stored values in some rows. features: the numbers of these features."""
+    """The statistics of the features with stored values in a group of rows. features: the indices of these features."""
 
     features: I64
     statistics: FeatureStatistics

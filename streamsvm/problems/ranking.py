@@ -247,7 +247,10 @@ def _check_weights(name: str, start: int, qid: I64, weight: F64) -> None:
 
 
 def _check_places(source: RowSource, n_queries: int) -> None:
-    """Raise InputError for the first query that occurs in two places; queries are compared one share at a time."""
+    """Raise InputError for the first query that occurs in two places.
+
+    To save memory, the queries are split into shares, which are checked one after another.
+    """
     shares = max(1, -(-n_queries // QUERIES_AT_ONCE))
     again: list[tuple[int, int]] = []
     for share in range(shares):
@@ -264,7 +267,7 @@ def _check_places(source: RowSource, n_queries: int) -> None:
 
 
 def _list_starts(source: RowSource, share: int, shares: int) -> tuple[I64, I64]:
-    """Return the query ids of one of several shares of all queries, and the first row of each of these queries."""
+    """Return the ids of the queries in share number `share` of `shares`, and the first row of each of these queries."""
     found: list[tuple[I64, I64]] = []
     before: I64 = np.empty(0, np.int64)
     for index in range(source.n_chunks):

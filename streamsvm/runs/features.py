@@ -114,7 +114,10 @@ def _open_range(arrays: Mapping[str, PlacedArray], scratch: SharedFolder, stops:
 
 
 def _add_mapped(written: Written, rows: Rows, *parts: Any) -> None:
-    """Map the rows of a tile, a few at a time, and write them. parts: the map, or its parts, as sent to tasks."""
+    """Map the rows of a tile, a few at a time, and write the features.
+
+    parts: the map, or the fields of a KernelMap, as they were sent to tasks.
+    """
     found: Any = parts[0] if isinstance(parts[0], PolynomialMap) else KernelMap(*parts)
     features = Features(found)
     assert written.open_range is not None

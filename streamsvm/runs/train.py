@@ -198,7 +198,7 @@ class Training:
             self.clock = Clock(last.get("pass_seconds", 0.0), last.get("solver_seconds", 0.0))
 
     def _list_arithmetic(self) -> list[Arithmetic]:
-        """Return the kinds of arithmetic of the run, including its part before it was resumed."""
+        """Return the kinds of arithmetic of the run, including the part before the run was resumed."""
         return list_kinds([*(self.run.arithmetic if self.run else ()), *self.engine.arithmetic])
 
     def is_done(self) -> bool:
@@ -279,7 +279,7 @@ class Training:
         return self.seconds_before + time.monotonic() - self.began
 
     def _sum_costs(self) -> Costs:
-        """Return the costs of the run, including its part before it was resumed."""
+        """Return the costs of the run, including the part before the run was resumed."""
         return Costs().add(self.costs_before).add(self.engine.costs)
 
     def make_result(self) -> Result:
