@@ -19,8 +19,8 @@ from streamsvm.numeric.rows import F64
 from streamsvm.system.errors import InputError, list_few, require_known, say_count
 
 LARGEST_DEGREE = 10**6  # with a higher degree, a power of a kernel value is 0, 1 or infinite
-LEAST_COST = 1e-290  # Multiplied by a rounding error, it is still a normal float64.
-LARGEST_COST = 1e100  # Its square, multiplied by a feature of 1e38, is finite in float64.
+LEAST_COST = 1e-290  # The product with a rounding error is still a normal float64.
+LARGEST_COST = 1e100  # The product of its square and a feature of 1e38 is finite in float64.
 
 BUDGET_SHARE = 4  # Resident rows get a quarter of the spare memory, and kernel columns another quarter.
 
@@ -133,14 +133,17 @@ def check_numbers(options: TrainOptions) -> None:
 
 
 def check_count(name: str, value: Any, least: int) -> int:
-    """Return a value as an int; InputError with its name unless it is a whole number of at least `least`."""
+    """Return a value as an int. Raises InputError unless it is a whole number of at least `least`."""
     if not (isinstance(value, Integral) and int(value) >= least):
         raise InputError(f"{name} is {value!r:.40}; a whole number of at least {least} is expected")
     return int(value)
 
 
 def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float, float]:
-    """Return C * class_weight of the two classes, before sample weights; InputError if there are not two classes."""
+    """Return C * class_weight of the two classes, before sample weights.
+
+    Raises InputError if there are not two classes.
+    """
     costs = options.C * compute_class_factors(source, options)
     if len(costs) != 2:
         raise InputError(f"{source.name}: {say_count(len(costs), 'class')}; a solver trains on two at a time")
@@ -148,7 +151,7 @@ def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float
 
 
 def require_weights(weights: F64) -> None:
-    """Raise InputError if the sample weights of all rows are zero. weights: the weights of rows, or sums of them."""
+    """Raise InputError if the sample weights of all rows are zero. weights: weights of rows, or sums of weights."""
     if len(weights) and not np.any(weights):
         raise InputError("sample_weight: the weights of all rows are zero; give at least one row a positive weight")
 
@@ -181,7 +184,7 @@ def check_costs(source: RowSource, options: TrainOptions) -> None:
 
 
 def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:
-    """Return the class_weight of each of K classes, (K,); InputError if there are fewer than two classes.
+    """Return the class_weight of each of K classes, (K,). Raises InputError if there are fewer than two classes.
 
     "balanced" is n / (K n_k), so that all classes weigh the same. n and n_k are sums of sample weights: a row of weight
     2 counts as two rows. scikit-learn's LinearSVC does the same since 1.7; its SVC ignores sample weights in this
@@ -203,8 +206,8 @@ def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:
 def compute_label_factors(source: RowSource, options: TrainOptions) -> F64:
     """Return the class_weight of the rows without and with each label or class, (L, 2).
 
-    For classes, rows of the other classes weigh 1. For sets of labels, a mapping has the factors of 0 and 1, which
-    apply to every label; "balanced" is n / (2 n_k), computed for each label separately.
+    For classes, the rows of all other classes have the factor 1. For sets of labels, a mapping gives the factors of 0
+    and 1, which apply to every label; "balanced" is n / (2 n_k), computed for each label separately.
     """
     classes, weights = require_classes(source), options.class_weight
     if not source.has_label_sets:
@@ -216,7 +219,7 @@ def compute_label_factors(source: RowSource, options: TrainOptions) -> F64:
 
 
 def require_classes(source: RowSource) -> npt.NDArray[Any]:
-    """Return the classes or ranks of a source; InputError if it has none."""
+    """Return the classes or ranks of a source. Raises InputError if the source has none."""
     if source.has_targets:
         raise InputError(f"{source.name}: its labels are numbers to predict, not classes: use the task regress")
     if source.classes is None:
@@ -246,7 +249,7 @@ def _read_factors(weights: ClassWeight, classes: list[Any], expected: str) -> F6
 
 
 def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
-    """Return the kernel of the options; InputError for parameters out of range.
+    """Return the kernel of the options. Raises InputError for parameters out of range.
 
     The caller has already replaced gamma "scale" by its value, which runs.gamma_scale computes.
     """
@@ -266,7 +269,10 @@ def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
 
 
 def count_resident(wanted: int | str, all_rows: int) -> int:
-    """Return the number of rows that "5000" or "10%" means; InputError for other strings, or for fewer than two."""
+    """Return the number of rows that "5000" or "10%" specifies.
+
+    Raises InputError for other strings, and for fewer than two rows.
+    """
     text = str(wanted)
     number = text.removesuffix("%")
     if not number.replace(".", "", 1).isdecimal():

@@ -2,10 +2,10 @@
 
 Scores and sums are pairs of float64 numbers (numeric.rounding). So the hinge losses
 sum_i C_i max(0, 1 - y_i (w.x_i + b)), and the losses of K scores of a row (losses.classes), are exact for the stored
-point to a few units in the last place, however much the terms of a score cancel. The rounding error of a score of d
-terms is at most gamma_(2d) d u times the sum of the magnitudes of the terms. A row beyond its margin by more than this
-has no loss, whatever was rounded. A row takes ten to twenty times as long as in losses.hinge, so these functions serve
-rare passes only.
+point to a few units in the last place, even if the terms of a score cancel. The rounding error of a score of d terms is
+at most gamma_(2d) d u times the sum of the magnitudes of the terms. A row beyond its margin by more than this error
+certainly has no loss. A row takes ten to twenty times longer than in losses.hinge, so these functions are only for rare
+passes.
 
 In sums of alpha_i x_i and of alpha_i by class, each multiplier is split into two parts, whose products with a float32
 number are exact. The parts are added to the pair separately, so 2 n additions lose at most 4 n u^2 times the magnitudes
@@ -136,8 +136,8 @@ def _add_exact(X: Split, y: I32, costs: F64, W: Parts, biases: F64, share: float
 def add_exact_classes(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs: F64) -> None:
     """Add the losses of rows at the points W (p, K, d), biases (p, K). class_costs (K,): C_i of the classes.
 
-    A row that certainly leads all other classes by the margin, whatever was rounded, has no loss. It does not
-    contribute to the magnitudes, sum_i C_i (1 + |w_y|.|x_i| + max_k |w_k|.|x_i|).
+    A row whose class leads all other classes by the margin, allowing for rounding, has no loss. It does not contribute
+    to the magnitudes, sum_i C_i (1 + |w_y|.|x_i| + max_k |w_k|.|x_i|).
     """
     costs, sizes_of = read_costs(class_costs, rows), absolute(rows.X)
     share = 2.0 * bound_score(W.shape[2])
@@ -184,7 +184,10 @@ def _add_rows(
 
 @dataclass
 class ExactSums:
-    """Sums by class as pairs, totals and rests (2, d + 1): alpha_i x_i, and alpha_i in the last column; row count."""
+    """Sums over the rows of each class, as pairs: alpha_i x_i in d columns, and alpha_i in the last column.
+
+    totals, rests (2, d + 1): the first and the second numbers of the pairs. n_rows: the number of rows.
+    """
 
     totals: F64
     rests: F64
@@ -269,7 +272,10 @@ def sum_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[float, float, float]:
 
 
 def round_sums(loss: float, size: float, n_rows: int, cost: float) -> tuple[float, float]:
-    """Return the loss and its error bound. loss: loss / K, summed over n rows; size: its terms' magnitudes; cost: K."""
+    """Return the loss and its error bound.
+
+    loss: the sum of loss / K over n rows. size: the sum of the magnitudes of its terms. cost: K.
+    """
     loss *= cost
     terms = 8.0 * (n_rows + 64.0)
     return loss, OWN_ROUNDINGS * UNIT * abs(loss) + bound_rounding(terms, 1.0) * UNIT * cost * size
@@ -306,7 +312,7 @@ def _add(tree: F64, at: int, value: float) -> None:
 
 @register_jitable
 def _clear(tree: F64, at: int) -> None:
-    """Reset the entries changed by a row to zero: cheaper than all entries if a query has fewer rows than ranks."""
+    """Reset to zero the entries that a row changed, which is cheaper than all entries if rows are fewer than ranks."""
     while at < tree.shape[0]:
         tree[at, 0], tree[at, 1] = 0.0, 0.0
         at += at & -at

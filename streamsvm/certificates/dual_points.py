@@ -2,9 +2,9 @@
 
     D(alpha) = sum_i alpha_i - 1/2 |v|^2,   v = sum_i alpha_i y_i x_i,   0 <= alpha_i <= C_i          (weak duality)
 
-Any such alpha bounds the optimum from below (with a free bias, if y'alpha = 0 too). A point comes in one of two forms.
-The first is a share c_i in [0, 1] for every row, with alpha_i = C_i c_i. The second is a few cuts and the points at
-which they were made: cut t at the step s_t on the segment from the weight vector u_t to v_t, with the multiplier
+Any such alpha bounds the optimum from below (with a free bias, if y'alpha = 0 too). A point has one of two forms. The
+first form is a share c_i in [0, 1] for every row, with alpha_i = C_i c_i. The second form is a few cuts and the points
+at which they were made: cut t at the step s_t on the segment from the weight vector u_t to v_t, with the multiplier
 lambda_t,
 
     c_i = sum_t lambda_t [the margin of row i at that point is below 1],   lambda_t >= 0,   sum_t lambda_t <= 1
@@ -184,9 +184,12 @@ def limit_corrections(alpha: F64, highest: F64, corrections: F64) -> list[F64]:
 
 @dataclass
 class DualSums:
-    """Sums of alpha_i x_i and of alpha_i by class; sum_i |alpha_i| |x_ij|, (d,); and sum_i |alpha_i| by class, (2,).
+    """Sums over rows with multipliers alpha_i.
 
-    A correction counts as a separate term: its magnitude is added, whatever its sign.
+    exact: the sums of alpha_i x_i and of alpha_i, by class. magnitudes (d,): sum_i |alpha_i| |x_ij|. sizes (2,):
+    sum_i |alpha_i|, by class.
+
+    A correction counts as a separate term: its magnitude is added, even if the correction is negative.
     """
 
     exact: ExactSums

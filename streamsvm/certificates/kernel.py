@@ -32,8 +32,8 @@ from them by at most 2 |r_i| in each row, so its W is within d = 2 sum_i |r_i| m
 
     D - sum_i |r_i| - |W| d - d^2 / 2      bounds the optimum.
 
-One-class SVM and nu-SVC fix sums of multipliers (`certify_sums`, `prove_sums`). The one-class problem is that of
-Schoelkopf et al. 2001, eqs. (3)-(11), times (nu n)^2, as in LIBSVM:
+One-class SVM and nu-SVC fix sums of multipliers (`certify_sums`, `prove_sums`). The one-class problem is eqs. (3)-(11)
+of Schoelkopf et al. 2001, times (nu n)^2, as in LIBSVM:
 
     min Q(a) = 1/2 |w(a)|^2,   0 <= a_i <= C_i,   sum_i a_i = N,      f_i = sum_j a_j k(x_i, x_j),   N = nu sum_i C_i
 
@@ -91,7 +91,7 @@ from streamsvm.losses.classes import multiply_shares
 from streamsvm.numeric.rounding import UNIT, sum_exactly
 from streamsvm.numeric.rows import F64, I32, I64
 
-BINS = 4096  # bins of the corners, in the search for the best bias
+BINS = 4096  # number of bins for the corners in the search for the best bias
 LONGEST_STRETCH = 1.001
 Multipliers = tuple[F64, F64, F64, F64, F64 | None]  # y, C, a and f of the rows, (n,) each; corners in regression
 
@@ -154,7 +154,7 @@ class Proof:
 
 
 def prove(rows: Multipliers, errors: F64, largest: float, tol: float, is_definite: bool = True) -> Proof:
-    """Return the proof from multipliers in [0, costs], stretching the model if the gap exceeds tol otherwise.
+    """Return the proof from multipliers in [0, costs]; stretch the model if the gap would otherwise exceed tol.
 
     errors: the error bounds of f, (n,). largest: the largest k_ii. is_definite: whether |w|^2 is certainly at least 0.
     The model of a regression, which has corners, is never stretched.
@@ -175,7 +175,7 @@ def prove(rows: Multipliers, errors: F64, largest: float, tol: float, is_definit
 
 
 def choose_stretch(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, found: Proof) -> float:
-    """Return the least factor that puts rows with 0 < a_i < C_i certainly beyond the margin, or 1 if no factor does."""
+    """Return the smallest factor that certainly puts rows with 0 < a_i < C_i beyond the margin; 1 if there is none."""
     if not found.dual > 0.0:
         return 1.0
     margins = y * (f + found.bias)
@@ -187,7 +187,7 @@ def choose_stretch(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, found: P
 
 
 def _choose_bias(y: F64, costs: F64, f: F64, corners: F64 | None) -> float:
-    """Return the best bias or, if only one class has costs, a bias that puts its rows well beyond the margin."""
+    """Return the best bias. If only one class has costs, return a bias that puts its rows well beyond the margin."""
     bias, used = find_best_bias(y, costs, f, corners), y[costs > 0]
     if len(used) and np.all(used == used[0]):
         corners = (y - f)[costs > 0]
@@ -213,7 +213,7 @@ def _prove_scaled(rows: Multipliers, errors: F64, largest: float, stretch: float
     loss, moved_loss = sum_losses(costs, slack, own)
     loss_error, support = moved_loss + 2 * UNIT * loss, np.flatnonzero(alpha)
     a, sums = alpha[support], (y * f)[support]
-    # corners are measured from the bias; the resulting change of the sum is charged with the imbalance
+    # corners are measured from the bias; the term of the imbalance allows for the resulting change of the sum
     gains, farthest = a, 1.0
     if corners is not None:
         gains, farthest = a * (y * (corners - bias))[support], 1.0 + float(np.max(np.abs(corners))) + abs(bias)
@@ -309,7 +309,7 @@ def prove_classes(share: F64, y: I32, costs: F64, F: F64, errors: F64, largest: 
 
 
 # The model's offset is lower than rho by this share, so that rows on the boundary (0 < a_i < C_i) belong to the
-# class however their scores are rounded. The bound is computed with rho itself.
+# class even after rounding. The bound is computed with rho itself.
 BOUNDARY_SHARE = 1e-9
 LEAST_OFFSET = 1e-300  # the smallest offset of nu-SVC by which multipliers can be divided
 FULL_SHARE = 1e-9  # a sum short of N by at most this share counts as full up to rounding
@@ -322,7 +322,7 @@ def find_offset(costs: F64, f: F64, total: float) -> float:
 
 @dataclass(frozen=True)
 class FixedSum:
-    """The numbers of rows whose multipliers have a fixed sum, and the sum."""
+    """Rows whose multipliers have a fixed sum: their row numbers, and the sum."""
 
     rows: I64
     total: float
@@ -372,7 +372,7 @@ def prove_sums(costs: F64, alpha: F64, g: F64, sums: Sums, errors: F64, largest:
     objective_error = _bound_longer(max(value, 0.0) + value_error, left) - _bound_longer(max(value, 0.0), left)
     objective_error = 1.01 * objective_error + 8 * UNIT * (abs(objective) + abs(added))
     is_full = all(abs(sum_exactly(-alpha[one.rows], np.array([one.total]))) <= FULL_SHARE * one.total for one in sums)
-    if is_full and objective - square / 2 > FULL_SHARE * objective:  # Q of the model
+    if is_full and objective - square / 2 > FULL_SHARE * objective:  # use Q before completion
         objective, objective_error = square / 2, objective_error + objective - square / 2
     if is_definite:
         dual = _bound_optimum(margin, square)
@@ -395,7 +395,10 @@ def _find_model(rhos: Sequence[float]) -> tuple[float, float]:
 
 
 def raise_lowest(room: F64, f: F64, lacking: float) -> F64:
-    """Return the increase of each multiplier, (n,). Increases sum to `lacking`, and start at the lowest scores."""
+    """Return the increase of each multiplier, (n,), at most its `room`. The increases sum to `lacking`.
+
+    The multipliers of the lowest scores are raised first.
+    """
     order = np.argsort(f, kind="stable")
     before = np.cumsum(room[order]) - room[order]
     rises = np.empty(len(f))
@@ -429,7 +432,7 @@ def _bound_longer(value: float, left: float) -> float:
 
 
 def _bound_optimum(margin: float, square: float) -> float:
-    """Return M^2 / (2 |w|^2), or 0 if this is not a bound."""
+    """Return M^2 / (2 |w|^2), or 0 where this is no bound (M <= 0 or |w| = 0)."""
     return margin / square * margin / 2 if margin > 0.0 < square else 0.0
 
 

@@ -23,7 +23,7 @@ from streamsvm.solvers.options import FeatureOptions
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import hide_secrets, is_remote, refuse_inputs
 
-ROWS = re.compile(r"\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*")  # row numbers and ranges of them
+ROWS = re.compile(r"\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*")  # row numbers and ranges, separated by commas
 
 
 def run_ingest(options: argparse.Namespace) -> int:

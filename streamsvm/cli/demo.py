@@ -84,7 +84,7 @@ def write_breast_cancer(folder: Path) -> tuple[int, int, int]:
 
 
 def begin_writing(folder: Path, pool: ThreadPoolExecutor) -> Future[Dataset]:
-    """Start a thread that writes data several times the memory budget. InputError if the disk is too full."""
+    """Start a thread that writes data several times the memory budget. Raises InputError if the disk is too full."""
     truth = Truth(n_features=64)
     n_rows, free_bytes = TIMES_THE_BUDGET * BUDGET_BYTES // truth.row_bytes + 1, shutil.disk_usage(folder).free
     fitting = int(free_bytes * DISK_SHARE) // truth.row_bytes
@@ -109,7 +109,10 @@ def show_larger_than_memory(folder: Path, data: Dataset) -> bool:
 
 
 def _run(folder: Path, command: str) -> dict[str, Any]:
-    """Show a command, run it, and return its result. Progress appears on a terminal only. SystemExit if it fails."""
+    """Show a command, run it, and return its result. Progress appears on a terminal only.
+
+    Raises SystemExit if it fails.
+    """
     print(f"$ streamsvm {command}", flush=True)
     here = str(Path(streamsvm.__file__).parents[1])
     with waiting():
@@ -129,7 +132,7 @@ def _run(folder: Path, command: str) -> dict[str, Any]:
 
 
 def _open_folder(out: Path | None) -> AbstractContextManager[str]:
-    """Return a context manager for the demo's folder. InputError if it is not empty or cannot be created."""
+    """Return a context manager for the demo's folder. Raises InputError if it is not empty or cannot be created."""
     if out is None:
         return TemporaryDirectory(prefix="streamsvm-demo-")
     try:

@@ -89,13 +89,13 @@ def verify(dataset: Dataset) -> dict[str, Any]:
 
 
 def format_description(about: dict[str, Any], template: str = "dataset.txt") -> str:
-    """Return the facts of `describe`, and further ones, as lines of text."""
+    """Return the facts of `describe`, and any facts added by the caller, as lines of text."""
     encoded = None if about["encoding"] is None else describe_encoding(read_encoding(about["encoding"]))
     return fill_text(template, **about, encoded=encoded)
 
 
 MOST_CONFUSION_CLASSES = 16  # with more classes, no confusion matrix is shown
-MOST_LETTERS = 16  # the most letters of a class's name in the head of a column
+MOST_LETTERS = 16  # maximum number of letters of a class name in a column heading
 SHARES, CLASS_MEASURES = ("precision", "recall", "f1"), ["class", "precision", "recall", "F1", "support"]
 
 
@@ -139,7 +139,7 @@ def is_model(path: str) -> bool:
 
 
 def describe_model(options: argparse.Namespace) -> int:
-    """Print the facts of a model, or its card; return the exit status 0. InputError for options of datasets."""
+    """Print the facts of a model, or its card; return the exit status 0. Raises InputError for options of datasets."""
     if options.verify or options.label is not None:
         raise InputError(f"{options.data}: --verify and --label are for datasets; use `streamsvm verify` for a model")
     if options.eval is not None and not options.card:
@@ -192,7 +192,7 @@ def escape(text: object) -> str:
 
 
 def _list_weights(model: Model) -> list[list[str]]:
-    """Return a table of the largest weights of raw rows, its head first; empty for a model without weights."""
+    """Return a table of the largest weights for raw rows, headings first; empty for a model without weights."""
     if model.features is not None or (isinstance(model, KernelModel) and model.kernel.name != "linear"):
         return []
     try:

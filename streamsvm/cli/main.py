@@ -33,7 +33,7 @@ def _silence() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status. arguments: the command line; None reads that of the process."""
+    """Run a command and return its exit status. arguments: by default the command line of the process."""
     closed = output.open_streams()  # before the signal pipe could get their descriptors
     with caught_by_command(_silence), log_to_stderr():
         status = _run(make_parser().parse_args(arguments), closed)

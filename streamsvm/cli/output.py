@@ -17,7 +17,7 @@ from streamsvm.system.files import is_remote
 from streamsvm.system.machine import format_bytes
 
 STREAMS = ("stdin", "stdout", "stderr")  # in the order of their file descriptors
-RUN_FILES = ("settings.json", "history.jsonl", "checkpoint.npz", "model.npz", "result.json")  # never replaced
+RUN_FILES = ("settings.json", "history.jsonl", "checkpoint.npz", "model.npz", "result.json")  # never overwritten
 CHECKPOINTS = {"train": "checkpoint.npz", "tune": "grid/*/checkpoint.npz"}  # within the folder of the run
 
 
@@ -154,7 +154,7 @@ def _find_checkpoint(options: argparse.Namespace) -> tuple[str | Path, bool]:
 
 
 def read_run_file(file: Path, parse: Callable[[str], Any] = json.loads) -> Any:
-    """Return the parsed contents of a file of a run; InputError if it is missing or damaged."""
+    """Return the parsed contents of a file of a run. Raises InputError if it is missing or damaged."""
     try:
         return parse(file.read_text())
     except (OSError, ValueError) as error:

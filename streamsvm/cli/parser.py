@@ -42,7 +42,7 @@ def positional(read: Callable[[str], Any] | None = None, **about: Any) -> Argume
 
 
 class Arguments(Documented):
-    """The base class of groups of arguments. The arguments of a command are those of its class and of its bases.
+    """The base class of groups of arguments. A command has the arguments of its class and of the bases.
 
     The first line of a class's docstring is the help of the command, the paragraphs below it are the description, and
     the section "Parameters" has an entry `name : VALUE` for each argument. `needs` names a group of `one_of`; one of
@@ -57,8 +57,8 @@ class Arguments(Documented):
     def list_arguments(cls) -> Iterator[tuple[str, Argument, Entry]]:
         """Yield the name, the declaration and the documentation of each argument.
 
-        Positional arguments come first: the arguments of the bases, then those of the class. Options follow in the
-        order of their documentation: the options of the class, then those of its bases.
+        Positional arguments come first: those that the bases declare, then those that the class declares. Options
+        follow in the order of their documentation: first the options of the class, then the options of its bases.
         """
         declared, entries = dict[str, Argument](), cls._list_entries("Parameters")
         for base in reversed(cls.__mro__):
@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
             groups[declared.one_of].add_argument(*flags, **about)
 
     def format_help(self) -> str:
-        """Return the help, with its end."""
+        """Return the help, followed by the text of `describe`."""
         self.epilog = self.describe() if self.describe else None
         return super().format_help()
 

@@ -1,8 +1,8 @@
 """The interpretation of a command's arguments: parsed values, records of options, and refusals of unused options.
 
 An argument counts as given if it is neither None nor False, the defaults of the arguments that are checked here. The
-records of kernels, solvers and maps list the options that each of them reads; a given option that is not read is
-refused.
+records of kernels, solvers and maps list the options that each kernel, solver or map reads. A given option that is not
+read is refused.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ read_gammas = _make_list_reader(read_gamma, "numbers, scale or auto")
 
 
 def read_losses(text: str) -> tuple[str, ...]:
-    """Return the names of losses in a string such as "hinge,logistic"."""
+    """Parse the names of losses from a string like "hinge,logistic"."""
     for name in text.split(","):
         if name not in name_losses():
             raise InputError(f"{name!r}: choose from {', '.join(name_losses())}")
@@ -120,7 +120,7 @@ def make_record(kind: type[T], arguments: argparse.Namespace, /, **known: Any) -
 
 
 def read_settings(options: argparse.Namespace) -> TrainOptions:
-    """Return the settings of `train` or `tune`; those with a grid of values, such as several C, keep their defaults."""
+    """Return the settings of `train` or `tune`. A setting with several values, such as several C, keeps its default."""
     from streamsvm.options import TrainOptions
 
     options.task, options.multi_class = settle_multi_class(options.task, options.multi_class)
@@ -139,7 +139,7 @@ def read_map(options: argparse.Namespace) -> FeatureOptions | None:
 def read_axes(options: argparse.Namespace) -> dict[str, list[Any]]:
     """Return the losses and other settings with several values for `tune` to try, by name.
 
-    The first value becomes the setting. InputError if another option has no effect with one of the losses.
+    The first value becomes the setting. Raises InputError if another option has no effect with one of the losses.
     """
     from streamsvm.runs.tune import AXES
 
@@ -182,7 +182,7 @@ def refuse_for_features(options: argparse.Namespace, kernel: str) -> None:
 
 
 def refuse_for_ingest(options: argparse.Namespace) -> None:
-    """Raise InputError for an option of `ingest` that has no effect with or without workers."""
+    """Raise InputError for an option of `ingest` that has no effect because workers are, or are not, used."""
     if options.workers is None and options.scheduler is None:
         _refuse(options, ["memory", "resume"], "in one process", "use --workers or --scheduler")
     else:

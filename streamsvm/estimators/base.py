@@ -52,7 +52,7 @@ class Parameters(Documented):
     `dataclass`. The classes themselves are not dataclasses, because Dask identifies and copies dataclasses by their
     fields alone: two fitted estimators with the same parameters would have the same token.
 
-    A class documents the parameters and attributes that it declares or whose meaning it changes. The others are added
+    A class documents the parameters and attributes that it declares or whose meaning it changes. All others are added
     to its docstring from the docstrings of its bases.
     """
 
@@ -62,7 +62,7 @@ class Parameters(Documented):
         super().__init_subclass__(**settings)
         if not cls.__module__.startswith("streamsvm."):  # users' subclasses keep their annotations
             return
-        if cls.__init__ is not cls._fields.__init__:  # the class or a base defines its own
+        if cls.__init__ is not cls._fields.__init__:  # the class or a base defines its own __init__
             return
         own = {name: kind for name, kind in get_annotations(cls).items() if name in vars(cls)}
         bases = [base._fields for base in cls.__bases__ if issubclass(base, Parameters) and base is not Parameters]
@@ -152,7 +152,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         Raises
         ------
         InputError
-            If one of them is neither a function nor such a callback.
+            If an argument is neither a function nor a scikit-learn callback.
         """
         self._skl_callbacks = [to_callback(callback) for callback in callbacks]
         return self
@@ -305,14 +305,14 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         return {name: str(value) for name, value in given.items() if value != defaults[name]}
 
     def _options(self) -> TrainOptions:
-        """Return the parameters as TrainOptions; InputError for an invalid value."""
+        """Return the parameters as TrainOptions. Raises InputError for an invalid value."""
         if not (self.n_jobs in (None, -1) or (isinstance(self.n_jobs, Integral) and 0 < self.n_jobs <= MOST_THREADS)):
             raise InputError(
                 f"n_jobs is {self.n_jobs!r:.40}; a number of threads, or -1 or None for all cores, is expected"
             )
         given = {each.name: getattr(self, each.name) for each in fields(TrainOptions) if hasattr(self, each.name)}
         if given.get("loss") == getattr(type(self), "loss", None):
-            given["loss"] = None  # the task's first loss
+            given["loss"] = None  # None is the task's first loss
         known = {
             "memory_bytes": None if self.memory is None else parse_bytes(self.memory),
             "threads": None if self.n_jobs in (None, -1) else self.n_jobs,
@@ -323,7 +323,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         return TrainOptions(**given | known | self._name_options())
 
     def _read_seed(self) -> int:
-        """Return the seed; InputError for generators, since a resumed fit needs the same random numbers."""
+        """Return the seed. Raises InputError for generators, since a resumed fit needs the same random numbers."""
         return check_count("random_state", 0 if self.random_state is None else self.random_state, 0)
 
     def _choose_dtype(self, n_rows: int) -> type[np.float32 | np.float64]:  # noqa: ARG002

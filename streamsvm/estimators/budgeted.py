@@ -74,7 +74,7 @@ class BudgetedSVM(KernelSVM):  # type: ignore[misc]
         settings, objective = self._stream[0][0].settings, sum(state.objective for _, state in self._stream)
         about: dict[str, Any] = {"solver": self.solver, "task": self._options().task, "C": float(self.C)}
         about |= {"version": __version__, "status": "pass_limit", "objective": objective, "lower_bound": None}
-        if "tube" in settings:  # from which `load` recreates the estimator
+        if "tube" in settings:  # `load` recreates the estimator from these settings
             about["problem"] = {name: settings[name] for name in ("loss", "tube")}
         self._set_model(replace(model, info=about), getattr(y, "dtype", None))
         return self

@@ -34,7 +34,8 @@ LOGGER = logging.getLogger("streamsvm")
 class StepFunction:
     """A user's step function, as a callback of the estimator whose scikit-learn hooks do nothing.
 
-    It is among scikit-learn's callbacks, since a search resets these on its estimators when it adds its own.
+    Step functions are stored among the scikit-learn callbacks of the estimator. A search therefore resets them on its
+    estimators when it sets its own callbacks.
     """
 
     function: Callable[[dict[str, Any]], object]
@@ -53,7 +54,7 @@ class StepFunction:
 
 
 def to_callback(given: Any) -> Any:
-    """Return a scikit-learn callback unchanged, or wrap a step function as one; InputError for anything else."""
+    """Return a scikit-learn callback unchanged, or wrap a step function as one. Raises InputError for anything else."""
     if isinstance(given, type):
         raise InputError(f"set_callbacks: {given.__name__} is a class; an instance of it is expected")
     if isinstance(given, FitCallback):
@@ -106,7 +107,7 @@ class FitListener:
             self._report(self.fit, "end", lambda: model)
 
     def _end_step(self, event: Event) -> bool:
-        """End the task of a step, and begin the next one unless the run is over. Return whether a hook stops it."""
+        """End the task of a step, and begin the next unless the run is over. Return whether a hook stops the run."""
         if self.step is None:
             self._begin_step()
         is_to_end = self._report(self.step, "end", event.make_model)

@@ -96,7 +96,7 @@ def warn_about_queries(source: RowSource, task: str) -> None:
 
 
 def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any, groups: Any) -> ArrayDataset:
-    """Return rows in memory as a source; InputError or ValueError for unsuitable rows or labels."""
+    """Return rows in memory as a source. Raises InputError or ValueError for unsuitable rows or labels."""
     source = check_rows(estimator, X, y, sample_weight)
     if qid is not None and not source.has_label_sets:
         source.qid = read_queries(qid)
@@ -112,7 +112,7 @@ def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any, 
 def check_rows(
     estimator: Any, X: Any, y: Any, sample_weight: Any, *, classes: Any = None, reset: bool = True
 ) -> ArrayDataset:
-    """Return rows in memory and their labels as a source; InputError or ValueError if they are unsuitable.
+    """Return rows in memory and their labels as a source. Raises InputError or ValueError if they are unsuitable.
 
     The rows may be a chunk of a stream. classes: all labels of the stream; reset: whether the chunk is the first.
     """
@@ -132,12 +132,12 @@ def check_rows(
 
 
 def read_queries(qid: Any) -> I64:
-    """Return query ids as numbers; InputError unless they are whole numbers or texts."""
+    """Return query ids as numbers. Raises InputError unless they are whole numbers or texts."""
     return checks.to_qid(np.asarray(column_or_1d(qid)), arrays.place_rows("qid", 0))
 
 
 def choose_calibration(probability: Any) -> str | None:
-    """Return the name of the calibration that `probability` selects, or None; InputError for an unknown name."""
+    """Return the name of the calibration that `probability` selects, or None. Raises InputError for an unknown name."""
     if isinstance(probability, str):
         if probability not in CALIBRATIONS:
             raise InputError(f"probability is {probability!r}; choose True, False, {', '.join(CALIBRATIONS)}")
@@ -151,7 +151,10 @@ def takes_label_sets(estimator: Any, y: Any) -> bool:
 
 
 def _check_label_sets(estimator: Any, X: Any, y: Any, sample_weight: Any) -> ArrayDataset:
-    """Return rows in memory, with the labels of an indicator matrix, as a source; InputError for an invalid matrix."""
+    """Return rows in memory, with the labels of an indicator matrix, as a source.
+
+    Raises InputError for an invalid matrix.
+    """
     rows = validate(estimator, X, reset=True)
     check_consistent_length(rows, y)
     has = csr_array(y) if issparse(y) else np.asarray(y)
@@ -170,7 +173,10 @@ def _require_labels(estimator: Any, y: Any) -> None:
 
 
 def _find_classes(estimator: Any, labels: Any, given: Any) -> Any:
-    """Return the classes or ranks in `given`, or by default in the labels; InputError for a classifier without two."""
+    """Return the classes or ranks in `given`, or by default in the labels.
+
+    Raises InputError for a classifier with fewer than two classes.
+    """
     if is_classifier(estimator):
         check_classification_targets(labels)
     arrays.refuse_unsuitable(classes=given)
@@ -206,7 +212,7 @@ def _make_source(
 
 
 def read_weights(sample_weight: Any) -> Any:
-    """Return weights, or one weight for all rows, as float64; InputError for values that float64 cannot hold."""
+    """Return weights, or one weight for all rows, as float64. Raises InputError for values that float64 cannot hold."""
     arrays.refuse_unsuitable(sample_weight=sample_weight)
     given = np.asarray(sample_weight)
     try:
@@ -271,7 +277,7 @@ def is_dask(X: Any) -> bool:
 
 
 def _hash_rows(source: ArrayDataset) -> str:
-    """Return the SHA-256 of all rows; it tells a later fit whether a checkpoint belongs to the same rows."""
+    """Return the SHA-256 of all rows, by which a later fit recognises whether a checkpoint belongs to the same rows."""
     digest = hashlib.sha256(f"{source.n_rows} {source.n_features}".encode())
     for rows in map(source.read, range(source.n_chunks)):
         parts = (rows.X.data, rows.X.indices, rows.X.indptr) if isinstance(rows.X, CsrRows) else (rows.X,)

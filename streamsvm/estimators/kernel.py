@@ -260,7 +260,8 @@ class SVC(LibsvmSVC):
     def _make_features(self, source: RowSource, options: TrainOptions, path: Path) -> tuple[Dataset, int, int]:
         """Return the dataset of the features, the projected memory, and the bytes read for them.
 
-        Both numbers are 0 if an earlier fit made the features. InputError for features of other rows or settings.
+        Both numbers are 0 if an earlier fit made the features. Raises InputError if the features belong to other rows
+        or settings.
         """
         features = FeatureOptions(self.approximation, self.rank, options.seed)
         kernel = {name: getattr(options, name) for name in get_annotations(KernelParameters)}
@@ -453,7 +454,7 @@ class OneClassSVM(BaseOneClass, LibsvmLike):  # type: ignore[misc]
 
 
 def unfold(model: Any) -> KernelModel:
-    """Return the kernel model equal to w on features T' k(Z, x); its coefficients are T w, or T W' for K classes."""
+    """Return a linear model w of features T' k(Z, x) as a kernel model with coefficients T w, or T W' for K classes."""
     found, scaled = model.features.map, {name: getattr(model.features, name) for name in ("scaling", "feature_names")}
     about = {"approximation": found.approximation, "rank": found.rank}
     return KernelModel(
@@ -462,6 +463,7 @@ def unfold(model: Any) -> KernelModel:
         dual_coef=model.coef @ found.matrix.T,
         intercept=model.intercept,
         classes=model.classes,
-        info=about | {name: value for name, value in model.info.items() if name != "problem"},  # those of the features
+        # "problem" describes the problem on the features, so it is dropped
+        info=about | {name: value for name, value in model.info.items() if name != "problem"},
         **scaled,
     )

@@ -49,7 +49,7 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
     """
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
-        """Train; InputError for a solver of linear models, which have no support vectors."""
+        """Train. Raises InputError for a solver of linear models, which have no support vectors."""
         able = list(dict.fromkeys(method.name for method in SOLVERS if len(method.kernels) > 1))
         if self.solver in {AUTO, *name_solvers()}.difference(able):
             raise InputError(
@@ -58,7 +58,7 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
         return super()._fit(X, y, sample_weight, qid)
 
     def _choose_dtype(self, n_rows: int) -> type[np.float32 | np.float64]:
-        """Return float64 if SMO solves so few rows in float64, otherwise float32, as in datasets."""
+        """Return float64 if SMO solves this number of rows in float64; otherwise float32, as in datasets."""
         own = {name: getattr(self, name, None) for name in ("working_rows", "inner", "resident_rows")}
         is_plain = self.solver in (AUTO, "smo") and getattr(self, "selection", "") == DecompositionOptions().selection
         return np.float64 if is_plain and n_rows <= SMALL_ROWS and set(own.values()) == {None} else np.float32
@@ -160,7 +160,7 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
         return X if self._X_fit is None else self._X_fit
 
     def _evaluate_all(self, X: Any, y: Any) -> Any:
-        """Return the kernel matrix of rows in memory, (n, n); MemoryBudgetError if it does not fit."""
+        """Return the kernel matrix of rows in memory, (n, n). Raises MemoryBudgetError if it does not fit."""
         if is_dask(X) or is_dataset(X):
             raise InputError("a kernel that is a function takes rows in memory, not a dataset or Dask rows")
         if y is not None:
@@ -175,7 +175,10 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
         return self._evaluate(X, X)
 
     def _evaluate(self, X: Any, others: Any) -> Any:
-        """Return the kernel values of rows with other rows, (n, m); InputError if the kernel returns another shape."""
+        """Return the kernel values of rows with other rows, (n, m).
+
+        Raises InputError if the kernel returns another shape.
+        """
         refuse_unsuitable(X=X)
         values, expected = np.asarray(self.kernel(X, others)), (_num_samples(X), _num_samples(others))
         if values.shape != expected:
@@ -234,7 +237,7 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
         return super()._list_own_options() | ({"max_pairs": str(self.max_iter)} if is_limited else {})
 
     def _count_steps(self, result: Result) -> Any:
-        """Return the number of SMO pair steps (of steps if pairs are not counted), the largest of several problems."""
+        """Return the largest number of steps among the problems: SMO pair steps, or steps if pairs are not counted."""
         return int(max(self._count_each(result)))
 
     def _count_each(self, result: Result) -> list[int]:
@@ -244,7 +247,7 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
         return [problem.get(counted, problem["steps"]) for problem in each]
 
     def _describe_limit(self, result: Result) -> str:
-        """Return the message; at a limit of pair steps, it starts with scikit-learn's text, which filters match."""
+        """Return the message. At a limit of pair steps, it starts with scikit-learn's text, which filters match."""
         if result.status != "pair_limit":
             return super()._describe_limit(result)
         return f"{TERMINATED.format(self.max_iter)} {super()._describe_limit(result)}"
@@ -266,7 +269,7 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
         return super()._set_result(result, y)
 
     def _require_no_errors(self, model: Any) -> None:
-        """Raise InputError if a multiplier is near the cost that stands for infinity, which indicates errors."""
+        """Raise InputError if a multiplier is near the cost that replaces C=inf, which indicates an error of a row."""
         problem = model.info["problem"]
         costs = np.asarray(problem.get("class_costs", problem.get("row_cost")), np.float64)
         least = float(np.min(costs[costs > 0], initial=np.inf)) * self._least_weight
@@ -298,7 +301,7 @@ def get_class_factors(model: Model) -> F64 | None:
         costs = np.asarray(problem["class_costs"], np.float64) / float(model.info["C"])
     except (KeyError, OverflowError, TypeError, ValueError):
         return None
-    if K > 2 and costs.shape == (2,):  # the same in all problems
+    if K > 2 and costs.shape == (2,):  # the costs are the same in all problems
         return np.full(K, costs[1])
     if isinstance(model, KernelModel) and model.n_support is not None and costs.shape == (K * (K - 1) // 2, 2):
         return np.append(costs[0, 1], costs[: K - 1, 0])
@@ -308,9 +311,9 @@ def get_class_factors(model: Model) -> F64 | None:
 def count_support(model: KernelModel) -> I64 | None:
     """Return the number of support vectors of each class, (K,), or of all if there are no classes, (1,).
 
-    The counts come from the model's file. Files of two classes, and files of earlier versions, lack them; there, the
-    class of a vector is the class of its positive coefficient. Return None if the vectors are not rows of the data, or
-    if a vector has no positive coefficient.
+    The counts come from the model's file. Files of two classes, and files of earlier versions, lack the counts; for
+    these, the class of a vector is the class for which its coefficient is positive. Return None if the vectors are not
+    rows of the data, or if a vector has no positive coefficient.
     """
     if not (model.problem.has_classes and model.problem.needs_labels):
         return np.array([model.dual_coef.shape[-1]])

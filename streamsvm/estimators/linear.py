@@ -127,7 +127,7 @@ def put_weights(model: Any, coef: Any, intercept: Any) -> Any:
 
 
 def _read_numbers(name: str, given: Any, expected: Any) -> F64:
-    """Return numbers set by a user in the expected shape; InputError if that is impossible."""
+    """Return numbers set by a user in the expected shape. Raises InputError if that is impossible."""
     try:
         numbers = np.asarray(given, np.float64)
     except (TypeError, ValueError) as error:
@@ -232,7 +232,8 @@ class LinearSVC(BaseLinear, BaseSVC):
     takes_label_sets = True
 
     def _name_options(self) -> dict[str, Any]:
-        own = {"task": find_multi_class(self.multi_class), "multi_class": None, "epsilon": None}  # the solver's own
+        # the solver's option epsilon has another meaning
+        own = {"task": find_multi_class(self.multi_class), "multi_class": None, "epsilon": None}
         return super()._name_options() | own
 
     def _get_start(self, source: RowSource, options: TrainOptions) -> Model | None:
@@ -528,7 +529,7 @@ class RankSVM(BaseSVM):
         return 1.0 if swapped is None else 1.0 - float(swapped)
 
     def _name_options(self) -> dict[str, Any]:
-        return {"epsilon": None}  # the solver has its own
+        return {"epsilon": None}  # the solver's option epsilon has another meaning
 
     def _set_model(self, model: RankModel, label_dtype: Any = None) -> None:
         super()._set_model(model, label_dtype)

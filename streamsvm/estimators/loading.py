@@ -81,7 +81,7 @@ def load(path: str | Path) -> Estimator:
 
 
 def make_estimator(model: Model) -> Estimator:
-    """Return a fitted estimator for a model; KeyError if the model lacks the record of its training."""
+    """Return a fitted estimator for a model. Raises KeyError if the model lacks the record of its training."""
     kind = _choose_kind(model)
     known = _get_training(model)
     estimator = kind(**{name: known[name] for name in kind().get_params() if name in known})
@@ -90,7 +90,7 @@ def make_estimator(model: Model) -> Estimator:
 
 
 def _choose_kind(model: Model) -> Any:
-    """Return the estimator class for a model; InputError if there is none."""
+    """Return the estimator class for a model. Raises InputError if there is none."""
     task = model.problem.name
     linear = LogisticRegression if model.info.get("loss") == "logistic" else LinearSVC
     default: tuple[Any, Any] = (linear, SVC) if model.problem.predicts_labels else (None, None)
@@ -103,7 +103,7 @@ def _choose_kind(model: Model) -> Any:
 
 
 def _get_training(model: Model) -> dict[str, Any]:
-    """Return the recorded parameters of the training; the estimator may lack some of them."""
+    """Return the recorded parameters of the training; the estimator may lack some of these parameters."""
     task, info, problem, factors = model.problem.name, model.info, model.info.get("problem"), get_class_factors(model)
     recorded: dict[str, Any] = problem if isinstance(problem, dict) else {}
     known = {"C": info["C"], "solver": info["solver"], "task": task, "penalty": recorded.get("penalty", "l2")}

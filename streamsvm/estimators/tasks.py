@@ -38,7 +38,7 @@ def _asks_for_probabilities(estimator: Any) -> bool:
 def find_log_probabilities(model: Model, scores: F64) -> F64:
     """Return the logarithm of the probability of each class, (n, K), from scores.
 
-    For the logistic loss without a calibration, it is exact where the probability itself underflows.
+    For the logistic loss without a calibration, the logarithm is accurate even where the probability underflows.
     """
     if find_calibration(model.info) is not None:
         with np.errstate(divide="ignore"):
@@ -214,7 +214,7 @@ class BaseSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
 
     def _list_own_options(self) -> dict[str, str]:
         own = super()._list_own_options()
-        own.pop("epsilon", None)  # cutting planes have an option of this name, their stopping rule
+        own.pop("epsilon", None)  # for cutting planes, the option of this name is the stopping rule
         return own
 
 
@@ -259,7 +259,7 @@ class BaseOneClass(OutlierMixin, BaseSVM):  # type: ignore[misc]
 
     def _set_model(self, model: Any, label_dtype: Any = None) -> None:
         super()._set_model(model, label_dtype)
-        del self.classes_  # with it, scikit-learn would take this for a classifier
+        del self.classes_  # with classes_, scikit-learn would take this for a classifier
         self.offset_ = -float(self.intercept_[0])
 
 

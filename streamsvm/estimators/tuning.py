@@ -38,8 +38,8 @@ class Tuned(Tuning):
     result : streamsvm.runs.results.Result
         The result of training the estimator.
     passes, read_bytes, seconds : int, int, float
-        The work of the grid and its evaluation, without that of `result`. For a resumed grid, passes counts all reads
-        of the data; read_bytes and seconds count only the last part.
+        The costs of the grid and its evaluation, without the cost of `result`. For a resumed grid, passes counts all
+        reads of the data; read_bytes and seconds count only the last part.
     cv_results_ : dict of str to ndarray
         The trials by column, named as in scikit-learn's GridSearchCV. There are no times of single fits, since all fits
         share the reads.

@@ -1,4 +1,4 @@
-"""Feature maps Phi, with which a linear solver on Phi(x) does the work of a kernel solver on x.
+"""Feature maps Phi. A linear solver on features Phi(x) takes the place of a kernel solver on rows x.
 
 PolynomialMap has (d + 1)(d + 2) / 2 features (Jung, O'Leary & Tits 2008, (5.1) and (5.2)):
 
@@ -43,7 +43,7 @@ class PolynomialMap:
 
     d: int
     largest: float = 1.0
-    nbytes: ClassVar[int] = 0  # it has no arrays
+    nbytes: ClassVar[int] = 0  # the map has no arrays
 
     @property
     def n_features(self) -> int:
@@ -127,7 +127,7 @@ def count_rows_at_a_time(feature_map: FeatureMap) -> int:
 
 
 def split_rows(feature_map: FeatureMap, n_rows: int) -> Iterator[slice]:
-    """Yield slices of rows, each of which can be mapped at once."""
+    """Yield slices of the rows. The rows of a slice can be mapped at once."""
     step = count_rows_at_a_time(feature_map)
     for at in range(0, n_rows, step):
         yield slice(at, min(at + step, n_rows))
@@ -228,7 +228,10 @@ def choose_pivots(residual: F64, number: int, least: float) -> I64:
 
 
 def make_cholesky_map(kernel: Kernel, rows: Matrix) -> KernelMap:
-    """Return Phi(x) = L^-1 k(Z, x), L L' = K(Z, Z): over all rows, the pivoted incomplete Cholesky factor of K."""
+    """Return Phi(x) = L^-1 k(Z, x) with L L' = K(Z, Z).
+
+    The features of all rows form the pivoted incomplete Cholesky factor of K.
+    """
     K = compute_block(kernel, rows, rows)
     jitter = LEAST_PIVOT * float(np.max(np.diag(K)))
     L = cholesky(K + jitter * np.eye(len(K)), lower=True)
@@ -236,7 +239,10 @@ def make_cholesky_map(kernel: Kernel, rows: Matrix) -> KernelMap:
 
 
 def make_nystrom_map(kernel: Kernel, rows: Matrix) -> KernelMap:
-    """Return Phi(x) = Lambda^-1/2 U' k(Z, x), U Lambda U' = K(Z, Z), without eigenvalues that are rounding error."""
+    """Return Phi(x) = Lambda^-1/2 U' k(Z, x) with U Lambda U' = K(Z, Z).
+
+    Eigenvalues that are only rounding error are dropped.
+    """
     values, vectors = np.linalg.eigh(compute_block(kernel, rows, rows))
     kept = values > LEAST_PIVOT * values[-1]
     return KernelMap(kernel, rows, vectors[:, kept] / np.sqrt(values[kept]))

@@ -39,9 +39,9 @@ from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, Values, add_
 
 TILE_ROWS = 512
 TILE_VALUES = 1 << 18  # float32 values (1 MiB) of a tile of sparse rows in dense form
-SUMMED_ROWS = 4096  # rows whose sums are computed together if kernel values are known or not needed
-SUMMED_COLUMNS = 4096  # columns whose values with a tile of rows are held at once, for K sums
-PRODUCT_TERMS = 4  # in any order, a sum of m terms is within the bound of `bound_sums` for this many times m terms
+SUMMED_ROWS = 4096  # number of rows whose sums are computed together if kernel values are known or not needed
+SUMMED_COLUMNS = 4096  # number of columns whose kernel values with a tile of rows are held at once, for K sums
+PRODUCT_TERMS = 4  # a sum of m terms in any order is within the bound that `bound_sums` gives for PRODUCT_TERMS m terms
 VARIANCE_ROUNDING = 2.0**-47  # rounding error of the variance of equal values, relative to their mean square
 PARTS_A_THREAD = 4
 NO_SLOTS, NO_MAGNITUDES = np.empty(0, np.int64), np.empty(0)
@@ -234,7 +234,7 @@ def bound_combination(columns: Matrix, coef: F64) -> float:
 def fold_columns(kernel: Kernel, columns: Matrix, coef: F64) -> tuple[F64, float]:
     """Return w (d,) with sum_c coef_c k(x_i, z_c) = x_i.w, and a bound of the error of x.w relative to |x|.
 
-    Only the linear kernel and precomputed kernels have such a w.
+    Such a w exists only for the linear kernel and precomputed kernels.
     """
     if kernel.name == precomputed.NAME:
         return precomputed.fold(columns, coef)
@@ -275,7 +275,8 @@ def compute_kernel_sums(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64) 
 def prove_kernel_sums(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, threads: int = 1) -> tuple[F64, F64]:
     """Return F (n, K) of `compute_kernel_sums` in float64, and a bound of the errors in each row of F, (n,).
 
-    The bound of a row is that of one sum with the coefficients max_k |coefs_kc|. X and columns may differ in layout.
+    The bound of a row is the bound of a single sum with the coefficients max_k |coefs_kc|. X and columns may differ in
+    layout.
     """
     sizes, parts = np.max(np.abs(coefs), axis=0), []
     if kernel.name == "linear":
@@ -289,7 +290,9 @@ def prove_kernel_sums(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, th
 
 
 def _sum_for_all(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, magnitudes: F64, threads: int) -> F64:
-    """Return F (n, K); add to `magnitudes`, unless empty, those of sums with the coefficients max_k |coefs_kc|.
+    """Return F (n, K).
+
+    Unless `magnitudes` is empty, the magnitudes of sums with the coefficients max_k |coefs_kc| are added to it.
 
     Threads share the tiles of rows; one thread computes all sums of a row.
     """
@@ -328,7 +331,9 @@ def join_moments(left: Any, right: Any) -> F64:
 
 
 def compute_variance(totals: Any) -> float:
-    """Return the variance of all values, with the zeros of sparse rows; 0 if it is only rounding, or all weights are 0.
+    """Return the variance of all values, including the zeros of sparse rows.
+
+    The variance is 0 if it is only rounding error, or if all weights are 0.
 
     The sums of the tiles are added in row order, so the result does not depend on how tiles were divided among tasks.
     """
@@ -340,7 +345,7 @@ def compute_variance(totals: Any) -> float:
 
 
 def share_rows(work: Callable[[slice], None], n_rows: int, size: int, threads: int) -> None:
-    """Call work(rows) for all rows on several threads, in parts of whole tiles of `size` rows."""
+    """Call work(part) for all rows, split into parts of whole tiles, on several threads. size: the rows of a tile."""
     tiles = -(-n_rows // size)
     step = size * max(1, tiles // (PARTS_A_THREAD * threads))
     parts = [slice(at, min(at + step, n_rows)) for at in range(0, n_rows, step)]

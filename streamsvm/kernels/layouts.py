@@ -11,16 +11,16 @@ from streamsvm.numeric.rows import CsrRows, Matrix, drop_zeros, slice_rows, to_d
 # Kernels hold 4 bytes per feature. From WIDE features on, it pays to renumber the features that occur, by sorting the
 # items, if there are more than ITEM_FEATURES features per item.
 WIDE, ITEM_FEATURES = 1 << 22, 8
-DENSE_VALUES = 1 << 17  # the values of sparse rows that are made dense at once: 1 MiB in float64
-LEAST_ROWS = 64  # the least rows of a part, since the work on all columns costs each part as much as about 20 rows
-MOST_VALUES = 1 << 22  # the most values of a part of several rows: 32 MiB in float64, which no memory plan counts
+DENSE_VALUES = 1 << 17  # number of values of sparse rows that are made dense at once: 1 MiB in float64
+LEAST_ROWS = 64  # minimum number of rows in a part, since the work on all columns costs each part as much as 20 rows
+MOST_VALUES = 1 << 22  # maximum values in a part of several rows: 32 MiB in float64, which no memory plan counts
 
 
 def match_parts(X: Matrix, Z: Matrix) -> Iterator[tuple[slice, Matrix, Matrix]]:
     """Yield slices of the rows X, each with these rows and the columns Z in one layout.
 
-    Sparse rows that become dense take 1 MiB per part. If this is less than LEAST_ROWS rows, and less than the number of
-    columns, a part has that many rows, as far as 32 MiB suffice.
+    Sparse rows that become dense take 1 MiB per part. If 1 MiB holds too few rows, a part has as many rows as there are
+    columns, at most LEAST_ROWS, and takes at most 32 MiB unless it is a single row.
     """
     (n, d), is_written = X.shape, isinstance(X, CsrRows) and not isinstance(Z, CsrRows)
     least = min(LEAST_ROWS, Z.shape[0], MOST_VALUES // d)

@@ -23,7 +23,7 @@ MOST_ROWS = 2**53
 
 
 def require(condition: object, fault: str) -> None:
-    """Raise ValueError, which reports the fault, unless the condition holds."""
+    """Raise ValueError with the message `fault` unless the condition holds."""
     if not condition:
         raise ValueError(fault)
 

@@ -60,7 +60,7 @@ A2, A3, A4, A5, A6, A7 = (np.float32(1 / math.factorial(k)) for k in range(2, 8)
 B2, B3, B4, B5, B6, B7, B8, B9, B10, B11, B12, B13 = (1 / math.factorial(k) for k in range(2, 14))
 ONE_32 = np.float32(1.0)
 CLOSE_REACH = 64.0  # with gamma = 1 / (features * variance), rows of ordinary scale stay below it
-FAINT = 1e-22  # e^-50; smaller kernel values are less than the rounding of the others
+FAINT = 1e-22  # e^-50; smaller kernel values are below the rounding error of the sum
 SMALL = 0.015625  # below, tanh is summed as a series, since (e^2v - 1) / (e^2v + 1) has a large relative error
 SQUASHED = 0.16  # times the factor of `bound_sums`, this exceeds 4 u, the error of tanh itself
 STEEP = 40.0  # beyond this argument tanh is 1 or -1 to the last bit
@@ -112,7 +112,7 @@ def exponentiate(row: F32 | F64) -> None:
 Proof = tuple[()] | tuple[F64, float]
 
 T3, T5, T7 = 1 / 3, 2 / 15, 17 / 315  # coefficients of the series of tanh
-BLOCK_COLUMNS = 256  # columns whose kernel values are computed at a time: half a MiB in addition to the tile
+BLOCK_COLUMNS = 256  # number of columns whose kernel values are computed at a time: half a MiB in addition to the tile
 
 
 class CompiledKernel(NamedTuple):

@@ -28,7 +28,7 @@ from streamsvm.numeric.rows import F64, I32, I64, Rows, add_rows, compute_scores
 
 
 def read_costs(class_costs: F64, rows: Rows) -> F64:
-    """Return C_i of the rows, (n,). class_costs (K,): those of the classes, before sample weights."""
+    """Return C_i of the rows, (n,). class_costs (K,): C_i of the classes, before sample weights."""
     costs: F64 = class_costs[rows.codes]
     return costs if rows.sample_weight is None else costs * rows.sample_weight
 
@@ -78,10 +78,10 @@ def add_multiples(total: F64, rows: Rows, places: I64, classes: I64, coefs: F64,
 
 @register_jitable
 def judge_row(lead: F64, share: F64, y: int) -> tuple[float, float, float]:
-    """Return the part of the loss that the shares (K,) miss, the violation, and the lead of the best class.
+    """Return loss / C_i - sum_k share_k v_k, the violation of the KKT conditions, and the lead of the best class.
 
-    lead (K,): v_k = 1 + f_k - f_y, and 0 for the row's own class y. The third result is 0 unless a single class holds
-    the whole cost of the row.
+    lead (K,): v_k = 1 + f_k - f_y, and 0 for the row's own class y. share: (K,). The third result is the lead over the
+    second-best class; it is 0 unless a single class holds the whole cost of the row.
     """
     top, second, low, had, places = lead[y], -np.inf, np.inf, 0.0, 0
     for k in range(lead.size):

@@ -20,9 +20,9 @@ With c = 1 for the pairs that count as having a loss, and 0 for others, the lowe
 
     sum c v_i v_j (1 - (s_i - s_j)) = sum_i v_i up_i - sum_i v_i (up_i - down_i) s_i,
 
-and with the same c this is a lower bound at any other scores s, too (losses.pairs). If scores are spread out, the two
-bounds differ by O(h^2) times the number of pairs: one factor h for the share of doubtful pairs, and one for the doubt
-about each.
+and with the same c, this sum is a lower bound on the loss at any other scores s (losses.pairs). If scores are spread
+out, the two bounds differ by O(h^2) times the number of pairs: one factor h for the share of doubtful pairs, and one
+for the doubt about each.
 
 For many rows of few ranks, the module also sums histograms at several points, and the weights of each rank.
 """
@@ -43,7 +43,7 @@ from streamsvm.system.errors import InputError
 
 PAGE_BITS = 6
 PAGE = 1 << PAGE_BITS  # buckets per page
-MOST_CELLS = 1 << 17  # the most buckets of all ranks together
+MOST_CELLS = 1 << 17  # maximum number of buckets of all ranks together
 FINEST = 40  # the largest p
 MEASURE_BYTES = 8 * 24 * MOST_CELLS  # memory while a histogram is measured, including the histograms that wait
 SPREAD = -7046029254386353131  # 2^64 times the golden ratio, as int64: its multiples modulo 2^64 are spread evenly
@@ -80,7 +80,7 @@ def start_histogram(n_ranks: int, exponent: int = FINEST) -> Histogram:
 
 
 def choose_exponent(scores: F64, n_ranks: int) -> int:
-    """Return the largest p with which rows with such scores fill at most half of the allowed pages."""
+    """Return the largest p at which rows with these scores fill at most half of the allowed pages."""
     _, size = math.frexp(float(np.max(np.abs(scores))))
     exponent = min(FINEST, EXACT_BITS - size)
     pages = np.floor(2.0**exponent * scores).astype(np.int64) >> PAGE_BITS
@@ -128,7 +128,7 @@ def _count_most_pages(n_ranks: int) -> int:
 
 
 def _count_levels(pages: I64, most: int) -> int:
-    """Return the amount by which p must be reduced so that at most `most` of these pages remain."""
+    """Return the reduction of p that merges these pages into at most `most`."""
     pages, levels = np.sort(pages), 0
     while np.count_nonzero(np.diff(pages)) >= most:
         pages, levels = pages >> 1, levels + 1
@@ -136,7 +136,7 @@ def _count_levels(pages: I64, most: int) -> int:
 
 
 def _add_pages(histogram: Histogram, pages: I64) -> None:
-    """Add missing pages, empty; if there would be too many pages, reduce p first. pages: numbered by the old p."""
+    """Add missing pages as empty pages; if there would be too many, reduce p first. pages: numbered by the old p."""
     levels = _count_levels(np.union1d(histogram.pages, pages), _count_most_pages(histogram.n_ranks))
     _coarsen(histogram, levels)
     found, before = np.union1d(histogram.pages, pages >> levels), histogram.moments
@@ -257,11 +257,13 @@ class HistogramCut:
 
 @dataclass(frozen=True)
 class HistogramLoss:
-    """Bounds on the loss, and a cut that attains the lower bound at these scores. weights (k, 64, ranks): those of the
-    buckets.
+    """Bounds on the loss, and a cut that attains the lower bound at these scores.
+
+    weights (k, 64, ranks): the weights of the buckets.
 
     rounding: the part of the lower bound's error that grows with the width of a bucket, because scores are measured
-    from the middles of their buckets. The upper bound includes it. The part that grows with the scores is not included.
+    from the middles of their buckets. The upper bound includes this part. The part of the error that grows with the
+    scores is not included.
     """
 
     lower: float
@@ -271,7 +273,7 @@ class HistogramLoss:
     weights: F64
 
     def require_same(self, seen: F64, n_rows: int) -> None:
-        """Raise InputError if the n_rows rows of the cut were in other buckets than in the histogram."""
+        """Raise InputError unless the n_rows rows of the cut lie in the same buckets as in the histogram."""
         if np.any(np.abs(seen - self.weights) > bound_rounding(8.0 * n_rows + 64, 1.0) * self.weights):
             raise InputError(OTHER_SCORES)
 

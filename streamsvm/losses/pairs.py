@@ -1,7 +1,7 @@
 """Pairs of rows of different ranks: pair counts, sums over whole queries, and measures of a ranking's quality.
 
-The counts are those of Joachims 2006, Algorithm 2, lines 5 to 22, for any number of ranks. A pair consists of two rows
-i, j of one query with rank_i > rank_j, and has the weight v_i v_j. For scores s and a margin m
+The pairs are counted as in Joachims 2006, Algorithm 2, lines 5 to 22, for any number of ranks. A pair consists of two
+rows i, j of one query with rank_i > rank_j, and has the weight v_i v_j. For scores s and a margin m
 
     up_i   = v_i sum {v_j : rank_j < rank_i, s_i - s_j < m}          c+ of the paper (m = 1, v = 1)
     down_i = v_i sum {v_j : rank_j > rank_i, s_j - s_i < m}          c-
@@ -45,7 +45,7 @@ from numba.extending import register_jitable
 
 from streamsvm.numeric.rows import F64, I32, I64, Rows, join_rows
 
-SAMPLE_ROWS = 1 << 13  # the rows on which a line search chooses its step
+SAMPLE_ROWS = 1 << 13  # number of rows on which a line search chooses its step
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Pairs:
         return float(np.sum(count_pairs(np.zeros(len(self.ranks)), self, 1.0)[0]))
 
     def thin(self, stride: int) -> tuple[Pairs, I64]:
-        """Return the pairs of every `stride`-th query, or row of a single query, and the numbers of their rows."""
+        """Return the pairs of every `stride`-th query (or row, if there is a single query), and the row numbers."""
         if len(self.starts) > 2:
             kept = np.arange(0, len(self.starts) - 1, stride)
             sizes = np.diff(self.starts)[kept]
@@ -141,7 +141,7 @@ def _sum_up_to(tree: F64, at: int) -> float:
 
 @register_jitable
 def _clear(tree: F64, ranks: I32, n_ranks: int, reverse: bool) -> None:
-    """Set the entries that the rows changed to zero; a query may have far fewer rows than the number of ranks."""
+    """Reset to zero only the entries that the rows changed, since a query may have far fewer rows than ranks."""
     if ranks.size >= n_ranks:
         tree[:] = 0.0
         return
@@ -177,7 +177,7 @@ def mean_ndcg(scores: F64, ranks: F64, starts: Sequence[int] | I64, places: Sequ
 
 def mean_tau(scores: F64, ranks: F64, starts: Sequence[int] | I64) -> float | None:
     """Return the mean of Kendall's tau-b; a query whose scores are all equal counts as 0."""
-    from scipy.stats import kendalltau  # takes 40 MB of memory, and only the evaluation of rankings needs it
+    from scipy.stats import kendalltau  # imported here: it takes 40 MB, and only the evaluation of rankings needs it
 
     values = [float(kendalltau(s, grades).statistic) for s, grades in _queries(scores, ranks, starts)]
     return float(np.mean(np.nan_to_num(values))) if values else None
@@ -208,7 +208,7 @@ class QuerySums:
     """The totals of successive rows.
 
     sums: over the whole queries. first: the pieces of the rows before the first boundary between queries, or of all
-    rows without a boundary. last: the pieces of the rows after the last boundary, empty if it is at the end; None
+    rows without a boundary. last: the pieces of the rows after the last boundary; empty if no rows follow it, and None
     without a boundary.
     """
 
@@ -259,7 +259,7 @@ def _combine(take: Take[Any], combine: Callable[[Any, Any], Any], left: QuerySum
 
 
 def _extend(take: Take[Any], totals: QuerySums, piece: Rows) -> None:
-    """Append rows of one query that follow the rows so far."""
+    """Append rows of one query to the totals; they follow the rows added before."""
     pieces = totals.first if totals.last is None else totals.last
     if pieces and pieces[-1].vectors["qid"][-1] != piece.vectors["qid"][0]:
         _end_query(take, totals)
@@ -268,7 +268,7 @@ def _extend(take: Take[Any], totals: QuerySums, piece: Rows) -> None:
 
 
 def _end_query(take: Take[Any], totals: QuerySums) -> None:
-    """Set a boundary after the rows so far; add the query that ends there if its start is known."""
+    """Set a boundary after the rows added before; add the query that ends there if its start is known."""
     if totals.last:
         rows = join_rows(totals.last)
         take(totals.sums, rows, np.array([0, rows.n_rows]))

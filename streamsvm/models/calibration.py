@@ -16,8 +16,8 @@ Temperature scaling has one factor for all scores:
 beta minimises the log loss  - sum_i v_i log p_{y_i}  with the row weights v_i. The loss is convex in beta. The zero of
 its derivative  sum_i v_i (sum_k p_k f_k - f_{y_i})  is found by Brent's method. Two classes have the scores -f and f.
 
-Source: Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks", ICML; the bounds of beta are
-those of scikit-learn 1.8's CalibratedClassifierCV(method="temperature"), for scores of about 1.
+Source: Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks", ICML; for scores of about 1,
+beta has the bounds of scikit-learn 1.8's CalibratedClassifierCV(method="temperature").
 
 Platt's sigmoid is the probability of a class from its score:
 
@@ -37,8 +37,8 @@ Isotonic calibration is the non-decreasing function of the score that is closest
 
     min over non-decreasing p    sum_i v_i (t_i - p(f_i))^2,      t_i = 1 for a row of the class, and 0 for any other
 
-On the scores of the rows, the minimum is a step function, of which only the corners are stored. Between corners the
-function is linear, and beyond them it is constant, as in scikit-learn's IsotonicRegression(out_of_bounds="clip").
+On the scores of the rows, the minimum is a step function. Only its corners are stored. Between corners the function is
+linear, and beyond them it is constant, as in scikit-learn's IsotonicRegression(out_of_bounds="clip").
 
 Source: Zadrozny & Elkan 2002, "Transforming classifier scores into accurate multiclass probability estimates", KDD. The
 algorithm (pool adjacent violators) is SciPy's.
@@ -56,15 +56,15 @@ from scipy.special import expit, softmax
 from streamsvm.kernels.stored_parts import read_number, read_part
 from streamsvm.numeric.rows import F64, I32, Flags
 
-MOST_CORNERS = 20_000  # the most corners of a stored function; a million rows without weights have fewer
+MOST_CORNERS = 20_000  # maximum number of corners of a stored function; a million unweighted rows give fewer
 
 
 def fit_isotonic(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool = False) -> tuple[F64, F64]:
     """Return the corners: ascending scores (k,) and non-decreasing probabilities (k,).
 
     scores: (n,). is_in_class: (n,), whether each row is of the class. weight: (n,), >= 0. At most MOST_CORNERS corners
-    are kept, evenly spread. If only rows of the class or only other rows have positive weight, the result is one corner
-    with the probability of Platt's targets if may_be_rare, else a ValueError.
+    are kept, evenly spread. If all rows of positive weight are in the class, or none is, the result with may_be_rare is
+    one corner with the probability of Platt's targets; otherwise ValueError is raised.
     """
     total, positive = float(np.sum(weight)), float(np.sum(weight, where=is_in_class))
     if not 0.0 < positive < total:
@@ -75,7 +75,7 @@ def fit_isotonic(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool
     known, place = np.unique(scores[counted], return_inverse=True)
     weights = np.bincount(place, weight[counted])
     shares = np.bincount(place, weight[counted] * is_in_class[counted]) / weights
-    from scipy.optimize import isotonic_regression  # here, because most trainings do not need its 15 MB
+    from scipy.optimize import isotonic_regression  # imported here, because most trainings do not need its 15 MB
 
     found = isotonic_regression(shares, weights=weights)
     corners = np.unique(np.concatenate((found.blocks[:-1], found.blocks[1:] - 1)))
@@ -85,7 +85,7 @@ def fit_isotonic(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool
 
 
 MOST_STEPS = 100
-RIDGE = 1e-12  # on the Hessian's diagonal, with scores of about 1
+RIDGE = 1e-12  # added to the Hessian's diagonal, for scores of about 1
 LEAST_GRADIENT = 1e-9  # the gradient at which the fit ends, for weights that sum to 1
 LEAST_STEP = 1e-10
 SUFFICIENT_FALL = 1e-4
@@ -95,8 +95,8 @@ def fit_sigmoid(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool 
     """Return A and B of the sigmoid.
 
     scores: (n,). is_in_class: (n,), whether each row is of the class. weight: (n,), >= 0. Scores of rows with positive
-    weight are first scaled to [-1, 1], and weights to the sum 1. If only rows of the class or only other rows have
-    positive weight, the result is the constant probability of Platt's targets if may_be_rare, else a ValueError.
+    weight are first scaled to [-1, 1], and weights to the sum 1. If all rows of positive weight are in the class, or
+    none is, the result with may_be_rare is the constant probability of Platt's targets; otherwise ValueError is raised.
     """
     total, positive = float(np.sum(weight)), float(np.sum(weight, where=is_in_class))
     if not 0.0 < positive < total:
@@ -140,13 +140,14 @@ def _measure(point: F64, f: F64, target: F64, weight: F64) -> float:
 
 
 BLOCK_SCORES = 1 << 16  # scores processed at a time
-MOST_LOG = 10.0  # log(beta times the largest score) is from -MOST_LOG to MOST_LOG
+MOST_LOG = 10.0  # log(beta times the largest score) is limited to -MOST_LOG .. MOST_LOG
 
 
 def fit_temperature(scores: F64, codes: I32, weight: F64) -> float:
-    """Return beta > 0 for scores (n, K) ((n, 1) for two classes), the classes' codes (n,), and weights >= 0 (n,).
+    """Return beta, which is positive.
 
-    ValueError unless some row has positive weight.
+    scores: (n, K), or (n, 1) for two classes. codes (n,): the class of each row. weight: (n,), >= 0. Raises ValueError
+    unless some row has a positive weight.
     """
     if not np.sum(weight) > 0.0:
         raise ValueError("a temperature needs rows")
@@ -160,7 +161,7 @@ def fit_temperature(scores: F64, codes: I32, weight: F64) -> float:
         return float(np.exp(-MOST_LOG)) / scale
     if slope(MOST_LOG) <= 0.0:
         return float(np.exp(MOST_LOG)) / scale
-    from scipy.optimize import brentq  # here, because most trainings do not need its 15 MB
+    from scipy.optimize import brentq  # imported here, because most trainings do not need its 15 MB
 
     found = float(np.exp(brentq(slope, -MOST_LOG, MOST_LOG, xtol=1e-12))) / scale
     counted.clear()  # brentq leaves a cycle of references behind, which would hold the scores until it is collected
@@ -205,12 +206,15 @@ Truth = I32 | Flags
 class Calibration:
     """A method that turns scores into probabilities.
 
-    key: the key in a model's `info`. fit(scores, truth, weight): returns the value to store; ValueError if the rows do
-    not suffice. scores: (n, K), or (n, 1) for two classes. truth: the class codes of the rows (n,), or flags of their
-    labels (n, K). weight: (n,). check(stored, n_scores): raises ValueError unless the stored value is for n_scores
-    scores. by_score: whether each score has its own function, fitted to rows of its class and rows outside it;
-    otherwise one function takes all scores of a row. find(stored, scores): returns probabilities (n, K), of each score
-    if by_score, otherwise of each class.
+    key: the key in a model's `info`. by_score: whether each score has its own function, fitted to rows inside and
+    outside the class of the score; otherwise one function takes all scores of a row.
+
+    fit(scores, truth, weight): returns the value to store, or raises ValueError if there are too few rows. scores:
+    (n, K), or (n, 1) for two classes. truth: class codes (n,), or label flags (n, K). weight: (n,).
+
+    check(stored, n_scores): raises ValueError unless the stored value is for n_scores scores.
+
+    find(stored, scores): returns probabilities (n, K), one for each score if by_score, otherwise one for each class.
     """
 
     key: str
@@ -227,7 +231,7 @@ class Calibration:
 
 
 def _each_class(scores: F64, truth: Truth) -> list[tuple[F64, Any]]:
-    """Return each column of scores, and whether each row is of the column's class, or has its label."""
+    """Return each column of scores, with flags of the rows that are in its class or have its label."""
     if truth.ndim == 2:
         return list(zip(scores.T, truth.T, strict=True))
     if scores.shape[1] == 1:
@@ -236,7 +240,10 @@ def _each_class(scores: F64, truth: Truth) -> list[tuple[F64, Any]]:
 
 
 def share_out(each: F64) -> F64:
-    """Return class probabilities (n, K) that sum to 1, from numbers (n, 1) for two classes, or (n, K)."""
+    """Return class probabilities (n, K) that sum to 1.
+
+    each: one probability per score, (n, K), or (n, 1) for two classes.
+    """
     if each.shape[1] == 1:
         return np.column_stack((1.0 - each[:, 0], each[:, 0]))
     sums = np.sum(each, axis=1, keepdims=True)
@@ -293,7 +300,7 @@ def _check_temperature(stored: Any, n_scores: int) -> None:  # noqa: ARG001
 
 
 def _read_numbers(stored: Any, name: str, n: int, of: str) -> F64:
-    """Return n finite numbers; ValueError for anything else."""
+    """Return n finite numbers. Raises ValueError for anything else."""
     values = read_part(stored, name) if isinstance(stored, dict) else None
     if not isinstance(values, list) or len(values) != n:
         raise ValueError(f"{of}: {n} numbers {name} are expected")

@@ -43,7 +43,7 @@ def require_probabilities(model: Model) -> None:
 def find_probabilities(model: Model, scores: F64) -> F64:
     """Return the probability of each class or label, (n, K), from scores (n,) for two classes, or (n, K).
 
-    InputError for a model that has neither a calibration nor the logistic loss.
+    Raises InputError for a model that has neither a calibration nor the logistic loss.
     """
     name = find_calibration(model.info)
     if name is not None:
@@ -118,7 +118,7 @@ class Reliability:
 def evaluate(model: Model, data: Data, read_as: Columns = BY_NAME, file_format: str | None = None) -> dict[str, Any]:
     """Measure a model on labelled rows, which are read chunk by chunk. Every row counts once, whatever its weight.
 
-    The scores of two classes take 12 bytes per row, those of a ranking 24 bytes, and twice as much while they are
+    The scores take 12 bytes per row for two classes, and 24 bytes for a ranking; they take twice as much while they are
     concatenated. Computing the areas and curves of two classes takes about 110 bytes per row.
 
     Parameters
@@ -127,8 +127,8 @@ def evaluate(model: Model, data: Data, read_as: Columns = BY_NAME, file_format: 
     data : path or dataset
         A dataset, its path, or a file that `ingest` reads.
     read_as : Columns, optional
-        How a file is read: the columns of a table that hold the labels and the query ids (by default, those that were
-        named in training, if any), and the syntax of CSV.
+        How to read a file: the columns of a table that hold the labels and the query ids (by default, the columns named
+        in training, if any), and the syntax of CSV.
     file_format : str, optional
         The format of a file; by default its name decides.
 
@@ -152,7 +152,7 @@ def evaluate(model: Model, data: Data, read_as: Columns = BY_NAME, file_format: 
     Raises
     ------
     InputError
-        If there are no labels, or none that the model knows, or if the rows do not suit the model.
+        If the rows have no labels or only labels that the model does not know, or if the rows do not suit the model.
     """
     label = read_as.label or recall_column(model, "label", data, file_format)
     read_as = replace(read_as, label=label, qid=read_as.qid or recall_column(model, "qid", data, file_format))
@@ -177,8 +177,8 @@ def evaluate(model: Model, data: Data, read_as: Columns = BY_NAME, file_format: 
 def judge_weighted_rows(model: Model, data: Data, judge: Callable[[Scored], Any]) -> tuple[Any, F64] | None:
     """Apply `judge` to all rows of a dataset. Return its results and the sample weights, or None without weights.
 
-    judge: turns the scores and labels of some rows into an array, (rows, ...); for classes, whether each row is right.
-    Raise InputError as `evaluate` does, and if all weights are zero.
+    judge: maps the scores and labels of some rows to an array, (rows, ...); for classes, it flags the rows that are
+    classified correctly. Raises InputError as `evaluate` does, and if all weights are zero.
     """
     if isinstance(data, str | Path) and is_file_of_rows(data, None):
         return None
@@ -190,5 +190,5 @@ def judge_weighted_rows(model: Model, data: Data, judge: Callable[[Scored], Any]
         raise InputError(f"{source.name}: the sample weights of all rows are zero, so no row counts")
     found = np.concatenate([judge(part) for part in score(model, source, model.problem.needs_labels)])
     if model.problem.has_classes and not found.any():
-        evaluate(model, source)  # raises the error of labels that are all unknown
+        evaluate(model, source)  # raises InputError if all labels are unknown
     return found, weight

@@ -36,7 +36,7 @@ from streamsvm.system.npz import pack_arrays, unpack_arrays
 
 FORMAT = 1
 OF_FEATURES = "features_"  # prefix of the names of the map's arrays
-ENCODED_FORMAT = 2  # of a model that encodes tables (info["encoding"]); earlier versions cannot read it
+ENCODED_FORMAT = 2  # for models that encode tables (info["encoding"]), which earlier versions cannot read
 Scorer = Callable[[Matrix], F64]
 Intercept = float | F64
 
@@ -124,8 +124,8 @@ class SavedModel(Shown, ABC):
         """Return a function that computes f for rows of n_features features with this scaling (None: raw rows).
 
         features: the map that produced the rows, or None for raw rows. Sparse rows may have more or fewer features than
-        the model; features missing on either side count as 0. Dense rows must have the same number. InputError for
-        unsuitable rows.
+        the model; features missing on either side count as 0. Dense rows must have as many features as the model.
+        Raises InputError for unsuitable rows.
         """
         if self.features is None and features is None:
             return refuse_overflow(self._score_rows(n_features, scaling, sparse))
@@ -153,7 +153,7 @@ class SavedModel(Shown, ABC):
         """Return the contents of the model's file by name."""
 
     def _describe(self, **own: Any) -> str:
-        """Return the JSON part of the model's file. own: further entries, which depend on the kind of model."""
+        """Return the JSON part of the model's file. own: entries that depend on the kind of model."""
         about = {
             "format": ENCODED_FORMAT if "encoding" in self.info else FORMAT,
             "kind": self.kind,
@@ -239,7 +239,10 @@ class LinearModel(SavedModel):
         return score
 
     def weights(self, n_features: int, scaling: Scaling | None, sparse: bool) -> tuple[F64, Intercept]:
-        """Return weights (.., n_features) and the bias for rows with this scaling; InputError for unsuitable rows."""
+        """Return weights (.., n_features) and the bias for rows with this scaling.
+
+        Raises InputError for unsuitable rows.
+        """
         if not sparse and n_features != self.n_trained:
             raise InputError(f"rows of {say_count(n_features, 'feature')}; the model was trained on {self.n_trained:,}")
         if same_scaling(scaling, self.scaling):
@@ -269,7 +272,7 @@ class RankModel(LinearModel):
     default_task: ClassVar[str] = "rank"
 
 
-N_SUPPORT = "n_support"  # the key in a model's info of the number of support vectors of each class
+N_SUPPORT = "n_support"  # key in a model's info: the number of support vectors of each class
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -305,7 +308,7 @@ class KernelModel(SavedModel):
         return self.kernel.name == precomputed.NAME
 
     def keep_vectors(self, vectors: Matrix) -> Matrix:
-        """Return the support vectors that the model stores: none if their row numbers suffice."""
+        """Return the support vectors to store: none for a precomputed kernel, since their row numbers suffice."""
         return slice_rows(vectors, slice(0, 0)) if self.is_of_known_values else vectors
 
     def _score_rows(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
@@ -337,7 +340,10 @@ class KernelModel(SavedModel):
         return replace(self, dual_coef=coefs, classes=pairs, n_support=None)
 
     def _sum_kernels(self, rows: Matrix, vectors: Matrix, block: slice = slice(None)) -> F64:
-        """Return sum_j dual_coef_kj k(x_i, z_j), (n, k), over a block of vectors; a precomputed x_i holds its k."""
+        """Return sum_j dual_coef_kj k(x_i, z_j), (n, k), over a block of vectors.
+
+        With a precomputed kernel, the rows hold the kernel values.
+        """
         coefs = np.atleast_2d(self.dual_coef)[:, block]
         if self.is_of_known_values:
             assert self.support is not None
@@ -361,9 +367,10 @@ MODELS: dict[str, type[Any]] = {model.kind: model for model in (LinearModel, Ran
 
 
 def load(path: str | Path) -> Model:
-    """Return the model in a file or a run's folder. Loading runs no code in the file. InputError if there is no model.
+    """Return the model in a file or a run's folder. Loading runs no code in the file.
 
-    The path may also be the URL of a model file or of a run's folder in an object store.
+    The path may also be the URL of a model file or of a run's folder in an object store. Raises InputError if there is
+    no model.
     """
     if is_remote(path):
         from streamsvm.data.remote.files import copied, is_object
@@ -384,7 +391,7 @@ def load(path: str | Path) -> Model:
 
 
 def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
-    """Return the model in a file's arrays; InputError naming the unsuitable part if they are not a model."""
+    """Return the model in a file's arrays. Raises InputError with the name of an invalid part."""
     try:
         return _read_model(arrays)
     except (ValueError, RecursionError) as error:
@@ -392,7 +399,7 @@ def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
 
 
 def _read_model(arrays: dict[str, Any]) -> Model:
-    """Return the model in a file's arrays after checking every part; ValueError for an unsuitable part."""
+    """Return the model in a file's arrays after checking every part. Raises ValueError for an unsuitable part."""
     about = read_about(arrays, (FORMAT, ENCODED_FORMAT))
     kind = stored_parts.read_part(about, "kind")
     if kind not in list(MODELS):
@@ -451,7 +458,7 @@ def _read_sums(
 
 
 def read_about(arrays: Mapping[str, Any], formats: tuple[int, ...]) -> dict[str, Any]:
-    """Return the JSON part of a file of arrays; ValueError unless the file has one of these formats."""
+    """Return the JSON part of a file of arrays. Raises ValueError unless the file has one of these formats."""
     about = json.loads(str(stored_parts.read_part(arrays, "about")))
     if not isinstance(about, dict) or about.get("format") not in formats:
         found, known = about.get("format") if isinstance(about, dict) else about, " and ".join(map(str, formats))
@@ -460,7 +467,7 @@ def read_about(arrays: Mapping[str, Any], formats: tuple[int, ...]) -> dict[str,
 
 
 def _find_problem(model: type[Model], info: dict[str, Any]) -> Problem:
-    """Return the problem of a saved model; ValueError if it is unknown, or has no models of this kind."""
+    """Return the problem of a saved model. Raises ValueError if it is unknown, or has no models of this kind."""
     task = info.get("task", model.default_task)
     if task not in PROBLEMS or model.kind not in find_problem(task).models:
         raise ValueError(f"the task is {str(task)[:40]!r}, which has no models of the kind {model.kind}")

@@ -58,9 +58,9 @@ def predict(
         which are higher for higher ranks. Texts in CSV are written so that spreadsheets do not read them as formulas
         (see data.tables.written). An existing file is replaced.
     read_as : Columns, optional
-        How a file is read: its syntax, the column of a table that holds labels, which is then not a feature and is not
-        read, and the column that names the rows (by default, the index column of the training table, if there was one).
-        The names are written to .csv, .parquet and .zarr ("name").
+        How to read a file: its syntax; the column of a table that holds labels, which is skipped; and the column that
+        names the rows (by default, the index column of the training table, if it had one). The names of the rows are
+        written to .csv, .parquet and .zarr ("name").
     file_format : str, optional
         The format of a file; by default its name decides.
     overwrite : bool, default=False
@@ -70,10 +70,11 @@ def predict(
     row_numbers : bool, default=False
         Whether the rows of .csv and .parquet files are numbered from 0 ("row").
     top : int, optional
-        The number of labels to write for each row, those with the highest scores; for models with several scores.
+        The number of labels to write for each row; the labels with the highest scores are written. Only for models with
+        several scores.
     columns : sequence of str, optional
         The columns to write, in this order: "row", "name", "label", "score" and "probability" stand for all columns of
-        a kind, and "score a" for the score of class a. A .npy file holds only one. By default all.
+        a kind, and "score a" for the score of class a. A .npy file holds one array. By default all columns are written.
 
     Returns
     -------
@@ -108,13 +109,13 @@ class Predictions:
     probabilities : bool
         Whether to write the probability of each class.
     top : int or None
-        The number of labels with the highest scores to write, in place of one label and all scores; None for these.
+        The number of labels with the highest scores to write. None writes one label and all scores.
     row_numbers : bool
         Whether to write the number of each row, counted from 0.
     columns : tuple of str
-        The arrays and columns to write, in this order; all if it is empty.
+        The arrays and columns to write, in this order; an empty tuple writes all.
     n_rows : int
-        The number of rows so far.
+        The number of rows predicted so far.
     """
 
     model: Model
@@ -188,7 +189,7 @@ class Predictions:
     def choose_columns(self) -> list[str]:
         """Return the names of a table's columns, in order: by default all, except the many scores of sets of labels.
 
-        The name of an array stands for all its columns. InputError for an unknown name.
+        The name of an array stands for all its columns. Raises InputError for an unknown name.
         """
         names = self.names
         if not self.columns:
@@ -198,7 +199,7 @@ class Predictions:
         return [each for name in self.columns for each in known[name]]
 
     def choose_arrays(self) -> list[str]:
-        """Return the names of the arrays to write. InputError for an unknown name."""
+        """Return the names of the arrays to write. Raises InputError for an unknown name."""
         self._require(self.names)
         return list(self.columns or self.names)
 
@@ -213,7 +214,8 @@ class Predictions:
     def tabulate(self, arrays: Arrays, classes: npt.NDArray[Any]) -> dict[str, Any]:
         """Return the columns of a table by name, (n,) each. classes: the values to write for the classes.
 
-        The column of sets of labels is a list of arrays. InputError if row names are requested and there are none.
+        The column of sets of labels is a list of arrays. Raises InputError if row names are requested but the rows have
+        none.
         """
         table: dict[str, Any] = {}
         for array, names in self.names.items():
@@ -232,7 +234,7 @@ class Predictions:
 
 
 def gather(parts: Iterator[Arrays], least_rows: int) -> Iterator[Arrays]:
-    """Yield the parts, joined to at least least_rows rows each; the last one may have fewer."""
+    """Join successive parts until each has at least `least_rows` rows, and yield them. The last one may have fewer."""
     held: list[Arrays] = []
     for part in parts:
         held.append(part)

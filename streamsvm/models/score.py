@@ -77,15 +77,15 @@ def run_scores(name: str) -> None:
 
 
 def _name_sums(kernel: Kernel, rows: Matrix) -> str:
-    """Return the name of the functions for kernel sums over these rows; all kernels except linear share theirs."""
+    """Return the name of the functions for kernel sums over these rows; all nonlinear kernels share one name."""
     kind = "linear" if kernel.name == "linear" else "rbf"
     return f"{kind}-kernel-scores/{'sparse' if isinstance(rows, CsrRows) else 'dense'}"
 
 
 Data = str | Path | RowSource  # the path or URL of rows, or a dataset
 AS_IT_IS = Columns(read_label=False)
-OF_FILES = ("qid", "header", "sep", "index", "decimal")  # columns and syntax without effect on a dataset
-TEXT_OF_LISTS = "svmlight"  # its labels are read as lists if the model was trained on sets of labels
+OF_FILES = ("qid", "header", "sep", "index", "decimal")  # columns and syntax of files, without effect on a dataset
+TEXT_OF_LISTS = "svmlight"  # in this format, labels are read as lists if the model was trained on sets of labels
 
 
 def score(
@@ -93,7 +93,7 @@ def score(
 ) -> Iterator[Scored]:
     """Yield the scores of all rows of a dataset or a file, in order, with labels and query ids if there are any.
 
-    need_labels: whether rows without labels are an InputError. columns: how the columns of a file are read.
+    need_labels: whether to raise InputError for rows without labels. columns: how to read the columns of a file.
     """
     if isinstance(data, str | Path) and is_file_of_rows(data, file_format):
         return _score_file(model, data, need_labels, file_format, columns)
@@ -125,7 +125,7 @@ def recall_column(model: Model, role: str, data: Data, file_format: str | None) 
         return None
     if is_file_of_rows(data, file_format):
         return known if role in find_format(_find_kind(data, file_format)).reads else None
-    return known if role == "label" and "arrays" not in open_dataset(data).meta else None  # AnnData has such columns
+    return known if role == "label" and "arrays" not in open_dataset(data).meta else None  # AnnData has label columns
 
 
 def is_file_of_rows(data: str | Path, file_format: str | None) -> bool:
@@ -139,7 +139,7 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
     """Yield the scores of every chunk, in order. Each thread works on one chunk in memory.
 
     If the model was trained on features of a map, raw rows are mapped first, and rows that this map produced are scored
-    directly. InputError for rows that do not suit the model.
+    directly. Raises InputError for rows that do not suit the model.
     """
     if None not in (model.feature_names, source.feature_names) and model.feature_names != source.feature_names:
         raise InputError(f"{source.name}: its features differ from those of the training")
@@ -150,7 +150,7 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
         )
     scorer = model.scorer(source.n_features, source.scaling, source.is_sparse, source.features)
     compile_scores(model, source.is_sparse)
-    is_like = source.has_label_sets == model.problem.has_label_sets  # other labels are not compared with predictions
+    is_like = source.has_label_sets == model.problem.has_label_sets  # ignore labels of another kind
     classes = source.classes if is_like else None
     table = None if classes is None else model.problem.code_labels(classes, model.classes)
 
@@ -218,7 +218,7 @@ def _find_kind(data: str | Path, file_format: str | None) -> str:
 def _check_pieces(
     model: Model, path: str | Path, need_labels: bool, pieces: Iterator[SourceRows]
 ) -> Iterator[tuple[Matrix, SourceRows]]:
-    """Yield each piece of a file, preceded by its features. InputError for labels that do not suit the model."""
+    """Yield each piece of a file, preceded by its features. Raises InputError for labels that do not suit the model."""
     for rows in pieces:
         if need_labels and rows.labels is None:
             raise InputError(f"{path}: there are no labels to compare the predictions with")

@@ -98,7 +98,7 @@ class NotCompiledError(Exception):
 
 
 class _Refusal(event.Listener):  # type: ignore[misc]
-    """A listener that stops the compiler in the thread that created it; other threads may compile."""
+    """A listener that stops the compiler in the thread that created the listener. Other threads may compile."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -113,10 +113,10 @@ class _Refusal(event.Listener):  # type: ignore[misc]
 
 @lru_cache
 def load_or_compile(names: tuple[str, ...], run: Callable[[str], None], in_child: bool = True) -> None:
-    """Call run(name), which calls kernels, for each name, once per process; compile those that are not in the cache.
+    """Call run(name), which calls kernels, for each name, once per process; compile kernels that are not in the cache.
 
-    in_child: whether a child process compiles them, a single one for all names. `run` is then a module-level function,
-    which the child can import.
+    in_child: whether a single child process compiles the kernels of all names. `run` must then be a module-level
+    function, so that the child can import it.
     """
     missing = [name for name in names if not _is_in_cache(name, run)]
     if not missing:
@@ -171,7 +171,7 @@ def _describe() -> Arithmetic:
     blas = {
         f"{library['internal_api']} {library['version']} {library.get('architecture', '')}".strip()
         for library in ThreadpoolController().info()
-        if library["user_api"] == "blas" and "scipy.libs" not in library["filepath"]  # SciPy's is loaded on demand
+        if library["user_api"] == "blas" and "scipy.libs" not in library["filepath"]  # SciPy loads its BLAS on demand
     }
     told = {"processor": config.CPU_NAME or get_host_cpu_name(), "blas": ", ".join(sorted(blas))}
     return told | {name: version(name) for name in LIBRARIES}

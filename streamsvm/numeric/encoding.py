@@ -36,8 +36,8 @@ from streamsvm.numeric.rows import F64, I32, I64, U8, CsrRows, Matrix, make_cano
 KINDS = ("number", "date", "one_hot", "hash")
 MISSING = ("mean", "zero", "indicator")
 MOST_BITS = 22  # Codes of more features would not be exact in float32.
-MOST_CATEGORIES = 20_000  # the most categories of all columns together, which are held in memory and recorded
-MOST_CHARACTERS = 1000  # the most characters of a category
+MOST_CATEGORIES = 20_000  # maximum number of categories of all columns together, which are held in memory and recorded
+MOST_CHARACTERS = 1000  # maximum number of characters in a category
 MOST_FILL = float(np.finfo(np.float32).max)
 UNKNOWN = -1.0  # the code of a category that the encoding does not have
 
@@ -161,7 +161,7 @@ class Encoding:
 
 
 def read_encoding(about: Any) -> Encoding:
-    """Return an encoding from its recorded form; ValueError if it is invalid."""
+    """Return an encoding from its recorded form. Raises ValueError if it is invalid."""
     _need(isinstance(about, dict) and set(about) == set(Encoding.__dataclass_fields__), "parts")
     found = about["columns"]
     _need(isinstance(found, list) and len(found) > 0, "columns")

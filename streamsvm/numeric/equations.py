@@ -2,8 +2,9 @@
 
 `RowQR` solves least squares problems min_x |A x - b| whose rows differ by many powers of ten. A Householder QR
 factorisation with column pivoting keeps such rows apart if they are sorted by their largest entries: the error of each
-row is then proportional to this row alone, however heavy the others are (Cox & Higham 1998, Stability of Householder QR
-factorization for weighted least squares problems). In A'A, the products of the heavy rows would hide all others.
+row is then proportional to the size of this row, even if other rows are far larger (Cox & Higham 1998, Stability of
+Householder QR factorization for weighted least squares problems). In A'A, the products of large rows would hide the
+products of all other rows.
 
 A point of an interior-point method is a tuple of arrays, and a direction holds their changes in the same order.
 """
@@ -25,7 +26,7 @@ MOST_SECOND_ORDER = 3.0  # the largest second-order product of the corrector, in
 
 
 def find_length(values: Sequence[F64], changes: Sequence[F64]) -> float:
-    """Return the longest step length, at most 1, that keeps all values, which are positive, at 0 or above."""
+    """Return the longest step, at most 1, that leaves all values at 0 or above. Before the step they are positive."""
     fastest = max(float(np.max(-change / value)) for value, change in zip(values, changes, strict=True))
     return min(1.0, 1.0 / fastest) if fastest > 0 else 1.0
 
@@ -44,7 +45,7 @@ def factorise(M: F64) -> tuple[F64, F64 | None]:
     """Return a matrix and its upper Cholesky factor, which is None if the factorisation fails.
 
     If rounding has made the matrix singular, its diagonal is raised by the least share in RIDGES that repairs it.
-    Dropping the large curvature of the losses instead would make a step too long by as many orders of magnitude.
+    Dropping the large curvature of the losses instead would make a step too long by many orders of magnitude.
     """
     for ridge in RIDGES:
         raised = M + np.diag(ridge * np.diagonal(M))
@@ -55,7 +56,7 @@ def factorise(M: F64) -> tuple[F64, F64 | None]:
     return M, None
 
 
-BLOCK = 64  # the columns that LAPACK processes at once
+BLOCK = 64  # number of columns that LAPACK processes at once
 
 
 class RowQR:

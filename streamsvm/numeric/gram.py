@@ -22,9 +22,9 @@ from scipy.linalg.blas import dsyrk
 from streamsvm.numeric.rounding import add_to_pair
 from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, CsrRows, Matrix, Split, Values, add_rows
 
-# The rows that are added at once. With fewer rows, reading and writing the matrix takes longer than the products.
+# Number of rows that are added at once. With fewer rows, reading and writing the matrix takes longer than the products.
 BUFFER_ROWS = 256
-LIGHT_ROWS, LIGHT_COLUMNS = 1024, 512  # the light rows that are added at once, and the columns of the matrix per step
+LIGHT_ROWS, LIGHT_COLUMNS = 1024, 512  # number of light rows added at once, and of columns of the matrix per step
 
 
 class Waiting:
@@ -88,7 +88,7 @@ class GramSum:
         return self._total
 
     def _wait(self, waiting: Waiting, X: F32 | F64, row: I64, root: F64) -> None:
-        """Add rows of X, each times its root, to a buffer; add the buffer to the total whenever it is full."""
+        """Add rows of X, each times its `root`, to a buffer. Whenever the buffer is full, add it to the total."""
         while len(row):
             if not len(waiting.rows):
                 waiting.rows = np.empty((waiting.most, self._n_features), waiting.rows.dtype)
@@ -112,7 +112,7 @@ def _add_light(rows: F32, lower: F64) -> None:
         part = slice(start, start + LIGHT_COLUMNS)
         block = rows[:, part]
         lower[part, :start] += block.T @ rows[:, :start]
-        lower[part, part] += np.tril(block.T @ block)  # NumPy calls BLAS ssyrk, since both are the same block.
+        lower[part, part] += np.tril(block.T @ block)  # NumPy calls BLAS ssyrk, since both factors are the same block.
 
 
 @njit(cache=True, nogil=True, fastmath=REORDERED_SUMS)
@@ -165,9 +165,9 @@ BLOCK_ITEMS = 32  # items of a sparse row that are summed in float64; the sums o
 
 
 class Tile(NamedTuple):
-    """Some rows x_i, as `split` returns them and as a dense tile, with their squared lengths.
+    """A few rows x_i, both as `split` returns them and as a dense tile, and their squared lengths.
 
-    `values` are the dense rows themselves, or the tile that `_write_out` made from sparse rows, with its `position`.
+    `values` is the dense tile: the rows themselves if they are dense, or the tile and the `position` from `_write_out`.
     """
 
     rows: Split

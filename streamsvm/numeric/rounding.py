@@ -24,7 +24,7 @@ from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, find_items, read_
 UNIT = 2.0**-53
 SPLITTER = 2.0**27 + 1.0
 SMALLEST = float(np.finfo(np.float64).tiny)
-SUMMED_AT_ONCE = 1 << 12  # the numbers that are Python objects at a time, of 32 bytes each
+SUMMED_AT_ONCE = 1 << 12  # numbers converted to Python objects (32 bytes each) at a time
 
 
 def sum_exactly(*terms: F64) -> float:

@@ -72,7 +72,7 @@ def make_norm(rows: Rows, bias_feature: float) -> RowNorm:
     """Return the norm for the scatter of these rows."""
     n, width = rows.n_rows, rows.X.shape[1] + 1
     M = sum_products(rows.X, np.arange(n), np.full(n, 1.0 / n), bias_feature)
-    M[-1, -1] = bias_feature**2  # without the rounding of the mean
+    M[-1, -1] = bias_feature**2  # exact, unlike the computed mean
     M[np.diag_indices(width)] += RIDGE * float(np.mean(np.diagonal(M))) + np.finfo(float).tiny
     factor = cholesky(M, lower=False)  # M = factor' factor
     return RowNorm(np.ascontiguousarray(solve_triangular(factor, np.eye(width)).T))
@@ -154,7 +154,7 @@ def _measure_dense(X: F32, products: F32, constant: F32, bias_feature: float, me
 def bound_rows(squares: F64, rows: Rows, bias_feature: float) -> tuple[F64, F64]:
     """Return upper bounds on |A x| and |x| of every row, (n,) each. squares: s of `RowNorm.bound_by_squares`.
 
-    The bound on |A x| takes far less time than |A x| itself. It is positive.
+    The bound on |A x| takes far less time to compute than |A x|, and is positive.
     """
     bounds, lengths = np.empty(rows.n_rows), np.empty(rows.n_rows)
     _bound_rows(*split(rows.X), squares, bias_feature, bounds, lengths)

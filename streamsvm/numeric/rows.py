@@ -213,7 +213,7 @@ def read_item(values: Values, indices: I32, i: int, e: int) -> tuple[int, float]
 
 @njit(cache=True, nogil=True)
 def _gather(data: F32, indices: I32, indptr: I64, order: I64, to_data: F32, to_indices: I32, to_indptr: I64) -> None:
-    """Copy rows. Places are unsigned, since compiled code checks whether a signed index is negative."""
+    """Copy rows. Indices are unsigned, since compiled code checks whether a signed index is negative."""
     at, n = np.uint64(0), order.size
     for i in range(n):
         if i + 2 * ROWS_AHEAD < n:
@@ -350,7 +350,7 @@ def make_writable(value: Any) -> Any:
 
 
 def permute_rows(X: Matrix, order: I64) -> Matrix:
-    """Return what `take_rows` does, but faster for dense rows in random order: they are prefetched."""
+    """Return the same rows as `take_rows`, but prefetch dense rows, which is faster in random order."""
     if isinstance(X, CsrRows):
         return take_rows(X, order)
     taken = np.empty((len(order), X.shape[1]), np.float32)
@@ -412,7 +412,7 @@ def find_first_rows(rows: Rows, numbers: I64) -> Rows | None:
     return rows if len(numbers) and numbers[-1] == len(numbers) - 1 else None
 
 
-SCORED_ROWS = 256  # rows whose scores are computed at a time; a multiple of four, see _dense_scores
+SCORED_ROWS = 256  # number of rows whose scores are computed at a time; a multiple of four, see _dense_scores
 
 
 REORDERED_SUMS = {"reassoc", "contract", "nsz"}  # LLVM may use vector registers; the order is still fixed

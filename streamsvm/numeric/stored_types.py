@@ -71,7 +71,7 @@ def look_up(places: npt.NDArray[np.uint16], table: F32, found: F32) -> None:
 
 
 def round_rows(values: F64, which: str) -> F32:
-    """Return values as float32; InputError if some overflow. which: the name of the rows in the message."""
+    """Return values as float32. Raises InputError if some overflow. which: the name of the rows in the message."""
     with np.errstate(over="ignore"):
         found = values.astype(np.float32)
     if not np.isfinite(found).all():
@@ -180,7 +180,8 @@ class FeatureStatistics:
     def scaling(self, kind: str, n_rows: int, anchor: F64 | None = None) -> Scaling:
         """Return the scaling of this kind for `n_rows` rows; a constant feature keeps the factor 1.
 
-        anchor (d,): the values that were subtracted from the features before; where none is stored, it is -anchor.
+        anchor (d,): the values that were subtracted from the features before they were added. A value that is not
+        stored then counts as -anchor.
         """
         n_zeros, zero = n_rows - self.stored, np.zeros(len(self.stored)) if anchor is None else -anchor
         low = np.where(n_zeros > 0, np.minimum(self.low, zero), self.low)
@@ -204,7 +205,7 @@ class FeatureStatistics:
 
 
 class StoredFeatures(NamedTuple):
-    """The statistics of the features that have stored values in some rows. features: the numbers of these features."""
+    """The statistics of the features with stored values in a group of rows. features: the indices of these features."""
 
     features: I64
     statistics: FeatureStatistics

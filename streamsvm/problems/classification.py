@@ -150,7 +150,8 @@ def share_out(y: I32, folds: int, rng: np.random.Generator) -> Folds:
 def describe_class(rows: int, right: int, chosen: int) -> dict[str, Any]:
     """Return the rows, recall, precision and F1 of a class or label; a ratio is None if its divisor is zero.
 
-    F1 = 2 right / (rows of the class + rows predicted to be of the class). chosen: the rows predicted to be of it.
+    F1 = 2 right / (rows of the class + rows predicted to be of the class). right: the number of rows of the class that
+    are predicted correctly. chosen: the number of rows predicted to be of the class.
     """
     return {
         "rows": rows,
@@ -179,7 +180,10 @@ class OfClasses(Problem):
         return int(np.count_nonzero(choose(scores) == truth)), len(truth)
 
     def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> Folds:
-        """Return the fold of each row; every class is distributed evenly. InputError if a class has too few rows."""
+        """Return the fold of each row; every class is distributed evenly.
+
+        Raises InputError if a class has too few rows.
+        """
         y = read_codes(source)
         if (counts := np.bincount(y)).min() < folds:
             label, rows = require_classes(source)[counts.argmin()], say_count(int(counts.min()), "row")
@@ -266,9 +270,9 @@ class MultiLabel(Classify):
         return n_classes
 
     def code_labels(self, labels: Any, classes: Labels) -> npt.NDArray[Any]:
-        """Return flags (n, L) of `classes` for label lists; for a source's labels, the places of `classes` among them.
+        """Return flags (n, L) for label lists, or the places of `classes` among the labels of a source.
 
-        The place of a class that the source does not have is -1.
+        The place of a class that the source lacks is -1.
         """
         if isinstance(labels, LabelLists):
             return labels.to_flags(classes)

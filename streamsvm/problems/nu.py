@@ -8,8 +8,8 @@ In nu-SVC, nu replaces C:
 
 At most the share nu of the rows have a margin below rho, and at least the share nu are support vectors, where each row
 counts with its C_i. The model is (w.phi(x) + b) / rho, so that its margin is 1. Its multipliers, divided by rho, are
-those of an SVM with C = 1 / rho. Such multipliers exist if the costs C_i of each class sum to at least N / 2. K > 2
-classes make K (K - 1) / 2 problems of two classes, each with the same nu.
+the multipliers of an SVM with C = 1 / rho. Such multipliers exist if the costs C_i of each class sum to at least N / 2.
+K > 2 classes make K (K - 1) / 2 problems of two classes, each with the same nu.
 
 In nu-SVR, nu replaces epsilon, over which the problem also minimises:
 
@@ -57,7 +57,7 @@ NOT_CHOSEN = "the task one-class uses no labels, so it cannot be measured on hel
 
 
 def read_share(options: TrainOptions) -> float:
-    """Return nu; InputError unless it is above 0 and at most 1."""
+    """Return nu. Raises InputError unless it is above 0 and at most 1."""
     nu = NU if options.nu is None else options.nu
     if not (isinstance(nu, Real) and 0.0 < nu <= 1.0):
         raise InputError(f"nu is {nu!r}; a share of the rows above 0 and at most 1 is expected")
@@ -65,7 +65,7 @@ def read_share(options: TrainOptions) -> float:
 
 
 def read_nu(options: TrainOptions) -> float:
-    """Return nu; InputError unless it is above 0 and at most 1, or if C is set, which nu replaces."""
+    """Return nu. Raises InputError unless it is above 0 and at most 1, or if C is set, which nu replaces."""
     nu = read_share(options)
     if options.C != 1.0:
         raise InputError(f"C is {options.C:g}: nu replaces it in the task {options.task}, so do not set C")
@@ -83,10 +83,11 @@ class OneClass(Problem):
         return {"loss": "one_class", "row_cost": 1.0, "nu": read_nu(options)}
 
     def evaluate(self, parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:  # noqa: ARG002
-        """Return the share of rows predicted as novel and, for rows labelled -1 and +1, measures of its correctness.
+        """Return the share of rows predicted as novel and, for rows labelled -1 and +1, measures of the predictions.
 
-        false_alarm_rate: the share predicted as novel among the rows labelled +1. detection_rate: the same among the
-        rows labelled -1. roc_area: over rows with both labels. Each is None without such rows.
+        false_alarm_rate: the share predicted as novel among the rows labelled +1. detection_rate: the share predicted
+        as novel among the rows labelled -1. roc_area: the area over the rows with either label. Each measure is None if
+        rows of the labels are missing.
         """
         scores, truth = [np.empty(0)], [np.empty(0, np.int64)]
         for part in parts:
@@ -128,7 +129,7 @@ class NuClassify(OfClasses):
     name, models, has_nu = "nu-classify", ("kernel",), True
 
     def tell_loss(self, source: RowSource, options: TrainOptions) -> dict[str, Any]:
-        """Return the loss of two classes as settings and models report it; InputError if nu is infeasible."""
+        """Return the loss of two classes as settings and models report it. Raises InputError if nu is infeasible."""
         nu, costs = read_nu(options), compute_class_costs(source, options)
         sums = source.sum_weights()
         assert sums is not None
@@ -149,7 +150,7 @@ class NuRegress(OfTargets):
     name, models, has_nu = "nu-regress", ("kernel",), True
 
     def tell_loss(self, source: RowSource, options: TrainOptions) -> dict[str, Any]:
-        """Return the loss as settings and models report it; InputError for rows without targets."""
+        """Return the loss as settings and models report it. Raises InputError for rows without targets."""
         read_numbers(source)
         return {"loss": "nu_tube", "row_cost": float(options.C), "nu": read_share(options)}
 

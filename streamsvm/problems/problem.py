@@ -57,7 +57,7 @@ class Problem(ABC):
     Attributes
     ----------
     name
-        The name by which users choose it: `--task`, `TrainOptions.task`.
+        The name of the problem for users: `--task`, `TrainOptions.task`.
     models
         The kinds of models that solve it: "linear", "kernel", "rank".
     predicts_labels
@@ -123,7 +123,10 @@ class Problem(ABC):
         """Return the measures by name, from the scores of labelled rows and the classes."""
 
     def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> Folds:
-        """Return the fold of each row for cross-validation, (n,); InputError if there are fewer rows than folds."""
+        """Return the fold of each row for cross-validation, (n,).
+
+        Raises InputError if there are fewer rows than folds.
+        """
         if source.n_rows < folds:
             rows = say_count(source.n_rows, "row")
             why = f"{rows} cannot be split into {folds} folds: add rows, or use fewer --folds"
@@ -176,7 +179,7 @@ def join_scored(parts: Iterable[Scored]) -> Scored:
 
 
 def read_as_numbers(labels: Any, what: str) -> F64:
-    """Return labels as numbers; InputError for strings. what: the noun for the labels, in the plural."""
+    """Return labels as numbers. Raises InputError for strings. what: the noun for the labels, in the plural."""
     try:
         return np.asarray(labels, np.float64)
     except ValueError:
@@ -184,7 +187,7 @@ def read_as_numbers(labels: Any, what: str) -> F64:
 
 
 def code_as_classes(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> I32:
-    """Return the place of each label among the classes, or -1 if it equals none of them as a value or as a string."""
+    """Return the place of each label among the classes, or -1 if it matches no class, as a value or as a string."""
     different, inverse = np.unique(labels, return_inverse=True)
     codes = np.full(len(different), -1, np.int32)
     for code, known in enumerate(classes.tolist()):

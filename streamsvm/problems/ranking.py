@@ -129,8 +129,8 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 (golden ratio - 1); the high bits
 class QueryPairs:
     """Totals of all pairs within queries, and a sample of the pairs.
 
-    total: the sum of the weights of all pairs; weight: the same of all rows. largest: the number of rows in the largest
-    query. sample: the pairs of some queries. rows: the row numbers of the sample.
+    total: the sum of the weights of all pairs. weight: the sum of the weights of all rows. largest: the number of rows
+    in the largest query. sample: the pairs of some queries. rows: the row numbers of the sample.
     """
 
     total: float
@@ -140,14 +140,15 @@ class QueryPairs:
     rows: I64
 
 
-Labelled = npt.NDArray[np.void]  # successive rows without their features
+Labelled = npt.NDArray[np.void]  # consecutive rows: row numbers, ranks, queries and weights, without features
 LABELLED = np.dtype([("row", np.int64), ("qid", np.int64), ("rank", np.int32), ("weight", np.float64)], align=True)
 
 
 def find_query_pairs(source: RowSource, sample_rows: int) -> QueryPairs:
     """Return the pairs of a source with queries; only labels, weights and query ids are read.
 
-    The sample is every k-th of the queries that have pairs, with about `sample_rows` rows and one query more.
+    The sample consists of every k-th query among the queries with pairs, which gives about `sample_rows` rows plus at
+    most one query.
 
     Raises InputError for ranks that are not numbers, for a query that occurs in two places or has two weights, and if
     there are no pairs.
@@ -200,7 +201,10 @@ def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
 
 
 def require_comparable(source: RowSource, task: str) -> problem.Labels:
-    """Return the classes of a source; InputError unless they are numbers for "rank", or two classes for "roc-area"."""
+    """Return the classes of a source.
+
+    Raises InputError unless they are numbers for "rank", or two classes for "roc-area".
+    """
     classes = require_classes(source)
     if task == "roc-area" and len(classes) != 2:
         raise InputError(f"{source.name}: the area under the ROC curve needs two classes, not {len(classes):,}")
@@ -210,7 +214,7 @@ def require_comparable(source: RowSource, task: str) -> problem.Labels:
 
 
 def _read_queries(source: RowSource) -> Iterator[tuple[Labelled, I64]]:
-    """Yield the whole queries that end in each chunk, as joined rows, and the start of each query among these rows."""
+    """For each chunk, yield the joined rows of the queries that end in it, and the start of each query among them."""
     pieces: list[Labelled] = []
     for index, rows in enumerate(_read_chunks(source)):
         qid = rows["qid"]
@@ -224,7 +228,7 @@ def _read_queries(source: RowSource) -> Iterator[tuple[Labelled, I64]]:
 
 
 def _read_chunks(source: RowSource) -> Iterator[Labelled]:
-    """Yield the rows of each chunk; the query is 0 if there are none, and the weight is 1."""
+    """Yield the rows of each chunk. Without queries, each row has the query 0; without weights, it has the weight 1."""
     for index in range(source.n_chunks):
         ranks, qid = read_codes(source, index), source.column("qid", index)
         weight = source.column("sample_weight", index)
@@ -235,7 +239,7 @@ def _read_chunks(source: RowSource) -> Iterator[Labelled]:
 
 
 def _check_weights(name: str, start: int, qid: I64, weight: F64) -> None:
-    """Raise InputError for a row whose weight differs from that of its query. start: the number of the first row."""
+    """Raise InputError if rows of one query differ in weight. start: the number of the first row."""
     uneven = np.flatnonzero((np.diff(qid) == 0) & (np.diff(weight) != 0))
     if len(uneven):
         row, query = start + uneven[0] + 2, qid[uneven[0]]
@@ -243,13 +247,16 @@ def _check_weights(name: str, start: int, qid: I64, weight: F64) -> None:
 
 
 def _check_places(source: RowSource, n_queries: int) -> None:
-    """Raise InputError for the first query that occurs in two places; queries are compared one share at a time."""
+    """Raise InputError for the first query that occurs in two places.
+
+    To save memory, the queries are split into shares, which are checked one after another.
+    """
     shares = max(1, -(-n_queries // QUERIES_AT_ONCE))
     again: list[tuple[int, int]] = []
     for share in range(shares):
         qid, row = _list_starts(source, share, shares)
         order = np.argsort(qid, kind="stable")
-        first = np.sort(order[1:][np.diff(qid[order]) == 0])[:1]  # rows ascend
+        first = np.sort(order[1:][np.diff(qid[order]) == 0])[:1]  # row numbers ascend with the index
         again += zip(row[first].tolist(), qid[first].tolist(), strict=True)
     if again:
         number, query = min(again)
@@ -260,7 +267,7 @@ def _check_places(source: RowSource, n_queries: int) -> None:
 
 
 def _list_starts(source: RowSource, share: int, shares: int) -> tuple[I64, I64]:
-    """Return the query ids of one of several shares of all queries, and the first row of each of these queries."""
+    """Return the ids of the queries in share number `share` of `shares`, and the first row of each of these queries."""
     found: list[tuple[I64, I64]] = []
     before: I64 = np.empty(0, np.int64)
     for index in range(source.n_chunks):
@@ -277,7 +284,7 @@ def _list_starts(source: RowSource, share: int, shares: int) -> tuple[I64, I64]:
 
 ROW_VECTORS = 28  # vectors of 8 bytes per row: scores, also in twice the precision, and pair counts
 LARGEST_QUERY_BYTES = 16 << 20  # With a larger query, the driver holds the scores of all rows.
-SAMPLE_BYTES = 16 << 20  # the most bytes of the sample, which has fewer rows if they are long
+SAMPLE_BYTES = 16 << 20  # maximum size of the sample in bytes; if rows are long, it has fewer of them
 # Copies of the largest query in a task: at both ends of its rows, where two ends meet, and while pieces are joined.
 EDGES = 4
 TASK_BYTES = 320  # per row of a tile: scores, also in twice the precision, their sort order, and pair counts
@@ -340,7 +347,7 @@ def has_few_ranks(source: RowSource, task: str) -> bool:
 
 
 def find_few_ranks(source: RowSource, task: str) -> FewRanks:
-    """Return the totals and a sample of the pairs of all rows; InputError if there are no pairs to compare."""
+    """Return the totals and a sample of the pairs of all rows. Raises InputError if there are no pairs to compare."""
     classes = require_comparable(source, task)
     of_rank, n_rows = np.zeros(len(classes)), np.zeros(len(classes), np.int64)
     for rows in _read_chunks(source):

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class Entry(NamedTuple):
     """The facts about a problem that are needed before it is imported.
 
-    module: the module of this package that defines the problem, as a constant with the problem's name. losses: its
-    losses by name, the default first, each with the kinds of losses to which it belongs; the record of a solver lists
-    the kinds that it minimises. help: one line for the command line.
+    module: the module of this package that defines the problem, as a constant with the problem's name. losses: the
+    losses of the problem by name, the default first; each has the kinds of loss to which it belongs. The record of a
+    solver lists the kinds that the solver minimises. help: one line for the command line.
 
     The kinds are "hinge", C_i max(0, 1 - y_i f_i); "labels", smooth losses of each of L labels of a row; "pairs", hinge
     losses of pairs of rows; "classes", the loss of K scores of a row (losses.classes); "convex", any convex function of
@@ -75,14 +75,14 @@ MULTI_CLASS = {"ovr": "classify", "crammer_singer": "crammer-singer"}  # tasks b
 
 
 def find_problem(name: str) -> Problem:
-    """Return the problem with this name; InputError if there is none."""
+    """Return the problem with this name. Raises InputError if there is none."""
     module = find_entry(name).module
     problem: Problem = resolve_name(f"streamsvm.problems.{module}:{name.upper().replace('-', '_')}")
     return problem
 
 
 def find_entry(name: str) -> Entry:
-    """Return the entry of the problem with this name; InputError if there is none."""
+    """Return the entry of the problem with this name. Raises InputError if there is none."""
     require_known("task", name, PROBLEMS)
     return PROBLEMS[name]
 
@@ -92,7 +92,9 @@ SPARSE = "smooth-l1"  # the kind of smooth losses with the penalty l1
 
 
 def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple[str, ...]:
-    """Return the kinds of a problem's loss; InputError if the problem does not have it. loss: None for the default.
+    """Return the kinds of a problem's loss.
+
+    loss: None for the default loss. Raises InputError if the problem does not have the loss.
 
     With the penalty l1, smooth losses have a separate kind, since few solvers can minimise them.
     """
@@ -111,13 +113,13 @@ def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple
 
 
 def find_multi_class(name: str) -> str:
-    """Return the task for this name of a multi-class scheme; InputError if there is none."""
+    """Return the task for this name of a multi-class scheme. Raises InputError if there is none."""
     require_known("multi_class", name, MULTI_CLASS)
     return MULTI_CLASS[name]
 
 
 def settle_multi_class(task: str, way: str | None) -> tuple[str, str | None]:
-    """Return the task and the multi-class scheme; a scheme that is a task itself replaces the task."""
+    """Return the task and the multi-class scheme; a scheme that is itself a task replaces the task."""
     own = MULTI_CLASS.get(str(way), "classify")
     return (task, way) if own == "classify" else (own, None)
 

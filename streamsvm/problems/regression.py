@@ -80,12 +80,12 @@ class EpsilonInsensitive(OfErrors):
         return Smoothing(*found)
 
     def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: C_i / (2 width) for each kink within whose width the row is sure to stay."""
+        """See SmoothLoss: C_i / (2 width) for each kink, if the row is sure to stay within its width."""
         stays = np.sum(np.abs(self._find_kinks(rows, scores)) + reach < self.width, axis=0)
         return np.asarray(self.sharpest(rows) / 2.0 * stays, np.float64)
 
     def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: C_i / (2 width) for each kink within whose width the row may lie."""
+        """See SmoothLoss: C_i / (2 width) for each kink, if the row may lie within its width."""
         comes = np.sum(np.abs(self._find_kinks(rows, scores)) - reach <= self.width, axis=0)
         return np.asarray(self.sharpest(rows) / 2.0 * comes, np.float64)
 
@@ -135,7 +135,10 @@ LOSSES = {"epsilon_insensitive": EpsilonInsensitive, "squared_epsilon_insensitiv
 
 
 def read_numbers(source: RowSource) -> F64:
-    """Return the target for each label code, empty if the rows have targets; InputError if labels are not numbers."""
+    """Return the target for each label code, empty if the rows have targets.
+
+    Raises InputError if labels are not numbers.
+    """
     if source.has_targets:
         return np.empty(0)
     if source.classes is None:
@@ -156,7 +159,7 @@ class OfTargets(Problem):
     score_name = "prediction"
 
     def code_labels(self, labels: Any, classes: Labels) -> F64:  # noqa: ARG002
-        """Return the labels as numbers; InputError for strings."""
+        """Return the labels as numbers. Raises InputError for strings."""
         return read_as_numbers(labels, "targets")
 
     def measure_tile(self, scores: F64, truth: npt.NDArray[Any]) -> tuple[float, float]:

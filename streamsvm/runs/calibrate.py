@@ -48,9 +48,9 @@ from streamsvm.system.files import Lock, to_local_path
 from streamsvm.system.interrupts import caught
 
 FOLDS = 5
-ENOUGH = 10.0  # a fold ends at this multiple of tol: Brier scores and log losses change by less than 0.1%
+ENOUGH = 10.0  # a fit on folds ends at this multiple of tol, which changes Brier scores and log losses by under 0.1%
 MOST_SCORES = 1_000_000  # enough to fit any of the functions
-LEAST_SCORED = 10_000  # the least rows to score if rows have label sets, since rare labels have few rows
+LEAST_SCORED = 10_000  # minimum number of rows to score if rows have label sets, since rare labels have few rows
 SCORE_BYTES = 2 * 8  # a score is held twice while scores are joined or functions fitted
 LABEL_BYTES = 3 * (8 + 1)  # for label sets: a score and a label, each held three times
 ROW_BYTES = 2 * (8 + 4) + 12 * 8  # per row: its weight and class code, and the vectors of the fit
@@ -72,7 +72,7 @@ def calibrate_scores(way: str, scores: F64, truth: Truth, weight: F64, fold: Fol
     for k in np.unique(fold):
         mine = fold == k
         stored = method.fit(scores[~mine], truth[~mine], weight[~mine])
-        own = scores[mine, 0] if scores.shape[1] == 1 else scores[mine]  # as a model returns them
+        own = scores[mine, 0] if scores.shape[1] == 1 else scores[mine]  # in the shape in which a model returns scores
         add(method.apply(stored, own, has_sets), truth[mine])
     return {method.key: method.fit(scores, truth, weight)}, {"method": way, **measured.as_json()}
 
@@ -90,7 +90,7 @@ class FoldFits:
     n_fits: int = FOLDS
 
     def set_up(self, options: TrainOptions, n_fits: int) -> list[Solver]:
-        """Return the fits for the settings of the training, when `n_fits` fits share the memory."""
+        """Return the fits on folds, with the settings of the training. `n_fits` fits share the memory."""
         fits = [hold_out(views.HeldOut(self.source, self.fold != k), options, n_fits) for k in range(FOLDS)]
         n_scores = find_problem(options.task).count_scores(len(require_classes(self.source)))
         row_bytes = ROW_BYTES + n_scores * (LABEL_BYTES if self.source.has_label_sets else SCORE_BYTES)
@@ -139,7 +139,7 @@ class FoldFits:
         return runs
 
     def complete(self, training: Training, beside: Sequence[Training]) -> Result:
-        """Return the result of a training with probabilities, after its run and those of the folds have ended."""
+        """Return the result of a training, with probabilities. Its run and the runs of the folds must have ended."""
         found, passes = self.fit_way(training.engine, beside)
         result = training.make_result()
         return put_calibration(result, found, max(result.passes + 1, passes))
@@ -176,7 +176,7 @@ def _stay_silent(event: Event) -> None:
 
 
 def _add_scores(models: list[Model], source: RowSource, step: int, tiles: list[Any], rows: Rows, fold: Folds) -> None:
-    """Append a tile: the scores (m, K) of every step-th row by the model of its fold, truth, weights and folds."""
+    """Append a tile: for every step-th row, the scores (m, K) by the model of its fold, the truth, weight and fold."""
     chosen = np.flatnonzero((rows.start + np.arange(rows.n_rows)) % step == 0)
     picked, fold, scores = rows.pick(chosen), fold[chosen], np.empty((len(chosen), math.prod(models[0].score_shape)))
     for _, mine, found in list_scores(models, len(models), source, picked.X, fold):

@@ -58,7 +58,8 @@ class Written:
 
     open_range: returns a writer for the range of rows that begins at the given row; None in joined totals. writer: the
     writer of the unfinished range of a task, if any. ranges: the finished ranges. traces: for each part of the rows, in
-    order, two sums: that of k(x, x) - |Phi(x)|^2 (the error of the map in trace K), and that of k(x, x) (trace K).
+    order, two sums over its rows: the sum of k(x, x) - |Phi(x)|^2 (the error of the map in trace K), and the sum of
+    k(x, x) (trace K).
     """
 
     open_range: Callable[[int], RangeWriter] | None
@@ -113,7 +114,10 @@ def _open_range(arrays: Mapping[str, PlacedArray], scratch: SharedFolder, stops:
 
 
 def _add_mapped(written: Written, rows: Rows, *parts: Any) -> None:
-    """Map the rows of a tile, a few at a time, and write them. parts: the map, or its parts, as sent to tasks."""
+    """Map the rows of a tile, a few at a time, and write the features.
+
+    parts: the map, or the fields of a KernelMap, as they were sent to tasks.
+    """
     found: Any = parts[0] if isinstance(parts[0], PolynomialMap) else KernelMap(*parts)
     features = Features(found)
     assert written.open_range is not None
@@ -229,7 +233,7 @@ def make_features(
 
 
 def find_feature_map(source: RowSource, options: FeatureOptions, settings: TrainOptions) -> FeatureMap:
-    """Return the feature map, without writing features. The arguments and errors are those of `make_features`."""
+    """Return the feature map, without writing features. It has the arguments and errors of `make_features`."""
     with interrupts.caught(), one_blas_thread(), _finding(source, options, settings) as (_, found, _):
         return found
 
@@ -248,7 +252,7 @@ def _finding(
     """Find a feature map; yield the open engine, the map and its cost.
 
     kept: the checkpoint, from which the passes resume if `resume` is set. saves_start: whether to write it before the
-    first pass, too. The caller limits BLAS to one thread.
+    first pass, too. The caller must limit BLAS to one thread.
     """
     fit, began = FeatureMapSolver(source, options, stand_in_for_gamma(settings)), time.monotonic()
     with deadline.limit(settings.max_seconds), _open_for_map(fit, settings, client) as (engine, plan):
@@ -304,7 +308,7 @@ class LearnedRows:
 
 
 def make_linear(features: FeatureOptions, options: TrainOptions, source: RowSource) -> TrainOptions:
-    """Return the settings of a linear solver for the features. Raises InputError if solver or rank are unsuitable."""
+    """Return the settings of a linear solver for the features. Raises InputError for an unsuitable solver or rank."""
     method = choose_solver(replace(options, kernel="linear"))
     if method.kernels != ("linear",):
         raise InputError(
@@ -346,7 +350,7 @@ def open_rows(
     report : callable, optional
         Called with the number of rows of each group of chunks after it is read for the map.
     for_grid : bool, default False
-        Whether the folder is that of a grid, and the yielded arguments are for `tune`.
+        Whether `out` is the folder of a grid, and the yielded arguments are for `tune`.
     out, resume, overwrite, client, keep_dual
         See `train`. Pass the yielded arguments to `train`, or to `tune` for a grid.
 
@@ -373,7 +377,7 @@ def open_rows(
                 pass
             with open_for(mapped, linear, [[fit]], None):
                 pass
-        del mapped, fit  # they hold a map as large as the real one
+        del mapped, fit  # they hold a placeholder map as large as the real one
         if folder:
             folder.acquire()
         kept = None if folder is None else FeatureCheckpoint(folder.path / MAP_FILE)

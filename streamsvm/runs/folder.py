@@ -47,7 +47,7 @@ S = TypeVar("S")
 LOCK, FOLDS, GRID = ".lock", "folds", "grid"
 SETTINGS_FILE, HISTORY_FILE, CHECKPOINT_FILE = "settings.json", "history.jsonl", "checkpoint.npz"
 MODEL_FILE, RESULT_FILE, MAP_FILE = "model.npz", "result.json", "map.npz"
-SET_BY = {  # the options that determine settings with other names
+SET_BY = {  # for each setting with another name than its option: the option
     "class_costs": "--C and --class-weight",
     "class_weights": "--class-weight",
     "pair_cost": "--C",
@@ -129,7 +129,7 @@ def holds_settings(folder: Path) -> bool:
 
 
 CHECKPOINT_SECONDS = 10.0
-MOST_CHECKPOINT_SHARE = 0.05  # largest fraction of the time spent on checkpoints, since the state may be large
+MOST_CHECKPOINT_SHARE = 0.05  # maximum share of the run time spent on checkpoints, which may be large
 TASKS = {"read", "verify", "compute"}  # the parts of task_seconds in a checkpoint (engines.engine)
 NO_LINES = ""  # the digest of an empty history
 REPORTS, PROOFS = ("tuning.json", "tuning.html", "report.html"), ("dual.npz", "ball.npz")
@@ -154,7 +154,9 @@ class Saved(Generic[S]):
 
 @dataclass(eq=False)
 class LockedFolder(ABC):
-    """A folder to which one process at a time writes. `acquire` locks it until `close`; nothing is written before.
+    """A folder to which one process at a time writes. `acquire` locks it until `close`.
+
+    Nothing is written before `acquire`.
 
     place: the folder to lock. The files are in `path`, its subfolder `part`.
 
@@ -195,7 +197,7 @@ class LockedFolder(ABC):
             self.path.mkdir(parents=True, exist_ok=True)
             if self.lock is None:
                 self.lock = Lock(self.root, self.root / LOCK)
-                self._check()  # again under the lock: another process may have written there
+                self._check()  # check again under the lock: another process may have written to the folder
             self._clear()
             files.sync_folder(self.root)
 
@@ -248,7 +250,7 @@ class RunFolder(LockedFolder):
     Parameters
     ----------
     n_beside : int, default 1
-        Number of runs side by side, which share the time allowed for checkpoints.
+        Number of runs that run side by side and share the time allowed for checkpoints.
     on_written : callable, optional
         See OnWritten.
     """
@@ -262,7 +264,7 @@ class RunFolder(LockedFolder):
         super().__post_init__()
 
     def settle(self, settings: dict[str, Any]) -> None:
-        """Set the final settings. Raises InputError if the run to be resumed had others."""
+        """Set the final settings. Raises InputError if the run to be resumed had other settings."""
         self.settings, self.is_settled = settings, True
         self._check()
 
@@ -270,8 +272,8 @@ class RunFolder(LockedFolder):
         """Make and lock the folder, and return its saved run, or None if there is no checkpoint.
 
         start: the initial state. n_rows: the number of rows of the data. arithmetic: the kinds of arithmetic of the
-        processes, which are added to those of the saved run. Raises InputError if the checkpoint cannot belong to this
-        run.
+        processes, which are added to the kinds in the saved run. Raises InputError if the checkpoint cannot belong to
+        this run.
         """
         self.acquire()
         path = self.path / CHECKPOINT_FILE
@@ -280,7 +282,7 @@ class RunFolder(LockedFolder):
         self.arithmetic = list_kinds([*(known if is_known else ()), *arithmetic])
         write_json(self.path / SETTINGS_FILE, {**(self.settings or {}), "arithmetic": self.arithmetic})
         if not path.exists():
-            shutil.rmtree(self.path / FOLDS, ignore_errors=True)  # left by another run
+            shutil.rmtree(self.path / FOLDS, ignore_errors=True)  # the folds of another run
             files.write_atomically(self.path / HISTORY_FILE, b"")
             return None
         arrays = unpack_arrays(path)
@@ -395,7 +397,7 @@ class GridFolder(LockedFolder):
     _has_settings = False
 
     def open_fit(self, name: str, settings: dict[str, Any], n_beside: int) -> RunFolder:
-        """Open the folder of one of `n_beside` fits side by side, after writing the settings of the grid.
+        """Write the settings of the grid, then open the folder of one of `n_beside` fits that run side by side.
 
         Raises InputError if the folder holds a fit with other settings.
         """
@@ -433,8 +435,8 @@ class RemoteRun:
 
     Files are uploaded once they are complete. A checkpoint is one object. It is uploaded on the condition that the
     existing object is the one that this process last read or wrote, so two processes cannot write to one run unnoticed.
-    A checkpoint of more than 256 MiB is uploaded in parts, for which stores support no such condition. The history is
-    uploaded before the checkpoint that counts its lines.
+    A checkpoint of more than 256 MiB is uploaded in parts, and stores do not support the condition for these. The
+    history is uploaded before the checkpoint that counts its lines.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 If the rows of a dataset form groups (the cells of a donor, the clicks of a user), a fold consists of whole groups. If
 the groups are ordered, for example by time, a fold can follow all rows on which its fit is trained.
 
-The measure of an `EvalSet` is that of `tune` (`measure_scores` in problems.problem): the fraction of correctly
+An `EvalSet` uses the same measure as `tune` (`measure_scores` in problems.problem): the fraction of correctly
 classified rows, F1 for label sets, the negative mean absolute error, or the fraction of correctly ordered pairs.
 Greater is better. Measuring reads no training rows, except the support vectors of a kernel model.
 """
@@ -102,7 +102,7 @@ def _cut_in_order(name: str, groups: I64, folds: int) -> Folds:
 
 
 def _count_groups(name: str, groups: I64, parts: int) -> tuple[I64, npt.NDArray[np.intp]]:
-    """Return the number of rows of each group, in ascending order, and the position of each row's group."""
+    """Return the number of rows of each group, in the order of the groups, and the position of each row's group."""
     _, place, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     if len(sizes) < parts:
         raise InputError(
@@ -146,9 +146,9 @@ def score_held_out(
 def list_scores(
     models: Sequence[Model], folds: int, source: RowSource, X: Matrix, fold: Folds
 ) -> Iterator[tuple[int, npt.NDArray[np.intp], F64]]:
-    """Yield, for each model, its number, the positions of its held-out rows in X, and their scores.
+    """Yield the number of each model, the positions of its held-out rows in X, and the scores of these rows.
 
-    models: those of the first setting on each fold, then those of the second, and so on.
+    models: the models of the first setting on each fold, then the models of the second setting, and so on.
     """
     for k in range(folds):
         mine = np.flatnonzero(fold == k)
@@ -184,9 +184,9 @@ def _add_scores(
     tiles.append((rows.start, (scores,)))
 
 
-ROW_BYTES = 12  # a row's label and its query id, if any
+ROW_BYTES = 12  # the label of a row, and its query id if any
 SCORE_BYTES = 8
-COPIES = 2  # copies of the scores held at once while those of the chunks are joined
+COPIES = 2  # copies of the scores held at once while the scores of the chunks are joined
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def describe_status(status: str, report: Report, options: TrainOptions, is_resum
 
 
 def _describe_stalled(report: Report, rounding: float, options: TrainOptions, proved: str) -> str:
-    """Describe a stalled run. rounding: by how much rounding can move the objective. proved: the gap, as text."""
+    """Describe a stalled run. rounding: how far rounding can move the objective. proved: the proved gap, as text."""
     if report.lower_bound == 0.0 and (report.objective == 0.0 or options.task in NO_FUNCTION):
         told = f"the proved lower bound is 0, and rounding can move the objective, {report.objective:.1e}, by "
         told = (
@@ -112,7 +112,7 @@ def _describe_stalled(report: Report, rounding: float, options: TrainOptions, pr
 
 
 def _describe_stalled_problems(problems: Sequence[dict[str, Any]], options: TrainOptions) -> str:
-    """Describe the stalled problems among several."""
+    """Describe the stalled problems of a run that solves several problems."""
     stalled = [one for one in problems if one["status"] == "stalled"]
     worst = max(stalled, key=lambda one: one["relative_gap"] or 0.0)
     gap, zero = worst["relative_gap"], NO_FUNCTION.get(options.task, "") if worst["lower_bound"] == 0.0 else ""
@@ -129,7 +129,10 @@ NO_FUNCTION = {  # by task, for tasks with nu in place of C
 
 
 def sum_up_gaps(problems: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the mean and the worst gap, the label of the worst, and the unproved labels; None without such gaps."""
+    """Return the mean gap, the worst gap and its label, and the labels that did not converge.
+
+    None if there are fewer than two problems, or if gaps or labels are missing.
+    """
     gaps = [one["relative_gap"] for one in problems]
     if len(gaps) < 2 or None in gaps or "label" not in problems[0]:
         return None
@@ -164,7 +167,7 @@ class Result(Shown):
         Full reads of the rows that led to the model (including one for gamma "scale"), and outer iterations. Rows that
         are read again after an interruption count in read_bytes only.
     seconds : float
-        Time of the run, including the time before it was resumed and the read for a kept ball.
+        Time of the run, including the time before it was resumed and the time of reads for a kept ball.
     read_bytes, scratch_bytes : int
         Bytes that all processes read from storage (including reads for a kept ball) and wrote to files of spooled rows.
     task_seconds : dict of str to float
@@ -191,8 +194,8 @@ class Result(Shown):
         One line for each step, as in `history.jsonl`.
     calibration : dict or None
         For a model with probabilities: the method, and the reliability on held-out rows as in `evaluate` (brier_score,
-        log_loss, reliability). A model that has not seen a row scores it, and a function fitted to the other folds
-        gives its probability.
+        log_loss, reliability). Each row is scored by a model that was trained without it, and its probability comes
+        from a function fitted to the other folds.
     """
 
     model: Model
@@ -283,7 +286,7 @@ Listener = Callable[[Event], object]  # returns True to end the run after this s
 
 @dataclass(frozen=True)
 class PriorCost:
-    """The cost of earlier work on the rows, such as the passes that found their feature map."""
+    """The cost of earlier work on the rows, such as the passes that find a feature map."""
 
     passes: int = 0
     read_bytes: int = 0

@@ -125,9 +125,9 @@ LOGGER = logging.getLogger("streamsvm")
 class Training:
     """One run, which drives its solver step by step. Without a folder (`run` is None), nothing is saved.
 
-    options: as given by the user; gamma "scale" costs one read before those of the solver, and this read is counted.
-    enough: a gap above tol that suffices to end the run (None: only tol ends it). eval_set: held-out rows on which the
-    model of each step is measured.
+    options: as given by the user; gamma "scale" takes one read before the reads of the solver, and this read is
+    counted. enough: a gap above tol that suffices to end the run (None: only tol ends it). eval_set: held-out rows on
+    which the model of each step is measured.
     """
 
     source: RowSource
@@ -154,8 +154,7 @@ class Training:
         """Carry out the run to its end, from its checkpoint if there is one, and return the result.
 
         folds, fits: side fits that share the reads of this run, are saved with it, and calibrate the probabilities of
-        its model. The last checkpoint is written before the return. The model is not, since the files next to it must
-        be written first.
+        its model. This method writes the last checkpoint. The caller writes the model, after the files next to it.
         """
         self.begin()
         if len(kinds := self._list_arithmetic()) > 1:
@@ -176,13 +175,13 @@ class Training:
                 raise
             if by_signal:
                 interrupts.accept()
-            self.status = self.status or ("time_limit" if is_late else "interrupted")  # the last step may have set one
+            self.status = self.status or ("time_limit" if is_late else "interrupted")  # may be set by the last step
             save_all(group)
             if not by_signal and not (is_late and folds is None):
                 raise
             self.take_rows = self.source.take  # the workers may be lost
             result = self.make_result()
-            if folds is not None:  # this run may have ended, but the group has not
+            if folds is not None:  # this run may have ended, but not its folds
                 reason = describe_status("interrupted", self.fit.report(self.state), self.options)
                 result = replace(result, status="interrupted", status_reason=reason, finished=False)
         return result
@@ -199,7 +198,7 @@ class Training:
             self.clock = Clock(last.get("pass_seconds", 0.0), last.get("solver_seconds", 0.0))
 
     def _list_arithmetic(self) -> list[Arithmetic]:
-        """Return the kinds of arithmetic of the run, including its part before it was resumed."""
+        """Return the kinds of arithmetic of the run, including the part before the run was resumed."""
         return list_kinds([*(self.run.arithmetic if self.run else ()), *self.engine.arithmetic])
 
     def is_done(self) -> bool:
@@ -249,7 +248,7 @@ class Training:
         self.state = step.state
         self.history.append(line)
         self.status = step.status or self._limit(line)
-        self.save(now=False)  # before the listener, which may fail
+        self.save(now=False)  # save before the listener is called, since it may fail
         if self.listener(Event(line, self.plan, self.status, self._make_last_model)) is True and not self.status:
             self.status = "early_stop"
             self.save(now=False)
@@ -280,7 +279,7 @@ class Training:
         return self.seconds_before + time.monotonic() - self.began
 
     def _sum_costs(self) -> Costs:
-        """Return the costs of the run, including its part before it was resumed."""
+        """Return the costs of the run, including the part before the run was resumed."""
         return Costs().add(self.costs_before).add(self.engine.costs)
 
     def make_result(self) -> Result:
@@ -345,7 +344,7 @@ class Training:
         }
         told = self.fit.settings
         known = {name: told[name] for name in MODEL_SETTINGS if name in told}
-        if "class_weights" in told:  # budgeted-sgd keeps C and the class weights apart
+        if "class_weights" in told:  # budgeted-sgd stores C and the class weights separately
             known["class_costs"] = (np.asarray(told["C"]) * np.asarray(told["class_weights"])).tolist()
         if known:  # `verify` recomputes the objective from these
             info["problem"] = {**known, "n_rows": self.source.n_rows}
@@ -359,7 +358,7 @@ class Training:
 
 
 def name_problems(problems: Sequence[dict[str, Any]], classes: Any, of_pairs: bool) -> list[dict[str, Any]]:
-    """Add labels to the certificates of problems, if there is one for each class, label or pair of classes."""
+    """Add labels to the certificates of problems, if each class, label or pair of classes has one certificate."""
     labels = [] if classes is None else classes.tolist()
     if of_pairs:
         labels = [f"{labels[first]} against {labels[second]}" for first, second in list_pairs(len(labels))]
@@ -466,7 +465,7 @@ def train(
                 opened[0].scratch = None if folder is None else str(folder)
                 if not is_settled:
                     if run:
-                        run.acquire()  # before the read
+                        run.acquire()  # lock the folder before the read
                     settled = resolve_gamma(opened[0], options)
                     fits = set_up_group(source, settled, keep_dual, start_from, beside, eval_set)
                     if run:
@@ -517,7 +516,7 @@ def _finish(training: Training, result: Result, keep_beside: KeepBeside | None, 
         return result
     if keep_beside is not None and result.status != "interrupted":
         result = keep_beside(run.path, result)
-    packed = result.model.to_bytes()  # once, since the other files hold its SHA-256
+    packed = result.model.to_bytes()  # packed once, since the other files hold its SHA-256
     if keep_dual:
         write_dual_points(run.path, read_dual_points(training.state), result.model, training.source)
     write_result(run.path, packed, result.as_json())

@@ -94,7 +94,7 @@ def train_together(
 def _set_up_each(source: RowSource, asked: Sequence[TrainOptions], known: Sequence[TrainOptions]) -> list[list[Job]]:
     """Return a chain of one fit for each of the settings; the fits share the memory.
 
-    asked: the settings as given by the user; gamma="scale" in them makes a training count the read for gamma. known:
+    asked: the settings as given by the user; with gamma="scale", a training counts the read that computes gamma. known:
     the same settings, with a number for gamma.
     """
     shares = [share_memory(each, len(known), choose_solver(each).process_bytes) for each in known]
@@ -126,7 +126,7 @@ def run_chains(
                 training.state = fit.warm_start(live[k].state, options.C / live[k].options.C)
             training.begin()  # from its own checkpoint, if there is one
             live[k] = training
-            if training.is_done():  # its checkpoint is final, so no step reports it
+            if training.is_done():  # the fit is complete in its checkpoint, so no further step reports it
                 training.listener(Event(training.history[-1], training.plan))
             else:
                 yield from training.requests()
@@ -159,8 +159,9 @@ def _make_for_solver(grid: Sequence[TrainOptions], views: Sequence[HeldOut], n_f
     """Return the chains for the settings of one loss, and hence of one solver.
 
     n_fits: the number of all fits, which share the memory. A solver lists ways to run fits side by side. The first way
-    is chosen whose settings every fit has, unless a fit has a note that reports too little memory. If the number of
-    resident rows is given for a linear kernel, all fits begin in one read.
+    is chosen that works for all fits: every fit has the settings of this way, and no fit has a note that memory is too
+    small. If no way works, the last one is chosen. If the number of resident rows is given for a linear kernel, all
+    fits begin in one read.
     """
     ways: tuple[SideBySide, ...] = (SideBySide(in_chains=False),)
     if grid[0].resident_rows is None or grid[0].kernel != "linear":
@@ -187,15 +188,16 @@ def _split(grid: Sequence[TrainOptions]) -> Iterator[list[TrainOptions]]:
         yield from filter(None, (whole[:middle], whole[middle:]))
 
 
-IN_TUNING = ("status", "objective", "lower bound", "gap")  # the facts that a tuning shows of the training on all rows
+IN_TUNING = ("status", "objective", "lower bound", "gap")  # facts about the training on all rows that a tuning shows
 
 
 @dataclass(frozen=True)
 class Trial:
     """A setting, its score on the held-out rows of each fold, and the passes of its longest fit.
 
-    The score is the fraction of correct rows (or pairs), F1 for label sets, or the negative mean absolute error.
-    others: the other settings that vary in the grid, by name (loss, epsilon, nu, class_weight).
+    The score is the fraction of correctly classified rows or correctly ordered pairs, F1 for label sets, or the
+    negative mean absolute error. others: the other settings that vary in the grid, by name (loss, epsilon, nu,
+    class_weight).
     """
 
     C: float
@@ -291,13 +293,13 @@ def tune(
     Parameters
     ----------
     costs, gammas : sequence of float
-        Values of C and gamma to try; a gamma may be "scale" or "auto". By default gamma is that of the options.
+        Values of C and gamma to try; a gamma may be "scale" or "auto". By default, the gamma of the options is used.
     folds : int, default 5
         From 2 to 254; see `draw_folds`.
     others : mapping of str to sequence, optional
         Values of `loss`, `epsilon`, `nu` and `class_weight` to try.
     forward : bool, default False
-        Whether, in the order of the groups, each fold follows all rows on which its fit is trained.
+        Whether each fold comes after all training rows of its fit, in the order of the groups.
     lock : Lock, optional
         The lock of a caller that already writes to `out`.
     probabilities : {"sigmoid", "isotonic", "temperature"}, optional
@@ -366,7 +368,7 @@ def _carry_out(
             grid = _sort(resolve_gammas(engine, grid), axes)
             chains = make_chains(grid, views)
         found = run_chains(source, chains, (engine, plan), report, open_fit)
-        blocks = [found[at : at + folds] for at in range(0, len(found), folds)]  # the same settings in each fold
+        blocks = [found[at : at + folds] for at in range(0, len(found), folds)]  # the scores of a setting, by fold
         results = [list(by_fold) for block in blocks for by_fold in zip(*block, strict=True)]
         models, problem = [result.model for by_fold in results for result in by_fold], find_problem(grid[0].task)
         with deadline.limit(grid[0].max_seconds):

@@ -2,8 +2,8 @@
 
 The ball (solvers.one_read.kept_ball) represents all the rows from which it was made. If rows were appended or deleted
 since, only these rows are read. P and the lower bound over all rows follow, provided that the new optimum lies in the
-ball. Otherwise all rows are read, starting from the weights of the model. Only the ball is trusted. It is bound to the
-fingerprint of its rows and to their costs.
+ball. Otherwise a training on all rows starts from the weights of the model. Only the ball is trusted. It is bound to
+the fingerprint of its rows and to their costs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NAME, FORMATS = "ball.npz", (1, 2)
 ALL_ROWS = "All rows are read: {}."
 
 
-# A ball that fits the rows and costs of a training, its SHA-256, the changes to its rows since then, and its settings
+# A usable ball, its SHA-256, the changes to its rows since it was made, and the settings with which it was made
 Kept = tuple[Ball, str, Changes, OneRead]
 
 
@@ -63,10 +63,10 @@ def train_from(
     source, options, out, resume, overwrite, listener, client, **named
         See `train`.
     start_from : str or Path, optional
-        A model with the same features and classes: its file, or the folder of its run. The rows may have further
-        classes if there are more than two in all; the new classes start as without a model. If a ball lies next to the
-        model, and rows were only appended or deleted since, only these rows are read, provided that the new optimum
-        lies in the ball.
+        A model with the same features and classes: its file, or the folder of its run. If there are more than two
+        classes in all, the rows may have new classes, which start as in a training without a model. If a ball lies next
+        to the model, and rows were only appended or deleted since, only these rows are read, provided that the new
+        optimum lies in the ball.
     keep_ball : bool, default False
         Whether to keep a ball in `out`. After a training on all rows, its centre is the new optimum. Making the ball
         takes one more read of all rows, and another one for a sample unless the rows are shuffled. `Result` counts the
@@ -95,7 +95,7 @@ def train_from(
             return result
     named = {"listener": listener, "client": client, "spent": spent, "overwrite": overwrite, **named}
     if keep_ball:
-        choose_ball_settings(source, options)  # raises for problems without a ball
+        choose_ball_settings(source, options)  # raises InputError for problems without a ball
         named["keep_beside"] = partial(_keep_ball, source, options, client)
     return train(source, options, out, resume, start_from=model, **named)
 
@@ -120,7 +120,7 @@ def _write_ball(out: Path, ball: Ball, packed: dict[str, Any]) -> None:
 
 
 def _was_update(out: str | Path | None) -> bool:
-    """Return whether the run in a folder is an update, which reads only changed rows, or no run has begun there.
+    """Return True if the run in a folder is an update, which reads only changed rows, or if no run has begun there.
 
     RunFolder refuses a folder with other contents.
     """
@@ -183,7 +183,7 @@ def _update(
     listener: Listener,
     client: Client | None,
 ) -> tuple[Result | None, PriorCost]:
-    """Return the result if a ball next to the model and the changed rows prove it; otherwise the cost of the attempt.
+    """Return the result if the ball next to the model and the changed rows prove it; otherwise None and the cost.
 
     The ball is in memory only during this call, which leaves room for a training on all rows.
     """
@@ -237,6 +237,6 @@ def _write_update(
     for line in training.history:
         folder.record(line)
     training.save()
-    if packed is not None:  # before the model, which completes the run
+    if packed is not None:  # write the ball before the model, which completes the run
         _write_ball(folder.path, ball, packed)
     write_result(folder.path, result.model.to_bytes(), result.as_json())

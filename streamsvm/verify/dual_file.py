@@ -31,7 +31,7 @@ FORMAT = 2
 READABLE = (1, 2)
 # Files of earlier versions lack these arrays: then no row is corrected, and no row has its own share in a cut.
 ADDED = ("most", "rows", "corrections", *OWN)
-MOST_ABOVE = 1e-9  # a sum of multipliers may exceed 1 by this much, since it is rounded
+MOST_ABOVE = 1e-9  # a sum of multipliers may exceed 1 by this amount, due to rounding
 
 
 def find_dual_file(model: Path) -> Path:
@@ -77,7 +77,7 @@ def _describe(model: Model, source: RowSource) -> dict[str, Any]:
 
 
 def _read_point(arrays: Mapping[str, Any], k: int, model: Model, source: RowSource) -> DualPoint:
-    """Return the dual point of problem k. Raises ValueError if any part of it is invalid."""
+    """Return the dual point of problem k. Raises ValueError if any part of the point is invalid."""
     empty = {name: np.asarray(part) for name, part in vars(DualPoint()).items()}
     parts = {name: np.asarray(arrays.get(f"{k}/{name}", part)) for name, part in empty.items()}
     for name, part in parts.items():
@@ -103,7 +103,7 @@ def _check_shares(point: DualPoint, model: Model, source: RowSource) -> None:
         raise ValueError(f"share has {say_count(len(point.share), 'row')}, the data have {source.n_rows:,}")
     if not 0.5 <= point.most <= 1.0:
         raise ValueError(f"most is {point.most}, which is not from 1/2 to 1")
-    if not len(point.share) and point.most != 1.0:  # the shares that follow from cuts go up to 1
+    if not len(point.share) and point.most != 1.0:  # shares computed from cuts may reach 1
         raise ValueError(f"most is {point.most}, but a point by cuts may have shares of 1")
     if len(point.share) and not 0.0 <= float(point.share.min()) <= float(point.share.max()) <= point.most:
         raise ValueError(f"share is not from 0 to {point.most}: a multiplier is beyond its bounds")

@@ -45,7 +45,7 @@ SUM_SHARE = 1e-12  # largest |y'a| relative to sum a_i: it need not be zero, sin
 
 
 def list_scores(model: KernelModel) -> KernelModel:
-    """Return the model of all scores, also of pairs, with coefficients (K, m) and biases (K,).
+    """Return the model with one row of coefficients per score or pair of classes: dual_coef (K, m), intercept (K,).
 
     Raises InputError for a precomputed kernel, whose support vectors are unknown.
     """
@@ -125,8 +125,8 @@ def _bound(model: KernelModel, source: RowSource, problem: dict[str, Any], squar
     squares, errors: the results of `measure_squares`. Raises InputError if the coefficients are no dual point: their
     sum is not zero, or one exceeds the cost of its row by more than the stretch of a model.
 
-    If rounding leaves a small sum s, coefficients of its sign can shrink until it vanishes. This lowers D by at most
-    |s| (1 + max |f_j|) + s^2 / 2 max k_jj, with |f_j| <= |w| sqrt(k_jj).
+    If rounding leaves a small sum s, the coefficients with the sign of s can shrink until the sum is 0. This lowers D
+    by at most |s| (1 + max |f_j|) + s^2 / 2 max k_jj, with |f_j| <= |w| sqrt(k_jj).
     """
     if model.info["lower_bound"] is None:
         return None
@@ -144,9 +144,10 @@ def _bound(model: KernelModel, source: RowSource, problem: dict[str, Any], squar
 
 
 def _find_shrinkage(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> F64:
-    """Return for each problem the factor, at most 1, that makes its coefficients multipliers, (n_problems,).
+    """Return the factor for each problem, at most 1, by which its coefficients become multipliers, (n_problems,).
 
-    A model may be its multipliers times a stretch (certificates.kernel). Raises InputError for a longer stretch.
+    The coefficients of a model may be its multipliers times a stretch (certificates.kernel). Raises InputError if they
+    exceed the costs by more than the largest stretch.
     """
     coefs, costs = model.dual_coef, np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
     weight = source.column("sample_weight")
@@ -187,7 +188,7 @@ def evaluate_nu_classes(model: KernelModel, engine: Engine, problem: dict[str, A
 
 
 def _add_nu_losses(losses: Sequence[Hinge], pairs: Pairs, model: KernelModel, totals: F64, rows: Rows) -> None:
-    """Add the losses, a bound on their error due to the scores, the terms that bound their rounding, and the costs."""
+    """Add the losses, a bound on the effect of score errors, the terms of the rounding bound, and the costs."""
     biases = np.atleast_1d(model.intercept)
     for k, (loss, coef) in enumerate(zip(losses, model.dual_coef, strict=True)):
         one, places = _pick_rows(rows, k, len(losses), pairs)
@@ -230,7 +231,7 @@ def evaluate_tube(model: KernelModel, engine: Engine, problem: dict[str, Any]) -
     n = len(costs)
     width = find_best_bias(np.ones(n), costs, np.zeros(n), distances, total)
     objective = square / 2 + total * width + float(costs @ np.maximum(distances - width, 0.0))
-    size = objective - min(square, 0.0)  # of the terms: an indefinite kernel may have a negative square
+    size = objective - min(square, 0.0)  # size of the terms; with an indefinite kernel, the square may be negative
     return Found(objective, float(costs @ errors) + of_square / 2 + bound_rounding(n + 8, 2 * size))
 
 
@@ -270,7 +271,7 @@ def evaluate_one_class(model: KernelModel, engine: Engine, problem: dict[str, An
 
 
 def _add_offset_losses(rho: float, model: KernelModel, totals: F64, rows: Rows) -> None:
-    """Add the losses, a bound on their error due to the scores, and the terms that bound their rounding."""
+    """Add the losses, a bound on the effect of score errors, and the terms of the rounding bound."""
     f, errors = np.zeros((2, rows.n_rows))
     add_kernel_sums(model.kernel, rows.X, model.support_vectors, model.dual_coef[0], f, errors=errors)
     costs = rows.weights
@@ -323,9 +324,9 @@ def _bound_classes(
     """Return D of the model's coefficients, less its rounding. proved: the result of `_measure_square`.
 
     In floating point, the coefficients of a row do not sum exactly to zero; the bound accounts for this as described in
-    certificates.kernel. Raises InputError if the coefficients are no dual point: those of a row do not sum to zero, one
-    for a class other than the row's is positive, or one is above the cost of its row (checked only if the rows have no
-    weights).
+    certificates.kernel. Raises InputError if the coefficients are no dual point: the coefficients of a row do not sum
+    to zero, a coefficient is positive for a class other than the row's, or it exceeds the cost of its row (checked only
+    if the rows have no weights).
     """
     (square, error), support = proved, _require_support(model, source.n_rows)
     labels, every = read_codes(source)[support], np.arange(len(support))

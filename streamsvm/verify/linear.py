@@ -34,7 +34,7 @@ from streamsvm.numeric.rows import F64, Rows, compute_scores, take_rows
 from streamsvm.passes import All, Scan
 from streamsvm.system.errors import InputError
 
-SLICE_ROWS = 1024  # rows whose scores by all weight vectors are held at once
+SLICE_ROWS = 1024  # number of rows whose scores for all weight vectors are held at once
 
 Loss = ConvexLoss | SmoothLoss
 
@@ -65,7 +65,7 @@ def split_two_classes(values: F64, n_classes: int) -> F64:
 
 
 def sum_rows(engine: Engine, add: Callable[[F64, Rows], None], shape: int | tuple[int, ...]) -> F64:
-    """Return the sums over all rows, of this shape; add(sums, rows) adds the rows of a tile."""
+    """Return sums over all rows, an array of this shape; add(sums, rows) adds the rows of a tile."""
     sums: F64 = engine.scan(Scan(partial(np.zeros, shape), add, operator.add))
     return sums
 
@@ -101,7 +101,7 @@ def _evaluate_hinges(
     if bias_feature:
         half += float(np.sum((biases / bias_feature) ** 2)) / 2
     bound = None
-    if points is not None:  # the lower bound of the sum of their objectives is the sum of their lower bounds
+    if points is not None:  # objectives and lower bounds are summed over the problems
         pairs = zip(points, sums[0], strict=True)
         bounds = [dual_points.bound_by_shares(own, bias_feature, point.most_multiple) for point, own in pairs]
         bound = Bound(sum(each.value for each in bounds), sum(each.rounding for each in bounds))
@@ -191,9 +191,9 @@ def evaluate_one_class(model: LinearModel, engine: Engine, problem: dict[str, An
 
 
 def _add_offset_losses(offsets: F64, W: F64, totals: F64, rows: Rows) -> None:
-    """Add the losses, with scores in twice the working precision, the terms that bound their rounding, and the weights.
+    """Add the losses (with scores in twice the working precision), the terms of the rounding bound, and the weights.
 
-    A row whose score is above the offset has no loss, however its score is rounded to float64.
+    A row whose score exceeds the offset has no loss, even if rounding the score to float64 would give one.
     """
     pairs = double_double.compute_exact_scores(rows.X, W)[0]
     f = (pairs[:, 0] + pairs[:, 1])[:, None]
@@ -255,7 +255,7 @@ def _add_corrections(sums: DualSums, point: DualPoint, rows: Rows, costs: F64, a
 
 
 def _find_shares(point: DualPoint, rows: Rows, y: F64, bias_feature: float) -> F64:
-    """Return the shares c_i (n,) of the rows, computed from the cuts. No share exceeds 1, however it is rounded."""
+    """Return the shares c_i (n,) of the rows, computed from the cuts. No share exceeds 1, even after rounding."""
     if not len(point.steps):
         return np.zeros(rows.n_rows)
     scores, biases = compute_scores(rows.X, point.vectors), point.vectors[:, -1] * bias_feature

@@ -41,9 +41,9 @@ from streamsvm.solvers.ranking.streaming import measure_exactly, sum_histograms
 from streamsvm.verify.linear import Found
 from streamsvm.verify.linear import count_bytes as count_point_bytes
 
-Sums = tuple[DualSums, list[F64]]  # sums over the rows of the cuts, and the weights of the buckets of each cut
+Sums = tuple[DualSums, list[F64]]  # sums over the rows, and the weights of the buckets for each cut
 
-POINTS_AT_ONCE = 8  # points whose histograms one pass computes
+POINTS_AT_ONCE = 8  # number of points whose histograms one pass computes
 
 
 def _evaluate_few_ranks(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
@@ -96,7 +96,7 @@ def _combine(left: Sums, right: Sums) -> Sums:
 
 
 def _add_coefs(cuts: Sequence[HistogramCut], shares: F64, most: F64, totals: Sums, rows: Rows, W: F64) -> None:
-    """Add the rows times their coefs in all cuts. The cut of all pairs bounds the sizes of the coefs."""
+    """Add the rows times their coefs in all cuts. most (ranks,): bounds on the coefs per unit of weight."""
     sums, seen = totals
     (ranks, weight), scores = read_ranks(rows), compute_scores(rows.X, make_writable(W))
     coefs = np.zeros(rows.n_rows)
@@ -106,7 +106,7 @@ def _add_coefs(cuts: Sequence[HistogramCut], shares: F64, most: F64, totals: Sum
     dual_points.add_dual_sums(sums, alike, coefs, float(np.sum(shares)) * weight * most[ranks])
 
 
-ALL_BYTES = 48  # per row, if the scores of all rows are in memory
+ALL_BYTES = 48  # bytes per row if the scores of all rows are in memory
 SCORE_BYTES = 64 << 20  # memory for the scores of all rows; two weight vectors are scored at once in any case
 # Vectors of 8 bytes per row for counting pairs: ranks, weights, two scores, order, up, down, coefs, sizes.
 ROW_VECTORS = 24
@@ -172,7 +172,7 @@ def _bound_all(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: float)
     """Return the lower bound that the cuts of a ranking prove, from the scores of all rows. pair_cost: K."""
     n_rows, shares = engine.source.n_rows, limit_sum(pair_cost * point.multipliers, pair_cost)
     counts = PairCounts(*np.zeros((3, n_rows)))
-    most = max(1, SCORE_BYTES // (16 * n_rows))  # cuts whose scores of all rows are in memory at the same time
+    most = max(1, SCORE_BYTES // (16 * n_rows))  # number of cuts whose scores for all rows are in memory at once
     for at in range(0, len(point.ends), most):
         cuts = np.arange(at, min(at + most, len(point.ends)))
         places, ends = np.unique(point.ends[cuts], return_inverse=True)

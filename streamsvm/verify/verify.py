@@ -44,7 +44,8 @@ class Verification:
     objective, rounding_bound : float
         P, and a bound on its rounding error.
     told_objective, told_is_estimate : float, bool
-        P as reported by the training, and whether it is an estimate from a sample of the rows, which proves nothing.
+        P as reported by the training, and whether this P is an estimate from a sample of the rows, which proves
+        nothing.
     told_lower_bound, lower_bound, relative_gap : float or None
         The reported D, the recomputed D less its rounding (or the reported D if none was recomputed), and (P - D) / P.
     objective_agrees : bool
@@ -115,9 +116,9 @@ def verify(
     problem = _read_problem(model, source)
     if model.info.get("objective") is None:
         raise InputError("the model does not store its objective, so there is nothing to compare with")
-    in_model = isinstance(model, KernelModel) or model.problem.has_nu  # the model itself holds the data for its bound
+    in_model = isinstance(model, KernelModel) or model.problem.has_nu  # the bound follows from the model
     points = None if not dual or in_model else _read_points(model, source, dual_file)
-    if dual and isinstance(model, KernelModel) and not model.problem.has_classes:  # it does not store the targets
+    if dual and isinstance(model, KernelModel) and not model.problem.has_classes:  # the model lacks the targets
         raise InputError(
             "the lower bound of a regression with kernels cannot be recomputed; use `verify` without --dual"
         )
@@ -150,7 +151,7 @@ def _find_inaccuracy(model: Model, objective: float, rounding: float, bound: Bou
     """Return why the verification is too inaccurate to confirm the model, or None if it is accurate enough."""
     tol = float(model.info.get("tol", TrainOptions.tol))  # older models lack it
     bounds = {"the objective": rounding, "the lower bound": 0.0 if bound is None else bound.rounding}
-    what, off = max(bounds.items(), key=lambda each: np.nan_to_num(each[1], nan=np.inf))  # NaN: nothing is known of it
+    what, off = max(bounds.items(), key=lambda each: np.nan_to_num(each[1], nan=np.inf))  # NaN: no bound is known
     if off <= tol * abs(objective):
         return None
     told = f"rounding may have changed {what} by up to {off:.1e}, more than the tolerance {tol:g} times the objective"
@@ -178,7 +179,7 @@ def _require_alike(source: RowSource, n_features: int, scaling: Scaling | None) 
 
 
 def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
-    """Return the problem that the model solves. Raises InputError if the model stores none, or for unsuitable rows."""
+    """Return the problem that the model solves. Raises InputError if it is not stored, or for unsuitable rows."""
     problem = model.info.get("problem")
     if not isinstance(problem, dict):
         raise InputError("the model does not store the costs of its training: train it again to verify it")
@@ -188,7 +189,7 @@ def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
     if (problem.get("loss") or first) != (model.info.get("loss") or first):
         raise InputError("the model names two different losses")
     is_like = model.problem.has_label_sets == source.has_label_sets
-    if model.problem.has_classes:  # the class of one-class problems stands for rows without labels
+    if model.problem.has_classes:  # the classes of a one-class model are not training labels
         is_like = is_like and np.array_equal(model.classes, () if source.classes is None else source.classes)
     if model.problem.needs_labels and not is_like:
         raise InputError(f"{source.name}: its labels differ from the labels of the training rows")
@@ -224,9 +225,10 @@ def _count_bytes(model: Model, source: RowSource, points: list[DualPoint]) -> tu
 def _choose(
     model: Model, source: RowSource, dual: bool, points: list[DualPoint] | None
 ) -> tuple[tuple[str, ...], Callable[..., Found]]:
-    """Return the groups of compiled functions, and the function that recomputes P, and D if the model or points do.
+    """Return the groups of compiled functions, and the function that recomputes P and, if possible, D.
 
-    The function takes the model, an engine and the problem that the model solves.
+    D is recomputed if the model or the points determine it. The function takes the model, an engine and the problem
+    that the model solves.
     """
     entry, problem = find_entry(model.problem.name), model.problem
     is_one_class = problem.own_classes is not None

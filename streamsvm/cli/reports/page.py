@@ -15,7 +15,7 @@ from markupsafe import Markup
 from streamsvm import __version__
 from streamsvm.cli.output import find_template, show_text
 
-MOST_DECADES = 6  # the most labelled decades of a logarithmic axis
+MOST_DECADES = 6  # maximum number of labelled decades on a logarithmic axis
 FEW_DECADES = 2  # up to this many decades, 2 and 5 times a power of ten are labelled, too
 LEFT, TOP, RIGHT, BOTTOM = 64, 30, 446, 238  # the edges of the area between the axes, in units of the picture
 NAMES, NUMBERS = 170, 360  # the left and right edges of the area of the bars
@@ -27,7 +27,7 @@ APART = 3.0  # the distance between the error bars of two lines at the same x
 class Table:
     """A table of texts; the first text of each row names the row.
 
-    head: the names of the columns, starting with that of the row names; empty for a list of facts. shades: the
+    head: the names of the columns, starting with the column of row names; empty for a list of facts. shades: the
     shading of each cell except the row names, from 0 to 1; empty for none. is_text: whether the cells hold text, which
     is left-aligned and may have several lines; numbers are right-aligned.
     """
@@ -119,10 +119,10 @@ def format_tick(value: float) -> str:
 
 @dataclass(frozen=True)
 class Series:
-    """The points of a line, from left to right. Non-finite points, or those not above 0 on a log axis, are not drawn.
+    """The points of a line, from left to right. Points that the axes cannot show are not drawn (`Frame.can_show`).
 
-    spread: the ends of an error bar for each point. dashed: also for lines that are not measurements, such as limits.
-    color: lines with the same number share a colour; by default each line has its own.
+    spread: the ends of an error bar for each point. dashed: whether the line is dashed, as for limits and other lines
+    that are not measurements. color: lines with the same number share a colour; by default each line has its own.
     """
 
     name: str

@@ -48,7 +48,7 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Return the run in a folder. InputError if there is none, or if a file is damaged."""
+    """Return the run in a folder. Raises InputError if there is none, or if a file is damaged."""
     if not (folder / "settings.json").is_file():
         raise InputError(f"{folder}: this is not the folder of a run (settings.json is missing)")
     settings = read_run_file(folder / "settings.json")
@@ -64,11 +64,11 @@ NOT_ENDED = "the run has not ended; this page shows its progress so far"
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None, data: str | None = None, *reading: Any) -> Path:
-    """Write the page about runs and return its path. InputError if a folder holds no run.
+    """Write the page about runs and return its path. Raises InputError if a folder holds no run.
 
     out: by default report.html in the folder of a single run. An existing file is replaced, but never a file of a run.
-    data: labelled rows to measure the models of the runs on. reading: the further arguments of `evaluate`, for
-    reading them from a file.
+    data: labelled rows on which the models of the runs are measured. reading: the further arguments of `evaluate`,
+    which say how to read the rows from a file.
     """
     if out is None and len(folders) > 1:
         raise InputError("--out FILE.html is missing; a page about several runs needs a name")
@@ -142,7 +142,7 @@ def describe_result(result: dict[str, Any]) -> dict[str, str]:
     return {name: text for name, _, text in (line.partition(": ") for line in lines)}
 
 
-MOST_CLASSES = 20  # the most in a confusion matrix; with more classes, the most frequent mistakes are listed
+MOST_CLASSES = 20  # maximum for a confusion matrix; with more classes, the most frequent mistakes are listed
 
 
 def show_evaluation(measured: Mapping[str, Scores], data: str) -> Section:
@@ -282,7 +282,7 @@ def _draw_time(run: Run, named: bool) -> Markup:
 
 
 MOST_WEIGHTS = 15
-MOST_WEIGHED_CLASSES = 6  # the most classes that get a chart each
+MOST_WEIGHED_CLASSES = 6  # maximum number of classes with a chart each
 
 
 def show_weights(model: Model) -> Section:
@@ -312,7 +312,7 @@ def _list_largest(model: LinearModel, w: F64) -> list[tuple[str, float, str]]:
 
 
 OF_A_TRIAL = ("C", "scores", "converged", "passes", "mean")  # the columns of a trial that are not compared as settings
-MOST_LINES = 12  # the most lines of a chart
+MOST_LINES = 12  # maximum number of lines in a chart
 FAR_APART = 10.0  # the ratio of errors from which the axis is logarithmic
 
 
@@ -399,7 +399,7 @@ NOT_BEGUN = "the run has not made a step yet"
 
 @contextmanager
 def serve_page(run: Path, port: int) -> Iterator[str]:
-    """Serve the page of a run until the block ends, and yield its address. InputError if the port is taken.
+    """Serve the page of a run until the block ends, and yield its address. Raises InputError if the port is taken.
 
     port: 0 selects any free port. Only this machine can reach the page, and only by its loopback names, so that pages
     of other sites cannot read it (DNS rebinding).

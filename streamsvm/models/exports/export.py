@@ -44,7 +44,7 @@ def export(model: Model, out: str | Path, to: str, overwrite: bool = False) -> t
     to : {"liblinear", "libsvm", "onnx", "csv", "json"}
         The format: a model file of LIBLINEAR or LIBSVM, a graph of ONNX, a table of the weights, or a description.
     overwrite : bool, default=False
-        Whether a file of this name is replaced.
+        Whether to replace an existing file.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def export(model: Model, out: str | Path, to: str, overwrite: bool = False) -> t
     return exported.notes
 
 
-BLOCK = 4096  # features that are formatted at a time
+BLOCK = 4096  # number of features that are formatted at a time
 MOST_LISTED_CLASSES = 10
 ONLY_SCORES = "the ranking is written as a regression, which predicts the score"
 LABELS = np.iinfo(np.int32)  # LIBLINEAR and LIBSVM read labels as 32-bit integers
@@ -80,8 +80,8 @@ LABELS = np.iinfo(np.int32)  # LIBLINEAR and LIBSVM read labels as 32-bit intege
 class Exported:
     """The contents of the file of an exported model.
 
-    parts: text or bytes, generated while they are written. notes: sentences about what differs from the model or is
-    left out.
+    parts: text or bytes, generated while they are written. notes: sentences about differences from the model and about
+    omissions.
     """
 
     parts: Iterator[str] | Iterator[bytes]
@@ -100,10 +100,10 @@ def write_lines(table: F64) -> Iterator[str]:
 
 
 def number_classes(model: Model) -> tuple[list[int], tuple[str, ...]]:
-    """Return classes as the whole-number labels of LIBLINEAR and LIBSVM, and a note if they had to be numbered.
+    """Return the classes as the integer labels of LIBLINEAR and LIBSVM, and a note if the classes had to be numbered.
 
-    Classes that are such numbers are kept; others are numbered from 0 in their order. InputError for sets of labels,
-    since LIBLINEAR and LIBSVM predict one label per row.
+    Classes that are whole numbers within 32 bits are kept; otherwise the classes are numbered from 0 in their order.
+    Raises InputError for sets of labels, since LIBLINEAR and LIBSVM predict one label per row.
     """
     if model.problem.has_label_sets:
         raise InputError(
@@ -128,7 +128,10 @@ def require_finite(*parts: F64 | Intercept | Any) -> None:
 
 
 def to_raw(model: Model) -> Model:
-    """Return a model that scores raw rows as the model scores scaled ones; InputError if there is no such model."""
+    """Return a model that gives raw rows the scores that `model` gives scaled rows.
+
+    Raises InputError if there is no such model.
+    """
     scaling = model.scaling
     if scaling is None:
         return model
@@ -156,7 +159,7 @@ def to_raw(model: Model) -> Model:
 
 
 def to_weights(model: Model) -> LinearModel:
-    """Return weights and bias for raw rows; InputError naming other formats if the model has none."""
+    """Return weights and bias for raw rows. Raises InputError naming other formats if the model has none."""
     if isinstance(model, LinearModel):
         found = to_raw(model)
         assert isinstance(found, LinearModel)

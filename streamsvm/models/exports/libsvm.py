@@ -17,7 +17,7 @@ so that the class with the highest score wins all its pairs: class k owns a copy
 coefficients are c_kj in the pairs where k comes first, and -c_kj in the others. Linear models are sums over their own
 weights: z_k = w_k, c_kk = 1, with the linear kernel.
 
-The files of LIBLINEAR, and those of LIBSVM with the linear kernel, f(x) = sum_j c_j z_j.x - rho = w.x + b, are read as
+Files of LIBLINEAR, and files of LIBSVM with the linear kernel, f(x) = sum_j c_j z_j.x - rho = w.x + b, are read as
 linear models. Such a model can predict, and training can start from it. It has no certificate, because its training
 rows are not known.
 
@@ -60,8 +60,8 @@ TIES = (
 class Machine:
     """A model in LIBSVM's layout.
 
-    vectors: rows; `order` (m,) has the row numbers of the support vectors. coefs: (K - 1, m). bias: one for each pair.
-    n_support: the number of support vectors of each class, None if there are no classes.
+    vectors, order: row order[j] of `vectors` is support vector j, for m support vectors. coefs: (K - 1, m). bias: one
+    for each pair of classes. n_support: the number of support vectors of each class; None if there are no classes.
     """
 
     kernel: Kernel
@@ -73,7 +73,7 @@ class Machine:
 
 
 def write_libsvm(model: Model) -> Exported:
-    """Return a model in LIBSVM's format; InputError for a nonlinear kernel of scaled rows."""
+    """Return a model in LIBSVM's format. Raises InputError for a nonlinear kernel of scaled rows."""
     raw = to_raw(model)
     svm_type, labels, notes = _describe(raw)
     machine = _lay_out(raw, bool(labels))
@@ -196,15 +196,15 @@ SOLVERS = {
     "one_class": "ONECLASS_SVM",
 }
 SPARSE_SOLVERS = {"squared_hinge": "L1R_L2LOSS_SVC", "logistic": "L1R_LR"}  # the solvers with the penalty l1
-NUMBERS = "L2R_L1LOSS_SVR_DUAL"  # a model of this solver predicts its score
+NUMBERS = "L2R_L1LOSS_SVR_DUAL"  # a model of this solver predicts the score itself
 ONLY_LOGISTIC = "the probabilities are omitted: LIBLINEAR has them for the logistic loss only"
 
 
 def write_liblinear(model: Model) -> Exported:
-    """Return a model in LIBLINEAR's format; InputError if it has no weights of raw rows."""
+    """Return a model in LIBLINEAR's format. Raises InputError if it has no weights of raw rows."""
     linear = export.to_weights(model)
     require_finite(linear.coef, linear.intercept)
-    has_labels = linear.problem.predicts_labels and linear.problem.own_classes is None  # which the file then names
+    has_labels = linear.problem.predicts_labels and linear.problem.own_classes is None  # whether the file has labels
     labels, notes = number_classes(linear) if has_labels else ([], ())
     if linear.kind == "rank":
         notes = (ONLY_SCORES, *notes)
@@ -220,7 +220,7 @@ def _write_weights(model: LinearModel, labels: list[int]) -> Iterator[str]:
     if model.kind == "rank":
         solver = NUMBERS
     if solver == "MCSVM_CS" and not several:
-        solver = SOLVERS["hinge"]  # two classes have one score, where LIBLINEAR's own joint problem has two
+        solver = SOLVERS["hinge"]  # with two classes, the model has one score, but LIBLINEAR's joint problem has two
     yield f"solver_type {solver}\nnr_class {len(labels) or 2}\n"
     if labels:
         yield f"label {' '.join(map(str, labels if several else labels[::-1]))}\n"
@@ -240,11 +240,11 @@ LOSSES = {
     **dict.fromkeys(("L2R_LR", "L2R_LR_DUAL", "L1R_LR"), "logistic"),
 }
 LIBLINEAR_NAMES = ("solver_type", "nr_class", "label", "nr_feature", "bias")
-MOST_LINE = 1 << 24  # characters; a line has a number for each class
+MOST_LINE = 1 << 24  # maximum length of a line, which has a number for each class
 MOST_CLASSES = 1 << 20
 LIBSVM_NAMES = ("gamma", "degree", "coef0", "probA", "probB", "prob_density_marks", "total_sv", "nr_sv")
 NEEDED = ("svm_type", "kernel_type", "nr_class", "rho", "label")
-FIRST = b"svm_type"  # the word that a model file of LIBSVM begins with
+FIRST = b"svm_type"  # the first word of a model file of LIBSVM
 
 
 def read_model_file(path: str | Path) -> LinearModel:
@@ -253,8 +253,8 @@ def read_model_file(path: str | Path) -> LinearModel:
     Raises
     ------
     InputError
-        If it is not such a file, if streamsvm does not have its loss, or if a model of LIBSVM is not linear or has more
-        than two classes.
+        If the file is not such a model file, if streamsvm lacks the loss of the model, or if a model of LIBSVM is not
+        linear or has more than two classes.
     """
     program, read = "LIBLINEAR", _read_liblinear
     try:
@@ -274,7 +274,7 @@ def read_model_file(path: str | Path) -> LinearModel:
 
 
 def _read_head(file: TextIO, end: str, needed: Sequence[str], known: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Return the values of the lines before the line `end`, by name; ValueError for unknown or missing names."""
+    """Return the values of the lines before the line `end`, by name. Raises ValueError for unknown or missing names."""
     head: dict[str, list[str]] = {}
     while (words := file.readline(MOST_LINE).split()) != [end]:
         if len(words) < 2 or words[0] not in (*known, *needed) or words[0] in head:
@@ -286,7 +286,7 @@ def _read_head(file: TextIO, end: str, needed: Sequence[str], known: Sequence[st
 
 
 def _read_liblinear(file: TextIO) -> LinearModel:
-    """Return the model in a file; ValueError for an unsuitable part."""
+    """Return the model in a file. Raises ValueError for an unsuitable part."""
     head = _read_head(file, "w", LIBLINEAR_NAMES)
     solver = head["solver_type"][0]
     if solver not in LOSSES:
@@ -304,7 +304,7 @@ def _read_liblinear(file: TextIO) -> LinearModel:
     classes = np.array(sorted(labels), np.int64)
     info = {"solver": f"liblinear {solver}", "task": "classify", "loss": LOSSES[solver]}
     if n_scores == 1:
-        sign = 1.0 if order[0] else -1.0  # a score above 0 is for the first label there, for the larger one here
+        sign = 1.0 if order[0] else -1.0  # a score above 0 is for the first label in LIBLINEAR, here for the larger
         return LinearModel(coef=sign * w[0, :d], intercept=float(sign * b[0]), classes=classes, info=info)
     return LinearModel(coef=np.ascontiguousarray(w[order, :d]), intercept=b[order], classes=classes, info=info)
 
@@ -329,7 +329,7 @@ def _read_weights(file: TextIO, n_lines: int, n_scores: int) -> F64:
 
 
 def _read_libsvm(file: TextIO) -> LinearModel:
-    """Return the model in a file; ValueError for an unsuitable part."""
+    """Return the model in a file. Raises ValueError for an unsuitable part."""
     head = _read_head(file, "SV", NEEDED, LIBSVM_NAMES)
     kind, kernel = head["svm_type"][0], head["kernel_type"][0]
     if kind not in ("c_svc", "nu_svc") or kernel != "linear" or head["nr_class"][0] != "2":
@@ -341,13 +341,13 @@ def _read_libsvm(file: TextIO) -> LinearModel:
     w = _add_vectors(file)
     if not (np.isfinite(w).all() and math.isfinite(b)):
         raise ValueError("a number is not finite")
-    sign = 1.0 if labels[0] > labels[1] else -1.0  # a score above 0 is for the larger label here
+    sign = 1.0 if labels[0] > labels[1] else -1.0  # in streamsvm, a score above 0 is for the larger label
     info = {"solver": f"libsvm {kind}", "task": "classify", "loss": "hinge"}
     return LinearModel(coef=sign * w, intercept=sign * b, classes=np.array(sorted(labels), np.int64), info=info)
 
 
 def _add_vectors(file: TextIO) -> np.ndarray:
-    """Return w = sum_j c_j z_j, whose length is the largest index."""
+    """Return w = sum_j c_j z_j. The length of w is the largest feature index in the file."""
     sums: dict[int, float] = {}
     for number, line in enumerate(file, 1):
         coef, *items = line.split() or [""]

@@ -56,7 +56,10 @@ class Graph:
 
 
 def write_onnx(model: Model) -> Exported:
-    """Return a model as the bytes of an ONNX file; InputError for precomputed kernels and models that are too large."""
+    """Return a model as the bytes of an ONNX file.
+
+    Raises InputError for precomputed kernels and models that are too large.
+    """
     try:
         import onnx
     except ModuleNotFoundError:

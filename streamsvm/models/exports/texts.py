@@ -26,7 +26,7 @@ NO_FUNCTION = "the probabilities are omitted: the table holds only the weights"
 
 
 def write_csv(model: Model) -> Exported:
-    """Return the weights for raw rows as CSV; InputError if the model has none."""
+    """Return the weights for raw rows as CSV. Raises InputError if the model has none."""
     linear = to_weights(model)
     require_finite(linear.coef, linear.intercept)
     return Exported(_write_table(linear), () if find_calibration(model.info) is None else (NO_FUNCTION,))
@@ -126,7 +126,7 @@ def _explain(model: Model) -> str:
 
 
 def _list_arrays(model: Model) -> dict[str, Any]:
-    """Return the arrays of the model by name: of up to two dimensions, or sparse rows."""
+    """Return the arrays of the model by name. Each has up to two dimensions, or consists of sparse rows."""
     arrays = {**pack_scaling(model.scaling), "intercept": model.intercept}
     if not isinstance(model, KernelModel):
         return {**arrays, "coef": model.coef}
