@@ -1,4 +1,4 @@
-"""A kernel on features: digits are mapped to features of a Gaussian kernel, and a linear solver learns them."""
+"""A kernel on features: digits are mapped to features of a Gaussian kernel, and a linear solver trains on these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranking: documents of many queries are put in order, and the order is compared with a regression on the grade."""
+"""Ranking: documents are ordered within their queries, and the order is compared with a regression on the grade."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ QUERIES, DOCUMENTS = 200, 15
 
 
 def make_queries(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows (n, 8), grades 0 to 3 and query ids; what grade a document gets depends on its query's level."""
+    """Return rows (n, 8), grades 0 to 3 and query ids. A grade also depends on the level of its query."""
     random = np.random.default_rng(seed)
     query = np.repeat(np.arange(QUERIES), DOCUMENTS)
     X = random.normal(size=(len(query), 8))
     level = random.normal(size=QUERIES)[query]
-    X[:, 7] += 2 * level  # a feature that tells queries apart, not documents of one query
+    X[:, 7] += 2 * level  # a feature that differs between queries, not between documents of a query
     worth = X[:, 0] + 0.5 * X[:, 1] - 0.5 * X[:, 2] + 0.5 * random.normal(size=len(query)) + 3 * level
     return X, np.digitize(worth, [-2.0, 0.0, 2.0]), query
 
@@ -30,7 +30,7 @@ print(f"RankSVM puts {model.score(X_new, grade_new, qid=query_new):.1%} of the n
 
 
 def count_right(scores: np.ndarray) -> float:
-    """Return the share of the pairs of one query that are in the right order."""
+    """Return the share of pairs within a query that are in the right order."""
     better = (grade_new[:, None] > grade_new[None, :]) & (query_new[:, None] == query_new[None, :])
     return float(np.mean((scores[:, None] > scores[None, :])[better]))
 

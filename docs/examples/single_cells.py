@@ -1,4 +1,4 @@
-"""Single cells: an AnnData file is opened as it lies on disk, and cell types are learned from its counts."""
+"""Single cells: an AnnData file is read in place, and cell types are learned from its counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_cells(seed: int, count: int, genes: int) -> tuple[csr_array, np.ndarray
 
 
 def write_anndata(path: str, X: csr_array, codes: np.ndarray) -> None:
-    """Write X and obs["cell_type"] to where `adata.write_zarr(path)` of the package anndata puts them."""
+    """Write X and obs["cell_type"] in the layout of `adata.write_zarr(path)` of the package anndata."""
     root = zarr.open_group(path, mode="w", zarr_format=2)
     root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
     matrix = root.create_group("X")

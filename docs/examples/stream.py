@@ -1,4 +1,4 @@
-"""A stream: a kernel model of bounded size learns from rows as they come, and is tested on each batch first."""
+"""A stream: a kernel model of bounded size learns from rows as they arrive, and is first tested on each batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamsvm import BudgetedSVC
 
 
 def watch_sensor(seed: int, batches: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield batches of 250 measurements (x, y), and whether each lies on the inner one of two rings."""
+    """Yield batches of 250 measurements (x, y), and for each whether it lies on the inner of two rings."""
     random = np.random.default_rng(seed)
     for _ in range(batches):
         inner = random.random(250) < 0.5

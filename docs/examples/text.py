@@ -1,4 +1,4 @@
-"""Text: documents are hashed into sparse rows piece by piece, written as svmlight text, and learned."""
+"""Text: documents are hashed into sparse rows piece by piece, written as svmlight text, and used to train a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_documents(seed: int, count: int) -> Iterator[tuple[str, str]]:
 
 
 def write_rows(file: str, seed: int, pieces: int) -> None:
-    """Hash pieces of 500 documents, one after another, into rows of a text file; no vocabulary is held."""
+    """Hash pieces of 500 documents, one after another, and write the rows to a text file; no vocabulary is stored."""
     with open(file, "wb") as out:
         for piece in range(pieces):
             documents, subjects = zip(*write_documents(seed + piece, 500), strict=True)
@@ -48,5 +48,5 @@ model = streamsvm.LinearSVC(C=1.0).fit(data)
 print(f"{model.status_}, gap {model.gap_:.0e}, {model.score(test):.1%} of the new documents are right")
 
 unseen = hashing.transform(["we saw a comet near the galaxy", "simmer the onion with butter"])
-known = unseen[:, : data.n_features]  # a dataset ends with the last column that occurs in it
+known = unseen[:, : data.n_features]  # the dataset has no columns after the last nonzero one
 print([list(SUBJECTS)[int(label)] for label in model.predict(known)])
