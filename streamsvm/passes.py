@@ -331,7 +331,6 @@ def grows(*names: str, dtype: Any = np.float64) -> Any:
 
 
 LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be rounding
-LEAST_GAIN = 1e-6
 
 
 @dataclass(kw_only=True)
@@ -361,14 +360,10 @@ class Bounds:
         own = self.objective_rounding + self.bound_rounding
         return Progress(self.objective, self.lower_bound, self.passes, own, self.tried_bound, self.bound_rounding)
 
-    def has_moved(self, before: Bounds) -> bool:
-        """Return whether P is lower or D is higher than before, by more than rounding.
-
-        If rounding of the latest D exceeds the gap, nothing can be proved, and P must fall by the share LEAST_GAIN.
-        """
-        least = LEAST_GAIN if self.objective - self.lower_bound <= self.tried_bound else LEAST_MOVE
+    def has_moved(self, before: Bounds, least_fall: float = LEAST_MOVE) -> bool:
+        """Return whether D is higher than before by more than rounding, or P is lower by the share least_fall."""
         rises = self.lower_bound > before.lower_bound * (1.0 + LEAST_MOVE)
-        return rises or self.objective < before.objective * (1.0 - least)
+        return rises or self.objective < before.objective * (1.0 - least_fall)
 
 
 @dataclass(kw_only=True)

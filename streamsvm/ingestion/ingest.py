@@ -302,7 +302,7 @@ def _scale(X: Matrix, scaling: Scaling | None) -> Matrix:
     if scaling is None:
         return X
     if isinstance(X, CsrRows):
-        data = (X.data * scaling.factor[X.indices]).astype(np.float32)
+        data = ((X.data - scaling.offset[X.indices]) * scaling.factor[X.indices]).astype(np.float32)
         return CsrRows(data, X.indices, X.indptr, X.n_features)
     return ((X - scaling.offset) * scaling.factor).astype(np.float32)
 
@@ -424,7 +424,7 @@ def find_shape(survey: Survey, is_dense: bool, scaling: Scaling | None) -> tuple
     sparse = options.layout == "sparse"
     if options.layout is None:
         sparse = not is_dense and survey.n_items < DENSE_FROM * survey.n_rows * survey.n_features
-    if sparse and scaling is not None and (survey.anchor is not None or np.any(scaling.offset)):
+    if sparse and scaling is not None and np.any(scaling.offset):
         raise InputError(f"{name}: --scale {scaling.kind} would fill sparse rows; use --dense or --scale maxabs")
     if sparse and options.dtype != "float32":
         raise InputError(f"{name}: its rows are sparse, but --dtype {options.dtype} needs dense rows: add --dense")

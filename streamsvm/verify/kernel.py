@@ -325,8 +325,7 @@ def _bound_classes(
 
     In floating point, the coefficients of a row do not sum exactly to zero; the bound accounts for this as described in
     certificates.kernel. Raises InputError if the coefficients are no dual point: the coefficients of a row do not sum
-    to zero, a coefficient is positive for a class other than the row's, or it exceeds the cost of its row (checked only
-    if the rows have no weights).
+    to zero, a coefficient is positive for a class other than the row's, or it exceeds the cost of its row.
     """
     (square, error), support = proved, _require_support(model, source.n_rows)
     labels, every = read_codes(source)[support], np.arange(len(support))
@@ -338,10 +337,11 @@ def _bound_classes(
             "the model's coefficients are not a dual point: the coefficients of a row do not belong to its class; the "
             "model names its rows by number, so give the training rows in the same order (ingest --shuffle no)"
         )
-    if source.column("sample_weight") is None and np.any(own > costs[labels]):
+    weight = source.column("sample_weight")
+    if np.any(own > costs[labels] * (1.0 if weight is None else (1.0 + 4 * UNIT) * weight[support])):
         raise InputError("the model's coefficients are not a dual point: one is above the cost of its row")
     gain, missing = math.fsum(own.tolist()), float(np.sum(lacking + 2 * len(costs) * UNIT * own))
     moved = 2 * missing * math.sqrt(_bound_diagonal(model) + bias_feature**2)
     of_point = missing + math.sqrt(max(0.0, square + error)) * moved + moved**2 / 2
-    rounding = error / 2 + bound_rounding(len(own) + 8, gain + square) + of_point
+    rounding = error / 2 + bound_rounding(len(own) + 16, gain + square) + of_point
     return Bound(gain - square / 2 - rounding, rounding)

@@ -105,11 +105,8 @@ def parse_blocks(
     """Yield the rows of blocks; see read_svmlight. qid_rule: whether the rows of earlier blocks have `qid:`."""
     n_rows = 0
     with texts.unjoined_pool(threads, "svmlight") as pool:
-
-        def parse(block: Block) -> ParsedLines:
-            return parse_lines(block.text, lists=lists)
-
-        for block, parsed in texts.work_ahead(blocks, parse, pool, threads + 2):
+        each = texts.work_ahead(blocks, lambda block: parse_lines(block.text, lists=lists), pool, threads + 2)
+        for block, parsed in each:
             if QID_UNDECIDED not in (qid_rule, parsed.qid_rule) and parsed.qid_rule != qid_rule:
                 raise _refuse(block, parse_lines(block.text, qid_rule, lists))  # a qid is missing or unexpected
             if parsed.error != OK:

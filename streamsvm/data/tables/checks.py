@@ -466,6 +466,7 @@ def explain_text(words: Iterable[str], decimal: str | None = None) -> str:
 LOGGER = logging.getLogger("streamsvm")
 LOOKED_AT_ROWS, LOOKED_AT_VALUES = 4096, 1 << 20  # the maximum numbers of rows and values that are examined
 FAR = 16.0  # a column gets an anchor if its median exceeds its interquartile range by this factor
+FARTHEST = 1e30  # the subtraction of an anchor below this value does not overflow float32
 MOVING = ("standard", "minmax")  # scalings that subtract an offset from the features
 MOST_MERGED = 0.01  # the share of a column's distinct values that float32 may merge without a warning
 MERGED_VALUES = "{}: float32 merges column {}: {:,} values in the first rows become {:,}; {}subtract a constant"
@@ -495,7 +496,7 @@ def _find_anchor(X: Any) -> F64 | None:
         often = np.flatnonzero(2 * np.bincount(X.indices, minlength=X.shape[1]) > X.shape[0])
         X = X[:, often].toarray()
     low, middle, high = np.quantile(X, (0.25, 0.5, 0.75), axis=0, method="nearest")
-    anchor[often] = np.where(np.abs(middle) > FAR * (high - low), middle, 0.0)
+    anchor[often] = middle * ((np.abs(middle) > FAR * (high - low)) & (np.abs(middle) < FARTHEST))
     return anchor if anchor.any() else None
 
 

@@ -35,6 +35,7 @@ from streamsvm.passes import MemoryNeed, RowTotals, Scan, TriedBounds, axes, cou
 IDLE_STEPS = 40  # A cut that has been inactive for more steps than this is dropped.
 STUCK_STEPS = 30  # Rounding is the limit if neither P nor D has moved for this many steps.
 LEAST_FALL = 1e-3  # if all but this share of the gap is rounding, only steps that lower the gap by this share count
+LEAST_GAIN = 1e-8  # a smaller relative fall of P in a step is no progress if rounding hides the whole gap
 NOISE_SHARE = 0.1  # rounding of P below this share of the requested gap does not matter
 ON_THE_LINE = (0.0, 1 / 32, 1 / 4, 1.0)  # steps of the points on the line
 LONGER = (0.0, 2.0**-49, 2.0**-42, 2.0**-33, 2.0**-24)  # relative increases in the length of a point
@@ -234,15 +235,17 @@ def count_pass(state: S, before: S, passes: int) -> S:
 
 
 def has_moved(state: Any, before: Any) -> bool:
-    """Return whether a state has moved, as `TriedBounds.has_moved` does.
+    """Return whether P is lower or D is higher than before, by more than rounding.
 
     If all but LEAST_FALL of the gap is rounding, the gap must fall by LEAST_FALL of itself: only a smaller rounding
-    bound can close it.
+    bound can close it. If nothing is proved, and rounding of the latest D exceeds the gap, P must fall by the share
+    LEAST_GAIN.
     """
     gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
     if (1 - LEAST_FALL) * gap <= state.objective_rounding + state.bound_rounding:
         return bool(gap < (1 - LEAST_FALL) * last)
-    return bool(state.has_moved(before))
+    is_hidden = gap <= state.tried_bound and gap > (1 - LEAST_GAIN) * state.objective
+    return bool(state.has_moved(before, LEAST_GAIN) if is_hidden else state.has_moved(before))
 
 
 def find_status(state: CutState, tol: float, epsilon: float | None = None, violation: float = 0.0) -> str | None:

@@ -26,6 +26,7 @@ from streamsvm.ingestion.ingest import IngestOptions
 from streamsvm.ingestion.on_workers import ingest_on_workers
 from streamsvm.ingestion.readers import ingest
 from streamsvm.models.score import score
+from streamsvm.numeric.rows import to_dense
 from tests.ingestion.test_ingest_on_workers import here
 
 __all__ = ["here"]
@@ -235,6 +236,25 @@ def test_sparse_rows_that_become_dense_are_scaled_before_they_are_rounded(
     np.testing.assert_allclose((dataset.scaling.offset[0], 1 / dataset.scaling.factor[0]), (offset, spread), rtol=1e-6)
     exact = (np.sort(days) - dataset.scaling.offset[0]) * dataset.scaling.factor[0]
     np.testing.assert_allclose(np.sort(read_column(dataset)), exact, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("is_dense", [False, True])
+def test_features_that_are_often_one_stay_as_they_are_by_minmax(is_dense: bool, tmp_path: Path) -> None:
+    """Constants that were subtracted from sparse rows are added again if these rows are stored as sparse rows."""
+    rng = np.random.default_rng(0)
+    X = csr_array((rng.random((400, 41)) < np.append(0.9, np.full(40, 0.05))).astype(float))
+    layout = "dense" if is_dense else None
+    dataset = ingest(X, tmp_path / "d.zarr", np.arange(400) % 2, scale="minmax", layout=layout, shuffle=None)
+    assert dataset.is_sparse != is_dense
+    rows = dataset.read(0).X
+    np.testing.assert_array_equal(rows if is_dense else to_dense(rows), X.toarray())
+
+
+def test_columns_of_huge_numbers_do_not_overflow(tmp_path: Path) -> None:
+    X = np.column_stack((np.full(300, -3.3e38), np.arange(300)))
+    X[-20:, 0] = 3.3e38
+    dataset = ingest(csr_array(X), tmp_path / "d.zarr", np.arange(300) % 2, scale="minmax", layout="dense")
+    np.testing.assert_array_equal(np.unique(read_column(dataset)), [0.0, 1.0])
 
 
 @pytest.mark.parametrize("missing", [0, 3])
