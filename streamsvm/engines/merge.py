@@ -164,7 +164,7 @@ def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
 
 
 def _move_altering(state: RowState, places: int) -> RowState:
-    """Return the state for a merged pass, in which its altering arrays lie `places` positions later in `by_row`."""
+    """Return a row state for a merged pass, whose `by_row` has `places` other arrays before the state's own ones."""
     return replace(state, altering=(state.altering[0] + places, state.altering[1] + places))
 
 

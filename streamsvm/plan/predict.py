@@ -182,7 +182,10 @@ def draw_sample(source: RowSource, queries: bool, seed: int) -> ArrayDataset:
 
 
 def _cut(source: RowSource, n_rows: int) -> I64:
-    """Return the limits of the sample's chunks: as many as the source has, up to MOST_CHUNKS. Walks go by chunk."""
+    """Return the limits of the sample's chunks. It has as many chunks as the source, or MOST_CHUNKS if these are fewer.
+
+    Chunks matter because a walk takes one chunk after another.
+    """
     starts = source.chunk_starts
     few = starts if source.n_chunks <= MOST_CHUNKS else np.linspace(0, source.n_rows, MOST_CHUNKS + 1)
     return np.unique(np.round(few * (n_rows / source.n_rows)).astype(np.int64))

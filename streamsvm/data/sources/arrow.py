@@ -496,6 +496,6 @@ class _Thrift:
         raise ValueError("the file is damaged: a number has no end")
 
     def read_integer(self) -> int:
-        """Return an integer in zigzag encoding, with the sign in the lowest bit."""
+        """Decode an integer in zigzag encoding, which has the sign in the lowest bit."""
         value = self.read_varint()
         return (value >> 1) ^ -(value & 1)

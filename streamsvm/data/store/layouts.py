@@ -202,7 +202,7 @@ class CsrLayout:
             raise IntegrityError(f"{place}: row limits are wrong: a row has {longest}")
 
     def _check_place(self, index: int, start: int, limits: I64) -> None:
-        """Raise IntegrityError unless the rows of chunk `index` begin in chunk `index` of `data`."""
+        """Raise IntegrityError unless the rows of a chunk begin in the chunk of `data` with the same index."""
         begin, end = index * self.data.chunk_rows, (index + 1) * self.data.chunk_rows
         last = start + len(limits) == self.indptr.length
         if not (begin <= limits[0] and (limits[-2] < end or last)):

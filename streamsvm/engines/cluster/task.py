@@ -48,7 +48,7 @@ _lock = Lock()  # held for look-ups and when an engine closes, so that no task k
 
 
 def load_nothing() -> None:
-    """Do nothing, for tasks without kernels."""
+    """Do nothing: the loader of tasks without compiled functions."""
 
 
 @dataclass(frozen=True)

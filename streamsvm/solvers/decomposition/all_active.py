@@ -90,7 +90,7 @@ class Equations(NamedTuple):
         return Equations._make((*(each[rows] for each in self[:-1]), self.sums))
 
     def find_point(self) -> F64:
-        """Return q (n,) with G'Yq = g, in which the rows of a group have equal shares of their costs."""
+        """Return q (n,) with G'Yq = g, where |q_i| / C_i is the same for all rows of a group (column of G)."""
         shares = self.sums / (self.costs @ self.groups)
         return np.asarray(self.y * self.costs * (self.groups @ shares))
 

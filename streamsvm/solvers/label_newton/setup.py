@@ -80,7 +80,7 @@ class LabelNewtonSolver(Solver):
         return _need_memory(self.parameters, threads)
 
     def make_model(self, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG002
-        """Return the models of all labels. Two classes have one label, the first class; their model is negated."""
+        """Return the models of all labels. For two classes, the only label is the first class; its model is negated."""
         w = -state.best_w[0] if _is_pair(self.source) else state.best_w
         return make_linear_model(self.source, w[..., :-1].copy(), w[..., -1] * self.parameters.bias_feature)
 
