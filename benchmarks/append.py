@@ -8,7 +8,7 @@ these rows are appended, and the model is updated. A new training on all rows is
 a model of all rows is trained, and these rows are deleted, or get the other label. "read" is bytes read over the bytes
 of the whole dataset; "left" counts the updates that read all rows because the new optimum was not proved to be in the
 ball. Chunks that fit into the memory are read once for all passes, so bytes are fewer than passes. CPU seconds are
-those of this process; in the first line they include loading compiled functions.
+measured in this process. In the first line of the table they include the time to load compiled functions.
 
 With --starts, a second table is printed in place of the first: passes and CPU seconds on Covertype of new trainings,
 and of trainings that start from a model that was trained with C = 0.01 to the default tolerance.

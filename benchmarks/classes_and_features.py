@@ -7,9 +7,9 @@
 The rows are generated, or they are the first rows in the folder of isolet, of MNIST scaled to 0..1, or of its pixels
 from 0 to 255. "classes" is Newton's method for each class, "curvatures" and "products" are the two forms of the method
 for all labels (streamsvm.solvers.label_newton), and "chosen" is the default of streamsvm. Each is trained from disk in
-a process of its own, with each memory; with the larger one the rows stay in memory after the first read. A cell has CPU
-seconds, those of the start of Python included, and reads of all rows; if a training did not converge, also its status
-and the gap of all classes. "theirs" is LinearSVC (LIBLINEAR), or LogisticRegression for each class.
+a process of its own, with each memory; with the larger one the rows stay in memory after the first read. A cell has the
+CPU seconds of the whole process and the number of reads of all rows. If a training did not converge, the cell also has
+its status and the gap of all classes. "theirs" is LinearSVC (LIBLINEAR), or LogisticRegression for each class.
 """
 
 from __future__ import annotations

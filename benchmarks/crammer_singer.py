@@ -2,10 +2,10 @@
 
     python -m benchmarks.crammer_singer --data FOLDER [--only NAME ...] [--tol 1e-3]
 
-FOLDER: the unpacked data. Accuracy is that of test rows. `reads`: bytes read over the bytes of the dataset, with only a
-tenth of the rows kept in memory. CPU seconds are those of one thread with all rows in memory. LIBLINEAR (scikit-learn's
-LinearSVC) has the largest of some tolerances with which its P is within `tol` of the bound; if there is none, the table
-has its distance.
+FOLDER: the unpacked data. Accuracy is measured on test rows. `reads`: bytes read over the bytes of the dataset, with
+only a tenth of the rows kept in memory. CPU seconds are measured on one thread with all rows in memory. LIBLINEAR
+(scikit-learn's LinearSVC) is run with several tolerances, and the table shows the largest tolerance with which its P is
+within `tol` of the bound. If no tolerance suffices, the table shows the distance of P from the bound.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 
 FOLDER holds the public sets as benchmarks/two_classes.py reads them, and PROGRAM is LIBLINEAR's `train`. The rows are
 first written as svmlight text, repeated to about --megabytes, and trained with C / copies, so that the optimum is the
-same; Vowpal Wabbit (`pip install vowpalwabbit`) gets its own form of the same text. Times are those of whole commands:
-the start of the program, reading, training, and writing the model. `train FILE` also writes a dataset; when the command
-is repeated, it trains from this dataset. CPU and elapsed seconds are medians; the commands take turns. LIBLINEAR has a
+same; Vowpal Wabbit (`pip install vowpalwabbit`) gets its own form of the same text. Whole commands are timed: the start
+of the program, reading, training, and writing the model. `train FILE` also writes a dataset; when the command is
+repeated, it trains from this dataset. CPU and elapsed seconds are medians; the commands take turns. LIBLINEAR has a
 tolerance of 0.1, its default; Vowpal Wabbit makes --epochs passes. Distances are (P - D) / P with the lower bound D
 that streamsvm proved; P of each model is computed here in float64.
 """

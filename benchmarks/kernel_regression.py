@@ -3,10 +3,11 @@
     python -m benchmarks.kernel_regression --data FOLDER [--rows 10000] [--rounds 1]
     python -m benchmarks.kernel_regression --out-of-core FOLDER [--rows 210000]
 
-FOLDER holds wine/winequality-white.csv and covtype/covtype.csv (the elevation is predicted), of which --rows rows are
-drawn at random and standardised; gamma is 1 over the number of features, epsilon 0.1 and tol 1e-3. The columns of
-passes have the share of the rows that is in memory. Seconds are CPU seconds on one thread, medians of the rounds, with
-all rows in memory. The last column is P of LIBSVM, with its default tolerance, over the lower bound that we proved.
+FOLDER holds wine/winequality-white.csv and covtype/covtype.csv (the elevation is predicted). From each file, --rows
+rows are drawn at random and standardised; gamma is 1 over the number of features, epsilon 0.1 and tol 1e-3. The columns
+of passes have the share of the rows that is in memory. Seconds are CPU seconds on one thread, medians of the rounds,
+with all rows in memory. The last column is P of LIBSVM, with its default tolerance, over the lower bound that we
+proved.
 
 With --out-of-core, rows of 4,096 features are generated in FOLDER as linear functions of 5 numbers each, the first of
 which is the target. They are eight times as large as the memory budget, and are removed at the end.

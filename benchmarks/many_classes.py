@@ -4,7 +4,7 @@
 
 All problems together are compared with N of them (all by default), trained one by one on the same rows with two labels,
 and with scikit-learn's LinearSVC(loss="hinge"), which is LIBLINEAR's one against the rest. No chunk is kept in memory,
-so that bytes measure reads. CPU seconds are those of this process.
+so that bytes measure reads. CPU seconds are measured in this process.
 
 At the optimum of letter without products of features, eleven classes have w = 0: there LIBLINEAR's predictions depend
 on rounding, and the accuracies differ. With products of features they agree.

@@ -6,7 +6,7 @@ The ways are one against one, one against the rest, and one problem for all clas
         [--resident-rows SHARE]
 
 All train on the same rows, to a relative gap of 1e-3 (LIBSVM: to its own tolerance of 1e-3), on one thread, and predict
-the same test rows. CPU seconds are those of this process, for training and for prediction. With --resident-rows only
+the same test rows. CPU seconds of training and of prediction are measured in this process. With --resident-rows only
 that share of the rows is in memory, and LIBSVM is left out; `passes` counts the read for gamma. Letter and waveform are
 split into training and test rows; of MNIST, the first 10,000 images of each part are used.
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.tuning --data FOLDER [--folds 5] [--C 0.01 0.1 1] [--memory 700MB 1GB 2GB]
 
-FOLDER: the unpacked data, of which Covertype is stored as a dataset. Reads are the bytes read, without those of the
-last fit on all rows, over the bytes of the dataset. Only the resident rows are kept in memory. CPU seconds are those of
-one run on one thread, with the last fit.
+FOLDER: the unpacked data. Covertype is stored as a dataset. Reads are the bytes read by the fits of the grid, divided
+by the bytes of the dataset; the last fit on all rows is left out. Only the resident rows are kept in memory. CPU
+seconds are measured in one run on one thread, and include the last fit.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/two_workers.py [--megabytes 600] [--features 54] [--passes 60] [--rounds 3]
 
-Both are whole `streamsvm train` commands with the same passes. CPU seconds are those of the command and of all
-processes that it started.
+Both are whole `streamsvm train` commands with the same passes. CPU seconds include all
+processes that the command started.
 """
 
 from __future__ import annotations

@@ -491,20 +491,22 @@ def look_at_features(rows: SourceRows, options: IngestOptions, name: str, anchor
 
 def _find_anchor(X: Any) -> F64 | None:
     """Return the median of each column with values far from 0, and 0 for other columns, (d,); None if all are 0."""
-    anchor, often = np.zeros(X.shape[1]), np.arange(X.shape[1])
+    middle, spread, often = np.zeros(X.shape[1]), np.zeros(X.shape[1]), np.arange(X.shape[1])
     if issparse(X):  # the median of a column is 0 unless most of its values are stored
         often = np.flatnonzero(2 * np.bincount(X.indices, minlength=X.shape[1]) > X.shape[0])
         X = X[:, often].toarray()
-    low, middle, high = np.quantile(X, (0.25, 0.5, 0.75), axis=0, method="nearest")
-    anchor[often] = middle * ((np.abs(middle) > FAR * (high - low)) & (np.abs(middle) < FARTHEST))
-    return anchor if anchor.any() else None
+    low, middle[often], high = np.quantile(X, (0.25, 0.5, 0.75), axis=0, method="nearest")
+    spread[often] = high - low
+    return _choose(middle, np.abs(middle) > FAR * spread)
 
 
 def recall_anchor(scaling: Scaling | None) -> F64 | None:
     """Return the anchors for rows that are appended to a dataset with this scaling; None if no column needs one."""
-    if scaling is None:
-        return None
-    anchor = np.where(np.abs(scaling.offset) * scaling.factor > FAR, scaling.offset, 0.0)
+    return None if scaling is None else _choose(scaling.offset, np.abs(scaling.offset) * scaling.factor > FAR)
+
+
+def _choose(middle: F64, is_far: npt.NDArray[np.bool_]) -> F64 | None:
+    anchor = np.where(is_far & (np.abs(middle) < FARTHEST), middle, 0.0)
     return anchor if anchor.any() else None
 
 

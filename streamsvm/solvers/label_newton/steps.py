@@ -29,13 +29,12 @@ from scipy.linalg import cho_solve
 from streamsvm.numeric.equations import factorise
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F32, F64, I64, REORDERED_SUMS
-from streamsvm.passes import MORE_PATIENCE, ROUNDINGS, Progress
+from streamsvm.passes import LEAST_MOVE, MORE_PATIENCE, ROUNDINGS, Progress
 from streamsvm.solvers.label_newton.sums import ACTIVE, DUAL, LOSS, SIZES, STEEP, Totals, unpack_triangle
 from streamsvm.system import interrupts
 
 ENOUGH = 1e-4  # A step is shortened if it lowers P by less than this share of what the slope predicts.
 SHORTEST, LONGEST = 0.1, 0.5  # the range of the share to which a step is shortened
-LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be rounding
 STUCK_STEPS = 5  # If neither P nor D of a label has moved for this many steps, rounding is the limit.
 SHARPEST = (2.0, 0.25)  # the largest curvature of a loss, as a multiple of its cost
 RESIDUAL = 0.1  # A step is accurate enough if |r| is at most this share of the gradient's length.
