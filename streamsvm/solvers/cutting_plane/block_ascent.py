@@ -164,7 +164,7 @@ class BlockAscent:
         dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
         points = cuts.choose_line_points(*ends) if cuts.is_noisy(state, self.tol) else None
         extra = cuts.look_for_rounding(state, points, class_costs, self.bias_feature)
-        return [dual, look_along(ends, LINE, class_costs, self.bias_feature, with_cuts=False), *extra]
+        return [dual, look_along(ends, LINE, class_costs, self.bias_feature, without=len(LINE) + 1), *extra]
 
     def prove(self, state: State, start: F64, totals: Sequence[Any]) -> State:
         """Return the state with D of its shares and the best point of the line, proved by sums over all rows."""

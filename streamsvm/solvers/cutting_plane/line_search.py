@@ -76,21 +76,20 @@ class SegmentTotals(CutTotals):
     """The totals along a segment: values at step 0, and changes from step to step (losses.hinge.add_to_totals)."""
 
 
-def start_totals(k: int, width: int) -> SegmentTotals:
-    """Return zero totals for k cut steps and cuts of `width` entries; a width of 0 leaves out the cuts."""
-    return SegmentTotals(np.zeros((k * FINE_STEPS + 1, 2)), np.zeros(k + 1), np.zeros((k + 1, width)))
+def start_totals(k: int, width: int, without: int = 0) -> SegmentTotals:
+    """Return zero totals for k cut steps and cuts of `width` entries. without: see `look_along`."""
+    return SegmentTotals(np.zeros((k * FINE_STEPS + 1, 2)), np.zeros(k + 1), np.zeros((k + 1 - without, width)))
 
 
-def look_along(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float, with_cuts: bool = True) -> Scan:
+def look_along(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float, without: int = 0) -> Scan:
     """Return the scan for losses and cuts along a segment.
 
     ends (2, d+1): the ends of the segment; cut_steps (k,): the steps at which cuts are made, ascending in (0, 1];
-    class_costs (2,): C_i of the classes.
-
-    with_cuts: whether cuts are made; they take as long as the losses if most rows are active.
+    class_costs (2,): C_i of the classes; without: the number of cuts, counted from step 0, for which no rows are
+    summed. These sums take as long as the losses if most rows are active.
     """
-    start = partial(start_totals, len(cut_steps), ends.shape[1] if with_cuts else 0)
-    return Scan(start, add_to_totals, add, (ends, class_costs, cut_steps, bias_feature), scored=0)
+    start = partial(start_totals, len(cut_steps), ends.shape[1], without)
+    return Scan(start, add_to_totals, add, (ends, class_costs, cut_steps, bias_feature), weights=ends)
 
 
 def totals_bytes(k: int, width: int) -> int:
@@ -229,6 +228,20 @@ def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_f
     sums = (totals.losses, totals.costs, totals.gradients)
     _add_points(split(rows.X), rows.y, weight, scores, W[:, -1] * bias_feature, class_costs, sums, signs)
     totals.gradients[:, -1] += bias_feature * signs
+
+
+def add_starts(answers: Sequence[Any]) -> list[Any]:
+    """Return the answers of a pass, whose segments start at the first point, with the sums that they left out.
+
+    A segment of `look_along` without its cut at step 0 receives the sums over rows of the cut at the first point.
+    """
+    first = answers[0].gradients[:1] if isinstance(answers[0], PointTotals) else None
+    return [
+        replace(one, gradients=np.vstack((first, one.gradients)))
+        if isinstance(one, SegmentTotals) and first is not None and len(one.gradients) == len(one.costs) - 1
+        else one
+        for one in answers
+    ]
 
 
 def read_cuts(totals: PointTotals) -> RowSums:

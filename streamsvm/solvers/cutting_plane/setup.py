@@ -220,7 +220,7 @@ def run_kernels(group: str, rows: Rows) -> None:
         HingeRows(rows, np.ones(2), np.ones(2), 1.0).add_products(None, np.arange(2), np.ones(2))
         return
     add_to_totals(line_search.start_totals(1, 3), rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0)
-    compute_scores_of_parts(rows.X, np.zeros((1, 2, 2)))
+    compute_scores_of_parts(rows.X, np.zeros((1, 2)), np.zeros(2, np.int64), np.array([0, 2]))
     line_search.add_points(line_search.start_points(2, 3), rows, np.zeros((2, 3)), np.ones(2), 1.0)
     add_row_magnitudes(np.zeros(3), np.zeros(3), rows.X, np.ones(2))
     add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), np.ones(2))
