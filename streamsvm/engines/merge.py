@@ -1,10 +1,11 @@
 """The requests of several solvers, answered in one read of the data.
 
 Passes are merged into one: each chunk is read once and added to the totals of every pass. Passes that need the scores
-of weight vectors share one matrix product X W' per tile, in which equal vectors are one. Walks through the same chunks in the same order become one
-walk, whose carry is the tuple of their carries. If an `All` sets `in_walk`, its walk also carries out its passes, and
-their sums follow the order of the walk. Rows that several solvers request are read once, and copied for each solver.
-The answer to a question has the same bits as if it were the only question.
+of weight vectors share one matrix product X W' per tile, in which a vector that several passes need occurs once. Walks
+through the same chunks in the same order become one walk, whose carry is the tuple of their carries. If an `All` sets
+`in_walk`, its walk also carries out its passes, and their sums follow the order of the walk. Rows that several solvers
+request are read once, and copied for each solver. The answer to a question has the same bits as if it were the only
+question.
 """
 
 from __future__ import annotations

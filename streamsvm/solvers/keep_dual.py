@@ -112,7 +112,7 @@ def list_origins(request: Scan, answer: Any) -> Iterator[Origin]:
 def list_proved(state: Any) -> Iterator[Origin]:
     """Yield the origins of cuts that a solver made from rows in memory: the last cut of solvers.one_read."""
     for one in list_states(state):
-        if isinstance(one, one_read_state.State):
+        if isinstance(one, one_read_state.State) and len(one.cuts):
             own = OfCut(one.own_rows, one.own_shares)
             yield Origin(one.cuts[-1], float(one.offsets[-1]), one.centre, one.centre, 1.0, own)
 
