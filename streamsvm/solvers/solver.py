@@ -128,6 +128,8 @@ class Solver(ABC):
         The rows that it fetches before the first pass; None if it fetches rows in every pass, or never.
     scratch
         The folder to which passes write a subset of the rows (passes.Subset); None for no folder.
+    starts_warm
+        Whether a fit of a grid starts from the last state of the fit with the next smaller C.
     """
 
     name: str
@@ -139,6 +141,7 @@ class Solver(ABC):
     note: str = ""
     sample: FirstSample | None = None
     scratch: str | None = None
+    starts_warm: bool = True
 
     @abstractmethod
     def start(self) -> Any:
@@ -263,11 +266,12 @@ def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
 
 
 def need_in_turn(solvers: Sequence[Solver], threads: int) -> MemoryNeed:
-    """Return the memory of solvers that run one after the other, each from the last state of the one before.
+    """Return the memory of solvers that run one after the other.
 
     Only one solver makes requests at a time, so the memory of totals and walks is the largest need of any solver. If
-    the sizes of all models are known, the driver holds the states of two solvers and all models; tasks receive the data
-    that one solver shares, or all models when these are compared in the end. Otherwise the states of all solvers count.
+    the sizes of all models are known, the driver holds the state of a solver, that of its predecessor for a warm start,
+    and all models; tasks receive the data that one solver shares, or all models when these are compared in the end.
+    Otherwise the states of all solvers count.
     """
     needs = [solver.memory(threads) for solver in solvers]
     states = [need.driver_bytes - need.turn_bytes for need in needs]
@@ -275,7 +279,8 @@ def need_in_turn(solvers: Sequence[Solver], threads: int) -> MemoryNeed:
     models = [solver.model_bytes for solver in solvers if solver.model_bytes is not None]
     held, sent = sum(states), sum(shared)
     if len(models) == len(solvers) > 1:
-        held = min(held, max(map(sum, pairwise(states))) + sum(models))
+        at_once = map(sum, pairwise(states)) if any(solver.starts_warm for solver in solvers) else states
+        held = min(held, max(at_once) + sum(models))
         sent = max(*shared, sum(models))
     turn = max(need.turn_bytes for need in needs)
     largest = {

@@ -240,7 +240,7 @@ class PassOnWorkers:
                 continue
             if len(self._handed) >= self.engine.most_handed:
                 return False
-            fetched = self.watch.ask(self.watch.client.gather, [future], errors="skip")
+            fetched = self.watch.ask(self.watch.fetch, [future], errors="skip")
             if fetched is None:
                 return False
             if fetched:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from distributed import Client, Future, LocalCluster, wait
 from distributed.comm import CommClosedError
@@ -47,6 +48,8 @@ SILENT_SECONDS = 30.0  # until a silent process is logged; a busy process answer
 GIVEN_UP_SECONDS = 120.0  # until one of our workers is replaced; on a busy machine its imports take 30 s
 LOST_SECONDS = 60.0  # until a silent scheduler is given up
 MOST_TRIES = 3  # the run ends after this many attempts at a task, each lost with four workers
+# whether this process can connect to the workers of a client
+IS_REACHED = WeakKeyDictionary[Client, bool]()
 ENDING = "resume a run in a folder with --resume, from its last complete step"
 
 
@@ -135,10 +138,16 @@ class ClusterWatch:
             raise ConnectionError(f"{self.what}: {lost}; {ENDING}")
         if future.status == "error":
             future.result()  # raises the error of the task
-        found = self._try(lambda: future.result(timeout=LOST_SECONDS), (CancelledError, CommClosedError))
+        fetch = partial(ask_within, self.client, partial(self.fetch, [future]), LOST_SECONDS)
+        found = self._try(fetch, (CancelledError, CommClosedError))
         if found is None:
             raise ConnectionError(f"{self._scheduler}: no answer for {LOST_SECONDS:.0f} s; {ENDING}")
-        return found[0]
+        return found[0][0]
+
+    async def fetch(self, futures: Sequence[Future], errors: str = "raise") -> list[Any]:
+        """Return the results of tasks, directly from their workers if this process can connect to these."""
+        found: list[Any] = await self.client.gather(futures, errors, direct=IS_REACHED.get(self.client))
+        return found
 
     def was_lost(self, future: Future) -> bool:
         """Return whether a task has failed because all its workers were lost, one after another."""

@@ -34,7 +34,14 @@ from distributed.utils import silence_logging_cmgr
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.sources.dask_collections import describe_lack
 from streamsvm.engines.cluster.task import Load, require_data
-from streamsvm.engines.cluster.watch import GIVEN_UP_SECONDS, MOST_TRIES, ClusterWatch, LocalWorkers
+from streamsvm.engines.cluster.watch import (
+    GIVEN_UP_SECONDS,
+    IS_REACHED,
+    MOST_TRIES,
+    ClusterWatch,
+    LocalWorkers,
+    ask_within,
+)
 from streamsvm.numeric.compilation import Arithmetic, describe_arithmetic
 from streamsvm.system import deadline
 from streamsvm.system.errors import InputError, say_count
@@ -53,6 +60,7 @@ def dask_setup(worker: Any) -> None:
 
 LOGGER = logging.getLogger("streamsvm")
 ANSWER_SECONDS = 10  # until a silent scheduler is given up
+REACH_SECONDS = 3.0  # until a worker counts as unreachable from this process
 FIRST_WORKER_SECONDS = 60.0  # until a cluster without workers is given up; imports take a while
 
 PAUSE_SECONDS = 0.5  # between two checks whether a worker has joined
@@ -118,6 +126,7 @@ def prepare_workers(client: Client, load: Load, source: RowSource | None = None)
                 LOGGER.warning("%s; waiting for others", lost)
                 _await_workers(watch)
             if ready := _prepare(watch, load, source):
+                IS_REACHED[client] = _can_reach(watch)
                 return ready
     finally:
         demand.release()
@@ -151,6 +160,26 @@ def _prepare(watch: ClusterWatch, load: Load, source: RowSource | None) -> list[
             elif not is_lost:
                 raise answer
     return ready
+
+
+def _can_reach(watch: ClusterWatch) -> bool:
+    """Return whether this process can connect to the workers of every host.
+
+    It then fetches results from the workers. Otherwise results travel through the scheduler, which takes several times
+    as long and holds them in memory.
+    """
+    hosts = {about["host"]: address for address, about in watch.describe_workers().items()}
+    security = watch.client.security.get_connection_args("client")
+
+    async def connect_all() -> None:
+        for comm in await asyncio.gather(*(open_comm(one, REACH_SECONDS, **security) for one in hosts.values())):
+            comm.abort()
+
+    try:
+        ask_within(watch.client, connect_all, 2 * REACH_SECONDS)
+    except (TimeoutError, OSError):
+        return False
+    return True
 
 
 def _await_workers(watch: ClusterWatch, most_seconds: float = math.inf) -> None:

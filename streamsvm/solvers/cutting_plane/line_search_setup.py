@@ -127,6 +127,7 @@ class TwoSolvers(Wrapper):
         super().__init__(first)
         self.other, self.tol, self.alone, self.terms, self.leads = other, tol, alone, terms, leads
         self.n_starts = other.n_starts
+        self.starts_warm = first.starts_warm and type(first).warm_start is not Solver.warm_start
         self.compiled = tuple(dict.fromkeys((*other.compiled, *first.compiled)))
         if first.dual is not None and other.dual is not None:
             self.dual = replace(first.dual, kind="cuts", most_cuts=first.dual.most_cuts + other.dual.most_cuts)
@@ -149,7 +150,7 @@ class TwoSolvers(Wrapper):
 
     def warm_start(self, before: line_search.BothStates, factor: float) -> line_search.BothStates:
         """Return the warm start of both solvers, or a new start if the first solver has no warm start."""
-        if type(self.inner).warm_start is Solver.warm_start:
+        if not self.starts_warm:
             return self.start()
         own = self.inner.warm_start(before.states[0], factor)
         other = self._start_other() if before.alone else self.other.warm_start(before.states[1], factor)

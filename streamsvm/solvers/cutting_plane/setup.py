@@ -58,7 +58,7 @@ class BlockAscentSolver(LinearSolver):
 
     def __init__(self, source: RowSource, parameters: BlockAscent) -> None:
         self.source, self.parameters, self.bias_feature = source, parameters, parameters.bias_feature
-        self.width = source.n_features + 1
+        self.width, self.starts_warm = source.n_features + 1, parameters.keeps_all  # walks of equal age share a read
         about = describe_parameters(parameters, "seed", "chunk_starts")
         self.settings = {"acceleration": "block-ascent", **about}
         self.dual = DualWatch(kind="shares", width=self.width, most_cuts=0, n_rows=source.n_rows)

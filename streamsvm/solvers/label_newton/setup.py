@@ -42,7 +42,7 @@ IN_BLOCKS += "the {} blocks reads the data again. With more memory, fewer blocks
 class LabelNewtonSolver(Solver):
     """Newton's method for many labels; labels are solved side by side as far as memory allows."""
 
-    name, compiled = "newton", ("label-newton",)
+    name, compiled, starts_warm = "newton", ("label-newton",), False
 
     def __init__(self, source: RowSource, options: TrainOptions, own: LabelNewtonOptions, budget: Budget) -> None:
         loss, width = sums.CODES[str(options.loss)], source.n_features + 1

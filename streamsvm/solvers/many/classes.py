@@ -237,6 +237,7 @@ class ManyProblems(Solver):
         self.compiled = tuple(dict.fromkeys(group for part in parts for group in part.compiled))
         self.note = next((part.note for part in parts if part.note), "")
         self.n_starts = len(parts) if all(part.n_starts for part in parts) else 0
+        self.starts_warm = all(part.starts_warm for part in parts)
 
     def start(self) -> Any:
         """Return the state in which every problem is at its start."""

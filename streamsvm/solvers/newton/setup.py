@@ -41,6 +41,7 @@ class NewtonSolver(LinearSolver):
 
     name, compiled = "newton", ("newton",)
     rows_a_feature, row_vectors, n_vectors = ROWS_A_FEATURE, ROW_VECTORS, 0
+    starts_warm = False
 
     def __init__(self, source: RowSource, options: TrainOptions, own: NewtonOptions, budget: Budget) -> None:
         problem = find_problem(options.task)

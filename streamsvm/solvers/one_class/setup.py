@@ -31,7 +31,7 @@ GROUP_SHARE = 2  # A group keeps this multiple of its share of the rows, since n
 class OneClassSolver(Solver):
     """The linear one-class SVM by cutting planes, with the rows near the boundary in memory."""
 
-    name, compiled = "cutting-plane", ("one-class",)
+    name, compiled, starts_warm = "cutting-plane", ("one-class",), False
 
     def __init__(self, source: RowSource, options: TrainOptions, _: OneClassOptions, budget: Budget) -> None:
         weight = source.column("sample_weight")
