@@ -41,7 +41,8 @@ NEWTON_MATRICES = 4  # matrices of all pairs of features
 SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
 VECTORS = 24  # vectors of the width of w
 MOST_FEATURES = 400  # with more features, the matrices of `one_read` cost more than the reads it saves
-LEADS = " Passes of a line search, which take less time, come first."
+LEADS = "Few rows are resident, so passes of a line search come first: they take less time than those of one-read."
+BY_PRICE = "For rows that all fit into memory, block-ascent takes about {:.2g} s of a processor, and one-read {:.2g} s."
 MOST_BYTES = 256 << 20  # the largest arrays in memory for ascent; above, one read is faster, as it uses threads
 TOO_MANY_FEATURES = f"The data are read in blocks, because one-read supports at most {MOST_FEATURES} features and the "
 TOO_MANY_FEATURES += "rows have {:,}."
@@ -168,10 +169,12 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlaneOption
             chosen.note = TOO_MANY_FEATURES.format(source.n_features)
         return chosen
     is_small = source.n_rows > MOST_ROWS and source.nbytes <= MOST_BYTES
-    is_faster = one_read.weigh_ascent(source) if source.on_disk else is_small
+    seconds = one_read.weigh_ascent(source)
+    is_faster = source.n_rows > one_read.FEW_ROWS and seconds[0] < seconds[1] if source.on_disk else is_small
     if own.acceleration != "one-read" and is_faster:
         chosen = _set_up_blocks(source, options, own, budget)
         if chosen is not None and chosen.settings["resident_rows"] == source.n_rows:
+            chosen.reason = BY_PRICE.format(*seconds)
             return chosen
     parameters = one_read.choose_parameters(source, options, own, budget)
     number = parameters.resident_rows
@@ -187,7 +190,9 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlaneOption
     note = one_read.describe_more_rows(source, options, number, number)
     is_local = not is_remote(source.name)  # each read of a store takes longer than what a line search saves in a pass
     leads = note != "" and own.acceleration != "one-read" and own.scratch is None and is_local
-    return one_read.make_solver(source, parameters, note + LEADS * leads, own.scratch, leads)
+    solver = one_read.make_solver(source, parameters, note, own.scratch, leads)
+    solver.reason = LEADS if leads else BY_PRICE.format(*seconds)
+    return solver
 
 
 def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver:

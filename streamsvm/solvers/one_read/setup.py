@@ -73,8 +73,8 @@ def _count_by_law(source: RowSource) -> float:
     return float(float(source.n_rows * source.n_features) ** (2 / 3))
 
 
-def weigh_ascent(source: RowSource) -> bool:
-    """Return whether ascent on blocks probably takes less time than `one_read` if all rows are in memory.
+def weigh_ascent(source: RowSource) -> tuple[float, float]:
+    """Return about how many seconds of a processor ascent on blocks and `one_read` take if all rows fit into memory.
 
     Both read the data once. The time of ascent grows with the numbers in the rows. One read takes less time for each
     row, but solves the problem of a sample by matrices (d, d) (benchmarks/defaults.py).
@@ -84,7 +84,7 @@ def weigh_ascent(source: RowSource) -> bool:
     sample = min(n, max(n / SHARE, SMALL_ROWS, _count_by_law(source)))
     ascent = ASCENT_ROW * n + ASCENT_NUMBER * numbers
     one_read = FIXED + NEWTON_ROW * sample * d * (d + NEWTON_WIDTH) + PASS_ROW * n + PASS_NUMBER * numbers
-    return n > FEW_ROWS and ascent < one_read
+    return ascent, one_read
 
 
 def describe_more_rows(source: RowSource, options: TrainOptions, resident_rows: int, kept: int) -> str:
