@@ -56,6 +56,7 @@ FEW_STEPS = (0.3, 1.0)  # where P is evaluated along a step in memory: at few po
 KINKED_STEPS = (0.02, 0.1, 0.3, 0.6, 1.0)  # the same if there are kinks
 ROWS_A_FEATURE = 10  # With fewer rows per feature, a sample's minimiser is too far from that of all rows.
 MOST_STEPS = 100  # the maximum number of steps of Newton's method in memory
+PATIENCE = 5  # If more passes are needed, the losses of few rows decide, and a sample may miss them.
 FIRST_REACH = 3.0  # the radius of the first pass's ball, as a multiple of the expected distance to the minimiser
 EXACT_TOL = 1e-12
 EXACT_STEP = 1e-12  # replaces LAST_STEP where Newton's method is exact, because no row changes sides
@@ -267,7 +268,8 @@ class Newton:
     """Settings of the solver, with the methods that depend on the penalty.
 
     loss: the rows' losses l_i, which contain the costs; resident_rows: the number of rows in the sample; tol: the
-    relative gap to reach; bias_feature: the value of the constant feature; seed: the seed of the sample.
+    relative gap to reach; bias_feature: the value of the constant feature; seed: the seed of the sample; fits_all:
+    whether all rows are the sample after PATIENCE passes, since memory has room for them.
     """
 
     loss: SmoothLoss
@@ -275,6 +277,7 @@ class Newton:
     tol: float = 1e-3
     bias_feature: float = 1.0
     seed: int = 0
+    fits_all: bool = False
     state: ClassVar[type[Any]] = State
 
     def start(self, n_rows: int, n_features: int, is_shuffled: bool = False) -> Any:
@@ -322,6 +325,8 @@ def solve(settings: Newton, state: Any) -> Requests:
     """Run the solver from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     while True:
         before, held = state, None
+        if settings.fits_all and state.passes == PATIENCE:
+            state = replace(state, resident=np.arange(state.n_rows))
         if len(state.resident):
             sample = yield Take(state.resident)
             held = find_first_rows(sample, state.resident)
