@@ -29,7 +29,7 @@ class TaskSeconds:
     compute: float = 0.0
 
     def __add__(self, other: TaskSeconds) -> TaskSeconds:
-        """Return the sum of both, part by part."""
+        """Return the sum of two `TaskSeconds`, field by field."""
         return TaskSeconds(self.read + other.read, self.verify + other.verify, self.compute + other.compute)
 
     def as_json(self) -> dict[str, float]:

@@ -128,7 +128,10 @@ def vote(scores: F64, n_classes: int) -> F64:
 
 
 def choose_by_votes(scores: F64, n_classes: int) -> I64:
-    """Return the code of the first class with the most votes, (n,), as in LIBSVM; a score of 0 votes for the second."""
+    """Return the code of the first class with the most votes, (n,), as in LIBSVM.
+
+    A score of 0 is a vote for the second class of its pair.
+    """
     votes = np.zeros((len(scores), n_classes), np.int64)
     for k, (first, second) in enumerate(list_pairs(n_classes)):
         votes[:, first] += scores[:, k] > 0

@@ -489,7 +489,7 @@ def _scores_of_parts(values: F32, indices: I32, indptr: I64, W: F64, scores: F64
 
 
 def compute_scores_of_parts(X: Matrix, W: F64) -> F64:
-    """Return X W' by parts: scores (parts, n, k) for weight vectors W (parts, k, d)."""
+    """Return X W_p', one block per p: scores (parts, n, k) for weight vectors W (parts, k, d)."""
     scores = np.empty((len(W), X.shape[0], W.shape[1]))
     _scores_of_parts(*split(X), W.reshape(-1, W.shape[2]), scores)
     return scores

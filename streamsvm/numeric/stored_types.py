@@ -194,7 +194,7 @@ class FeatureStatistics:
             spread = np.maximum(np.abs(low), np.abs(high))
         elif kind == "standard":
             offset = total / n_rows
-            variance = np.where(high > low, squares / n_rows - offset**2, 0.0)  # the rest is only rounding
+            variance = np.where(high > low, squares / n_rows - offset**2, 0.0)  # else only rounding
             spread = np.sqrt(np.maximum(variance, 0.0))
         else:
             raise InputError(f"scale {kind!r}: choose from {', '.join(KINDS)}")
@@ -205,7 +205,7 @@ class FeatureStatistics:
 
 
 class StoredFeatures(NamedTuple):
-    """The statistics of the features with stored values in a group of rows. features: the indices of these features."""
+    """The statistics of the features with stored values in a group of rows. features: the numbers of these features."""
 
     features: I64
     statistics: FeatureStatistics

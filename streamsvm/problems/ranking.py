@@ -40,7 +40,7 @@ def find_starts(qid: I64) -> I64:
 
 
 def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any]:
-    """Return measures of the scores of rows with these ranks (NaN if unknown) and query ids.
+    """Return measures of ranking, given the rows' scores, their ranks (NaN if unknown), and their query ids.
 
     The measures are swapped pairs and Kendall's tau within queries, NDCG@k if there are queries (losses.pairs), and the
     area under the ROC curve if there are two ranks.
@@ -127,10 +127,10 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 (golden ratio - 1); the high bits
 
 @dataclass(frozen=True)
 class QueryPairs:
-    """Totals of all pairs within queries, and a sample of the pairs.
+    """The total weight of all pairs within queries, and a sample of the pairs.
 
     total: the sum of the weights of all pairs. weight: the sum of the weights of all rows. largest: the number of rows
-    in the largest query. sample: the pairs of some queries. rows: the row numbers of the sample.
+    in the largest query. sample: the pairs of some queries. rows: the numbers of the rows in the sample.
     """
 
     total: float
@@ -239,7 +239,7 @@ def _read_chunks(source: RowSource) -> Iterator[Labelled]:
 
 
 def _check_weights(name: str, start: int, qid: I64, weight: F64) -> None:
-    """Raise InputError if rows of one query differ in weight. start: the number of the first row."""
+    """Raise InputError if rows of one query differ in weight. start: the number of the first of these rows."""
     uneven = np.flatnonzero((np.diff(qid) == 0) & (np.diff(weight) != 0))
     if len(uneven):
         row, query = start + uneven[0] + 2, qid[uneven[0]]
@@ -284,8 +284,9 @@ def _list_starts(source: RowSource, share: int, shares: int) -> tuple[I64, I64]:
 
 ROW_VECTORS = 28  # vectors of 8 bytes per row: scores, also in twice the precision, and pair counts
 LARGEST_QUERY_BYTES = 16 << 20  # With a larger query, the driver holds the scores of all rows.
-SAMPLE_BYTES = 16 << 20  # maximum size of the sample in bytes; if rows are long, it has fewer of them
-# Copies of the largest query in a task: at both ends of its rows, where two ends meet, and while pieces are joined.
+SAMPLE_BYTES = 16 << 20  # maximum size of the sample in bytes; a sample of long rows has fewer rows
+# Copies of the largest query in a task: one at each end of the task's rows, one where two tasks meet, and one while its
+# pieces are joined.
 EDGES = 4
 TASK_BYTES = 320  # per row of a tile: scores, also in twice the precision, their sort order, and pair counts
 
@@ -330,7 +331,7 @@ MOST_RANKS = 16  # With more ranks, the buckets of a histogram would be too wide
 class FewRanks:
     """The total weight of each rank, and a sample of the pairs.
 
-    sample: the pairs of some rows of each rank, with weights scaled to stand for all rows of the rank. rows: the
+    sample: the pairs of some rows of each rank; each row has the weight of all the rows that it represents. rows: the
     numbers of these rows in the source.
     """
 
@@ -360,7 +361,7 @@ def find_few_ranks(source: RowSource, task: str) -> FewRanks:
 
 
 def _draw_sample(source: RowSource, strides: I64) -> tuple[Pairs, I64]:
-    """Return every k-th row of positive weight of each rank, with k times its weight. strides: the k of each rank."""
+    """Return every k-th row of positive weight of each rank, with k times its weight. strides: k for each rank."""
     seen = np.zeros(len(strides), np.int64)
     chosen: list[Labelled] = []
     for every in _read_chunks(source):

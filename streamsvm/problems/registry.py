@@ -88,7 +88,7 @@ def find_entry(name: str) -> Entry:
 
 
 PENALTIES = ("l2", "l1")
-SPARSE = "smooth-l1"  # the kind of smooth losses with the penalty l1
+SPARSE = "smooth-l1"  # the kind of a smooth loss that is combined with the penalty l1
 
 
 def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple[str, ...]:
