@@ -61,8 +61,7 @@ class RowState:
         All changes since the start of the run, in order.
     altering
         A range of positions in `Scan.by_row`. The slices of these arrays for the rows of a tile are the last arguments
-        of
-        each change that needs the features of the rows.
+        of each change that needs the features of the rows.
     """
 
     name: str

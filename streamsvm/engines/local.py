@@ -87,8 +87,7 @@ def plan_scratch(folder: str | None, source: RowSource, pin_bytes: int) -> Scrat
     """Return the folder for spooled rows, and the largest fraction of rows for which spooling pays.
 
     The more chunks stay in memory, the smaller the fraction, since these chunks are never read again. pin_bytes: the
-    memory
-    for chunks in all processes together.
+    memory for chunks in all processes together.
     """
     kept = pin_bytes / max(1, add_overhead(source.nbytes))
     share = max(0.0, 1.0 - kept) / 2 if source.on_disk else 0.0
@@ -164,8 +163,7 @@ def _catch_up(
     """Yield each tile with its row states after all changes. first: the number of the group's first row.
 
     there: the row states already found for tiles without features. The key is the number of the tile's first row. They
-    are
-    used even if another task has since dropped them from `kept`.
+    are used even if another task has since dropped them from `kept`.
     """
     for rows in tiles:
         slices = _slice(scan.by_row, rows, first)
@@ -320,8 +318,7 @@ class SerialEngine:
     """An Engine without threads, which keeps up to `pin_bytes` of decoded chunks in memory.
 
     kept: the decoded chunks, by the fingerprint of the rows. row_states: the row states, of up to `state_bytes` (None:
-    no
-    limit).
+    no limit).
     """
 
     def __init__(self, source: RowSource, pin_bytes: int = 0, state_bytes: int | None = None) -> None:

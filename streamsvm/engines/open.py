@@ -90,8 +90,7 @@ def plan_memory(
     A task that combines two totals holds three: both totals and their sum. The message of a refusal names the options
     to change (`remedy`) and a sufficient budget. This budget includes `varying_bytes`, because the need of the process
     is not known exactly. process: the name of the process in the message. base_bytes: the memory that the process
-    already
-    holds, including the user's own data.
+    already holds, including the user's own data.
     """
     parts = {
         "interpreter and libraries": base_bytes,

@@ -377,8 +377,7 @@ def evaluate_rows(
     """Compute the kernel values of the rows first:last of X with all columns, tile by tile, and add them to f.
 
     Unless `slots` is empty, the kernel values of column c are also written to store[slots_c]. proof: empty for float32;
-    for
-    float64 a pair: the magnitudes of the terms of f, (n,) or empty, and the rounding error of |x - z|^2 relative to
+    for float64 a pair: the magnitudes of the terms of f, (n,) or empty, and the rounding error of |x - z|^2 relative to
     |x|^2 + |z|^2.
     """
     Z, left, coef = columns

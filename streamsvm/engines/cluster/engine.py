@@ -15,16 +15,13 @@ driver fetches the subtrees that the old task has added.
 
 If a task was lost with four workers, one after another, it is cut in two, because only short tasks finish if workers
 die every few seconds. A single group is tried MOST_TRIES times, because Dask also counts a loss for tasks that were
-only
-waiting at the lost worker, and after the loss of all workers, all tasks wait at the first worker that joins. Finally,
-workers join the subtrees of all tasks into one. Groups that no subtree contains are added last. A group is missing if a
-worker gave it away, and the worker's answer was lost.
+only waiting at the lost worker, and after the loss of all workers, all tasks wait at the first worker that joins.
+Finally, workers join the subtrees of all tasks into one. Groups that no subtree contains are added last. A group is
+missing if a worker gave it away, and the worker's answer was lost.
 
 Single rows are read by several tasks, each from consecutive groups of chunks. A sample of unshuffled rows is spread
-over
-all chunks; a single task would read all of them, and would start again after the loss of its worker. A few rows are
-read
-by one task, since each task costs the scheduler some milliseconds.
+over all chunks; a single task would read all of them, and would start again after the loss of its worker. A few rows
+are read by one task, since each task costs the scheduler some milliseconds.
 """
 
 from __future__ import annotations
@@ -84,8 +81,7 @@ def halve(ranges: Sequence[range], n_groups: int) -> list[Sequence[range]]:
     """Divide the groups of a task between two tasks, if there are several groups.
 
     If the groups form one range, the second task gets a whole subtree. The sum of a whole subtree is a single total, so
-    at
-    most one more total waits in memory.
+    at most one more total waits in memory.
     """
     *others, last = ranges
     if others:
@@ -375,7 +371,7 @@ def _grow(array: Any, more: Any) -> Any:
 LOGGER = logging.getLogger("streamsvm")
 RELEASE_SECONDS = 5.0
 LONG_SECONDS = 1.0  # after a pass that took longer than this, each thread gets two tasks in the next pass,
-SECONDS_OF_TASK = 0.01  # unless the next pass takes less than this per thread: a task costs the scheduler 0.0006 s
+SECONDS_OF_TASK = 0.01  # unless that pass took less than this per thread: a task costs the scheduler 0.0006 s
 models_may_travel = SharedSetting(
     partial(dask.config.set, {"distributed.admin.large-graph-warning-threshold": "1TB"})
 ).held

@@ -99,11 +99,9 @@ def count_waiting(n_groups: int, threads: int, hands_over: bool) -> int:
     """Return the largest number of totals that can wait on a worker, in addition to totals being computed.
 
     Each thread may hold the totals of its own groups, of the groups of a lost worker, and of stolen groups. The first
-    two
-    need at most two totals per level each. There are never more totals than groups. If totals are handed over, the
-    totals of
-    a finished task and of its successor wait at the same time. A task that joins two parts has fetched totals of other
-    groups, and holds one sum per level.
+    two need at most two totals per level each. There are never more totals than groups. If totals are handed over, the
+    totals of a finished task and of its successor wait at the same time. A task that joins two parts has fetched totals
+    of other groups, and holds one sum per level.
     """
     levels = count_levels(n_groups)
     nodes = (8 if hands_over else 4) * levels
