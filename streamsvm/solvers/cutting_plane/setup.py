@@ -1,6 +1,6 @@
 """The set-up of the linear SVM by cutting planes.
 
-Two solvers keep rows near the margin in memory: one read, and ascent on blocks. The number of features and the memory
+Two solvers keep rows near the margin in memory: `one-read`, and ascent on blocks. The number of features and the memory
 determine which of the two is used, and how many rows it keeps. This module also has the parameters, memory and model of
 the ascent.
 """
@@ -36,10 +36,10 @@ COPIES = 4  # copies of the kept rows while new rows are chosen, and of a block 
 ROW_VECTORS = 12  # vectors of 8 bytes for each row in memory: labels, costs, shares, distances, orders
 NEWTON_VECTORS = 12  # vectors of 8 bytes for each row in memory, if Newton's method takes over
 NEWTON_MATRICES = 4  # matrices of all pairs of features
-SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
-VECTORS = 24  # vectors of the width of w
-MOST_FEATURES = 400  # with more features, the matrices of `one_read` cost more than the reads it saves
-MOST_BYTES = 256 << 20  # the largest arrays in memory for ascent; above, one read is faster, as it uses threads
+SHARES = 6  # vectors of 8 bytes for each row of the source: the shares in two states, in a checkpoint, and in the walk
+VECTORS = 24  # vectors as long as w
+MOST_FEATURES = 400  # with more features, the matrices of `one-read` cost more than the reads that it saves
+MOST_BYTES = 256 << 20  # the largest arrays in memory for ascent; above, `one-read` is faster, as it uses threads
 TOO_MANY_FEATURES = f"The data are read in blocks, because one-read supports at most {MOST_FEATURES} features and the "
 TOO_MANY_FEATURES += "rows have {:,}."
 NO_SCRATCH = "the option scratch has no effect with acceleration={}, which is used here; remove the option"
@@ -94,7 +94,7 @@ class BlockAscentSolver(LinearSolver):
         return line_search.totals_bytes(1, self.width) + 16 * self.width + 2 * exact_bytes(self.width)
 
     def _count_more_bytes(self) -> int:
-        """Return the bytes of the methods that replace the ascent for few rows, or if all rows are in memory."""
+        """Return the bytes that the ascent's substitutes need: methods for few rows, and for all rows in memory."""
         n, width, more = self.source.n_rows, self.width, 0
         if self.parameters.keeps_all and has_newton(n, self.source.n_features):
             more += 8 * (NEWTON_VECTORS * n + NEWTON_MATRICES * width**2)
@@ -152,10 +152,10 @@ def _set_up_blocks(source: RowSource, options: TrainOptions, own: CuttingPlaneOp
 def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver | None:
     """Return a solver with the requested resident rows, or as many as fit; return None if too few fit.
 
-    Data with more than MOST_FEATURES features use ascent on blocks. Other data use one read if enough rows fit and
+    Data with more than MOST_FEATURES features use ascent on blocks. Other data use `one-read` if enough rows fit and
     ascent is not faster. Ascent is faster in two cases: for arrays in memory, unless they are too large for one thread
     or so small that any solver is fast; and if few rows can be resident, because ascent then needs fewer reads. Ascent
-    holds the shares of all rows. If the shares do not fit into memory, one read is used instead, unless its sample
+    holds the shares of all rows. If the shares do not fit into memory, `one-read` is used instead, unless its sample
     would be too small.
     """
     if own.acceleration == "block-ascent" or source.n_features > MOST_FEATURES:
@@ -208,7 +208,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
 
 
 def run_kernels(group: str, rows: Rows) -> None:
-    """Call the compiled functions of one group: "one-read", "ascent", or else cuts and losses."""
+    """Call the compiled functions of one group: "one-read", "ascent", or any other name for cuts and losses."""
     if group == "one-read":
         norm = make_norm(rows, 1.0)
         measure_rows(norm, rows, 1.0)

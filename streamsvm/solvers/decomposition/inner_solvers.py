@@ -80,7 +80,7 @@ BRIEF_ERROR_UPDATES = 20_000_000  # updates of errors that take about a hundredt
 BRIEF_STEPS_PER_ROW = 200  # a brief solution may take at least this many steps per row
 STEP_COST = 100  # fixed cost of a step, in updates of one error
 TINY_CURVATURE = 1e-12  # the least curvature in the scores of pairs, for K_ii of about 1
-LEAST_CURVATURE = 1e-290  # the least curvature in the division for t
+LEAST_CURVATURE = 1e-290  # the least curvature by which an error difference is divided to give t
 ORDINARY_BITS = 40  # K is scaled if its diagonal is beyond 2^-40 to 2^40, since scores are squares in float32
 EPS = float(np.finfo(np.float64).eps)
 REFRESH_STEPS_PER_ROW = 4  # recomputing the errors costs about as much as q steps
@@ -90,9 +90,11 @@ VECTOR_FLAGS = {"nnan", "nsz", "contract"}
 
 
 class _Pairs(NamedTuple):
-    """The constants of a solution: K (q, q), its diagonal, the errors at the start, and the bounds of y_i a_i.
+    """The constants of a solution by pair steps.
 
-    side: (q,), the kept sum to which each row belongs: 0 for the first sum, 1 for the second if there are two.
+    K (q, q): kernel values. diagonal (q,): the diagonal of K. errors (q,): e_i at the start. least, greatest (q,): the
+    bounds of y_i a_i. side (q,): the kept sum to which each row belongs: 0 for the first sum, 1 for the second if there
+    are two.
     """
 
     K: F32 | F64
@@ -134,7 +136,8 @@ def _find_second(
 ) -> int:
     """Return the j with which i would lower F most if there were no box (WSS 2).
 
-    greatest, least: m and M. Differences of errors are scaled to at most 1, so that their squares fit into float32.
+    i: the row that moves up. greatest, least: m and M. Differences of errors are scaled to at most 1, so that their
+    squares fit into float32.
     """
     scale, Kii = 1.0 / (greatest - least), diagonal[i]
     best = np.float32(0.0)
@@ -277,8 +280,7 @@ def solve_by_few_pairs(problem: WorkingSet, tol: float) -> F64:
 def run_few_pairs(problem: WorkingSet, tol: float, most: int) -> tuple[F64, int]:
     """Call `run_pairs` with a limit of a few hundredths of a second or BRIEF_STEPS_PER_ROW steps per row.
 
-    The larger of these two limits applies, but at most `most` steps are made. The caller can handle Ctrl-C between two
-    calls.
+    The larger of these two limits applies, but at most `most` steps are made. Ctrl-C can be handled between two calls.
     """
     n_rows = len(problem.y)
     brief = max(BRIEF_ERROR_UPDATES // (n_rows + STEP_COST), BRIEF_STEPS_PER_ROW * n_rows)
@@ -293,16 +295,19 @@ def _find_scale(K: F32 | F64) -> int:
 
 
 MAX_STEPS = 200
-PUBLISHED_STEPS = 3  # steps at each guard with the weights of Table 1, before the steps with their limit
+PUBLISHED_STEPS = 3  # steps at each guard with the weights of Table 1, before steps with the limit of these weights
 GUARD_FACTOR = 0.05  # the factor by which the guard shrinks once P is minimised at the current guard
-LONGEST_STEP = 10.0  # relative to the model's step: where P is flat to rounding, its minimum is arbitrary
+LONGEST_STEP = 10.0  # as a multiple of the model's step: where P is flat to rounding, its minimum is arbitrary
 S1, S2, S3 = 1, 2, 3  # the sets of rows: solved by the system, without a loss, and with the multiplier at the cost
-JITTERS = (0.0, 1e-10, 1e-7)  # added to the diagonal in turn, times the largest K_ii; a jitter only shortens the step
+JITTERS = (0.0, 1e-10, 1e-7)  # shares of the largest K_ii to add to the diagonal, tried in turn: they shorten steps
 
 
 @dataclass
 class _Point:
-    """A point of the primal: s (q,), the products K s (q,), the bias b, and the residuals r (q,)."""
+    """A point of the primal.
+
+    s, products, residuals (q,): s, K s and r. bias: b.
+    """
 
     s: F64
     products: F64
@@ -312,7 +317,10 @@ class _Point:
 
 @dataclass(frozen=True)
 class _Primal:
-    """The constants of P in the module's formulas: K in float64, y, C, t - c (`wanted`) and G (`total`)."""
+    """The constants of P in the formulas above.
+
+    K (q, q): kernel values in float64. y, costs, wanted (q,): y, C and t - c. total: G.
+    """
 
     K: F64
     y: F64
@@ -332,7 +340,7 @@ def solve_by_irwls(problem: WorkingSet, tol: float) -> F64:
 
 
 def _solve_towards(problem: WorkingSet, tol: float, find: Callable[[WorkingSet, float], F64]) -> F64:
-    """Return the best multipliers on the segment from a0 to the multipliers of `find`, improved by pair steps."""
+    """Return the best multipliers on the segment from a0 to those that `find` returns, improved by pair steps."""
     if problem.violation() <= tol:
         return problem.alpha.copy()
     best = problem.best_towards(problem.repair(find(problem, tol)))
@@ -391,7 +399,7 @@ def _read_sets(primal: _Primal, point: _Point, guard: float) -> I64:
 def _reorder(primal: _Primal, sets: I64, solution: F64, residuals: F64) -> I64:
     """Return the sets after Table 1, step 4, a to d.
 
-    solution: s that solves the system. residuals: the residuals after the line search.
+    sets: the sets before. solution: the s that solves the system. residuals: the residuals after the line search.
     """
     of_loss = np.where(sets == S3, S3, S1)
     moved = np.where((residuals > 0) & (primal.costs > 0), of_loss, S2)

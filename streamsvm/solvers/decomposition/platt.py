@@ -59,7 +59,10 @@ class Problem(NamedTuple):
 
 
 class Members(NamedTuple):
-    """A set of rows: rows[:size[0]]; where[i] is the position of row i in it, or -1 if row i is not a member."""
+    """A set of rows.
+
+    rows[:size[0]]: the rows. where[i]: the position of row i in `rows`, or -1 if row i is not in the set.
+    """
 
     rows: I64
     where: I64
@@ -67,14 +70,14 @@ class Members(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that changes during the solution. Scalars are arrays of length 1, which compiled code can change."""
+    """The variables of the solution. Scalars are arrays of length 1, which compiled code can change."""
 
     alpha: F64
     b: F64
     w: F64  # sum a_i y_i x_i if the problem folds
     errors: F64  # E_i of free rows: Platt's error cache
     unbiased: F64  # E_i - b of each row when it was last examined
-    violation: F64  # of each row's condition at that time; negative if the condition holds with some leeway
+    violation: F64  # each row's violation of its condition at that time; negative if the condition holds with leeway
     free: Members
     support: Members
     cached: F64  # (slots, n) kernel rows; values not computed yet are NaN
@@ -112,7 +115,7 @@ def sort(members: Members) -> None:
 
 @register_jitable
 def claim_slot(state: State, i: int) -> None:
-    """Start caching the kernel values of row i, in place of the least recently used row."""
+    """Reserve a slot of the cache for the kernel values of row i, in place of the least recently used row."""
     if state.holder.size == 0:
         return
     slot = state.slot[i]
@@ -259,7 +262,7 @@ def describe_problem(X: Matrix, y: F64, costs: F64, kernel: Kernel, tol: float, 
 
 
 def make_state(alpha: F64, n_features: int, n_slots: int, seed: int) -> State:
-    """Return a state for these multipliers, with empty sets of rows and n_slots slots for kernel rows."""
+    """Return a state with the multipliers alpha (n,), empty sets of rows, and `n_slots` slots for kernel rows."""
     n = len(alpha)
 
     def zeros(size: int) -> I64:
@@ -382,16 +385,17 @@ def _choose_second(state: State, E2: float) -> int:
 
 @register_jitable
 def _draw(state: State, below: int) -> int:
-    """Return the next random number, modulo `below`, of Lehmer's generator."""
+    """Return the next random number of Lehmer's generator, modulo `below`."""
     state.random[0] = state.random[0] * 48271 % 2147483647
     return int(state.random[0] % below)
 
 
 @register_jitable
 def _find_partner(problem: Problem, state: State, i2: int, E2: float) -> bool:
-    """Take a step with the second choice, else with a free row, else with any row, in cyclic order from random starts.
+    """Take a step with row i2 and a partner; return False if every partner is rejected.
 
-    Return False if every partner is rejected.
+    The partners are tried in this order: the second choice, the free rows, and all rows. Rows are tried in cyclic order
+    from random starts.
     """
     n, n_free = state.alpha.size, state.free.size[0]
     start_free, start = _draw(state, max(n_free, 1)), _draw(state, n)
@@ -409,9 +413,9 @@ def _find_partner(problem: Problem, state: State, i2: int, E2: float) -> bool:
 
 @register_jitable
 def _examine(problem: Problem, state: State, i2: int) -> bool:
-    """Take a step from row i2 if it violates its condition; return whether one was taken.
+    """Take a step from row i2 if it violates its condition; return whether a step was taken.
 
-    If no partner allows a step, b is wrong, and is set so that the error of the row is zero.
+    If no partner allows a step, b is wrong. It is then set so that the error of the row is zero.
     """
     E2 = find_error(problem, state, i2)
     r, violation = E2 * problem.y[i2], -np.inf

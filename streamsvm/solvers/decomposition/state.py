@@ -36,10 +36,10 @@ FLOAT64_ROWS = 4096  # rows that are held in float64 at once
 
 
 class Change(NamedTuple):
-    """A change of f, given by the changed rows `columns` (c, d) and their coefs, (c,) or (K, c), or by W.
+    """A change of f: either by changed rows, or by these rows folded into weights.
 
-    W: the folded rows, (1, d) or (K, d); columns and coefs are then empty. w_error: a bound of the error of each x.w,
-    relative to |x|.
+    columns (c, d): the changed rows. coefs: their coefficients, (c,) or (K, c). W: the folded rows, (1, d) or (K, d);
+    columns and coefs are then empty. w_error: a bound of the error of each x.w, relative to |x|.
     """
 
     kernel: kernels.Kernel
@@ -50,7 +50,7 @@ class Change(NamedTuple):
 
 
 def make_change(kernel: kernels.Kernel, columns: Matrix, coefs: F64) -> Change:
-    """Return the change of f by these rows with these coefficients. columns: float64."""
+    """Return the change of f by the rows `columns`, float64, with the coefficients `coefs`."""
     if kernel.name not in ("linear", precomputed.NAME):
         return Change(kernel, columns, coefs, np.empty((0, 0)), 0.0)
     W, errors = zip(*(kernels.fold_columns(kernel, columns, coef) for coef in np.atleast_2d(coefs)), strict=True)
@@ -117,9 +117,9 @@ def add_sums(tiles: list[RowSums], rows: Rows, first: bool, threads: int, *chang
     tiles.append(RowSums(rows.start, f, errors, y, weight, longest))
 
 
-# D counts as risen if its growth exceeds the first share of D and the second share of the gap. If the gap may be only
-# rounding, the growth must also exceed the third share of the rounding bound. The gap counts as fallen if it shrank by
-# more than LEAST_GAP_FALL of itself.
+# D counts as risen if its growth exceeds the share LEAST_DUAL_RISE of D and the share LEAST_DUAL_RISE_OF_GAP of the
+# gap. If the gap may be only rounding, the growth must also exceed the share LEAST_DUAL_RISE_OF_ROUNDING of the
+# rounding bound. The gap counts as fallen if it shrank by more than LEAST_GAP_FALL of itself.
 LEAST_DUAL_RISE, LEAST_DUAL_RISE_OF_GAP, LEAST_DUAL_RISE_OF_ROUNDING = 1e-14, 1e-6, 0.1
 LEAST_GAP_FALL = 0.01
 STUCK_STEPS = 10  # a run ends after this many steps in which D did not rise and the gap did not fall
