@@ -33,8 +33,8 @@ class SideBySide:
     """A way to make several fits in the same passes over the data.
 
     defaults: values of the solver's own options, used for options that are not given. settings: the values that the
-    settings of every fit must have; if a fit has others, the next way is tried. in_chains: whether a fit starts from
-    the end of the fit with the next smaller C; otherwise all fits begin in the first pass.
+    settings of every fit must have; if a fit has other values, the next way is tried. in_chains: whether a fit starts
+    from the end of the fit with the next smaller C; otherwise all fits begin in the first pass.
     """
 
     defaults: Mapping[str, str] = field(default_factory=dict)
@@ -232,7 +232,7 @@ SOLVERS = [
         keeps_dual=True,
     ),
 ]
-AUTO = "auto"  # the first solver that minimises the loss, preferably one that supports the kernel
+AUTO = "auto"  # the name for the first solver that minimises the loss, preferably one that supports the kernel
 
 
 def name_solvers() -> list[str]:

@@ -125,7 +125,7 @@ def choose_multi_class(record: SolverRecord, options: TrainOptions) -> str:
 
 
 def read_own_options(options: TrainOptions) -> Any:
-    """Return the solver's own options as its dataclass; raise InputError if a name or a value is invalid."""
+    """Return the solver's own options as a dataclass; raise InputError if a name or a value is invalid."""
     record = choose_solver(options)
     return read_options(record.options, options.options, record.name)
 
@@ -160,7 +160,7 @@ class OnKernelMatrix(OnTransformedRows):
         return self.inner.make_model(state, self._take_labels)
 
     def _take_labels(self, rows: I64) -> Rows:
-        """Return rows with labels only; X is a broadcast zero, which takes no memory."""
+        """Return the rows with labels only. X is a broadcast zero, which takes no memory."""
         source = self.view.source
         y = source.column("y")
         X = np.broadcast_to(np.float32(0.0), (len(rows), source.n_features))

@@ -67,8 +67,9 @@ class Budget:
 class Report(Progress):
     """The progress of a state.
 
-    finished: the solver has done all its work, although no optimum is proved. problems: the progress of each problem
-    as JSON, if many problems are solved side by side. pairs: the pair steps of SMO so far, if they are counted.
+    finished: whether the solver has done all its work although no optimum is proved. problems: the progress of each
+    problem as JSON, if many problems are solved side by side. pairs: the number of pair steps of SMO so far, if they
+    are counted.
     """
 
     finished: bool = False
@@ -175,12 +176,15 @@ class Solver(ABC):
         raise NotImplementedError
 
     def start_each(self, weights: Sequence[F64 | None]) -> Any:
-        """Return the state in which each problem starts at its weights, or from the beginning if these are None."""
+        """Return the state in which each problem starts at its weights, or at its usual start if these are None."""
         return self.start() if weights[0] is None else self.start_at(weights[0])
 
 
 class LinearSolver(Solver):
-    """A solver for one linear model; its states hold best_w (d+1,), the best weights, with the bias weight last."""
+    """A solver for one linear model.
+
+    Its states hold best_w (d+1,), the best weights, with the weight of the bias last.
+    """
 
     source: RowSource
     bias_feature: float
@@ -192,9 +196,9 @@ class LinearSolver(Solver):
 
 
 class Wrapper(Solver):
-    """A solver that delegates to another one; subclasses override what they change.
+    """A solver that delegates to another solver, `inner`; subclasses override what they change.
 
-    driver_bytes and shared_bytes: the additional memory that it needs.
+    driver_bytes, shared_bytes: the memory that the wrapper needs in addition.
     """
 
     def __init__(self, inner: Solver, driver_bytes: int = 0, shared_bytes: int = 0) -> None:

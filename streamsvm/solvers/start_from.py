@@ -35,7 +35,7 @@ from streamsvm.system.errors import InputError, MemoryBudgetError
 FORMAT = 2  # Balls of format 1 have no count of additions.
 NEAR = ("numbers", "margins", "reach", "priority")
 SUMS = ("sums", "largest")
-# The numbers of a ball that are stored in the metadata: name, and attribute of the ball.
+# the numbers of a ball that are stored in the metadata: the name there, and the attribute of the ball
 PLACES = {"n_rows": "n_rows", "cost": "sums.offsets", "size": "sums.sizes", "radius": "near.radius"}
 PLACES |= {"total_cost": "magnitudes.cost", "rows_summed": "magnitudes.n_rows", "additions": "magnitudes.additions"}
 NUMBERS = ("bias_feature", "cost", "size", "radius", "total_cost")

@@ -69,10 +69,11 @@ def add_gram(totals: F64, rows: Rows, kernel: Kernel, pivots: Matrix, matrix: F6
 
 @dataclass(frozen=True)
 class Settings:
-    """The kind of a map, and the data from which it is computed.
+    """The settings of a map: its kind, and the data from which it is computed.
 
     name: cholesky, nystrom, eigen or polynomial; polynomial ignores rank, seed and kernel. data: the name of the
-    dataset in messages.
+    dataset in messages. n_rows, n_features: the numbers of rows and features of the dataset. rank: the number of
+    features of the map. seed: the seed of the random numbers. kernel: the kernel to approximate.
     """
 
     name: str

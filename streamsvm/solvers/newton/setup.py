@@ -22,8 +22,8 @@ from streamsvm.solvers.newton.steps import TILE_ROWS, Look, sum_rows
 from streamsvm.solvers.options import NewtonOptions
 from streamsvm.solvers.solver import LEAST_ROWS, Budget, FirstSample, LinearSolver
 
-SHARE = 10  # One row in SHARE is in the sample, if memory allows.
-SMALL_BYTES = 32 << 20  # Smaller data stay in memory, and one pass proves the gap.
+SHARE = 10  # one row in this number is in the sample, if memory allows
+SMALL_BYTES = 32 << 20  # smaller data stay in memory, and one pass then proves the gap
 COPIES = 3  # copies of the sample while it is fetched
 ROW_VECTORS = 8  # vectors of 8 bytes for each row of the sample
 KINK_VECTORS = 40  # additional vectors if the loss has kinks

@@ -1,4 +1,4 @@
-"""The settings and the state of one_read.solver, and the queries for its passes."""
+"""The settings and the state of one_read.solver, and the requests of its passes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from streamsvm.solvers.cutting_plane.line_search import LineState
 from streamsvm.solvers.cutting_plane.near_rows import Look
 
 GROUP_SHARE = 2  # a group keeps this many times its share of the resident rows, as it may have more near rows
-HELD_SHARE = 0.05  # a first sample above this share of the rows is held during the first pass, not read again
+HELD_SHARE = 0.05  # a first sample above this share of the rows is held in memory during the first pass, not read again
 ALLOWANCE = 1e-9  # the largest remainder in the bound of a move (RowNorm.bound_move), in units of |w_0|
 
 
 @dataclass(frozen=True)
 class OneRead:
-    """Settings of the solver.
+    """Settings of `one-read`.
 
-    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; resident_rows: the number of rows that a
-    pass keeps; tol: the relative gap to reach; bias_feature: the value of the constant feature; seed: the seed of the
-    random draws; sets_aside: whether rows that may change sides are set aside for later passes (one_read.solver).
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights. resident_rows: the number of rows that a
+    pass keeps. tol: the relative gap to reach. bias_feature: the value of the constant feature. seed: the seed of the
+    random draws. sets_aside: whether rows that may change sides are set aside for later passes (one_read.solver).
     """
 
     class_costs: tuple[float, float]
@@ -103,7 +103,7 @@ def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bo
 
 
 def note_proof(state: State, before: State) -> State:
-    """Return the state with its multipliers as the proof if they have raised the lower bound."""
+    """Return the state with its multipliers as the proof, if they have raised the lower bound since `before`."""
     return replace(state, proof=state.z) if state.lower_bound > before.lower_bound else state
 
 

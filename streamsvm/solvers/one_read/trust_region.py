@@ -45,9 +45,9 @@ STRONGER = 10.0  # the factor from each pull to the next
 MOST_PULLS = 8  # the maximum number of pulls; the last is ten million times as strong as the first
 STRONGEST = 1e12  # the largest trace of a pull's matrix; with a larger one, I + matrix keeps too few digits of I
 GROWS, SHRINKS = 2.0, 0.4  # the trust radius after a good and after a bad step, as a multiple of the step
-NOT_FAR = 2.0  # a given point is used up to this multiple of the expected distance from the sample's minimiser
+NOT_FAR = 2.0  # a given point is used up to this multiple of the expected error of the sample's minimiser
 FARTHEST = 1e100  # the trust radius if nothing limits a step
-GOOD, BAD = 0.7, 0.2  # good and bad steps achieve this share of the decrease that the model promised
+GOOD, BAD = 0.7, 0.2  # a step is good above, and bad below, this share of the decrease that the model promised
 FIRST_PASSES = 2  # this many passes make cuts at two points only; later passes also at points of the sample's cuts
 STUCK_PASSES = 5  # after this many passes that moved neither P nor D, rounding makes the sample's cuts useless
 VIOLATED = 0.1  # cuts may exceed the model by this share of the decrease that the model promises
@@ -125,8 +125,8 @@ def _cut(rows: Rows, settings: OneRead, W: F64) -> line_search.PointTotals:
 class Aim:
     """The points and the line that a pass at a centre evaluates, in addition to finding the rows near the margin.
 
-    W (k, d+1): the points for cuts over all rows: the best point so far, the centre, and any others; end (d+1,): the
-    end of the line search from the best point; expected: the model's value of P at the centre; stepped: the distance
+    W (k, d+1): the points for cuts over all rows: the best point so far, the centre, and any others. end (d+1,): the
+    end of the line search from the best point. expected: the model's value of P at the centre. stepped: the distance
     from the best point to the centre.
     """
 
