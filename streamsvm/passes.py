@@ -266,13 +266,14 @@ class Progress:
         P, D, rounding = self.objective, self.lower_bound, self.rounding_bound
         if not all(map(math.isfinite, (P, D or 0.0, rounding))):
             raise InputError(
-                f"numbers beyond the range of float64 after pass {self.passes} (objective {P}, lower bound {D}): scale "
-                "the features to about 1 (ingest --scale), or lower C and the weights"
+                f"after pass {self.passes}, the objective ({P}), the lower bound ({D}) or their rounding error is "
+                "beyond the range of float64: scale the features to about 1 (ingest --scale), or lower C and the "
+                "weights of classes and rows"
             )
         if D is not None and rounding < D - P:
             raise CertificateError(
-                f"the lower bound {D!r} is above the objective {P!r} by more than the rounding bound {rounding!r}: a "
-                "fault of streamsvm; please report it with the data and command"
+                f"the lower bound {D!r} is above the objective {P!r} by more than the rounding bound {rounding!r}: "
+                "this is a bug in streamsvm; please report it with the data and command"
             )
 
     def report_rounding(self, status: str) -> float | None:

@@ -191,7 +191,7 @@ def _read_column(about: Any) -> Column:
 
 def _need(condition: bool, what: str) -> None:
     if not condition:
-        raise ValueError(f"encoding: invalid {what}")
+        raise ValueError(f"the encoding of the table has invalid {what}")
 
 
 FIRST, SECOND = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)

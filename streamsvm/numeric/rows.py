@@ -315,7 +315,7 @@ def make_canonical_rows(X: CsrRows) -> CsrRows:
     with np.errstate(over="ignore"):
         data = rows.data.astype(X.data.dtype)
     if not np.isfinite(data).all():
-        raise InputError("the items that a sparse row has in one column add up to more than float32 can hold")
+        raise InputError("a sparse row has several items in one column, and their sum exceeds the range of float32")
     return CsrRows(data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64), X.n_features)
 
 

@@ -75,7 +75,7 @@ def round_rows(values: F64, which: str) -> F32:
     with np.errstate(over="ignore"):
         found = values.astype(np.float32)
     if not np.isfinite(found).all():
-        raise InputError(f"{which} overflow float32")
+        raise InputError(f"{which} overflow float32: their values are too large")
     return found
 
 

@@ -119,7 +119,7 @@ RANK, ROC_AREA = Rank(), RocArea()
 
 NO_PAIRS = (
     "there are no two rows to compare: all rows (of each query) are of one class, or sample weights are so small that "
-    "the weights of all pairs, which are their products, are 0"
+    "the weights of all pairs, which are their products, are 0; add rows with other labels, or raise the weights"
 )
 QUERIES_AT_ONCE = 1 << 20  # queries that are compared at once, to find a query that occurs in two places
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 (golden ratio - 1); the high bits of its multiples are spread evenly
@@ -207,7 +207,10 @@ def require_comparable(source: RowSource, task: str) -> problem.Labels:
     """
     classes = require_classes(source)
     if task == "roc-area" and len(classes) != 2:
-        raise InputError(f"{source.name}: the area under the ROC curve needs two classes, not {len(classes):,}")
+        raise InputError(
+            f"{source.name}: the area under the ROC curve needs two classes, not {len(classes):,}; for "
+            "more than two, choose the task rank"
+        )
     if task == RANK.name and classes.dtype.kind not in "biuf":
         raise InputError(f"{source.name}: labels are {str(classes[0])!r}, ..., but ranks have to be numbers")
     return classes
@@ -243,7 +246,10 @@ def _check_weights(name: str, start: int, qid: I64, weight: F64) -> None:
     uneven = np.flatnonzero((np.diff(qid) == 0) & (np.diff(weight) != 0))
     if len(uneven):
         row, query = start + uneven[0] + 2, qid[uneven[0]]
-        raise InputError(f"{name}: row {row}: its weight differs from that of the other rows of query {query}")
+        raise InputError(
+            f"{name}: row {row}: its weight differs from that of the other rows of query {query}: give all of them the "
+            "same weight"
+        )
 
 
 def _check_places(source: RowSource, n_queries: int) -> None:

@@ -142,7 +142,7 @@ def read_numbers(source: RowSource) -> F64:
     if source.has_targets:
         return np.empty(0)
     if source.classes is None:
-        raise InputError(f"{source.name}: there are no labels to learn from")
+        raise InputError(f"{source.name}: there are no labels to learn from; ingest the rows with their targets")
     if source.classes.dtype.kind not in "biuf":
         raise InputError(f"{source.name}: labels are {str(source.classes[0])!r}, ..., but a regression needs numbers")
     numbers = source.classes.astype(np.float64)
@@ -201,7 +201,9 @@ class Regress(OfTargets):
         read_numbers(source)
         epsilon = EPSILON if options.epsilon is None else options.epsilon
         if not (is_finite(epsilon) and epsilon >= 0.0):
-            raise InputError(f"epsilon is {epsilon!r:.40}, but the half-width of a tube is finite and not negative")
+            raise InputError(
+                f"epsilon is {epsilon!r:.40}, but the half-width of a tube must be finite and not negative"
+            )
         return {"loss": options.loss or next(iter(LOSSES)), "row_cost": float(options.C), "tube": float(epsilon)}
 
     def read_losses(self, told: Mapping[str, Any], source: RowSource, n_problems: int) -> list[Any]:  # noqa: ARG002

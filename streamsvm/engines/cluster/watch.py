@@ -47,7 +47,7 @@ SILENT_SECONDS = 30.0  # seconds until a silent process is logged; a busy proces
 GIVEN_UP_SECONDS = 120.0  # seconds until a silent worker of ours is replaced; on a busy machine its imports take 30 s
 LOST_SECONDS = 60.0  # seconds until a silent scheduler is given up
 MOST_TRIES = 3  # the run ends after this many attempts at a task, each lost with four workers
-ENDING = "resume a run in a folder with --resume, from its last complete step"
+ENDING = "--resume continues a run in a folder from its last complete step"
 
 
 def ask_within(client: Client, question: Callable[[], Any], seconds: float) -> Any:
@@ -63,9 +63,8 @@ class ClusterWatch:
     """A watch over the heartbeats of workers, while some work waits for these workers.
 
     what: the waiting work, such as "read 3 of the data". known: the addresses of the workers when they were last
-    listed,
-    which the caller passes from one piece of work to the next; known workers that are missing are logged. threads: the
-    number of threads of each worker that has sent a heartbeat between the last two lists.
+    listed, which the caller passes from one piece of work to the next; known workers that are missing are logged.
+    threads: the number of threads of each worker that has sent a heartbeat between the last two lists.
     """
 
     def __init__(self, client: Client, what: str, known: set[str] | None = None, address: str | None = None) -> None:

@@ -53,6 +53,7 @@ def dask_setup(worker: Any) -> None:
 
 LOGGER = logging.getLogger("streamsvm")
 ANSWER_SECONDS = 10  # seconds until a silent scheduler is given up
+CHECK_ADDRESS = "check the address, and that the scheduler is running"
 FIRST_WORKER_SECONDS = 60.0  # seconds until a cluster without workers is given up; imports take a while
 
 PAUSE_SECONDS = 0.5  # seconds between two checks whether a worker has joined
@@ -255,7 +256,7 @@ def connect(address: str) -> Iterator[Client]:
     try:
         client = Client(address, timeout=ANSWER_SECONDS)
     except OSError as error:
-        raise InputError(f"scheduler {address}: {error}") from error
+        raise InputError(f"scheduler {address}: {error}; {CHECK_ADDRESS}") from error
     with silence_logging_cmgr("CRITICAL"), client:  # errors are raised here, too
         yield client
 
@@ -271,13 +272,13 @@ def _check_scheduler(address: str) -> None:
         with ThreadPoolExecutor(1) as thread, waiting():  # the caller's thread may already run an event loop
             role = thread.submit(asyncio.run, _ask_role(address)).result()
     except TimeoutError as error:
-        raise InputError(f"scheduler {address}: no answer in {ANSWER_SECONDS} s") from error
+        raise InputError(f"scheduler {address}: no answer in {ANSWER_SECONDS} s; {CHECK_ADDRESS}") from error
     except (OSError, ValueError, TypeError) as error:  # TypeError: a tls:// address without TLS in Dask's configuration
-        raise InputError(f"scheduler {address}: {error}") from error
+        raise InputError(f"scheduler {address}: {error}; {CHECK_ADDRESS}") from error
     except Exception as error:  # Dask fails in many ways on the bytes of another program
-        raise InputError(f"scheduler {address}: a program other than Dask answers there") from error
+        raise InputError(f"scheduler {address}: a program other than Dask answers there; {CHECK_ADDRESS}") from error
     if role != "Scheduler":
-        raise InputError(f"scheduler {address}: a {role.lower()} answers there, not a scheduler")
+        raise InputError(f"scheduler {address}: a {role.lower()} answers there, not a scheduler; {CHECK_ADDRESS}")
 
 
 async def _ask_role(address: str) -> str:

@@ -165,7 +165,9 @@ def make_rules(
             "choose maintenance=projection or maintenance=removal"
         )
     if not (regularisation > 0 and math.isfinite(regularisation)):
-        raise InputError(f"regularisation, 1 / (n C), is {regularisation}: it must be positive and finite")
+        raise InputError(
+            f"regularisation, 1 / (n C), is {regularisation}: it must be positive and finite; choose another C"
+        )
     values = KERNELS.index(kernel.name), float(kernel.gamma), float(kernel.coef0), kernel.degree
     return BudgetRules(*values, budget, merge, MAINTENANCES.index(maintenance), float(regularisation), **more)
 

@@ -60,8 +60,7 @@ class Equations(NamedTuple):
     """The constants of a working set of q rows.
 
     K (q, q): kernel values. C (q,): costs. own (classes, q): whether a class is the row's own class. outside (classes,
-    q):
-    F - [k = y_i] without the terms of the working set's multipliers.
+    q): F - [k = y_i] without the terms of the working set's multipliers.
     """
 
     K: F64

@@ -191,7 +191,9 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
         acceleration = "line-search"
     if acceleration not in ("line-search", "none"):
         if asked_for_stop:
-            raise InputError(f"epsilon and max_cuts cannot be used with acceleration={acceleration}; use line-search")
+            raise InputError(
+                f"epsilon and max_cuts cannot be used with acceleration={acceleration}: choose line-search"
+            )
         chosen = _hold_rows(source, options, own, budget)
         if chosen is not None and own.scratch is not None and chosen.scratch is None:
             raise InputError(NO_SCRATCH.format(chosen.settings["acceleration"]))
@@ -201,7 +203,9 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
     if own.scratch is not None:
         raise InputError(NO_SCRATCH.format(acceleration))
     if options.resident_rows is not None:
-        raise InputError(f"resident rows cannot be used with acceleration={acceleration}; use auto, or remove them")
+        raise InputError(
+            f"resident rows cannot be used with acceleration={acceleration}: choose auto, or omit resident_rows"
+        )
     common = {"epsilon": own.epsilon, "max_cuts": own.max_cuts, **read_parameters(source, options, own)}
     parameters = line_search.CuttingPlane(accelerated=acceleration == "line-search", **common)
     return line_search_setup.LineSearchSolver(source, parameters, note)

@@ -495,7 +495,9 @@ def _solve_with_piqp(problem: WorkingSet, tol: float) -> F64:
     try:
         import piqp
     except ImportError as error:
-        raise InputError("the inner solver 'qp' needs the package PIQP: install streamsvm[qp]") from error
+        raise InputError(
+            "the inner solver 'qp' needs the package PIQP: install it with pip install streamsvm[qp]"
+        ) from error
     rows = np.flatnonzero(problem.costs > 0)
     alpha, y, costs = problem.alpha[rows], problem.y[rows], problem.costs[rows]
     hessian = _make_definite(problem.K[np.ix_(rows, rows)].astype(np.float64) * np.outer(y, y))

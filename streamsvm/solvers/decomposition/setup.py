@@ -210,7 +210,8 @@ def _choose_parameters(
         raise InputError("selection platt: Platt's loops train only two classes with C; choose another selection")
     if problem.has_nu and problem.own_classes is None and inner != "smo":
         raise InputError(
-            f"inner {inner}: this solver keeps one sum of multipliers, but the task {problem.name} has two; use smo"
+            f"inner {inner}: this solver keeps one sum of multipliers, but the task {problem.name} has two; "
+            "choose inner=smo"
         )
     if own.max_pairs is not None and (inner != "smo" or own.selection == "platt"):
         raise InputError("max_pairs: this training makes no pair steps of smo on working sets; omit max_pairs")

@@ -125,8 +125,8 @@ LEAST_GAP_FALL = 0.01
 STUCK_STEPS = 10  # a run ends after this many steps in which D did not rise and the gap did not fall
 LARGEST_SUM = 1e150  # the square of this number is still finite in float64
 OUT_OF_RANGE = (
-    "numbers beyond the range of float64 ({what}). The dual coefficients or intercepts are not finite: scale the "
-    "features to about 1 (ingest --scale), or lower C and the weights"
+    "the training computed numbers beyond the range of float64 ({what}). The dual coefficients or intercepts are not "
+    "finite: scale the features to about 1 (ingest --scale), or lower C and the weights of classes and rows"
 )
 LARGEST_RBF_EXPONENT = 1e4  # gamma (|x|^2 + |z|^2) beyond which float32 has no correct digits of |x - z|
 SMALLEST_VALUE, LARGEST_VALUE = 1e-30, 1e30  # the range of k_ii in float32
@@ -267,7 +267,7 @@ def move(
     moves = (keeps_dual and proof.dual > state.dual + rise) or state.least_gap - gap > LEAST_GAP_FALL * abs(gap)
     if bound > proof.objective + proof.objective_error:
         told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"
-        raise CertificateError(f"{told}: this is a bug in streamsvm; please report it")
+        raise CertificateError(f"{told}: this is a bug in streamsvm; please report it with the data and command")
     after = replace(
         moved,
         magnitude=proof.magnitude,

@@ -122,9 +122,14 @@ def _choose_parameters(source: RowSource, options: FeatureOptions, kernel_option
     check_count("rank", options.rank, 1)
     check_count("seed", options.seed, 0)
     if kernel_options.kernel == "sigmoid":
-        raise InputError("the kernel sigmoid has no features: it is not positive semidefinite")
+        raise InputError(
+            "the kernel sigmoid has no features, because it is not positive semidefinite; choose another kernel"
+        )
     if kernel_options.kernel == precomputed.NAME:
-        raise InputError("the kernel precomputed has no features: its values for other rows are unknown")
+        raise InputError(
+            "the kernel precomputed has no features, because its values for other rows are unknown; "
+            "choose another kernel"
+        )
     return replace(settings, rank=options.rank, seed=options.seed, kernel=make_kernel(source, kernel_options))
 
 

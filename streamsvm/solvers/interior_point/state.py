@@ -256,7 +256,10 @@ def _keep_best(state: State, found: Primal, bound: Dual) -> State:
             corrections=bound.corrections,
         )
     if state.objective - state.lower_bound < -state.rounding:
-        raise CertificateError(f"the lower bound {state.lower_bound} is above the objective {state.objective}")
+        raise CertificateError(
+            f"the lower bound {state.lower_bound} is above the objective {state.objective}: this is a bug in "
+            "streamsvm; please report it with the data and command"
+        )
     return state
 
 
