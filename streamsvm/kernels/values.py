@@ -199,7 +199,7 @@ def add_columns(columns: Values, chosen: I64, coef: F64, start: int, f: F64) -> 
 
 @njit(cache=True, nogil=True)
 def copy_values(columns: F32, slots: I64, chosen: I64, K: Values, first: int, last: int) -> None:
-    """Set K[c, j] = K[j, c] = columns[slots_c, chosen_j] for those c from `first` to `last` that have a slot."""
+    """Set K[c, j] = K[j, c] = columns[slots_c, chosen_j] for every c from `first` to `last` that has a slot."""
     for c in range(first, last):
         if slots[c] >= 0:
             column = columns[slots[c]]

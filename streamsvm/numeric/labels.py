@@ -44,7 +44,7 @@ def unpack_sets(bits: Bits, n_labels: int) -> Flags:
 
 
 def find_label(bits: Bits, code: int) -> Flags:
-    """Return flags (n,) of the rows that have a label."""
+    """Return flags (n,): whether a row has the label with this code."""
     return (bits[:, code // 8] >> (code % 8) & 1).astype(np.bool_)
 
 

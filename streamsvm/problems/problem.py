@@ -107,7 +107,7 @@ class Problem(ABC):
     measure_tile: Callable[[F64, npt.NDArray[Any]], tuple[float, float]] | None = None
 
     def count_problems(self, source: RowSource) -> int:  # noqa: ARG002
-        """Return the number of two-class problems that the labels make: 1, or K for one class against the rest."""
+        """Return the number of problems that are trained for this source: 1, or K for one class against the rest."""
         return 1
 
     def count_scores(self, n_classes: int) -> int:  # noqa: ARG002

@@ -256,7 +256,8 @@ def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
     """Return the memory that several solvers need together.
 
     Between passes the solvers compute in turn, so only the largest turn_bytes count. Solvers without totals walk over
-    the rows side by side, so their walk_bytes add up. Of the walk_bytes of all other solvers, only the largest count.
+    the rows side by side, so their walk_bytes add up. All other solvers take turns, so only the largest of their
+    walk_bytes counts.
     """
     turn = max(need.turn_bytes for need in needs)
     sums = {part.name: sum(getattr(need, part.name) for need in needs) for part in fields(MemoryNeed)}

@@ -204,7 +204,11 @@ def draw_numbers(numbers: I64, seed: int) -> F64:
 def scan_near(
     look: Look, add: Callable[..., None] | None = None, others: tuple[Any, ...] = (), held: Rows | None = None
 ) -> Scan:
-    """Return the pass that keeps near rows. add: a replacement for `add_near`; it receives `others` as well."""
+    """Return the pass that keeps near rows.
+
+    add: the function to use in place of `add_near`, if any. others: the arguments of `add` after `look`. held: see
+    Scan.
+    """
     start = partial(start_near, len(look.w))
     return Scan(start, add or add_near, partial(combine_near, look.share), (look, *others), held=held)
 

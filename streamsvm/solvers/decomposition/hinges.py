@@ -128,7 +128,7 @@ class SummedRows(_Rows):
 
     @property
     def sums(self) -> list[FixedSum]:
-        """The fixed sums of those sides that have rows."""
+        """The fixed sum of each side that has rows."""
         return [FixedSum(rows, total) for _, rows, total in list_sides(self.y, self.totals)]
 
     def certify(self, bias: float | None = None) -> Certificate:
@@ -158,7 +158,7 @@ class SummedRows(_Rows):
             self.alpha[rows] = own
 
     def list_lacking(self) -> list[tuple[I64, float]]:
-        """Return the rows and the fixed sum of each side whose multipliers sum to less, by more than rounding.
+        """Return the rows and the fixed sum of each side whose multipliers have not reached this sum, rounding aside.
 
         If there is no such side, the multipliers are feasible.
         """

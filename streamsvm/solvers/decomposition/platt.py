@@ -314,8 +314,8 @@ def _snap(a: float, cost: float, slack: float) -> float:
 def take_step(problem: Problem, state: State, i1: int, i2: int, E2: float) -> bool:
     """Optimise the pair by equations (7) to (9), and change b; return False if the pair cannot be improved.
 
-    If a row of the pair is now free, b makes its error zero; otherwise b is half-way between the two values that would
-    make the error of either row zero.
+    If a row of the pair is now free, b is set so that the error of this row is zero. Otherwise b is set half-way
+    between the two values that would make the error of either row zero.
     """
     a1, a2, y1, y2 = state.alpha[i1], state.alpha[i2], problem.y[i1], problem.y[i2]
     cost1, cost2, s = problem.costs[i1], problem.costs[i2], y1 * y2
@@ -465,9 +465,10 @@ def _center(problem: Problem, state: State) -> float:
 
 
 def _iterate(problem: Problem, state: State, max_sweeps: int, max_values: int) -> tuple[int, bool]:
-    """Sweep until a sweep over all rows changes nothing; return the number of sweeps, and whether this was reached.
+    """Sweep until a sweep over all rows changes nothing, or a limit is reached.
 
-    Shrinking: sweeps skip rows whose leeway exceeds the largest violation, until the other rows change no more.
+    Return the number of sweeps, and whether the last sweep changed nothing. Shrinking: sweeps skip rows whose leeway
+    exceeds the largest violation, until the other rows no longer change.
     """
     all_rows = np.arange(len(problem.y))
     unshrunk, over_all, n_values_looked_at = all_rows, True, 0

@@ -330,10 +330,10 @@ class WorkingSet:
 def restore_balance(y: F64, alpha: F64, costs: F64, others: F64) -> None:
     """Change single multipliers in place, within 0 and C_i, until sum y_i a_i + sum others is zero to rounding.
 
-    `others` holds the terms y_j a_j of rows that are not in `alpha`. The sum is exact (math.fsum). One multiplier takes
-    the whole correction: the free one (0 < a_i < C_i) with the most room, or else any with the most room. Relative to
-    this multiplier the correction is smallest, which matters because the kernel values of rows with small multipliers
-    may be larger by any factor.
+    others: the terms y_j a_j of rows that are not in `alpha`. The sum is exact (math.fsum). One multiplier takes the
+    whole correction: the free multiplier (0 < a_i < C_i) with the most room or, if none is free, any multiplier with
+    the most room. Relative to this multiplier the correction is smallest, which matters because the kernel values of
+    rows with small multipliers may be larger by any factor.
     """
     least_excess = math.inf
     for _ in range(MOST_CORRECTIONS):

@@ -330,7 +330,8 @@ def bound_slack(state: State, bias: float) -> float:
 def find_primal(state: State, bias: float, measures: Measures) -> Primal:
     """Return P at this bias, and a bound on its rounding error.
 
-    measures: the measures of the point, computed with this bias and with `bound_slack` for it.
+    measures: the measures of the point, computed with this bias; their rounding bound is the `bound_slack` of this
+    bias.
     """
     w, losses, half_square = state.w, measures.losses, float(state.w @ state.w) / 2
     rounding = gamma(IN_PAIRS + measures.additions + FEW) * losses

@@ -243,7 +243,7 @@ def start_conjugates(state: State) -> State:
 
 
 def divide(state: State, codes: I64) -> tuple[I64, I64]:
-    """Divide these labels into those whose points the next pass evaluates, and those in the middle of a step."""
+    """Divide these labels into labels whose points the next pass evaluates, and labels in the middle of a step."""
     is_bent = state.products[codes] >= 0
     return codes[~is_bent], codes[is_bent]
 

@@ -238,10 +238,10 @@ class LowestTotals(RowTotals):
     """The sums of a pass.
 
     far (3, d), masses (3,): the sums of C_i x_i, and of C_i, over the far rows with f_i < rho, with f_i = rho, and with
-    f_i > rho; sizes (d,): the sum of C_i |x_ij| over all rows; largest (d,): max |x_ij|; counts (k+1,): the sum of C_i
-    in each bin of scores; cost: the sum of all C_i; radius: a lower bound on r_i of far rows; low: the highest score of
-    far rows with f_i < rho; high: the lowest score of the other far rows; least, most: the lowest and the highest
-    score of all rows; near: the near rows.
+    f_i > rho. sizes (d,): the sum of C_i |x_ij| over all rows. largest (d,): max |x_ij|. counts (k+1,): the sum of C_i
+    in each bin of scores. cost: the sum of all C_i. n_rows: the number of rows. radius: a lower bound on r_i of far
+    rows. low: the highest score of far rows with f_i < rho. high: the lowest score of far rows with f_i >= rho. least,
+    most: the lowest and the highest score of all rows. near: the near rows.
     """
 
     far: F64

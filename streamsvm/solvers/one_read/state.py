@@ -44,21 +44,21 @@ class OneRead:
 class State(LineState):
     """The state of a run. Vectors are (d+1,); their last entry is the weight of the constant feature.
 
-    loss, best_cut: the loss of all rows at the best point, and the cut a_c over all rows there; resident, weight (r,):
-    the numbers of the rows kept by the last pass, and the number of rows that each represents; points (p, d+1): the
-    points of the first cuts of the next sample; n_rows: the number of rows; centre (d+1,): the centre of the last pass;
-    A (d+1, d+1): the matrix of the norm of rows; radius: the distance from the centre within which F equals P; widest:
-    the expected radius if no far rows are sampled; predicted: the expected distance from the centre to the minimiser;
-    trust: the trust radius. A dual point of F counts a row up to three times, hence `repeats`: in the sum over all
-    rows, in the sum over the near rows that is subtracted from it, and in the sum over the near rows with their shares.
+    loss: the loss of all rows at the best point. best_cut: the cut a_c over all rows there. resident, weight (r,):
+    the numbers of the rows kept by the last pass, and the number of rows that each represents. points (p, d+1): the
+    points of the first cuts of the next sample. n_rows: the number of rows. centre: the centre of the last pass.
+    A (d+1, d+1): the matrix of the norm of rows. radius: the distance from the centre within which F equals P. widest:
+    the expected radius if no far rows are sampled. predicted: the expected distance from the centre to the minimiser.
+    trust: the trust radius. repeats: a dual point of F counts a row up to three times: in the sum over all rows, in the
+    sum over the near rows that is subtracted from it, and in the sum over the near rows with their shares.
 
-    If the first pass sets rows aside (one_read.solver): apart (d+1,): the centre of that pass; apart_radius: the radius
-    within which rows are set aside, or 0 for none; frozen (d+1,), frozen_cost: the sums over the other rows;
-    apart_share: the largest share of a group's rows that is set aside.
+    If the first pass sets rows aside (one_read.solver), five fields describe this. apart: the centre of that pass.
+    apart_radius: the radius within which rows are set aside, or 0 for none. frozen, frozen_cost: the sums over the
+    frozen rows, the rows not set aside. apart_share: the largest share of a group's rows that is set aside.
 
-    To reconstruct the dual point behind the lower bound (solvers.keep_dual): proof (m,): the multipliers with which the
-    bound last rose; n_own (m,): the number of rows with a share of their own in each cut; own_rows, own_shares (e,):
-    the numbers and shares of these rows in the last cut.
+    Four fields serve to reconstruct the dual point behind the lower bound (solvers.keep_dual). proof (m,): the
+    multipliers with which the bound last rose. n_own (m,): for each cut, the number of rows with a share of their own.
+    own_rows, own_shares (e,): the numbers and shares of these rows in the last cut.
     """
 
     loss: float = 0.0
