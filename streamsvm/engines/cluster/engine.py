@@ -335,7 +335,7 @@ def cut_take(source: RowSource, groups: Sequence[range], rows: I64, threads: int
     n_parts = min(PARTS_A_THREAD * threads, n_touched, len(rows) // ROWS_A_PART)
     if n_parts < 2 or np.any(np.diff(rows) < 0):
         return [rows]
-    place = np.cumsum(np.diff(group_of_row, prepend=group_of_row[0]) > 0)  # rank of the row's group among the needed groups
+    place = np.cumsum(np.diff(group_of_row, prepend=group_of_row[0]) > 0)  # rank among the needed groups
     return np.split(rows, np.flatnonzero(np.diff(place * n_parts // n_touched)) + 1)
 
 
