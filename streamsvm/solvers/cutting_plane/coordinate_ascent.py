@@ -243,10 +243,10 @@ def ascend(
     """Improve the shares of the rows in all parts, with the shares of all other rows fixed.
 
     The ascent ends when these rows' part of the duality gap is at most `wanted` or, if no other row has a share, at
-    most tol * D. It also ends after `epochs` epochs, or when the further epochs are expected to take more visits of
-    rows than `patience` epochs over all rows would. w (d+1,): weights with the weight of the constant feature last, or
-    weights of another shape that the parts accept; tries_all: whether shrunk rows must be visited again before the gap
-    counts as small enough.
+    most tol * D. It also ends after `epochs` epochs, or when the remaining epochs are expected to visit more rows than
+    `patience` epochs over all rows would. w (d+1,): weights with the weight of the constant feature last, or weights of
+    another shape that the parts accept. tries_all: whether shrunk rows must be visited again before the gap counts as
+    small enough.
     """
     w, mean, rng, limit = w.copy(), w.copy(), np.random.default_rng(seed), np.inf
     whole = [len(part.order) for part in parts]

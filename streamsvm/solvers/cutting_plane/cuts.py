@@ -118,7 +118,7 @@ class RowSums(RowTotals):
         return RowSums(self.vectors - other.vectors, self.offsets - other.offsets, self.sizes + other.sizes)
 
     def pick(self, chosen: Any) -> RowSums:
-        """Return a selection of the sums."""
+        """Return the sums with these indices."""
         return RowSums(self.vectors[chosen], self.offsets[chosen], self.sizes[chosen])
 
 
@@ -153,7 +153,7 @@ def raise_bound(state: S, value: float, rounding: float, **others: Any) -> S:
 
 
 def most_cuts(width: int) -> int:
-    """Return the number of cuts kept at once: as many as fit into 128 MiB, but at least 64 and at most 500."""
+    """Return the number of cuts that are kept at once: as many as fit into 128 MiB, but at least 64 and at most 500."""
     return int(np.clip((128 << 20) // (8 * width), 64, 500))
 
 
@@ -190,7 +190,7 @@ class CutSettings:
 
 
 def cut_bytes(width: int, cuts: int) -> int:
-    """Return the bytes of the cuts and their products while both are copied, plus those of the master problem."""
+    """Return the bytes of the cuts and their products while both are copied, plus the bytes of the master problem."""
     return 8 * width * 2 * cuts + 2 * 8 * cuts**2 + master_bytes(cuts)
 
 

@@ -245,7 +245,7 @@ def read_cuts(totals: PointTotals) -> RowSums:
 
 @dataclass(frozen=True)
 class CuttingPlane(CutSettings):
-    """Settings of the line search.
+    """Settings of cutting planes for the hinge loss.
 
     class_costs (2,): C_i of the classes coded 0 and 1, before sample weights. epsilon: the paper's stop, the largest
     allowed violation of a cut in units of mean loss (None: stop by the gap). accelerated: whether to use a line search.
@@ -258,7 +258,7 @@ class CuttingPlane(CutSettings):
     bias_feature: float = 1.0
 
     def cut_points(self, width: int) -> int:
-        """Return the number of cuts a pass computes: as many as fit into 16 MiB, but at least 4 and at most 16."""
+        """Return the number of cuts that a pass computes: as many as fit into 16 MiB, but at least 4 and at most 16."""
         return int(np.clip((16 << 20) // (8 * width) - 1, 4, 16)) if self.accelerated else 1
 
     def driver_bytes(self, width: int) -> int:

@@ -89,7 +89,7 @@ def solve_master(gram: F64, offsets: F64, start: F64, tol: float) -> MasterSolut
 
 
 def make_feasible(start: F64) -> F64:
-    """Return multipliers (m+1,) on the unit simplex near the multipliers `start` (m,), that of the zero cut last.
+    """Return multipliers (m+1,) on the unit simplex, made from `start` (m,); the multiplier of the zero cut is last.
 
     Negative entries and NaN become zero. The other entries are scaled so that their sum is at most 1.
     """

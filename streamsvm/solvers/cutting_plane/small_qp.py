@@ -87,9 +87,9 @@ def write_out(rows: Rows, part: slice) -> F64:
 def maximise_shares(data: HingeRows, products: F64, share: F64, w: F64, tol: float) -> tuple[F64, bool]:
     """Return shares c (n,) with a small duality gap, and whether the gap is at most tol * D.
 
-    products: the result of `multiply_rows`; share (n,): c0; w (d+1,): the weight vector of c0, with the weight of the
-    constant feature last. If rounding does not allow such a gap, the shares are those with the smallest gap
-    found. D then rises only as far as the accuracy of the products allows. Equal input gives equal bits.
+    products: the result of `multiply_rows`. share (n,): c0. w (d+1,): the weight vector of c0, with the weight of the
+    constant feature last. If rounding does not allow such a gap, the shares with the smallest gap found are returned; D
+    has then risen only as far as the accuracy of the products allows. Equal input gives equal bits.
     """
     used = np.flatnonzero(data.costs > 0.0)
     if not len(used):

@@ -189,8 +189,9 @@ def minimise(
 def _search_line(first: float, second: float, slack: F64, along: F64, costs: F64, smoothing: float) -> float:
     """Return the step length, at most 1, at which the derivative is nearly 0; return 0 if the step does not descend.
 
-    first, second: the derivative of the quadratic part at the start, and its change along the whole step. slack (n,): 1
-    - m_i at the start. along (n,): the change of the margins along the step. costs (n,): C_i. smoothing: the width.
+    first, second: the derivative of the quadratic part at the start, and its change along the whole step. slack (n,):
+    the values 1 - m_i at the start. along (n,): the change of the margins along the step. costs (n,): C_i. smoothing:
+    the width.
     """
 
     def differentiate(t: float) -> float:

@@ -316,7 +316,7 @@ def _multiply_rows(X: F64, columns: F64) -> Pair:
 
 
 def _power(products: Pair, gamma: float, coef0: float, degree: int) -> Pair:
-    """Return (gamma x.z + coef0)^degree as a pair."""
+    """Return (gamma x.z + coef0)^degree as a pair, given the products x.z as a pair."""
     product_high, product_low = products
     scaled, lost = multiply_two(product_high, gamma)
     total, rest = add_two(scaled, coef0)
@@ -333,7 +333,7 @@ def solve_all(
 ) -> tuple[F64, bool]:
     """Improve alpha until the relative gap is proved to be at most `gap`, with f recomputed in float64.
 
-    share: each improvement ends when this share of the violation is left; largest: the greatest k_ii.
+    share: each improvement ends when the violation has fallen to this share. largest: the greatest k_ii.
     Return a bound of the errors of f, (n,), and whether more precise kernel values would help.
     """
     fill(active, rounds, cache)

@@ -116,7 +116,10 @@ class _Rows:
 
 
 class SummedRows(_Rows):
-    """The rows of one class or of nu-SVC. by_side: whether working sets keep the sums of both sides."""
+    """The rows of one class or of nu-SVC.
+
+    by_side: whether working sets keep the sums of both sides.
+    """
 
     by_side = True
     totals: Totals
@@ -236,7 +239,7 @@ class NuTubeRows(_Rows):
 
     @property
     def room(self) -> float:
-        """The amount by which sum_i |s_i| can still rise; 0 if this is only rounding."""
+        """The amount by which sum_i |s_i| can still rise; 0 if this amount is only rounding."""
         room = self.total - math.fsum(self.alpha[self.alpha > 0.0].tolist())
         return room if room > FULL_SHARE * abs(self.total) else 0.0
 

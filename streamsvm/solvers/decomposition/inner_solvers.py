@@ -109,8 +109,8 @@ class _Pairs(NamedTuple):
 def _update_errors(errors: F64, Ki: F32, Kj: F32, t: float, up: F64, down: F64) -> tuple[float, float]:
     """Update the errors after a step t; return m and M.
 
-    m is the greatest error of the rows that can move up, and M the least of those that can move down. up (q,): 0, or
-    -inf for rows that cannot move up; down (q,): 0, or +inf for rows that cannot move down.
+    m is the greatest error of the rows that can move up, and M the least error of the rows that can move down. up (q,):
+    0, or -inf for rows that cannot move up. down (q,): 0, or +inf for rows that cannot move down.
     """
     greatest, least_negated = -np.inf, -np.inf
     for k in range(errors.size):

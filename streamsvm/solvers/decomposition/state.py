@@ -137,10 +137,10 @@ class ActiveRowSettings:
     """Settings of a training by active sets.
 
     class_costs: C_i of each class, in the order of the label codes, before sample weights. tol: the relative duality
-    gap. working_rows: rows of a working set. resident_rows: rows of an active set in float32; precise_rows: rows of an
-    active set in float64, or None if it has resident_rows, too. cache_bytes: memory for kernel columns.
-    threads: threads of the driver; pass_threads: threads of each task of a pass, more than 1 if there are fewer tasks
-    than cores.
+    gap. working_rows: the number of rows of a working set. resident_rows, precise_rows: the number of rows of an active
+    set in float32, and in float64 (None: the same number). cache_bytes: the memory for kernel columns.
+    threads: the number of threads of the driver. pass_threads: the number of threads of each task of a pass, more than
+    1 if there are fewer tasks than cores.
     """
 
     class_costs: tuple[float, ...]
@@ -156,7 +156,7 @@ class ActiveRowSettings:
 
     @property
     def is_definite(self) -> bool:
-        """Whether the kernel is known to be positive semidefinite, so that there is a lower bound."""
+        """Whether the kernel is known to be positive semidefinite; otherwise there is no lower bound."""
         return self.kernel.is_definite
 
     def count_active(self, is_precise: bool) -> int:
@@ -194,7 +194,7 @@ class Decomposition(ActiveRowSettings):
 
     @property
     def takes_pairs_only(self) -> bool:
-        """Whether working sets may keep two sums, so that only pair steps can solve them."""
+        """Whether only pair steps can solve working sets, because these may keep two sums."""
         return self.nu is not None and (self.two_sums or self.tube is not None)
 
 
@@ -244,7 +244,7 @@ S = TypeVar("S", bound=ProvedState)
 def move(
     settings: ActiveRowSettings, state: S, moved: S, noisy: bool, keeps_dual: bool = True, ascends: bool = True
 ) -> tuple[S, Proof]:
-    """Return the state after a step, at the new multipliers or, if these prove no more, at the old ones; and its proof.
+    """Return the state after a step, and its proof. The state keeps the old multipliers if the new ones prove no more.
 
     moved: the state with the new multipliers and their sums. noisy: whether more precise kernel values would help.
     keeps_dual: whether D is compared with the greatest D of earlier steps. ascends: whether the next step continues
@@ -296,7 +296,7 @@ def find_end(settings: ActiveRowSettings, state: ProvedState) -> str | None:
 
 @dataclass
 class State(ProvedState):
-    """All that changes during a training on n rows. Checkpoints store the fields by name.
+    """All variables of a training on n rows. Checkpoints store the fields by name.
 
     alpha, f, costs, y: (n,) float64. f does not include the bias; y is -1 or +1; y and costs are known after the first
     pass. errors: (n,), a bound of the error of each f_i. longest: the largest |x_i|^2.

@@ -126,7 +126,7 @@ def choose_working_set(
 def _keep_and_join(conditions: Conditions, previous: I64, size: int) -> I64:
     """Return up to half of the previous set, and the worst violators.
 
-    From the previous set, free rows are taken first, then the rows that joined it last.
+    Free rows of the previous set are taken first, then the rows that joined it last.
     """
     free = conditions.free[previous]
     newest_first = np.concatenate((previous[free][::-1], previous[~free][::-1]))
@@ -135,7 +135,7 @@ def _keep_and_join(conditions: Conditions, previous: I64, size: int) -> I64:
 
 
 def _pick_sides(conditions: Conditions, size: int) -> I64:
-    """Return the worst violators: alternately a row that can move up and one that can move down."""
+    """Return the worst violators: alternately a row that can move up and a row that can move down."""
     up, down = np.flatnonzero(conditions.up), np.flatnonzero(conditions.down)
     above, below = conditions.errors[up], -conditions.errors[down]
     sides = (up[find_largest(above, size)], down[find_largest(below, size)])
@@ -190,9 +190,9 @@ def draw_active_rows(conditions: Conditions, size: int, tol: float, rng: np.rand
     """Draw an active set, as ascending row numbers: free rows, and equally many violators on both sides, if possible.
 
     Free rows fill half of the set, or more if there are few violators. The sides are balanced because sum_i y_i a_i is
-    fixed: the multipliers of one side can move only as far as those of the other. If the set is not full, the other
-    rows with the least |e| complete it. Rows are drawn with weights |e|: the worst violators are the most likely
-    support vectors, but other violators also get their turn.
+    fixed: the multipliers of one side can move only as far as the multipliers of the other side. If the set is not
+    full, the remaining rows with the least |e| complete it. Rows are drawn with weights |e|: the worst violators are
+    the most likely support vectors, but other violators also get their turn.
     """
     e, free = conditions.errors, conditions.free
     shares = np.abs(e) / max(float(np.max(np.abs(e))), LEAST_WEIGHT)

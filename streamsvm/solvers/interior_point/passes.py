@@ -67,12 +67,12 @@ class AssembledSums(RowTotals):
     gram and chosen_rows are X'WX and e'e over Q. sums (6, d) has the rows WEIGHTS to CHOSEN: X'We, X'YW r_Omega of the
     predictor, X'Y (1/r - 1/t) / omega, sum alpha_i x_i of the classes +1 and -1, and X'We over Q. ones (6,): the same
     sums for a feature that is 1 in all rows. depth: the largest number of additions that a term of `sums` has gone
-    through; additions: the same for the sum of a tile in `ones`. shortest: the step length at which the first variable
-    of any row becomes 0. complementarity: sum C (s t + xi r).
+    through. additions: the largest number of additions that the sum of a tile in `ones` has gone through. shortest: the
+    step length at which the first variable of any row becomes 0. complementarity: sum C (s t + xi r).
 
     The other fields are set in the first pass only. magnitudes (2, d): sum C_i |x_ij| and the largest |x_ij| of the
-    rows of positive cost. total_cost, positive_cost, largest_cost, counted_rows: sum C, the same over the class +1, the
-    largest C, and the number of rows of positive cost.
+    rows of positive cost. total_cost: sum C. positive_cost: sum C over the class +1. largest_cost: the largest C.
+    counted_rows: the number of rows of positive cost.
     """
 
     gram: GramSum

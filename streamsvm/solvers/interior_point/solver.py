@@ -95,9 +95,8 @@ def mend_length(length: float, longest: float) -> float:
 class InteriorPoint:
     """Settings of the method.
 
-    class_costs (2,): C_i of classes 0 and 1, before sample weights. tol: the relative gap to prove.
-
-    reduction: the choice of Q. seed: the seed of the random numbers.
+    class_costs (2,): C_i of classes 0 and 1, before sample weights. tol: the relative gap to prove. reduction: the
+    choice of Q. seed: the seed of the random numbers.
     """
 
     class_costs: tuple[float, float]
@@ -178,7 +177,7 @@ def _assemble(
 ) -> Generator[Scan, Any, tuple[State, AssembledSums]]:
     """Run the pass `assemble` for a step; in the first pass, Q is q_U rows drawn at random.
 
-    name: the name of the row states. Those of the returned state include the products of this pass.
+    name: the name of the row states. The row states of the returned state include the products of this pass.
     """
     state = state.change(steps.CORRECT, vectors=np.stack((plan.dw, plan.w)))
     first, reduction, share = state.passes == 0, settings.reduction, 1.0

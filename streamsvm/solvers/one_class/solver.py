@@ -69,7 +69,11 @@ Solve = Callable[[F64], F64]
 
 
 class Nearest(NamedTuple):
-    """A solution: multipliers a (n,), which are within their limits and sum to N up to rounding; v (d,); and rho."""
+    """A solution of the program in memory.
+
+    a (n,): the multipliers, which are within their limits and sum to N up to rounding. v (d,), rho: the point and its
+    offset.
+    """
 
     a: F64
     v: F64

@@ -64,10 +64,11 @@ def prove(
 ) -> tuple[State, dict[str, float]]:
     """Minimise F; return the state with the dual point of F as a cut.
 
-    sums: the sums over the rows with m_i < 1 at the centre.
+    sums: the sums over the rows with m_i < 1 at the centre. kept, weight (n,): the rows that the pass kept, and the
+    number of rows that each represents. is_narrow: whether the pass read only the undecided rows, so that P is known
+    only in their ball.
 
     The last point in the ball on the way from the centre to F's minimiser becomes the best point if it is better.
-    is_narrow: whether the pass read only the undecided rows, so that P is known only in their ball.
     """
     near = np.flatnonzero(weight == 1.0)
     data = read_rows(settings, choose_rows(kept.rows, near))

@@ -117,7 +117,10 @@ def look_at_centre(settings: OneRead, state: State, share: float = 1.0) -> Look:
 
 
 def make_look(settings: OneRead, w: F64, norm: RowNorm, share: float, draws: bool = False, passes: int = 0) -> Look:
-    """Return the `Look` of a pass at the centre w that keeps up to this share of each group's rows."""
+    """Return the `Look` of a pass at the centre w that keeps up to this share of each group's rows.
+
+    draws: whether far rows are sampled too. passes: the number of earlier passes, which changes the seed.
+    """
     squares, class_costs, bias = norm.bound_by_squares(), np.array(settings.class_costs), settings.bias_feature
     most, left, seed = settings.resident_rows, ALLOWANCE * float(np.linalg.norm(w)), settings.seed + passes
     return Look(w, norm, squares, draws, min(1.0, share), most, left, class_costs, bias, seed)

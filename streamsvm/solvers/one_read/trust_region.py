@@ -204,9 +204,9 @@ def _find_room(state: State, M: F64) -> float:
 def _pull(state: State, data: HingeRows, model: Linear, M: F64, free: F64) -> F64:
     """Return the model's minimiser `free`, or the lowest point of the model found within the trust radius.
 
-    The minimiser is pulled ever more strongly towards the best point until it lies within the radius. The previous
-    point was pulled less, so the model falls on the way back to it. The result is the point where this way reaches the
-    radius.
+    Each pull towards the best point is stronger than the pull before, until the minimiser lies within the radius. The
+    model falls on the way from there to the minimiser of the pull before, which is outside the radius. The result is
+    the point where this way reaches the radius.
     """
     w, before = free, free
     strength, strongest = FIRST_PULL * state.objective / max(state.trust, 1e-100) ** 2, STRONGEST / float(np.trace(M))

@@ -216,7 +216,10 @@ def read_sums(sums: CutSums) -> Found:
 
 
 def begin_with(state: State, sums: CutSums, n_terms: int) -> tuple[State, RowSums, float, int]:
-    """Return the results of the first pass. n_terms: the largest number of additions on any term."""
+    """Return what `Search.begin` returns, given the sums of the first pass.
+
+    n_terms: the largest number of additions on any term.
+    """
     state = solver.begin_at_zero(state, float(sums.losses[0]), n_terms)
     return solver.note_magnitudes(state, sums.magnitudes), *read_sums(sums).offer(), 1
 
