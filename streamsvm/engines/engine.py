@@ -20,8 +20,9 @@ T = TypeVar("T")
 class TaskSeconds:
     """The seconds that tasks spend, summed over all threads and workers.
 
-    read: bringing rows into memory as float32, including decoding and waiting. verify: comparing raw chunks with their
-    checksums; compressed chunks are verified while they are read. compute: adding the rows to the totals.
+    read: the time to bring rows into memory as float32, including decoding and waiting. verify: the time to compare raw
+    chunks with their checksums; compressed chunks are verified while they are read. compute: the time to add the rows
+    to the totals.
     """
 
     read: float = 0.0

@@ -325,7 +325,7 @@ PARTS_A_THREAD = 4  # tasks per thread, so that little is lost with a worker
 
 
 def cut_take(source: RowSource, groups: Sequence[range], rows: I64, threads: int) -> list[I64]:
-    """Divide row numbers into parts, such that no group of chunks has rows of two parts.
+    """Divide row numbers into parts, so that each group of chunks has rows of only one part.
 
     Numbers that are not ascending form one part, because the parts are joined in order.
     """

@@ -74,9 +74,8 @@ BASE_DESCRIPTORS, DESCRIPTORS_PER_WORKER = 64, 16
 class ReadyWorker:
     """A worker whose kernels are loaded.
 
-    resident_bytes: its resident memory. threads: its number of threads. limit_bytes: its memory limit, or 0 for no
-    limit.
-    arithmetic: its processor and libraries (numeric.compilation).
+    address: its address. resident_bytes: its resident memory. threads: its number of threads. limit_bytes: its memory
+    limit, or 0 for no limit. arithmetic: its processor and libraries (numeric.compilation).
     """
 
     address: str
