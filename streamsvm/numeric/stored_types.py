@@ -136,7 +136,7 @@ class FeatureStatistics:
 
     @classmethod
     def start(cls) -> FeatureStatistics:
-        """Return empty statistics."""
+        """Return the statistics of no rows and no features."""
         return cls(*(np.empty(0) for _ in range(5)))
 
     def grow(self, n_features: int) -> None:

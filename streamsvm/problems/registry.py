@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     help: str
 
     def has_kind(self, kind: str) -> bool:
-        """Return whether a loss is of this kind."""
+        """Return whether one of the losses of the problem is of this kind."""
         return any(kind in kinds for kinds in self.losses.values())
 
 

@@ -206,7 +206,7 @@ class ClassAscent(block_ascent.BlockAscent):
         return [dual, line_search.look_along(matrices, STEPS, np.empty(0), *shared), *of_rounding]
 
     def prove(self, state: block_ascent.State, start: F64, totals: Sequence[Any]) -> block_ascent.State:
-        """Return the state with the D of its shares and the best point of the line, both proved by the scans' totals."""
+        """Return the state with the D of its shares and the best point of the line, both proved by the totals."""
         dual, line, *others = totals
         ends = line_search.find_ends(start, state.master_w, self.n_classes)
         state = line_search.take_best(line_search.take_rounding(state, ends, others), ends, STEPS, line)

@@ -167,7 +167,7 @@ class BlockAscent:
         return [dual, look_along(ends, LINE, class_costs, self.bias_feature, with_cuts=False), *extra]
 
     def prove(self, state: State, start: F64, totals: Sequence[Any]) -> State:
-        """Return the state with the D of its shares and the best point of the line, both proved by the scans' totals."""
+        """Return the state with the D of its shares and the best point of the line, both proved by the totals."""
         dual, segment, *others = totals
         state = cuts.take_magnitudes(state, others)
         ends = np.stack((start, state.master_w))
@@ -359,7 +359,7 @@ def _count_epochs(settings: BlockAscent, state: State, before: State) -> State:
 
 
 def start_dual(width: int) -> DualTotals:
-    """Return zero totals."""
+    """Return the totals of no rows."""
     return DualTotals(np.zeros(width))
 
 

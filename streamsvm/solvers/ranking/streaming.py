@@ -77,7 +77,7 @@ class CutSums(RowTotals):
 
 
 def start_cuts(W: F64) -> CutSums:
-    """Return zero sums."""
+    """Return the sums of no queries at the points W (k, d)."""
     return CutSums(W, np.zeros_like(W), np.zeros(len(W)), np.zeros(len(W)), np.zeros((2, W.shape[1])))
 
 
@@ -268,7 +268,7 @@ def add_first_ranks(up: F64, down: F64, sums: CutSums, rows: Rows) -> None:
 
 
 def start_histogram_cuts(n_features: int, shapes: Sequence[tuple[int, ...]]) -> HistogramCuts:
-    """Return zero cuts."""
+    """Return the cuts of no rows. shapes: the shape of `seen` for each cut."""
     return HistogramCuts(np.zeros((len(shapes), n_features)), [np.zeros(shape) for shape in shapes])
 
 
