@@ -290,7 +290,7 @@ def prove_kernel_sums(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, th
 
 
 def _sum_for_all(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, magnitudes: F64, threads: int) -> F64:
-    """Return F (n, K).
+    """Return F (n, K) of `compute_kernel_sums`.
 
     Unless `magnitudes` is empty, the magnitudes of sums with the coefficients max_k |coefs_kc| are added to it.
 

@@ -258,7 +258,7 @@ def _correct(
 def _choose_length(state: State, plan: Plan, numbers: F64, known: F64) -> Plan:
     """Return the plan with the length that the critical rows allow.
 
-    numbers, known: the states of these rows, and their X dw.
+    numbers, known: the states of the critical rows, and their X dw.
     """
     ratios = steps.find_ratios(steps.point_of(numbers), steps.find_corrected(numbers, plan.course, known))
     length = choose_length(ratios, state.n_rows)
