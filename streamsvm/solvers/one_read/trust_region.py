@@ -244,8 +244,8 @@ def _measure(M: F64, move: F64) -> float:
 def update_trust(state: State, before: State, aim: Aim, loss: float) -> State:
     """Return the state with a new trust radius, given the state before the pass and the loss of all rows at the centre.
 
-    The radius grows if P fell by most of the decrease that the model promised, and shrinks if P fell by a small part of this
-    decrease.
+    The radius grows if P fell by most of the decrease that the model promised, and shrinks if P fell by only a
+    small part of it.
     """
     promised = before.objective - aim.expected
     if not len(before.A) or promised <= 0.0:
