@@ -23,7 +23,7 @@ from streamsvm.options import TrainOptions, count_resident
 from streamsvm.passes import MemoryNeed, Progress, Requests
 from streamsvm.system.machine import default_budget_bytes
 
-ONE_TRAINING = "the option scratch can hold the rows of only one training of two classes; remove the option"
+ONE_TRAINING = "scratch can hold the rows of only one training of two classes; remove the option scratch"
 LEAST_ROWS = 1000  # Fewer resident rows do not help, unless the data have no more rows.
 TakeRows = Callable[[I64], Rows]
 
