@@ -55,8 +55,8 @@ class TaskSeconds:
 class Costs:
     """The costs of tasks: bytes read and written, seconds, and the peak memory in bytes by process id.
 
-    report: called with the number of rows of each group of chunks as soon as the group is done. An engine of worker
-    processes calls it every few seconds, with the number of rows added since the last call.
+    report: a function that is called with the number of rows of each group of chunks as soon as the group is done. An
+    engine of worker processes calls it every few seconds, with the number of rows added since the last call.
     """
 
     read_bytes: int = 0

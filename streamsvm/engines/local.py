@@ -137,8 +137,8 @@ def run_group(
 ) -> Partial:
     """Return the totals of one group of chunks; `scan.by_row` holds only the entries of the group.
 
-    Reading ends once `is_stopped` returns True; the totals then cover the rows read so far. scratch: where rows are
-    spooled (None: nowhere).
+    Reading ends once `is_stopped` returns True; the totals then cover the rows read so far. scratch: the folder to
+    which rows are spooled (None: no folder).
     """
     shared, by_row = (tuple(make_writable(value) for value in values) for values in (scan.shared, scan.by_row))
     scan = replace(scan, shared=shared, by_row=by_row)

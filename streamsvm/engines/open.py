@@ -139,9 +139,9 @@ def open_engine(
 
     A client, a scheduler or a number of workers selects a cluster; otherwise the engine runs threads. options: only
     memory, threads, workers and scheduler have an effect. memory(threads): the memory that a process with that many
-    threads needs in addition to the chunks. load: loads the kernels; each worker calls it before its first task. Raises
-    MemoryBudgetError before anything is started or read; its message ends with `remedy`. Raises InputError for an
-    unusable scheduler.
+    threads needs in addition to the chunks. load: a function that loads the kernels; each worker calls it before its
+    first task. Raises MemoryBudgetError before anything is started or read; its message ends with `remedy`. Raises
+    InputError for an unusable scheduler.
     """
     give_back_freed_arrays()
     budget_bytes = default_budget_bytes() if options.memory_bytes is None else options.memory_bytes

@@ -346,7 +346,7 @@ def compute_variance(totals: Any) -> float:
 
 
 def share_rows(work: Callable[[slice], None], n_rows: int, size: int, threads: int) -> None:
-    """Call work(part) for all rows, split into parts of whole tiles, on several threads. size: rows of a tile."""
+    """Call work(part) for all rows, split into parts of whole tiles, on several threads. size: the rows of a tile."""
     tiles = -(-n_rows // size)
     step = size * max(1, tiles // (PARTS_A_THREAD * threads))
     parts = [slice(at, min(at + step, n_rows)) for at in range(0, n_rows, step)]

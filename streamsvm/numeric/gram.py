@@ -40,7 +40,7 @@ class GramSum:
 
     Dense rows are collected in a buffer until it is full; when two sums are added, their buffers are merged. The matrix
     is allocated only when a buffer is full, so that many groups of few rows need only one matrix in the end.
-    most_light: rows with weight_i |x_i|^2 up to this limit are light.
+    most_light: the largest weight_i |x_i|^2 of a light row.
     """
 
     def __init__(self, n_features: int, most_light: float = 0.0) -> None:

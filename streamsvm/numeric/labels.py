@@ -87,7 +87,8 @@ def find_blocks(n_support: I64) -> list[slice]:
 def sum_by_class(n_support: I64, n_rows: int, add_up: Callable[[slice], F64]) -> F64:
     """Return the scores of all pairs without intercepts, (n_rows, pairs).
 
-    add_up: returns the sums (n_rows, K - 1) over a slice of support vectors, one for each row of their coefficients.
+    add_up: a function that returns the sums (n_rows, K - 1) over a slice of support vectors, one for each row of their
+    coefficients.
     """
     K = len(n_support)
     found, place = np.zeros((n_rows, count_pairs(K))), {pair: k for k, pair in enumerate(list_pairs(K))}

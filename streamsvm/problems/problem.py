@@ -134,7 +134,7 @@ class Problem(ABC):
         return (rng.permutation(source.n_rows) % folds).astype(np.uint8)
 
     def measure_scores(self, scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG002
-        """Return the quality of the scores of held-out rows; higher is better. truth: from `read_truth`."""
+        """Return the quality of the scores of held-out rows; higher is better. truth: the result of `read_truth`."""
         assert self.measure_tile is not None
         total, size = self.measure_tile(scores, truth)
         return total / size if size else 0.0

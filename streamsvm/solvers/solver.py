@@ -151,11 +151,11 @@ class Solver(ABC):
 
     @abstractmethod
     def memory(self, threads: int) -> MemoryNeed:
-        """Return the memory that the solver needs. threads: the threads of a process."""
+        """Return the memory that the solver needs. threads: the number of threads of a process."""
 
     @abstractmethod
     def make_model(self, state: Any, take: TakeRows) -> Model:
-        """Return the best model so far, with an empty `info`. take: returns rows by number."""
+        """Return the best model so far, with an empty `info`. take: a function that returns rows by number."""
 
     def report(self, state: Any) -> Report:
         """Return the progress of the best model so far, from a state after at least one pass."""
@@ -242,7 +242,7 @@ class Wrapper(Solver):
 
 
 def describe_parameters(parameters: Any, *left_out: str) -> dict[str, Any]:
-    """Return the fields of a dataclass as JSON. left_out: fields that a resumed run need not share."""
+    """Return the fields of a dataclass as JSON. left_out: the fields that a resumed run need not share."""
     values = {name: value for name, value in asdict(parameters).items() if name not in left_out}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 

@@ -380,11 +380,11 @@ models_may_travel = SharedSetting(
 class DistributedEngine:
     """An Engine on a Dask cluster. Every worker must be able to open the dataset `source` by its path.
 
-    pin_bytes: memory for decoded chunks in a worker with a limit of budget_bytes; a worker with less memory keeps fewer
-    chunks. fan_in: the largest number of tasks whose totals one task joins. arithmetic: the kinds of arithmetic of the
-    workers (numeric.compilation). load: loads the kernels of the tasks. state_bytes: memory for the row states of a
-    worker (None: no limit). most_handed: the largest number of totals that the driver takes over during a pass, so that
-    they cannot be lost with a worker.
+    pin_bytes: the memory for decoded chunks in a worker with a limit of budget_bytes; a worker with less memory keeps
+    fewer chunks. fan_in: the largest number of tasks whose totals one task joins. arithmetic: the kinds of arithmetic
+    of the workers (numeric.compilation). load: a function that loads the kernels of the tasks. state_bytes: the memory
+    for the row states of a worker (None: no limit). most_handed: the largest number of totals that the driver takes
+    over during a pass, so that they cannot be lost with a worker.
     """
 
     def __init__(

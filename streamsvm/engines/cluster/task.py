@@ -55,9 +55,9 @@ def load_nothing() -> None:
 class WorkerBudget:
     """The memory that an engine may use in each worker.
 
-    engine: the unique name of the engine. pin_bytes: memory for chunks in a worker with a limit of budget_bytes (0: no
-    limit). load: loads the kernels; it costs nothing after the first call. state_bytes: memory for row states (None: no
-    limit).
+    engine: the unique name of the engine. pin_bytes: the memory for chunks in a worker with a limit of budget_bytes (0:
+    no limit). load: a function that loads the kernels; it costs nothing after the first call. state_bytes: the memory
+    for row states (None: no limit).
     """
 
     engine: str

@@ -556,9 +556,9 @@ def read_vectors(settings: BudgetedSGD, model: BudgetState) -> tuple[Matrix, F64
 def describe_model(model: BudgetState) -> dict[str, float]:
     """Return the entries of the history.
 
-    rows: rows learned. violations: rows that violated their margin. maintenances: the number of budget maintenances.
-    degradation: the mean |Delta|^2 of a maintenance. gradient_error: the mean of |E_t| = |Delta_t| / eta_t over the
-    steps, which is the average gradient error of Theorem 1 of Wang et al. 2012.
+    rows: the number of rows learned. violations: the number of rows that violated their margin. maintenances: the
+    number of budget maintenances. degradation: the mean |Delta|^2 of a maintenance. gradient_error: the mean of |E_t| =
+    |Delta_t| / eta_t over the steps, which is the average gradient error of Theorem 1 of Wang et al. 2012.
     """
     counts, totals = model.counts, model.totals
     return {

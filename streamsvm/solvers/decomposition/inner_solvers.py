@@ -255,10 +255,10 @@ def _run(problem: _Pairs, moved: F64, tol: float, max_steps: int) -> int:
 def run_pairs(problem: WorkingSet, tol: float, max_steps: int) -> tuple[F64, int]:
     """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, and the number of pair steps.
 
-    tol: absolute, in units of the errors (1e-3 is usual); at least epsilon max |e_i|, the rounding of the errors, is
-    used. max_steps: the maximum number of steps. If they run out before tol is reached, alpha is still feasible.
-    y'alpha equals its value at the start to rounding, and F is never above its value at the start. Equal input
-    gives equal bits. Sources: Platt 1998; Fan, Chen & Lin 2005.
+    tol: the largest violation, absolute, in units of the errors (1e-3 is usual); at least epsilon max |e_i|, the
+    rounding of the errors, is used. max_steps: the maximum number of steps. If they run out before tol is reached,
+    alpha is still feasible. y'alpha equals its value at the start to rounding, and F is never above its value at the
+    start. Equal input gives equal bits. Sources: Platt 1998; Fan, Chen & Lin 2005.
     """
     least, greatest = problem.bounds()
     moved = problem.y * problem.alpha
@@ -332,9 +332,9 @@ class _Primal:
 def solve_by_irwls(problem: WorkingSet, tol: float) -> F64:
     """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, by IRWLS.
 
-    tol: absolute, in units of the errors. The multipliers are feasible, y'alpha equals its value at the start to
-    rounding, and F is never above its value at the start. Equal input gives equal bits. Memory: two more (q, q) float64
-    arrays. The method is Table 1 of Pérez-Cruz et al. 2000 with the safeguards above.
+    tol: the largest violation, absolute, in units of the errors. The multipliers are feasible, y'alpha equals its value
+    at the start to rounding, and F is never above its value at the start. Equal input gives equal bits. Memory: two
+    more (q, q) float64 arrays. The method is Table 1 of Pérez-Cruz et al. 2000 with the safeguards above.
     """
     return _solve_towards(problem, tol, _reweight)
 
@@ -481,11 +481,11 @@ def _search(slope: float, curvature: float, residuals: F64, falls: F64, costs: F
 def solve_by_qp(problem: WorkingSet, tol: float) -> F64:
     """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, by PIQP.
 
-    tol: absolute, in units of the errors. The library's point lies slightly inside the box and misses y'a = y'a0
-    slightly. A row is put on a bound if the Lagrange multiplier of the bound is larger than the row's distance from it,
-    and the other rows make up the sum. Pair steps (`solve_by_few_pairs`) then remove the remaining violation, which is
-    most of the work if K is indefinite. F is never above its value at the start, and equal input gives equal bits.
-    Raises InputError if PIQP is not installed.
+    tol: the largest violation, absolute, in units of the errors. The library's point lies slightly inside the box and
+    misses y'a = y'a0 slightly. A row is put on a bound if the Lagrange multiplier of the bound is larger than the row's
+    distance from it, and the other rows make up the sum. Pair steps (`solve_by_few_pairs`) then remove the remaining
+    violation, which is most of the work if K is indefinite. F is never above its value at the start, and equal input
+    gives equal bits. Raises InputError if PIQP is not installed.
     """
     return _solve_towards(problem, tol, _solve_with_piqp)
 

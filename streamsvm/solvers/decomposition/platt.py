@@ -361,8 +361,8 @@ def take_step(problem: Problem, state: State, i1: int, i2: int, E2: float) -> bo
 class PlattResult:
     """Multipliers alpha (n,) and b of f(x) = sum_j alpha_j y_j k(x_j, x) + b, with counts of the work.
 
-    n_kernel_evaluations: kernel values computed, excluding the diagonal. converged: the last sweep over all rows
-    took no step, and each row meets its condition within tol at this b.
+    n_kernel_evaluations: the number of kernel values computed, excluding the diagonal. converged: whether the last
+    sweep over all rows took no step, and each row meets its condition within tol at this b.
     """
 
     alpha: F64
@@ -526,7 +526,7 @@ def solve_by_platt(
     X (n, d): dense float32 rows or CSR rows; y (n,): -1 or +1; costs (n,): C_i >= 0; alpha (n,): feasible multipliers
     to start from, or None for zeros.
     tol: y_i f(x_i) - 1 is at least -tol for rows with a_i < C_i, and at most tol for rows with a_i > 0.
-    cache_bytes: memory for rows of the kernel matrix in float64; the least recently used row is evicted first.
+    cache_bytes: the memory for rows of the kernel matrix in float64; the least recently used row is evicted first.
     fold: whether a linear kernel is computed through w = sum_i a_i y_i x_i, without kernel rows.
     max_sweeps: the maximum number of sweeps. max_values: the number of kernel values after which no new sweep begins.
     The same seed gives the same bits. Source: Platt 1998, section 2.

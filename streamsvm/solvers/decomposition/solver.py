@@ -145,9 +145,9 @@ class Turn:
 class Draw:
     """Draws the active rows of a step: the rows of its first turn, and the rows that replace some of them later.
 
-    tol: rows that violate their condition by more than tol are violators. n_violators: the number of violators at a
-    bound. candidates: (n,), whether a row is drawn before others: all rows in the first step, violators and free rows
-    later. is_lacking: whether the sums of the multipliers are still below their fixed sums.
+    tol: the violation above which a row is a violator. n_violators: the number of violators at a bound. candidates:
+    (n,), whether a row is drawn before others: all rows in the first step, violators and free rows later. is_lacking:
+    whether the sums of the multipliers are still below their fixed sums.
     """
 
     def __init__(self, settings: Decomposition, state: State) -> None:

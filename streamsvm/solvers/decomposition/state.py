@@ -107,7 +107,7 @@ def read_y(rows: Rows) -> I32 | F64 | None:
 
 
 def add_sums(tiles: list[RowSums], rows: Rows, first: bool, threads: int, *change: Any) -> None:
-    """Append the results of a tile; the first pass also finds y, weights and lengths. change: fields of a `Change`."""
+    """Append a tile's results; the first pass also finds y, weights and lengths. change: the fields of a `Change`."""
     f, errors = sum_change(Change(*change), rows.X, threads)
     if not first:
         tiles.append(RowSums(rows.start, f, errors))

@@ -94,10 +94,10 @@ class Settings:
 class State:
     """The state of a run, which checkpoints save unchanged.
 
-    passes: reads of all rows so far. largest: the divisor of the second-order features, or the largest k(x, x). pivots:
-    row numbers of the pivots in the order they were chosen. candidates: row numbers drawn for the next block; empty
-    once the pivots are complete. left: the sum of all residuals, trace(K - Phi Phi'). gram (m, m): Phi'Phi over all
-    rows for the m pivots; empty until computed. random: the state of the random number generator, as JSON.
+    passes: the number of reads of all rows so far. largest: the divisor of the second-order features, or the largest
+    k(x, x). pivots: row numbers of the pivots in the order they were chosen. candidates: row numbers drawn for the next
+    block; empty once the pivots are complete. left: the sum of all residuals, trace(K - Phi Phi'). gram (m, m): Phi'Phi
+    over all rows for the m pivots; empty until computed. random: the state of the random number generator, as JSON.
     """
 
     random: str

@@ -113,8 +113,8 @@ def add_assembled(
 ) -> None:
     """Add the sums of a tile at the end of a step. With a step of length 0, they are sums at the current point.
 
-    limits (2,): the largest key in Q, per class. rule: the key of a row (Reduction.rule). drawn: share and seed of the
-    rows that may be in Q (`is_drawn`). first: whether this is the first pass.
+    limits (2,): the largest key in Q, per class. rule: the key of a row (Reduction.rule). drawn: the share and the seed
+    of the rows that may be in Q (`is_drawn`). first: whether this is the first pass.
     """
     course, before, costs = Course(*course), point_of(numbers), numbers[COSTS]
     point = before

@@ -80,7 +80,7 @@ def count_critical(n_rows: int) -> int:
 
 
 def choose_length(ratios: F64, n_rows: int) -> float:
-    """Return the step length, at most 1, that the ratios of the critical rows allow. n_rows: all rows of the data."""
+    """Return the step length, at most 1, that the ratios of the critical rows allow. n_rows: the number of all rows."""
     ordered = np.sort(ratios)
     passed_over = min(n_rows // PASSED_OVER_SHARE, len(ordered) - 1)
     return min(1.0, BOUNDARY * float(min(ordered[passed_over], MOST_BEYOND * ordered[0])))

@@ -129,7 +129,7 @@ class State:
             raise ValueError("total_cost: it must be positive if the objective is")
 
     def hold(self, name: str) -> RowState:
-        """Return the row states at this point. name: unique to the run."""
+        """Return the row states at this point. name: a name that is unique to the run."""
         return RowState(name, list_changes(self.change_kinds, self.change_numbers, self.change_vectors))
 
     def change(self, kind: int, given: Sequence[float] = (), vectors: F64 | None = None) -> State:

@@ -163,7 +163,7 @@ class Totals:
     sums (5, k): the sums of `measure_rows`. gradients (k, d+1): the gradients of the losses. curvatures (k, triangle):
     the lower triangles of the Hessians. If steps are found by products, gradients are (d+1, k), and `curvatures` holds
     the float32 products (d+1, h) for the labels whose Hessians are multiplied. squares: the sum over all rows of the
-    weight times |x|^2. waiting: rows that are not yet added. asked: the arguments of add_totals that follow `rows`.
+    weight times |x|^2. waiting: the rows that are not yet added. asked: the arguments of add_totals that follow `rows`.
     """
 
     sums: F64

@@ -57,9 +57,9 @@ def make_one_against_rest(
 ) -> Solver:
     """Return the solver of all classes against the rest.
 
-    make: returns a two-class solver, or raises InputError. may_take_rounds: whether problems that do not fit into
-    memory together may be trained in rounds, which requires linear models. n_fits: the number of such solvers that
-    share a process, and with it the fixed memory of a process.
+    make: a function that returns a two-class solver, or raises InputError. may_take_rounds: whether problems that do
+    not fit into memory together may be trained in rounds, which requires linear models. n_fits: the number of such
+    solvers that share a process, and with it the fixed memory of a process.
     """
     views = view_classes(source)
     size = _count_side_by_side(source, options, make, process_bytes, n_fits) if may_take_rounds else len(views)

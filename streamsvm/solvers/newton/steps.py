@@ -59,9 +59,9 @@ class Look:
     """The request of a pass: the loss, the ball, the steps on the line, and the features of H.
 
     loss: the loss of the rows. bias_feature: the value of the constant feature. norm and reach: the ball |u| <= reach
-    of points w + A'u, where A is the matrix of the norm; no ball if reach is 0. steps: where the loss is evaluated, as
-    shares of the line; the last one is 1. places (d,): the position of each feature in H, or -1 if H leaves it out;
-    None if H has all features.
+    of points w + A'u, where A is the matrix of the norm; no ball if reach is 0. steps: the steps at which the loss is
+    evaluated, as shares of the line; the last one is 1. places (d,): the position of each feature in H, or -1 if H
+    leaves it out; None if H has all features.
     """
 
     loss: SmoothLoss
@@ -377,7 +377,7 @@ def measure_line(
 ) -> tuple[F64, F64]:
     """Return P at the steps (k,) of the line between the ends (2, d+1), and bounds on its error, (k,) each.
 
-    penalise: returns the penalties of points (k, d+1).
+    penalise: a function that returns the penalties of points (k, d+1).
     """
     points, terms = ends[0] + steps[:, None] * (ends[1] - ends[0]), bound_rounding(n_rows + 24, 1.0)
     largest = 2.0 * float(np.max(penalise(ends)))  # The points are rounded, too.

@@ -63,8 +63,8 @@ def minimise_sample(
     after INNER_STEPS steps, or after IDLE_STEPS successive steps without progress.
 
     rows: the sample, with each row's weight multiplied by the number of rows it represents. model: h.w + r, as a linear
-    term with the slope -h and the value r. state: holds the cuts over all rows, and the best point, from which the
-    search starts. points, known: the points at which cuts of the sample are already known, and these cuts.
+    term with the slope -h and the value r. state: the state with the cuts over all rows, and the best point, from which
+    the search starts. points, known: the points at which cuts of the sample are already known, and these cuts.
     """
     best, n_full, new = state.best_w, len(state.offsets), known
     made, offsets, gram, z = state.cuts, state.offsets, state.gram, state.z  # the cuts of all rows, then of the sample
