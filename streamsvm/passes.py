@@ -19,7 +19,7 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.system.errors import CertificateError, InputError
 
 ROUNDINGS = 10.0  # a gap of up to this many rounding bounds may be due to rounding alone
-MORE_PATIENCE = 10  # the factor on the patience of a run whose gap is larger than that
+MORE_PATIENCE = 10  # a run whose gap is larger may take this many times as many steps without progress
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ class Change:
 class RowState:
     """Numbers that a process stores for every row it reads: an array (k, n) for the n rows of a tile.
 
-    The rows and all changes since the start determine these numbers. A process may lack them because it joined late,
-    replaces a lost process, or resumes a run. It then repeats all changes and obtains the same bits.
+    The rows and all changes since the start of the run determine these numbers. A process may lack them because it
+    joined late, replaces a lost process, or resumes a run. It then repeats all changes and obtains the same bits.
 
     Parameters
     ----------
     name
         A unique name.
     changes
-        All changes since the start, in order.
+        All changes since the start of the run, in order.
     altering
-        A range of positions in `Scan.by_row`. Slices of the arrays there are the last arguments of each change that
-        needs the features of the rows.
+        A range of positions in `Scan.by_row`. The slices of these arrays for the rows of a tile are the last arguments
+        of each change that needs the features of the rows.
     """
 
     name: str
@@ -267,19 +267,20 @@ class Progress:
         P, D, rounding = self.objective, self.lower_bound, self.rounding_bound
         if not all(map(math.isfinite, (P, D or 0.0, rounding))):
             raise InputError(
-                f"numbers beyond the range of float64 after pass {self.passes} (objective {P}, lower bound {D}): scale "
-                "the features to about 1 (ingest --scale), or lower C and the weights"
+                f"after pass {self.passes}, the objective ({P}), the lower bound ({D}) or their rounding error is "
+                "beyond the range of float64: scale the features to about 1 (ingest --scale), or lower C and the "
+                "weights of classes and rows"
             )
         if D is not None and rounding < D - P:
             raise CertificateError(
-                f"the lower bound {D!r} is above the objective {P!r} by more than the rounding bound {rounding!r}: a "
-                "fault of streamsvm; please report it with the data and command"
+                f"the lower bound {D!r} is above the objective {P!r} by more than the rounding bound {rounding!r}: "
+                "this is a bug in streamsvm; please report it with the data and command"
             )
 
     def report_rounding(self, status: str) -> float | None:
         """Return the rounding bound for reports, or None if there is neither a rounding bound nor a lower bound.
 
-        For a stalled run, this is tried_bound if that is larger.
+        For a stalled run, return tried_bound if it is larger than the rounding bound.
         """
         bound = max(self.rounding_bound, self.tried_bound) if status == "stalled" else self.rounding_bound
         return None if self.lower_bound is None and bound == 0.0 else bound
@@ -306,9 +307,9 @@ def find_status(progress: Progress, tol: float, stuck: int, patience: int) -> st
 
 @dataclass(frozen=True)
 class Step:
-    """The end of an outer step: `state` is complete and can be saved. The solver gets no answer.
+    """The end of an outer step. `state` is complete and can be saved. The engine sends no answer to a `Step`.
 
-    status: the reason why the solver ends, or None. figures: further numbers for the history of the run.
+    status: the reason why the run ends, or None if it continues. figures: further numbers for the history of the run.
     """
 
     state: Any
@@ -318,14 +319,14 @@ class Step:
 
 
 def axes(*names: str) -> Any:
-    """Return a required field of a state: an array whose axes have these names (runs.records)."""
+    """Return a required field of a state: an array whose axes have the given names (see runs.records)."""
     return field(metadata={"axes": names})
 
 
 def grows(*names: str, dtype: Any = np.float64) -> Any:
-    """Return a field of a state: an initially empty array, with the names of its axes (runs.records).
+    """Return a field of a state: an initially empty array whose axes have the given names (see runs.records).
 
-    An axis whose name is a number has this number as its length.
+    If the name of an axis is a number, the axis has this length.
     """
     shape = [int(name) if name.isdigit() else 0 for name in names]
     return field(default_factory=lambda: np.empty(shape, dtype), metadata={"axes": names})
@@ -369,10 +370,10 @@ class Bounds:
 
 @dataclass(kw_only=True)
 class TriedBounds(Bounds):
-    """Bounds that also record the rounding of the latest D.
+    """Bounds that also record the rounding error of the latest D.
 
-    tried_rounding: the rounding error subtracted from the latest D, if D would otherwise have been the highest so far;
-    else 0.
+    tried_rounding: the rounding error subtracted from the latest D, if this subtraction alone kept D from being the
+    highest so far; else 0.
     """
 
     tried_rounding: float = 0.0
@@ -389,7 +390,7 @@ Requests = Generator[Request, Any, None]  # the type of a solver
 
 
 def only_takes(question: Question) -> bool:
-    """Return whether a question only requests rows by number, without any pass."""
+    """Return whether a request only asks for rows by number, without any pass."""
     if isinstance(question, All):
         return bool(question.requests) and all(map(only_takes, question.requests))
     return isinstance(question, Take)

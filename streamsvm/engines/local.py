@@ -68,7 +68,7 @@ class ChunkCache:
                 self.held_bytes -= add_overhead(self.chunks.pop(index).nbytes)
 
 
-Kept = tuple[ChunkCache, TileStates]  # the chunks and the row states that a process keeps
+Kept = tuple[ChunkCache, TileStates]  # the chunks and the row states that a process keeps in memory
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ class Scratch:
 def plan_scratch(folder: str | None, source: RowSource, pin_bytes: int) -> Scratch | None:
     """Return the folder for spooled rows, and the largest fraction of rows for which spooling pays.
 
-    Chunks in memory are never read again. pin_bytes: the memory for chunks in all processes together.
+    The more chunks stay in memory, the smaller the fraction, since these chunks are never read again. pin_bytes: the
+    memory for chunks in all processes together.
     """
     kept = pin_bytes / max(1, add_overhead(source.nbytes))
     share = max(0.0, 1.0 - kept) / 2 if source.on_disk else 0.0
@@ -136,8 +137,8 @@ def run_group(
 ) -> Partial:
     """Return the totals of one group of chunks; `scan.by_row` holds only the entries of the group.
 
-    Reading ends once `is_stopped` returns True; the totals then cover the rows read so far. scratch: where rows are
-    spooled (None: nowhere).
+    Reading ends once `is_stopped` returns True; the totals then cover the rows read so far. scratch: the folder to
+    which rows are spooled (None: no folder).
     """
     shared, by_row = (tuple(make_writable(value) for value in values) for values in (scan.shared, scan.by_row))
     scan = replace(scan, shared=shared, by_row=by_row)
@@ -159,10 +160,10 @@ def run_group(
 def _catch_up(
     tiles: Iterator[Rows], scan: Scan, kept: TileStates, first: int, there: dict[int, list[TileState]]
 ) -> Iterator[tuple[Rows, list[F64]]]:
-    """Yield each tile with its row states after all changes. first: the first row of the group.
+    """Yield each tile with its row states after all changes. first: the number of the group's first row.
 
-    there: the row states found for tiles without features, by the first row of the tile. They are used even if another
-    task has since dropped them from `kept`.
+    there: the row states already found for tiles without features. The key is the number of the tile's first row. They
+    are used even if another task has since dropped them from `kept`.
     """
     for rows in tiles:
         slices = _slice(scan.by_row, rows, first)
@@ -255,7 +256,7 @@ def load_chunk(source: RowSource, index: int, pins: ChunkCache) -> Rows | None:
     """Return chunk `index`, and keep it if there is room; None if the caller must stream the chunk."""
     size = add_overhead(source.chunk_bytes(index))
     with pins.lock:
-        kept = pins.chunks.get(index)  # another ChunkCache with its own lock may share these chunks
+        kept = pins.chunks.get(index)  # another ChunkCache, with a lock of its own, may hold the same chunks
         if kept is not None:
             return kept
         room = source.on_disk and pins.allows(index) and pins.held_bytes + size <= pins.limit_bytes
@@ -269,7 +270,7 @@ def load_chunk(source: RowSource, index: int, pins: ChunkCache) -> Rows | None:
             if room and pins.allows(index) and pins.chunks.setdefault(index, rows) is rows:
                 unused -= add_overhead(rows.nbytes)
         return rows
-    finally:  # release the room reserved, unless this call has used it for the chunk
+    finally:  # release the reserved room, unless the chunk now occupies it
         with pins.lock:
             pins.held_bytes -= unused
 
@@ -316,8 +317,8 @@ def _read_chunks(source: RowSource, chunks: Sequence[int], pins: ChunkCache) -> 
 class SerialEngine:
     """An Engine without threads, which keeps up to `pin_bytes` of decoded chunks in memory.
 
-    kept: these chunks, by the fingerprint of the rows. row_states: the row states, of up to `state_bytes` (None: no
-    limit).
+    kept: the decoded chunks, by the fingerprint of the rows. row_states: the row states, of up to `state_bytes` (None:
+    no limit).
     """
 
     def __init__(self, source: RowSource, pin_bytes: int = 0, state_bytes: int | None = None) -> None:

@@ -30,8 +30,9 @@ BLOCK_SCORES = 16  # scores per row that are held together: 8 MiB a tile for two
 class MergedScan:
     """A pass within a merged pass.
 
-    shared, by_row, states: its parts of the arrays and states of the merged pass. scores: the position of the block of
-    weight vectors among the arrays, and the position of this pass in the block; None if the pass needs no scores.
+    shared, by_row, states: the slices of the merged pass's arrays and states that belong to this pass. scores: the
+    position of the block of weight vectors among the arrays, and the position of this pass in the block; None if the
+    pass needs no scores.
     """
 
     scan: Scan
@@ -69,7 +70,7 @@ def _split(question: Question) -> list[Scan | Take | Walk]:
 
 
 def _is_shared(parts: Sequence[Scan | Take | Walk]) -> bool:
-    """Return whether the requests contain a walk, which reads all rows anyway, and passes that it can carry along."""
+    """Return whether the requests contain a walk, which reads all rows, and passes that it can compute as well."""
     return {Walk, Scan} <= {type(part) for part in parts}
 
 
@@ -126,7 +127,7 @@ def _answer_alike(engine: Engine, alike: list[Any]) -> list[Any]:
             found = (
                 _scan(engine, alike) if len(alike) > 1 else [engine.scan(replace(alike[0], rest=None, weights=None))]
             )
-            rests = [scan.rest for scan in alike]  # the known totals of the other rows
+            rests = [scan.rest for scan in alike]  # the known totals of the rows outside the subset
             each = zip(alike, found, rests, strict=True)
             return [total if rest is None else scan.combine(total, rest) for scan, total, rest in each]
         case Walk():
@@ -146,7 +147,7 @@ def _take(engine: Engine, takes: Sequence[Take]) -> list[Rows]:
 
 
 def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
-    """Carry out several passes as one. Its arrays are blocks of weight vectors, all `shared`, `by_row` and states."""
+    """Carry out several passes as one. Its arrays are blocks of weight vectors, and the other arrays of all passes."""
     blocks, scores = _stack_weights(scans, engine.source.n_features)
     shared = (*(array for block in blocks for array in block), *(value for scan in scans for value in scan.shared))
     by_row = tuple(value for scan in scans for value in scan.by_row)
@@ -167,7 +168,7 @@ def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
 
 
 def _move_altering(state: RowState, places: int) -> RowState:
-    """Return a row state for a merged pass, whose `by_row` has `places` other arrays before the state's own ones."""
+    """Return a row state for a merged pass whose `by_row` has `places` other arrays before those of this state."""
     return replace(state, altering=(state.altering[0] + places, state.altering[1] + places))
 
 

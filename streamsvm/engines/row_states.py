@@ -63,14 +63,14 @@ class TileStates:
         return found
 
     def find(self, states: Sequence[RowState], first: int) -> list[TileState | None]:
-        """Return, for each state, the numbers of the tile that begins at row `first`; None for numbers not kept."""
+        """Return, for each state, the numbers of the tile that begins at row `first`, or None if not in memory."""
         with self.lock:
             return [self.tiles.get(state.name, {}).get(first) for state in states]
 
     def catch_up(self, state: RowState, kept: TileState | None, rows: Rows, altering: Sequence[np.ndarray]) -> F64:
-        """Apply the missing changes to the numbers of a tile, keep the numbers, and return them.
+        """Apply the missing changes to the numbers of a tile, store the new numbers, and return them.
 
-        kept: the numbers so far, if any. altering: the slices of the `altering` arrays for these rows.
+        kept: the numbers found in memory, if any. altering: the slices of the `altering` arrays for these rows.
         """
         seen, numbers = (0, None) if kept is None or kept.changes > len(state.changes) else kept
         for change in state.changes[seen:]:

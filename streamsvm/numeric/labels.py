@@ -44,7 +44,7 @@ def unpack_sets(bits: Bits, n_labels: int) -> Flags:
 
 
 def find_label(bits: Bits, code: int) -> Flags:
-    """Return flags (n,) of the rows that have a label."""
+    """Return flags (n,): whether a row has the label with this code."""
     return (bits[:, code // 8] >> (code % 8) & 1).astype(np.bool_)
 
 
@@ -87,7 +87,8 @@ def find_blocks(n_support: I64) -> list[slice]:
 def sum_by_class(n_support: I64, n_rows: int, add_up: Callable[[slice], F64]) -> F64:
     """Return the scores of all pairs without intercepts, (n_rows, pairs).
 
-    add_up: returns the sums (n_rows, K - 1) over a slice of support vectors, one for each row of their coefficients.
+    add_up: a function that returns the sums (n_rows, K - 1) over a slice of support vectors, one for each row of their
+    coefficients.
     """
     K = len(n_support)
     found, place = np.zeros((n_rows, count_pairs(K))), {pair: k for k, pair in enumerate(list_pairs(K))}
@@ -128,7 +129,10 @@ def vote(scores: F64, n_classes: int) -> F64:
 
 
 def choose_by_votes(scores: F64, n_classes: int) -> I64:
-    """Return the code of the first class with the most votes, (n,), as in LIBSVM; a score of 0 votes for the second."""
+    """Return the code of the first class with the most votes, (n,), as in LIBSVM.
+
+    A score of 0 is a vote for the second class of its pair.
+    """
     votes = np.zeros((len(scores), n_classes), np.int64)
     for k, (first, second) in enumerate(list_pairs(n_classes)):
         votes[:, first] += scores[:, k] > 0

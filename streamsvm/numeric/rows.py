@@ -288,9 +288,10 @@ def pack_rows(X: Matrix, name: str) -> dict[str, Any]:
 
 @njit(cache=True, nogil=True)
 def _ascend(indices: I32, indptr: I64) -> bool:
-    """Return whether the columns of every row ascend, so that descents occur only between rows.
+    """Return whether the columns of every row ascend.
 
-    The loop over all items has no branch, so it runs in vector registers, in a third of the time of a product.
+    A descent is allowed only from the end of a row to the start of the next one. The loop over all items has no branch,
+    so it runs in vector registers, in a third of the time of a product.
     """
     first, stop, descents = indptr[0], indptr[-1], 0
     before, after = indices[first : max(stop - 1, first)], indices[first + 1 : stop]
@@ -316,7 +317,7 @@ def make_canonical_rows(X: CsrRows) -> CsrRows:
     with np.errstate(over="ignore"):
         data = rows.data.astype(X.data.dtype)
     if not np.isfinite(data).all():
-        raise InputError("the items that a sparse row has in one column add up to more than float32 can hold")
+        raise InputError("a sparse row has several items in one column, and their sum exceeds the range of float32")
     return CsrRows(data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64), X.n_features)
 
 
@@ -409,7 +410,10 @@ def draw_sample(number: int, n_rows: int, seed: int, is_shuffled: bool) -> I64:
 
 
 def find_first_rows(rows: Rows, numbers: I64) -> Rows | None:
-    """Return `rows` if their ascending numbers are those of the first rows, so that a pass can skip them; else None."""
+    """Return `rows` if they are the first rows of the dataset, so that a pass need not read them again; else None.
+
+    numbers: the row numbers, ascending.
+    """
     return rows if len(numbers) and numbers[-1] == len(numbers) - 1 else None
 
 
@@ -556,7 +560,10 @@ def add_row_to_all(values: F32, indices: I32, indptr: I64, i: int, coefs: Values
 
 
 def score_rows(X: Matrix, w: F64, bias_feature: float) -> F64:
-    """Return w.x of rows x with the constant feature, (n,). w (d+1,): the last weight is that of this feature."""
+    """Return w.x of rows x, (n,), where x includes the constant feature.
+
+    w (d+1,): the constant feature's weight is last.
+    """
     scores: F64 = compute_scores(X, w[None, :-1])[:, 0] + bias_feature * w[-1]
     return scores
 

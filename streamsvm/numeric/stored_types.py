@@ -75,7 +75,7 @@ def round_rows(values: F64, which: str) -> F32:
     with np.errstate(over="ignore"):
         found = values.astype(np.float32)
     if not np.isfinite(found).all():
-        raise InputError(f"{which} overflow float32")
+        raise InputError(f"{which} overflow float32: their values are too large")
     return found
 
 
@@ -136,7 +136,7 @@ class FeatureStatistics:
 
     @classmethod
     def start(cls) -> FeatureStatistics:
-        """Return empty statistics."""
+        """Return the statistics of no rows and no features."""
         return cls(*(np.empty(0) for _ in range(5)))
 
     def grow(self, n_features: int) -> None:
@@ -194,7 +194,7 @@ class FeatureStatistics:
             spread = np.maximum(np.abs(low), np.abs(high))
         elif kind == "standard":
             offset = total / n_rows
-            variance = np.where(high > low, squares / n_rows - offset**2, 0.0)  # the rest is only rounding
+            variance = np.where(high > low, squares / n_rows - offset**2, 0.0)  # else only rounding
             spread = np.sqrt(np.maximum(variance, 0.0))
         else:
             raise InputError(f"scale {kind!r}: choose from {', '.join(KINDS)}")
@@ -205,7 +205,7 @@ class FeatureStatistics:
 
 
 class StoredFeatures(NamedTuple):
-    """The statistics of the features with stored values in a group of rows. features: the indices of these features."""
+    """The statistics of the features with stored values in a group of rows. features: the numbers of these features."""
 
     features: I64
     statistics: FeatureStatistics

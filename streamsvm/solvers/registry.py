@@ -50,8 +50,8 @@ class SolverRecord:
         The memory that it leaves for the process itself when it chooses the number of rows to hold. The problems of
         many classes count it once.
     reads
-        The settings, out of `tol` and `resident_rows`, that it reads, each with the values of its own options for which
-        this holds (empty: always). The command line rejects other settings.
+        Which of the settings `tol` and `resident_rows` it reads, each with the values of its own options with which it
+        does so (empty: always). The command line rejects the other setting.
     takes_numbered_rows
         Whether the rows of its passes have their row numbers, so that some of them can be held out.
     passes
@@ -206,7 +206,7 @@ SOLVERS = [
         keeps_dual=True,
     ),
 ]
-AUTO = "auto"  # the first solver that minimises the loss, preferably one that supports the kernel
+AUTO = "auto"  # the name for the first solver that minimises the loss, preferably one that supports the kernel
 
 
 def name_solvers() -> list[str]:

@@ -23,7 +23,7 @@ from streamsvm.options import TrainOptions, count_resident
 from streamsvm.passes import MemoryNeed, Progress, Requests
 from streamsvm.system.machine import default_budget_bytes
 
-ONE_TRAINING = "scratch can hold the rows of only one training of two classes; remove it"
+ONE_TRAINING = "scratch can hold the rows of only one training of two classes; remove the option scratch"
 LEAST_ROWS = 1000  # Fewer resident rows do not help, unless the data have no more rows.
 TakeRows = Callable[[I64], Rows]
 
@@ -67,8 +67,9 @@ class Budget:
 class Report(Progress):
     """The progress of a state.
 
-    finished: the solver has done all its work, although no optimum is proved. problems: the progress of each problem
-    as JSON, if many problems are solved side by side. pairs: the pair steps of SMO so far, if they are counted.
+    finished: whether the solver has done all its work although no optimum is proved. problems: the progress of each
+    problem as JSON, if many problems are solved side by side. pairs: the number of pair steps of SMO so far, if they
+    are counted.
     """
 
     finished: bool = False
@@ -156,11 +157,11 @@ class Solver(ABC):
 
     @abstractmethod
     def memory(self, threads: int) -> MemoryNeed:
-        """Return the memory that the solver needs. threads: the threads of a process."""
+        """Return the memory that the solver needs. threads: the number of threads of a process."""
 
     @abstractmethod
     def make_model(self, state: Any, take: TakeRows) -> Model:
-        """Return the best model so far, with an empty `info`. take: returns rows by number."""
+        """Return the best model so far, with an empty `info`. take: a function that returns rows by number."""
 
     def report(self, state: Any) -> Report:
         """Return the progress of the best model so far, from a state after at least one pass."""
@@ -181,12 +182,15 @@ class Solver(ABC):
         raise NotImplementedError
 
     def start_each(self, weights: Sequence[F64 | None]) -> Any:
-        """Return the state in which each problem starts at its weights, or from the beginning if these are None."""
+        """Return the state in which each problem starts at its weights, or at its usual start if these are None."""
         return self.start() if weights[0] is None else self.start_at(weights[0])
 
 
 class LinearSolver(Solver):
-    """A solver for one linear model; its states hold best_w (d+1,), the best weights, with the bias weight last."""
+    """A solver for one linear model.
+
+    Its states hold best_w (d+1,), the best weights, with the weight of the bias last.
+    """
 
     source: RowSource
     bias_feature: float
@@ -198,9 +202,9 @@ class LinearSolver(Solver):
 
 
 class Wrapper(Solver):
-    """A solver that delegates to another one; subclasses override what they change.
+    """A solver that delegates to another solver, `inner`; subclasses override what they change.
 
-    driver_bytes and shared_bytes: the additional memory that it needs.
+    driver_bytes, shared_bytes: the memory that the wrapper needs in addition.
     """
 
     def __init__(self, inner: Solver, driver_bytes: int = 0, shared_bytes: int = 0) -> None:
@@ -244,7 +248,7 @@ class Wrapper(Solver):
 
 
 def describe_parameters(parameters: Any, *left_out: str) -> dict[str, Any]:
-    """Return the fields of a dataclass as JSON. left_out: fields that a resumed run need not share."""
+    """Return the fields of a dataclass as JSON. left_out: the fields that a resumed run need not share."""
     values = {name: value for name, value in asdict(parameters).items() if name not in left_out}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
@@ -258,7 +262,8 @@ def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
     """Return the memory that several solvers need together.
 
     Between passes the solvers compute in turn, so only the largest turn_bytes count. Solvers without totals walk over
-    the rows side by side, so their walk_bytes add up. Of the walk_bytes of all other solvers, only the largest count.
+    the rows side by side, so their walk_bytes add up. All other solvers take turns, so only the largest of their
+    walk_bytes counts.
     """
     turn = max(need.turn_bytes for need in needs)
     sums = {part.name: sum(getattr(need, part.name) for need in needs) for part in fields(MemoryNeed)}

@@ -13,15 +13,15 @@ The sums of a task are lost with its worker. So in a long pass, tasks are ended 
 old task finishes its current group and the next one, new tasks on the same worker take the remaining groups, and the
 driver fetches the subtrees that the old task has added.
 
-A task that was lost with four workers, one after another, is cut in two: if workers die every few seconds, only short
-tasks finish. A single group is tried MOST_TRIES times, because Dask also counts a loss for tasks that were only waiting
-at the worker, and all tasks wait at the first worker that joins after the loss of all workers. Finally, workers join
-the subtrees of all tasks into one. Groups that no subtree contains are added last. There are such groups if a worker
-gave them away, and its answer was lost.
+If a task was lost with four workers, one after another, it is cut in two, because only short tasks finish if workers
+die every few seconds. A single group is tried MOST_TRIES times, because Dask also counts a loss for tasks that were
+only waiting at the lost worker, and after the loss of all workers, all tasks wait at the first worker that joins.
+Finally, workers join the subtrees of all tasks into one. Groups that no subtree contains are added last. A group is
+missing if a worker gave it away, and the worker's answer was lost.
 
-Single rows are read by several tasks, each from consecutive groups of chunks. A sample of unshuffled rows lies in all
-chunks; a single task would read all of them, and start again after the loss of its worker. A few rows are read by one
-task, since each task costs the scheduler some milliseconds.
+Single rows are read by several tasks, each from consecutive groups of chunks. A sample of unshuffled rows is spread
+over all chunks; a single task would read all of them, and would start again after the loss of its worker. A few rows
+are read by one task, since each task costs the scheduler some milliseconds.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def share_out(n_groups: int, slots: Sequence[Slot], before: Mapping[Slot, Sequen
 def halve(ranges: Sequence[range], n_groups: int) -> list[Sequence[range]]:
     """Divide the groups of a task between two tasks, if there are several groups.
 
-    If the groups form one range, the second task gets a whole subtree. Its sum is a single total, so at most one more
-    total waits in memory.
+    If the groups form one range, the second task gets a whole subtree. The sum of a whole subtree is a single total, so
+    at most one more total waits in memory.
     """
     *others, last = ranges
     if others:
@@ -103,8 +103,8 @@ ASKED_SECONDS = 2.0  # a worker that takes longer to give away groups is left al
 class PassOnWorkers:
     """A running pass of an engine.
 
-    by_row: the arrays of the scan with an entry for each row. is_long: whether each slot gets two tasks. The tasks get
-    the source and its groups as the result of another task, and also the pass, unless it is small.
+    by_row: the arrays of the scan with an entry for each row. is_long: whether each slot gets two tasks. The source
+    with its groups is sent as the result of a separate task. So is the pass, unless it is small.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class PassOnWorkers:
         self._submit(new, 2 * sum(self.watch.threads.values()) - len(pending))
 
     def _join_here(self, more: Sequence[Subtree]) -> list[Subtree]:
-        """Join the subtrees already handed over, and `more`, into the fewest subtrees."""
+        """Join the subtrees already handed over, and those in `more`, into the fewest subtrees."""
         combine = partial(combine_partials, scan=self.work.scan.bare())
         return join_subtrees([*self._handed, *more], len(self.groups), combine)
 
@@ -301,7 +301,7 @@ def _free(groups: range) -> Share:
 def _cut(ranges: Sequence[range], tries: Counter[range]) -> list[range]:
     """Return the groups to try in place of a lost task: several ranges one by one, or one range in two halves.
 
-    A single group is tried up to MOST_TRIES times in all. tries: the number of lost tries of each single group.
+    A single group is tried up to MOST_TRIES times in all. tries: for each single group, how often its task was lost.
     """
     if len(ranges) > 1:
         return list(ranges)
@@ -325,7 +325,7 @@ PARTS_A_THREAD = 4  # tasks per thread, so that little is lost with a worker
 
 
 def cut_take(source: RowSource, groups: Sequence[range], rows: I64, threads: int) -> list[I64]:
-    """Divide row numbers into parts, such that no group of chunks has rows of two parts.
+    """Divide row numbers into parts, so that each group of chunks has rows of only one part.
 
     Numbers that are not ascending form one part, because the parts are joined in order.
     """
@@ -335,7 +335,7 @@ def cut_take(source: RowSource, groups: Sequence[range], rows: I64, threads: int
     n_parts = min(PARTS_A_THREAD * threads, n_touched, len(rows) // ROWS_A_PART)
     if n_parts < 2 or np.any(np.diff(rows) < 0):
         return [rows]
-    place = np.cumsum(np.diff(group_of_row, prepend=group_of_row[0]) > 0)  # rank of the row's group among those needed
+    place = np.cumsum(np.diff(group_of_row, prepend=group_of_row[0]) > 0)  # rank among the needed groups
     return np.split(rows, np.flatnonzero(np.diff(place * n_parts // n_touched)) + 1)
 
 
@@ -370,8 +370,8 @@ def _grow(array: Any, more: Any) -> Any:
 
 LOGGER = logging.getLogger("streamsvm")
 RELEASE_SECONDS = 5.0
-LONG_SECONDS = 1.0  # if a pass takes longer, each thread gets two tasks in the next pass,
-SECONDS_OF_TASK = 0.01  # unless it takes less than this per thread: a task costs the scheduler 0.0006 s
+LONG_SECONDS = 1.0  # after a pass that took longer than this, each thread gets two tasks in the next pass,
+SECONDS_OF_TASK = 0.01  # unless that pass took less than this per thread: a task costs the scheduler 0.0006 s
 models_may_travel = SharedSetting(
     partial(dask.config.set, {"distributed.admin.large-graph-warning-threshold": "1TB"})
 ).held
@@ -380,11 +380,11 @@ models_may_travel = SharedSetting(
 class DistributedEngine:
     """An Engine on a Dask cluster. Every worker must be able to open the dataset `source` by its path.
 
-    pin_bytes: memory for decoded chunks in a worker with a limit of budget_bytes; a worker with less memory keeps fewer
-    chunks. fan_in: the largest number of tasks whose totals one task joins. arithmetic: the kinds of arithmetic of the
-    workers (numeric.compilation). load: loads the kernels of the tasks. state_bytes: memory for the row states of a
-    worker (None: no limit). most_handed: the largest number of totals that the driver takes over during a pass, so that
-    they cannot be lost with a worker.
+    pin_bytes: the memory for decoded chunks in a worker with a limit of budget_bytes; a worker with less memory keeps
+    fewer chunks. fan_in: the largest number of tasks whose totals one task joins. arithmetic: the kinds of arithmetic
+    of the workers (numeric.compilation). load: a function that loads the kernels of the tasks. state_bytes: the memory
+    for the row states of a worker (None: no limit). most_handed: the largest number of totals that the driver takes
+    over during a pass, so that they cannot be lost with a worker.
     """
 
     def __init__(

@@ -43,14 +43,13 @@ class LocalWorkers(LocalCluster):  # type: ignore[misc]
 T = TypeVar("T")
 LOGGER = logging.getLogger("streamsvm")
 
-LOOK_SECONDS = 5.0  # between two requests to the scheduler, which answers in milliseconds
-SILENT_SECONDS = 30.0  # until a silent process is logged; a busy process answers within a few seconds
-GIVEN_UP_SECONDS = 120.0  # until one of our workers is replaced; on a busy machine its imports take 30 s
-LOST_SECONDS = 60.0  # until a silent scheduler is given up
+LOOK_SECONDS = 5.0  # seconds between two requests to the scheduler, which answers in milliseconds
+SILENT_SECONDS = 30.0  # seconds until a silent process is logged; a busy process answers within a few seconds
+GIVEN_UP_SECONDS = 120.0  # seconds until a silent worker of ours is replaced; on a busy machine its imports take 30 s
+LOST_SECONDS = 60.0  # seconds until a silent scheduler is given up
 MOST_TRIES = 3  # the run ends after this many attempts at a task, each lost with four workers
-# whether this process can connect to the workers of a client
-IS_REACHED = WeakKeyDictionary[Client, bool]()
-ENDING = "resume a run in a folder with --resume, from its last complete step"
+IS_REACHED = WeakKeyDictionary[Client, bool]()  # whether this process can connect to the workers of a client
+ENDING = "--resume continues a run in a folder from its last complete step"
 
 
 def ask_within(client: Client, question: Callable[[], Any], seconds: float) -> Any:
@@ -65,9 +64,9 @@ async def _ask(question: Callable[[], Any]) -> Any:
 class ClusterWatch:
     """A watch over the heartbeats of workers, while some work waits for these workers.
 
-    what: the waiting work, such as "read 3 of the data". known: the addresses of the workers at the last look, which
-    the caller passes from one piece of work to the next; missing workers are logged. threads: the number of threads of
-    each worker that has sent a heartbeat between the last two looks.
+    what: the waiting work, such as "read 3 of the data". known: the addresses of the workers when they were last
+    listed, which the caller passes from one piece of work to the next; known workers that are missing are logged.
+    threads: the number of threads of each worker that has sent a heartbeat between the last two lists.
     """
 
     def __init__(self, client: Client, what: str, known: set[str] | None = None, address: str | None = None) -> None:
@@ -261,7 +260,7 @@ class ClusterWatch:
             raise ConnectionError(f"{self._scheduler}: the connection is lost; {ENDING}") from error
 
     def _check_workers(self, workers: Mapping[str, Any], now: float) -> None:
-        """Log a warning if there are no workers. Raises ConnectionError if our own are not replaced in time."""
+        """Log a warning if there are no workers. Raises ConnectionError if our own workers are not replaced in time."""
         if workers:
             self._peopled = now
             return

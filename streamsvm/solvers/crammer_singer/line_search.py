@@ -32,7 +32,7 @@ from streamsvm.solvers.cutting_plane.line_search import CutTotals, LineState
 from streamsvm.solvers.cutting_plane.master import minimise_master
 
 AROUND = 2.0 ** (np.arange(-8, 9) / 2)  # the steps along a line, as multiples of the last step taken
-CUTS_AT = np.array([0.5, 1.0, 2.0])  # the same for the steps with cuts; another cut is at the end of the line
+CUTS_AT = np.array([0.5, 1.0, 2.0])  # the same for cuts; one more cut is made at the end of the line
 
 
 def look_for_rounding(state: cuts.CutState, ends: F64, class_costs: F64, bias_feature: float, tol: float) -> list[Scan]:
@@ -132,7 +132,7 @@ class LineSearch(cuts.CutSettings):
 
 @dataclass
 class State(LineState):
-    """All that changes in a training. Vectors are flat weight matrices, (K (d+1),). A cut counts a row at most once."""
+    """The state of a run. Vectors are flat weight matrices, (K (d+1),). A cut counts a row at most once (`repeats`)."""
 
     repeats: ClassVar[float] = 1.0
 

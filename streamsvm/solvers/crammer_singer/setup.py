@@ -62,7 +62,7 @@ class ClassLineSearch(ClassModel, Solver):
         return State.at_zero(self.width)
 
     def warm_start(self, before: State, factor: float) -> State:
-        """Return the initial state with the cuts of `before`, rescaled to costs that are `factor` times as large."""
+        """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
         return replace(scale_costs(before, factor, self.parameters.tol), step=1.0)
 
     def solve(self, state: State) -> Requests:

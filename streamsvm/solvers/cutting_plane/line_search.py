@@ -65,7 +65,7 @@ from streamsvm.solvers.cutting_plane.master import take_cuts
 
 @dataclass
 class CutTotals(RowTotals):
-    """Sums over rows: losses and cuts."""
+    """Sums over rows at several points: the losses, and the offsets (`costs`) and vectors (`gradients`) of the cuts."""
 
     losses: F64
     costs: F64
@@ -99,9 +99,10 @@ def totals_bytes(k: int, width: int) -> int:
 
 @dataclass(frozen=True)
 class Segment:
-    """Weight vectors, losses and cuts at step 0 and at the k cut steps.
+    """Weight vectors, losses and cuts at step 0 and at the k cut steps of a segment.
 
-    steps, losses (k+1,); W (k+1, d+1); cuts: the k+1 cuts, as sums over rows.
+    steps (k+1,): 0 and the cut steps. W (k+1, d+1): the weight vectors there. losses (k+1,): the losses. cuts: the k+1
+    cuts, as sums over rows.
     """
 
     steps: F64
@@ -113,7 +114,7 @@ class Segment:
 def list_cuts(totals: SegmentTotals) -> RowSums:
     """Return the cuts at step 0 and at the k cut steps.
 
-    Later steps may subtract rows that are active at step 0. The sizes allow for this.
+    A cut at a later step is the cut at step 0 with rows added and subtracted. The sizes of the cuts count both.
     """
     offsets = np.cumsum(totals.costs)
     return RowSums(np.cumsum(totals.gradients, axis=0), offsets, 2 * totals.costs[0] + offsets)
@@ -174,13 +175,13 @@ def search_line(state: L, ends: F64, cut_steps: F64, totals: SegmentTotals) -> t
 class PointTotals(CutTotals):
     """Sums over rows at k points.
 
-    losses (k,): the losses; costs (k,), gradients (k, d+1): the cut of the first point, followed by the differences of
-    the other points' cuts from it.
+    losses (k,): the losses. costs (k,), gradients (k, d+1): the offset and the vector of the first point's cut,
+    followed by the differences of the other points' cuts from it.
     """
 
 
 def start_points(k: int, width: int) -> PointTotals:
-    """Return zero totals."""
+    """Return the totals of no rows at k points, for cuts of `width` entries."""
     return PointTotals(np.zeros(k), np.zeros(k), np.zeros((k, width)))
 
 
@@ -247,7 +248,7 @@ def add_starts(answers: Sequence[Any]) -> list[Any]:
 def read_cuts(totals: PointTotals) -> RowSums:
     """Return the cuts at the k points.
 
-    Other points may subtract rows that are active at the first point. The sizes allow for this.
+    A cut at another point is the first cut with rows added and subtracted. The sizes of the cuts count both.
     """
     gradients, costs = totals.gradients.copy(), totals.costs.copy()
     gradients[1:] += gradients[0]
@@ -257,10 +258,10 @@ def read_cuts(totals: PointTotals) -> RowSums:
 
 @dataclass(frozen=True)
 class CuttingPlane(CutSettings):
-    """Settings of the solver.
+    """Settings of cutting planes for the hinge loss.
 
-    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; epsilon: the paper's stop, the largest
-    allowed violation of a cut in units of mean loss (None: stop by the gap); accelerated: whether to use a line search;
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights. epsilon: the paper's stop, the largest
+    allowed violation of a cut in units of mean loss (None: stop by the gap). accelerated: whether to use a line search.
     bias_feature: the value of the constant feature.
     """
 
@@ -270,7 +271,7 @@ class CuttingPlane(CutSettings):
     bias_feature: float = 1.0
 
     def cut_points(self, width: int) -> int:
-        """Return the number of cuts a pass computes: as many as fit into 16 MiB, but at least 4 and at most 16."""
+        """Return the number of cuts that a pass computes: as many as fit into 16 MiB, but at least 4 and at most 16."""
         return int(np.clip((16 << 20) // (8 * width) - 1, 4, 16)) if self.accelerated else 1
 
     def driver_bytes(self, width: int) -> int:
@@ -303,9 +304,9 @@ ANY_LOSS_STEPS = (0.1, 0.3, 1.0)  # cut points of a pass, as fractions of the wa
 
 @dataclass(frozen=True)
 class AnyLoss(CutSettings):
-    """Settings of the solver.
+    """Settings of cutting planes for any convex loss.
 
-    loss: the rows' losses l_i, which include the costs; bias_feature: the value of the constant feature.
+    loss: the rows' losses l_i, which include the costs. bias_feature: the value of the constant feature.
     """
 
     loss: ConvexLoss
@@ -356,7 +357,7 @@ def add_sizes(totals: Magnitudes, rows: Rows, loss: ConvexLoss, bias_feature: fl
 
 
 def take_sizes(state: CutState, of: Magnitudes) -> CutState:
-    """Return the state with the magnitudes, which only the first pass computes."""
+    """Return the state with the magnitudes of the rows. of: the totals of `add_sizes` in the first pass."""
     return replace(state, magnitudes=of.sums, largest=of.largest, total_cost=of.cost, terms=4.0 * of.n_rows + 16.0)
 
 

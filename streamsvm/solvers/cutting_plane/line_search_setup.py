@@ -57,7 +57,7 @@ class LineSearchSolver(LinearSolver):
         return line_search.solve(self.parameters, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
-        """Return the memory. Shared vectors count twice because passes of several solvers in one read copy them."""
+        """Return the memory. Shared vectors count twice, because a read that serves several solvers copies them."""
         width = self.source.n_features + 1
         exact, totals = exact_bytes(width), line_search.totals_bytes(self.parameters.cut_points(width), width)
         return self.parameters.need_memory(width, totals + 2 * exact, 32 * width + exact)
@@ -95,14 +95,14 @@ class AnyLossSolver(LinearSolver):
         return self.parameters.need_memory(width, 8 * width * (k + 2) + 16 * k, 8 * width * k)
 
 
-BESIDE_CUTS = 128  # the cuts that an accompanying line search keeps; if it falls behind, it is dropped much earlier
+BESIDE_CUTS = 128  # cuts that an accompanying line search keeps; if it falls behind, it is dropped much earlier
 SLOW_BYTES = 32 << 20  # memory for the cuts of a line search that starts only once the first solver is slow
 
 
 def choose_most_cuts(width: int, alone: bool) -> int:
     """Return the number of cuts that the line search keeps.
 
-    alone: whether it starts only once the first solver is slow.
+    width: the number of entries of a cut. alone: whether the line search starts only once the first solver is slow.
     """
     return max(BESIDE_CUTS, min(most_cuts(width), SLOW_BYTES // (8 * width))) if alone else BESIDE_CUTS
 
@@ -146,7 +146,7 @@ class TwoSolvers(Wrapper):
         other = replace(self._start_other(), best_w=w)
         return line_search.BothStates([own, other], w, alone=self.alone, leads=self.leads)
 
-    start_each = Solver.start_each  # the version for one problem, whatever the first solver does
+    start_each = Solver.start_each  # the method for one problem, whatever the first solver does
 
     def warm_start(self, before: line_search.BothStates, factor: float) -> line_search.BothStates:
         """Return the warm start of both solvers, or a new start if the first solver has no warm start."""
@@ -162,7 +162,11 @@ class TwoSolvers(Wrapper):
         return line_search.solve_both([self.inner.solve, self.other.solve], self.tol, state)
 
     def memory(self, threads: int) -> MemoryNeed:
-        """Return the memory of both. A walk holds its own totals, the totals of a block, and their sum."""
+        """Return the memory of both solvers.
+
+        If the first solver walks over the rows, the walk also sums the line search's totals. It then holds these totals
+        three times: its own, those of a block, and their sum.
+        """
         own, other = self.inner.memory(threads), self.other.memory(threads)
         names, in_walk = ("driver_bytes", "turn_bytes", "shared_bytes"), own.walk_bytes > 0
         sums = {name: getattr(own, name) + getattr(other, name) for name in names}

@@ -1,6 +1,6 @@
 """The set-up of the linear SVM by cutting planes.
 
-Two solvers keep rows near the margin in memory: one read, and ascent on blocks. The number of features and the memory
+Two solvers keep rows near the margin in memory: `one-read`, and ascent on blocks. The number of features and the memory
 determine which of the two is used, and how many rows it keeps. This module also has the parameters, memory and model of
 the ascent.
 """
@@ -40,7 +40,7 @@ NEWTON_VECTORS = 12  # vectors of 8 bytes for each row in memory, if Newton's me
 NEWTON_MATRICES = 4  # matrices of all pairs of features
 SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
 VECTORS = 24  # vectors of the width of w
-MOST_FEATURES = 400  # with more features, the matrices of `one_read` cost more than the reads it saves
+MOST_FEATURES = 400  # with more features, the matrices of `one-read` cost more than the reads it saves
 LEADS = "Few rows are resident, so passes of a line search come first: they take less time than those of one-read."
 BY_PRICE = "For rows that all fit into memory, block-ascent takes about {:.2g} s of a processor, and one-read {:.2g} s."
 MOST_BYTES = 256 << 20  # the largest arrays in memory for ascent; above, one read is faster, as it uses threads
@@ -98,7 +98,7 @@ class BlockAscentSolver(LinearSolver):
         return line_search.totals_bytes(1, self.width) + 16 * self.width + 2 * exact_bytes(self.width)
 
     def _count_more_bytes(self) -> int:
-        """Return the bytes of the methods that replace the ascent for few rows, or if all rows are in memory."""
+        """Return the bytes that the ascent's substitutes need: methods for few rows, and for all rows in memory."""
         n, width, more = self.source.n_rows, self.width, 0
         if self.parameters.keeps_all and has_newton(n, self.source.n_features):
             more += 8 * (NEWTON_VECTORS * n + NEWTON_MATRICES * width**2)
@@ -203,7 +203,9 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
         acceleration = "line-search"
     if acceleration not in ("line-search", "none"):
         if asked_for_stop:
-            raise InputError(f"epsilon and max_cuts cannot be used with acceleration={acceleration}; use line-search")
+            raise InputError(
+                f"epsilon and max_cuts cannot be used with acceleration={acceleration}: choose line-search"
+            )
         chosen = _hold_rows(source, options, own, budget)
         if chosen is not None and own.scratch is not None and chosen.scratch is None:
             raise InputError(NO_SCRATCH.format(chosen.settings["acceleration"]))
@@ -213,14 +215,16 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
     if own.scratch is not None:
         raise InputError(NO_SCRATCH.format(acceleration))
     if options.resident_rows is not None:
-        raise InputError(f"resident rows cannot be used with acceleration={acceleration}; use auto, or remove them")
+        raise InputError(
+            f"resident rows cannot be used with acceleration={acceleration}: choose auto, or omit resident_rows"
+        )
     common = {"epsilon": own.epsilon, "max_cuts": own.max_cuts, **read_parameters(source, options, own)}
     parameters = line_search.CuttingPlane(accelerated=acceleration == "line-search", **common)
     return line_search_setup.LineSearchSolver(source, parameters, note)
 
 
 def run_kernels(group: str, rows: Rows) -> None:
-    """Call the compiled functions of one group: "one-read", "ascent", or else cuts and losses."""
+    """Call the compiled functions of one group: "one-read", "ascent", or any other name for cuts and losses."""
     if group == "one-read":
         norm = make_norm(rows, 1.0)
         look = Look(np.zeros(3), norm, norm.bound_by_squares(), False, 1.0, 1, 0.0, np.ones(2), 1.0, seed=0)

@@ -43,7 +43,10 @@ FLAT = 0.1  # a line search ends where the derivative falls to this share of its
 
 @dataclass(frozen=True)
 class Linear:
-    """The linear part of F, c - g.w, which does not depend on the rows in memory: slope g (width,), value c."""
+    """The linear part of F, c - g.w, which does not depend on the rows in memory.
+
+    slope (width,): g. value: c.
+    """
 
     slope: F64
     value: float
@@ -51,7 +54,11 @@ class Linear:
 
 @dataclass(frozen=True)
 class Optimum:
-    """The lowest F found, with its w (width,), and the highest D found, with its shares a (n,)."""
+    """The best points found, of F and of D.
+
+    w (width,), objective: the point with the lowest F, and this F. shares (n,), lower_bound: the point with the highest
+    D, and this D.
+    """
 
     w: F64
     objective: float
@@ -61,7 +68,10 @@ class Optimum:
 
 @dataclass(frozen=True)
 class HingeRows:
-    """Rows in memory with labels y_i of -1 or +1 and costs C_i, (n,) each, and the value of the constant feature."""
+    """Rows in memory.
+
+    y, costs (n,): the labels y_i, -1 or +1, and the costs C_i. bias_feature: the value of the constant feature.
+    """
 
     rows: Rows
     y: F64
@@ -96,7 +106,7 @@ class HingeRows:
 
 
 def read_rows(settings: Any, rows: Rows) -> HingeRows:
-    """Return rows in memory with labels and costs, given class_costs and bias_feature in the settings."""
+    """Return rows in memory with labels and costs. settings: an object with class_costs and bias_feature."""
     y, costs = read_labels(np.array(settings.class_costs), rows.y, rows.sample_weight)
     return HingeRows(rows, y, costs, settings.bias_feature)
 
@@ -199,8 +209,9 @@ def _choose_width(data: HingeRows, quadratic: _Quadratic, slack: F64, widest: fl
 def _search_line(first: float, second: float, slack: F64, along: F64, costs: F64, smoothing: float) -> float:
     """Return the step length, at most 1, at which the derivative is nearly 0; return 0 if the step does not descend.
 
-    first, second: the derivative of the quadratic part at the start, and its change along the step; along (n,): the
-    change of the margins along the step.
+    first, second: the derivative of the quadratic part at the start, and its change along the whole step. slack (n,):
+    the values 1 - m_i at the start. along (n,): the change of the margins along the step. costs (n,): C_i. smoothing:
+    the width.
     """
 
     def differentiate(t: float) -> float:

@@ -81,7 +81,7 @@ def _transform_state(state: RowState, transform: RowTransform) -> RowState:
 
 
 def _leave_rows(rows: Rows, *_: Any) -> Rows:
-    """Return the rows unchanged: passes over row states do not use labels or weights."""
+    """Return the rows unchanged, because passes over row states do not use labels or weights."""
     return rows
 
 

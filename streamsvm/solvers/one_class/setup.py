@@ -74,7 +74,10 @@ class OneClassSolver(Solver):
         )
 
     def make_model(self, state: solver.State, take: TakeRows) -> LinearModel:  # noqa: ARG002
-        """Return the model of the best point; rows on the boundary belong to the class in spite of rounding."""
+        """Return the model of the best point.
+
+        Rows on the boundary get a score that puts them in the region despite rounding.
+        """
         rho = state.best_rho - BOUNDARY_SHARE * abs(state.best_rho)
         return replace(make_linear_model(self.source, state.best, -rho, has_classes=False), classes=np.array(CLASSES))
 

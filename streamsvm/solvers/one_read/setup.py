@@ -1,4 +1,4 @@
-"""The setup of `one_read` for the rows of a source: the number of resident rows, memory, and model."""
+"""The setup of `one-read` for the rows of a source: the number of resident rows, memory, and model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, 
 HELD = 6  # a group may take this many times its kept rows while it is read: more rows, and copies of some
 SHARE = 10  # at least one row in SHARE is resident if memory allows
 ROWS_A_FEATURE = 8  # with fewer resident rows per feature, the sample's minimiser is too far away
-LAW_SHARE = 0.13  # share of (n d)^(2/3) rows: with fewer resident rows, ascent on blocks takes fewer reads
+LAW_SHARE = 0.13  # a share of (n d)^(2/3) rows: with fewer resident rows, ascent on blocks takes fewer reads
 SMALL_ROWS = 3000  # at least this many rows are resident if memory allows, so that small data takes one pass
 COPIES = GROUP_SHARE + 1  # copies of the resident rows when a pass ends: the gathered rows, and the rows chosen
 MORE_ROWS = "{:,} rows are kept in memory. With {:,} rows{}, the data would be read fewer times."
@@ -49,14 +49,14 @@ def choose_parameters(source: RowSource, options: TrainOptions, own: CuttingPlan
 
     wanted = max(source.n_rows // SHARE, SMALL_ROWS, count_enough(source), round(_count_by_law(source)))
     number = count(wanted, _find_resident_bytes(source, COPIES + 1))
-    if number <= HELD_SHARE * source.n_rows:  # then the first sample is not held, which leaves memory for more rows
+    if number <= HELD_SHARE * source.n_rows:  # the first sample is then not held, which leaves memory for more rows
         wanted = max(number, min(wanted, int(HELD_SHARE * source.n_rows)))
         number = count(wanted, _find_resident_bytes(source, COPIES))
     return replace(parameters, resident_rows=number)
 
 
 def count_enough(source: RowSource) -> int:
-    """Return the number of resident rows with which `one_read` takes no more reads than ascent on blocks.
+    """Return the number of resident rows with which `one-read` takes no more reads than ascent on blocks.
 
     The result is at most the number of rows. The number of rows needed for a single read grows with (n d)^(2/3)
     (docs/solvers/one_read.md).
@@ -88,9 +88,10 @@ def weigh_ascent(source: RowSource) -> tuple[float, float]:
 
 
 def describe_more_rows(source: RowSource, options: TrainOptions, resident_rows: int, kept: int) -> str:
-    """Describe how many resident rows, and how much more memory, would save reads; return "" if enough rows are kept.
+    """Return a note on how many more resident rows, and how much more memory, would save reads; "" if none would.
 
-    resident_rows: the number that fits for one read; kept: the number of rows kept by the solver that was chosen.
+    resident_rows: the number of rows that fits for `one-read`. kept: the number of rows kept by the solver that was
+    chosen.
     """
     enough = count_enough(source)
     if kept >= enough:
@@ -120,7 +121,7 @@ class OneReadSolver(LinearSolver):
         return start_state(self.parameters, source.n_rows, source.n_features, source.is_shuffled)
 
     def start_at(self, w: F64) -> State:
-        """Return the initial state; w is the first centre unless the sample shows that w is far from the optimum."""
+        """Return the initial state. Its first centre is w, unless the sample shows that w is far from the optimum."""
         return replace(self.start(), best_w=w, centre=w, points=w[None, :])
 
     def solve(self, state: State) -> Requests:
@@ -178,5 +179,5 @@ def _find_resident_bytes(source: RowSource, copies: int) -> int:
     held = 3 * THREADS * HELD / len(plan_groups(source))
     row_bytes = _find_row_bytes(source)
     own = 8 * ROW_VECTORS + (copies + held) * row_bytes
-    sent = GROUP_SHARE * row_bytes  # sent by workers to the driver
+    sent = GROUP_SHARE * row_bytes  # bytes of a row that workers send to the driver
     return round(max(MEMORY_SHARE * own, own + sent))

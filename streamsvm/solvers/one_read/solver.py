@@ -1,4 +1,4 @@
-"""One read: rows near the margin stay in memory, where their problem is solved exactly; other rows are only summed.
+"""The solver `one-read`: rows near the margin are solved exactly in memory, and all other rows are only summed.
 
     F(w) = 1/2 |w|^2 + c - g.w + sum_near C_i max(0, 1 - m_i),      m_i = y_i w.x_i
 
@@ -20,9 +20,9 @@ A pass also searches two lines from the best point, to the sample's minimiser an
 of all rows. The second line is the line search of cutting_plane.line_search, which helps if the sample is misleading. P
 and the lower bound are sums over all rows, so they are valid whatever the sample.
 
-A pass at w_0 can set aside the rows with rho_i < R (rho_i: cutting_plane.near_rows), the *undecided* rows. Over all
-other rows, the *frozen* rows, it sums C_i and C_i y_i x_i of those with m_i < 1. While w stays within R of w_0, no
-frozen row changes sides, and the loss of the frozen rows is frozen_cost - frozen.w. So within this ball, a pass over
+A pass at w_0 can set aside the rows with rho_i < R (rho_i: cutting_plane.near_rows), the *undecided* rows. The other
+rows are *frozen*: C_i and C_i y_i x_i of the frozen rows with m_i < 1 are summed once. While w stays within R of w_0,
+no frozen row changes sides, and the loss of the frozen rows is frozen_cost - frozen.w. So within this ball, a pass over
 the undecided rows gives the losses, cuts and sums of all rows once the frozen sums are added. Outside the ball, all
 rows are read again. R is chosen before the pass, a little larger than the expected distance to the minimiser.
 """
@@ -64,10 +64,11 @@ def prove(
 ) -> tuple[State, dict[str, float]]:
     """Minimise F; return the state with the dual point of F as a cut.
 
-    sums: the sums over the rows with m_i < 1 at the centre.
+    sums: the sums over the rows with m_i < 1 at the centre. kept, weight (n,): the rows that the pass kept, and the
+    number of rows that each represents. is_narrow: whether the pass read only the undecided rows, so that P is known
+    only in their ball.
 
     The last point in the ball on the way from the centre to F's minimiser becomes the best point if it is better.
-    is_narrow: whether the pass read only the undecided rows, so that P is known only in their ball.
     """
     near = np.flatnonzero(weight == 1.0)
     data = read_rows(settings, choose_rows(kept.rows, near))
@@ -79,7 +80,7 @@ def prove(
     step = min(1.0, (1.0 - 1e-9) * state.radius / moved) if moved > 0.0 else 1.0
     last = state.centre + step * (found.w - state.centre)
     state = _take_inside(state, data, far, stay_within(state, state.centre, last) if is_narrow else last)
-    if not np.isfinite(state.objective):  # no point is known yet, and rounding put this one outside the ball
+    if not np.isfinite(state.objective):  # no point is known yet, and rounding put this point outside the ball
         state = _take_inside(state, data, far, state.centre)
     cut = beyond + data.sum_up(found.shares)
     cut = cuts.RowSums(cut.vectors[None, :], np.array([cut.offsets]), np.array([cut.sizes]))
@@ -144,7 +145,10 @@ def choose_lines(state: State, minimiser: F64) -> list[Line]:
 
 
 def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list[Segment]) -> State:
-    """Return the state with the best point of a pass, the cuts of the pass, and the lower bound they give."""
+    """Return the state with the best point of a pass, the cuts of the pass, and the lower bound that the cuts give.
+
+    W (k, d+1): the points of the pass. totals: the sums at these points. segments: the sums along the lines.
+    """
     at_points = line_search.read_cuts(totals)
     state = _take_best(state, W, totals.losses, at_points.vectors, np.abs(W))[0]
     made, step = [at_points], 0.0
@@ -174,11 +178,11 @@ def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) ->
 
 
 def choose_apart(settings: OneRead, state: State) -> State:
-    """Return the state in which the first pass sets rows aside if this pays; a later pass over all rows discards them.
+    """Return the state in which the first pass sets rows aside if this pays.
 
-    Setting rows aside does not pay if the minimiser is expected inside or just outside the ball of the near rows, or if
-    too many rows lie within R. The estimate assumes that rows are evenly distributed near the margin, with the resident
-    rows within the radius `widest`.
+    A later pass over all rows discards the rows set aside. Setting rows aside does not pay if the minimiser is expected
+    inside or just outside the ball of the near rows, or if too many rows lie within R. The estimate assumes that rows
+    are evenly distributed near the margin, with the resident rows within the radius `widest`.
     """
     radius = FARTHER * state.predicted
     share = settings.resident_rows / state.n_rows * radius / state.widest if state.widest > 0.0 else 1.0
@@ -188,7 +192,10 @@ def choose_apart(settings: OneRead, state: State) -> State:
 
 
 def set_apart(settings: OneRead, state: State, asked: list[Scan]) -> list[Scan]:
-    """Return the scans of a pass over all rows; if rows are to be set aside, the last scan does so."""
+    """Return the scans of a pass over all rows. If rows are to be set aside, the last scan does so.
+
+    asked: the scans without this choice.
+    """
     if state.apart_radius == 0.0:
         return asked
     return [*asked[:-1], replace(asked[-1], apart=_make_subset(settings, state))]
