@@ -1,12 +1,14 @@
-"""What the default costs beside each documented alternative, on a grid of 40 problems. Prints a Markdown table.
+"""The cost of the default, compared with each documented alternative, on a grid of 40 problems.
+
+Prints a Markdown table.
 
     python -m benchmarks.defaults FOLDER [--data ../shared/data] [--only WORD] [--rounds 3] [--most 300] [--full]
 
-The datasets are made once and kept in FOLDER. Every fit runs in a process of its own, on two threads. The fits of a
-problem take turns (A B C A B C ...), and the table shows medians of CPU seconds, wall seconds, passes and the peak
-memory of the process. Seconds are measured within `train`: they include loading compiled functions, and exclude the
-start of Python. The ratios compare the default with the alternative of the least wall time, plus 0.1 s. A fit is
-stopped after --most seconds. With --full the largest dataset has 3 GB.
+The datasets are made once and kept in FOLDER. Every fit runs in a separate process, on two threads. The fits of a
+problem take turns (A B C A B C ...). The table shows medians of CPU seconds, wall seconds, passes, and the peak memory
+of the process. Seconds are measured within `train`: they include the time to load compiled functions, and exclude the
+start of Python. The ratios compare the default with the alternative that has the least wall time, plus 0.1 s. A fit is
+stopped after --most seconds. With --full, the largest dataset has 3 GB.
 """
 
 from __future__ import annotations
@@ -44,13 +46,16 @@ print(json.dumps({
     "gap": result.relative_gap,
 }))
 """
-LATENCY = 0.05  # seconds before each answer of the store
+LATENCY = 0.05  # the latency of the store, in seconds
 HINGE = ("one-read", "block-ascent", "line-search")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem of the grid. settings: of TrainOptions. others: the settings that each alternative has beside them."""
+    """A problem of the grid.
+
+    settings: fields of TrainOptions. others: the further settings of each alternative, by name.
+    """
 
     data: str
     settings: dict[str, Any]
@@ -59,7 +64,7 @@ class Problem:
 
 
 def of_hinge(data: str, C: float, *, among: tuple[str, ...] = HINGE, on_store: bool = False, **more: Any) -> Problem:
-    """Return a problem of the hinge loss, whose alternatives are accelerations or the interior-point method."""
+    """Return a problem with the hinge loss. The alternatives are accelerations or the interior-point method."""
     others: dict[str, dict[str, Any]] = {
         name: {"solver": "interior-point"}
         if name == "interior-point"
@@ -70,12 +75,12 @@ def of_hinge(data: str, C: float, *, among: tuple[str, ...] = HINGE, on_store: b
 
 
 def of_solvers(data: str, C: float, solvers: tuple[str, ...], *, on_store: bool = False, **more: Any) -> Problem:
-    """Return a problem whose alternatives are solvers."""
+    """Return a problem for which the alternatives are other solvers."""
     return Problem(data, {"C": C, **more}, {name: {"solver": name} for name in solvers}, on_store)
 
 
 def of_classes(data: str, more: dict[str, Any]) -> Problem:
-    """Return a problem of Crammer-Singer, whose alternatives are accelerations."""
+    """Return a Crammer-Singer problem, for which the alternatives are accelerations."""
     others: dict[str, dict[str, Any]] = {
         name: {"options": {"acceleration": name}} for name in ("block-ascent", "line-search")
     }
@@ -120,7 +125,10 @@ GRID = [
 
 
 def make_dense(n: int, d: int, classes: int = 2, scales: bool = False) -> tuple[Any, Any]:
-    """Return normal rows whose classes overlap, with a tenth of them flipped. scales: the last one is a timestamp."""
+    """Return normal rows of overlapping classes, with a tenth of the labels flipped.
+
+    scales: the last feature is a timestamp.
+    """
     rng = np.random.default_rng(d)
     X = rng.standard_normal((n, d), dtype=np.float32)
     w = rng.standard_normal((d, classes)) / np.sqrt(d)
@@ -132,7 +140,7 @@ def make_dense(n: int, d: int, classes: int = 2, scales: bool = False) -> tuple[
 
 
 def make_sparse(n: int, d: int, density: float, classes: int = 2) -> tuple[Any, Any]:
-    """Return rows of a text of random words, and a class for each."""
+    """Return sparse rows that resemble texts of random words, and the class of each row."""
     rng = np.random.default_rng(n)
     counts = csr_array(random_array((n, d), density=density, rng=rng, format="csr", dtype=np.float32))
     X = csr_array(TfidfTransformer().fit_transform(counts)).astype(np.float32)
@@ -141,7 +149,7 @@ def make_sparse(n: int, d: int, density: float, classes: int = 2) -> tuple[Any, 
 
 
 def with_targets(X: Any, _: Any) -> tuple[Any, Any]:
-    """Return the rows with a number to predict, with noise of Laplace's distribution."""
+    """Return the rows with regression targets, whose noise has a Laplace distribution."""
     rng = np.random.default_rng(X.shape[0])
     f = X @ rng.standard_normal(X.shape[1])
     return X, f / np.std(f) + 0.3 * rng.laplace(size=X.shape[0])
@@ -176,7 +184,7 @@ FILES = {"news20": "news20/news20", "letter": "letter/letter.scale"}
 
 
 def make(name: str, folder: Path, data: Path, full: bool) -> Path:
-    """Return the dataset of this name, which is made unless it exists."""
+    """Return the dataset with this name. Make it if it does not exist."""
     path = folder / f"{name}.zarr"
     if not path.exists():
         if name in FILES:
@@ -188,7 +196,7 @@ def make(name: str, folder: Path, data: Path, full: bool) -> Path:
 
 
 def fit(path: str, settings: dict[str, Any], most: float, environment: dict[str, str]) -> dict[str, Any]:
-    """Return what a fit took. It is stopped, and called "over", after `most` seconds."""
+    """Run a fit, and return its measurements. After `most` seconds, stop it and return "over"."""
     command = [sys.executable, "-c", FIT, path, json.dumps(settings)]
     try:
         done = subprocess.run(
