@@ -19,7 +19,7 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.system.errors import CertificateError, InputError
 
 ROUNDINGS = 10.0  # a gap of up to this many rounding bounds may be due to rounding alone
-MORE_PATIENCE = 10  # the factor on the patience of a run whose gap is larger than that
+MORE_PATIENCE = 10  # the patience of a run with a larger gap is multiplied by this factor
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Scan:
     states
         The row states. Their changes are applied before the rows are added.
     of_states
-        Whether the pass needs only the row states. `rows` then has no features and covers several tiles, and chunks are
-        read only if row states are missing.
+        Whether the pass needs only the row states. If so, `rows` has no features and covers several tiles, and chunks
+        are read only if row states are missing.
     """
 
     start: Callable[[], Any]
@@ -177,7 +177,8 @@ class Walk:
 class All:
     """Several requests, carried out in one read of the data where possible. The answer is the list of their answers.
 
-    in_walk: whether the walk among the requests also computes the passes, whose sums then follow the order of the walk.
+    in_walk: whether the walk among the requests also computes the passes. Their sums are then formed in the order of
+    the walk.
     """
 
     requests: Sequence[Scan | Take | Walk | All]
@@ -226,10 +227,10 @@ class Progress:
     """Progress of a solver: the objective P of its best point, a proved lower bound D of the optimum, and the passes.
 
     lower_bound: None for solvers that prove none. rounding_bound: a bound on the joint rounding error of P and D. The
-    error of D is already subtracted from lower_bound, so lower_bound holds despite rounding; the error of P counts when
-    the gap is compared with a tolerance. tried_bound: the rounding bound that kept the latest D from raising
-    lower_bound, or 0; it is not part of the proof, but shows that rounding is the limit. taken_off: the part of
-    rounding_bound that is known to be subtracted from lower_bound; 0 if unknown.
+    error of D is already subtracted from lower_bound, so lower_bound holds despite rounding; the error of P is added to
+    the gap when the gap is compared with a tolerance. tried_bound: the rounding bound of the latest D if it kept this D
+    from raising lower_bound, else 0; it is not part of the proof, but shows that rounding limits the progress.
+    taken_off: the part of rounding_bound that is known to be subtracted from lower_bound; 0 if unknown.
     """
 
     objective: float
@@ -254,7 +255,7 @@ class Progress:
 
             (P - D) / P = 1 - D / P <= (p + e - D) / (p + e) <= tol      if p + e - D <= tol p
 
-        So only e counts; the error of D is already included in D.
+        So only e is added: the error of D has already been subtracted from D.
         """
         if self.lower_bound is None:
             return False
@@ -278,7 +279,7 @@ class Progress:
     def report_rounding(self, status: str) -> float | None:
         """Return the rounding bound for reports, or None if there is neither a rounding bound nor a lower bound.
 
-        For a stalled run, this is tried_bound if that is larger.
+        For a stalled run, the result is tried_bound if that is larger.
         """
         bound = max(self.rounding_bound, self.tried_bound) if status == "stalled" else self.rounding_bound
         return None if self.lower_bound is None and bound == 0.0 else bound
@@ -294,8 +295,8 @@ def find_status(progress: Progress, tol: float, stuck: int, patience: int) -> st
     """Return "converged" if the gap is proved, "stalled" if steps no longer make progress, else None.
 
     stuck: the number of successive steps without progress. patience: the number of such steps that ends a run whose gap
-    may be due to rounding. A run with a larger gap may take MORE_PATIENCE times as many, because only a fault in the
-    solver can stall it.
+    may be due to rounding. A run with a larger gap may take MORE_PATIENCE times as many steps, because only a fault in
+    the solver can stall it.
     """
     if progress.is_proved(tol):
         return "converged"
@@ -322,7 +323,7 @@ def axes(*names: str) -> Any:
 
 
 def grows(*names: str, dtype: Any = np.float64) -> Any:
-    """Return a field of a state: an initially empty array, with the names of its axes (runs.records).
+    """Return a field of a state: an array that is empty at first, and whose axes have these names (runs.records).
 
     An axis whose name is a number has this number as its length.
     """
@@ -330,7 +331,7 @@ def grows(*names: str, dtype: Any = np.float64) -> Any:
     return field(default_factory=lambda: np.empty(shape, dtype), metadata={"axes": names})
 
 
-LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be rounding
+LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be due to rounding
 
 
 @dataclass(kw_only=True)

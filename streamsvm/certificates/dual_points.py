@@ -9,8 +9,8 @@ lambda_t,
 
     c_i = sum_t lambda_t [the margin of row i at that point is below 1],   lambda_t >= 0,   sum_t lambda_t <= 1
 
-where a row that changes sides on the segment is on the side assigned by losses.hinge. In some cuts, some rows have a
-share of their own, from 0 to 1, instead of the 1 or 0 of their side (OfCut). The resulting shares are rounded but
+where losses.hinge determines the side of a row that changes sides on the segment. In some cuts, some rows have an
+individual share from 0 to 1, instead of the 1 or 0 of their side (OfCut). The resulting shares are rounded but
 feasible: they never exceed 1, and the rounded C_i c_i cannot exceed C_i.
 
 A point given by shares may have corrections for some rows, alpha_i = C_i c_i + delta_i. A correction is a pair of
@@ -37,11 +37,11 @@ from streamsvm.numeric.rounding import SMALLEST, UNIT, add_pairs
 from streamsvm.numeric.rows import F64, I64, Flags, Rows, add_rows
 from streamsvm.passes import grows
 
-OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # fields of a DualPoint: rows with their own shares
+OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # the fields of a DualPoint about rows with individual shares
 
 
 class OfCut(NamedTuple):
-    """The rows with a share of their own in one cut: ascending numbers, and shares, (e,) each."""
+    """The rows with individual shares in one cut: their ascending numbers and their shares, (e,) each."""
 
     rows: I64
     shares: F64
@@ -53,8 +53,8 @@ NONE = OfCut(np.empty(0, np.int64), np.empty(0))
 class Origin(NamedTuple):
     """A cut as the solver adds it to its master problem, and the point at which it was made. Vectors are (width,).
 
-    cut, offset: a_c and b_c; start, end, step: the cut was made at (1 - step) start + step end; own: the rows with a
-    share of their own in the cut.
+    cut, offset: a_c and b_c; start, end, step: the cut was made at (1 - step) start + step end; own: the rows with
+    individual shares in the cut.
     """
 
     cut: F64
@@ -82,9 +82,9 @@ class DualPoint:
     (p, width): weight vectors, with the weight of the constant feature last, if there is one; ends (m, 2): the indices
     of u_t and v_t in `vectors` for each cut; steps and multipliers (m,).
 
-    The rows with a share of their own in several cuts are concatenated cut by cut. own_cuts (c,): ascending indices of
-    the cuts that have such rows; own_stops (c,): the end of each cut's rows; own_rows, own_shares (e,): the numbers of
-    the rows, ascending within each cut, and their shares, from 0 to 1.
+    The rows with individual shares are concatenated cut by cut. own_cuts (c,): the ascending indices of the cuts that
+    have such rows; own_stops (c,): the end of each cut's rows; own_rows, own_shares (e,): the numbers of the rows,
+    ascending within each cut, and their shares, from 0 to 1.
     """
 
     share: F64 = grows("n")
@@ -101,7 +101,7 @@ class DualPoint:
     own_shares: F64 = grows("e")
 
     def split_own(self) -> dict[int, OfCut]:
-        """Return the rows of each cut that has rows with their own shares, as views, keyed by the index of the cut."""
+        """Return the rows with individual shares, as views, in a dict by the index of the cut."""
         bounds = pairwise([0, *self.own_stops.tolist()])
         parts = [OfCut(self.own_rows[a:b], self.own_shares[a:b]) for a, b in bounds]
         return dict(zip(self.own_cuts.tolist(), parts, strict=True))
@@ -140,9 +140,9 @@ class DualPoint:
 
 
 def put_own_shares(active: Flags, first: int, point: DualPoint) -> F64:
-    """Return the share of each row in each cut, (n, m): its own share, or else 1 for an active row and 0 for others.
+    """Return the share of each row in each cut, (n, m): its individual share, or else 1 if it is active and 0 if not.
 
-    first: the number of the first of these consecutive rows.
+    first: the number of the first row; the rows are consecutive.
     """
     shares = active.astype(np.float64)
     for cut, (rows, values) in point.split_own().items():
@@ -250,9 +250,11 @@ def bound_by_shares(sums: DualSums, bias_feature: float | None, most_multiple: f
 
 
 def bound_by_coefs(sums: DualSums, total: float, total_error: float, coef_error: float, bias: float = 0.0) -> Bound:
-    """Return the bound proved by sum_i coef_i x_i, with all rows in class 0. total: the sum of all pairs' multipliers.
+    """Return the bound proved by sum_i coef_i x_i, with all rows in class 0.
 
-    coef_error: the error bound of the coefs, as a share of the sizes used in the magnitudes. bias: the constant
+    total: the sum of the multipliers of all pairs.
+
+    coef_error: the error bound of the coefs, relative to the sizes that the magnitudes contain. bias: the constant
     feature, or 0 for none.
     """
     v = sums.exact.totals[0] + sums.exact.rests[0]
@@ -262,7 +264,7 @@ def bound_by_coefs(sums: DualSums, total: float, total_error: float, coef_error:
 
 
 def _maximise(total: float, v: F64, lacking: F64, total_error: float = 0.0, most_multiple: float = 1.0) -> Bound:
-    """Return the maximum of t total - t^2 / 2 |v|^2 over 0 <= t <= most_multiple, less its rounding.
+    """Return the maximum of t total - t^2 / 2 |v|^2 over 0 <= t <= most_multiple, less its rounding error.
 
     lacking: the error bound of v. most_multiple: at most 2.
     """
@@ -276,5 +278,5 @@ def _maximise(total: float, v: F64, lacking: F64, total_error: float = 0.0, most
 
 
 def _choose_multiple(total: float, square: float, most_multiple: float) -> float:
-    """Return the t that gives the best bound."""
+    """Return the multiple t that gives the highest bound."""
     return min(most_multiple, total / square) if square > 0.0 else most_multiple

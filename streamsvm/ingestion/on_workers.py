@@ -213,7 +213,7 @@ def ingest_on_workers(
         For bad input, with file, line, column and reason. Nothing is left at the destination, with one exception: the
         remains of a killed ingest stay there if a file has changed since.
     MemoryBudgetError
-        If a worker needs more memory than it may hold.
+        If a worker would need more memory than `memory_bytes`.
     ConnectionError
         If the cluster is lost. Finished work stays at the destination, and `resume` can use it.
     """

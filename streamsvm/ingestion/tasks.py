@@ -352,7 +352,10 @@ def _read_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> Itera
 
 @dataclass(frozen=True)
 class SpooledStretch:
-    """The result of spooling the rows of a stretch. statistics: those of each piece, if features are scaled."""
+    """The result of spooling the rows of a stretch.
+
+    statistics: the statistics of each piece, if features are scaled.
+    """
 
     survey: Survey
     segments: Segments

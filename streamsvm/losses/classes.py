@@ -78,7 +78,7 @@ def add_multiples(total: F64, rows: Rows, places: I64, classes: I64, coefs: F64,
 
 @register_jitable
 def judge_row(lead: F64, share: F64, y: int) -> tuple[float, float, float]:
-    """Return loss / C_i - sum_k share_k v_k, the violation of the KKT conditions, and the lead of the best class.
+    """Return (loss / C_i - sum_k share_k v_k, the violation of the KKT conditions, the lead of the best class).
 
     lead (K,): v_k = 1 + f_k - f_y, and 0 for the row's own class y. share: (K,). The third result is the lead over the
     second-best class; it is 0 unless a single class holds the whole cost of the row.
@@ -102,7 +102,7 @@ def judge_row(lead: F64, share: F64, y: int) -> tuple[float, float, float]:
 def solve_row(lead: F64, y: int, size: float, share: F64, changes: F64) -> float:
     """Set the shares (K,) to their optimum, and `changes` (K,) to the changes of a_k; return the largest change.
 
-    lead: see `judge_row`. size: A.
+    lead: see `judge_row`. size: the factor A of the module's docstring.
     """
     top = -np.inf
     for k in range(lead.size):

@@ -231,7 +231,7 @@ class Calibration:
 
 
 def _each_class(scores: F64, truth: Truth) -> list[tuple[F64, Any]]:
-    """Return each column of scores, with flags of the rows that are in its class or have its label."""
+    """Return each column of scores, with flags of the rows that have the class or label of this column."""
     if truth.ndim == 2:
         return list(zip(scores.T, truth.T, strict=True))
     if scores.shape[1] == 1:

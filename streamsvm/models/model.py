@@ -244,7 +244,9 @@ class LinearModel(SavedModel):
         Raises InputError for unsuitable rows.
         """
         if not sparse and n_features != self.n_trained:
-            raise InputError(f"rows of {say_count(n_features, 'feature')}; the model was trained on {self.n_trained:,}")
+            raise InputError(
+                f"the rows have {say_count(n_features, 'feature')}, but the model was trained on {self.n_trained:,}"
+            )
         if same_scaling(scaling, self.scaling):
             w, b = self.coef, self.intercept
         else:

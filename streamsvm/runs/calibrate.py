@@ -139,7 +139,10 @@ class FoldFits:
         return runs
 
     def complete(self, training: Training, beside: Sequence[Training]) -> Result:
-        """Return the result of a training, with probabilities. Its run and the runs of the folds must have ended."""
+        """Return the result of `training`, with probabilities.
+
+        beside: the runs of the folds. All of these runs must have ended.
+        """
         found, passes = self.fit_way(training.engine, beside)
         result = training.make_result()
         return put_calibration(result, found, max(result.passes + 1, passes))

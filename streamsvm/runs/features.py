@@ -233,7 +233,7 @@ def make_features(
 
 
 def find_feature_map(source: RowSource, options: FeatureOptions, settings: TrainOptions) -> FeatureMap:
-    """Return the feature map, without writing features. It has the arguments and errors of `make_features`."""
+    """Return the feature map, without writing features. Arguments and errors are those of `make_features`."""
     with interrupts.caught(), one_blas_thread(), _finding(source, options, settings) as (_, found, _):
         return found
 

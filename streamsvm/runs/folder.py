@@ -102,7 +102,7 @@ def _drop_gamma(settings: dict[str, Any]) -> dict[str, Any]:
 def check_empty(folder: Path, besides: Collection[str] = ()) -> None:
     """Raise InputError unless a folder is empty, or holds a run that ended before its first checkpoint.
 
-    besides: names of other entries that are allowed.
+    besides: the names of other entries that the folder may contain.
     """
     names = {entry.name for entry in folder.iterdir() if not files.is_partial(entry.name)} if folder.exists() else set()
     if left := sorted(names & {MODEL_FILE, RESULT_FILE}):
@@ -121,7 +121,10 @@ def check_empty(folder: Path, besides: Collection[str] = ()) -> None:
 
 
 def holds_settings(folder: Path) -> bool:
-    """Return whether a folder holds the settings of a run. Editors also write files named settings.json."""
+    """Return whether a folder holds the settings of a run.
+
+    The content is checked: editors write files of this name, too.
+    """
     try:
         return "fingerprint" in read_settings(folder)
     except InputError:
@@ -250,7 +253,7 @@ class RunFolder(LockedFolder):
     Parameters
     ----------
     n_beside : int, default 1
-        Number of runs that run side by side and share the time allowed for checkpoints.
+        Number of concurrent runs, which share the time allowed for checkpoints.
     on_written : callable, optional
         See OnWritten.
     """
@@ -291,9 +294,13 @@ class RunFolder(LockedFolder):
                 raise KeyError(unknown)
             extra, state = _read_about(arrays.pop("run")), restore(start, arrays, n_rows)
         except KeyError as error:
-            raise InputError(f"{path}: not a checkpoint of this version of streamsvm") from error
+            raise InputError(
+                f"{path}: not a checkpoint of this version of streamsvm; use the version that wrote it, or --overwrite"
+            ) from error
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}: damaged, or not of this run ({error})") from error
+            raise InputError(
+                f"{path}: damaged, or not of this run ({error}); restore the file, or start again with --overwrite"
+            ) from error
         lines = self._read_history(extra["steps"], extra.get("history"))
         files.write_atomically(self.path / HISTORY_FILE, b"".join(lines))
         rest = extra["status"] or "", extra["seconds"], extra.get("task_seconds", {})
@@ -376,7 +383,7 @@ def _read_about(text: Any) -> dict[str, Any]:
 
 
 def write_result(folder: Path, model: bytes, result: dict[str, Any]) -> None:
-    """Write the model and the result of a run that has ended, which complete it."""
+    """Write the model and the result of a run that has ended. The run is then complete."""
     files.write_atomically(folder / MODEL_FILE, model)
     write_json(folder / RESULT_FILE, result)
 

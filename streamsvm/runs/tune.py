@@ -149,7 +149,7 @@ def list_fits(chains: Sequence[Sequence[Job]]) -> list[list[Solver]]:
 
 
 def make_chains(grid: Sequence[TrainOptions], views: Sequence[HeldOut]) -> list[list[Job]]:
-    """Return the chains of fits: each chain of settings once per fold."""
+    """Return the chains of fits: for each fold, a chain of fits for each chain of settings."""
     n_fits = len(grid) * len(views)
     by_loss = (list(same) for _, same in groupby(grid, key=lambda each: each.loss))
     return [chain for same in by_loss for chain in _make_for_solver(same, views, n_fits)]
@@ -158,10 +158,10 @@ def make_chains(grid: Sequence[TrainOptions], views: Sequence[HeldOut]) -> list[
 def _make_for_solver(grid: Sequence[TrainOptions], views: Sequence[HeldOut], n_fits: int) -> list[list[Job]]:
     """Return the chains for the settings of one loss, and hence of one solver.
 
-    n_fits: the number of all fits, which share the memory. A solver lists ways to run fits side by side. The first way
-    is chosen that works for all fits: every fit has the settings of this way, and no fit has a note that memory is too
-    small. If no way works, the last one is chosen. If the number of resident rows is given for a linear kernel, all
-    fits begin in one read.
+    n_fits: the number of all fits, which share the memory. A solver lists several ways to run fits side by side. This
+    function chooses the first way that works for all fits: every fit gets the settings of the way, and no fit notes a
+    lack of memory. If no way works, it chooses the last one. If the number of resident rows is given for a linear
+    kernel, all fits begin in one read.
     """
     ways: tuple[SideBySide, ...] = (SideBySide(in_chains=False),)
     if grid[0].resident_rows is None or grid[0].kernel != "linear":

@@ -112,11 +112,13 @@ def _keep_ball(source: RowSource, options: TrainOptions, client: Client | None, 
 
 
 def _write_ball(out: Path, ball: Ball, packed: dict[str, Any]) -> None:
-    """Write a packed ball to a folder, unless it holds no rows."""
+    """Write the arrays of a ball to the folder of a run. If the ball holds no rows, log a warning instead."""
     if len(ball.near.numbers):
         write_arrays(out / NAME, packed)
     else:
-        LOGGER.warning("no ball is kept: more rows are equally near the margin than can be resident")
+        LOGGER.warning(
+            "no ball is kept: too many rows have the same distance from the margin to hold all of them in memory"
+        )
 
 
 def _was_update(out: str | Path | None) -> bool:

@@ -61,7 +61,10 @@ class SharedSetting:
 
 
 def made_once(make: Callable[P, T]) -> Callable[P, T]:
-    """Cache the results of a function by its positional arguments, each as long as it is referenced elsewhere."""
+    """Cache the results of a function by its positional arguments.
+
+    A result is cached as long as it is referenced elsewhere.
+    """
     made: WeakValueDictionary[tuple[object, ...], T] = WeakValueDictionary()
     lock = RLock()
 

@@ -32,7 +32,7 @@ from streamsvm.system.errors import InputError, IntegrityError, ReadError
 from streamsvm.system.files import hide_secrets, is_remote
 
 RANGE_BYTES = 2 << 20  # the maximum number of bytes per request
-RANGES_AHEAD = 8  # for one object: requests in flight, and answers not used yet
+RANGES_AHEAD = 8  # for one object: the maximum number of ranges that are requested but not used yet
 AHEAD_BYTES = (RANGES_AHEAD + 1) * RANGE_BYTES  # the memory for ranges, including the range in use
 
 Bytes = npt.NDArray[np.uint8]
@@ -40,11 +40,11 @@ Range = tuple[int, int]
 
 
 class ObjectFile:
-    """An object of known size, opened for reading ascending byte ranges: a data.store.chunks.StoredFile.
+    """An object of known size, opened for reading byte ranges in ascending order (see data.store.chunks.StoredFile).
 
     The first ranges are requested at once, and further ranges as earlier ones are used.
     kind: the word for the object in messages. e_tag: the version of the object to read (None: any).
-    begin: the byte of the object that is byte 0 of the ranges.
+    begin: the offset in the object from which the ranges count.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class RemoteFile(io.RawIOBase):
 def open_binary(path: str | Path, ahead: bool = True) -> IO[bytes]:
     """Open a file, or an object in a store, for reading. Raises OSError on failure.
 
-    ahead: whether it will be read from start to end.
+    ahead: whether the file will be read from start to end.
     """
     return io.BufferedReader(RemoteFile(str(path), ahead), RANGE_BYTES) if is_remote(path) else open(path, "rb")
 

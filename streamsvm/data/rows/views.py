@@ -70,7 +70,7 @@ class View:
     the chunks differ. Therefore views of one source share its cached chunks.
     """
 
-    first = 0  # the chunk of the source that is chunk 0 of the view
+    first = 0  # the number in the source of the first chunk of the view
 
     def __init__(self, source: RowSource, transform: RowTransform, **facts: Any) -> None:
         self.source, self.transform = source, transform
@@ -409,7 +409,7 @@ def _add_zeros(X: Matrix) -> Matrix:
 
 
 def _choose_blocks(places: I64) -> Iterator[I64]:
-    """Yield the indices of the rows of each block: first the first row at each position, then the second row, ..."""
+    """Yield the rows of each block, as indices in `places`: the k-th block has the k-th row at each position."""
     order = np.argsort(places, kind="stable")
     ascending = places[order]
     occurrence = np.arange(len(places)) - np.searchsorted(ascending, ascending)

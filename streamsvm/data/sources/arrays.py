@@ -81,11 +81,11 @@ def refuse_unsuitable(**given: Any) -> None:
         is_frame = comes_from(values, "pandas") and values.ndim > 1
         for dtype in values.dtypes if is_frame else [getattr(values, "dtype", None)]:
             if name in NUMBERS and getattr(dtype, "kind", "") in ("m", "M"):
-                raise InputError(f"{name}: {dtype} is not a number: divide by a unit of time")
+                raise InputError(f"{name}: has values of the type {dtype}, not numbers: divide them by a unit of time")
 
 
 def hold(values: Any) -> Any:
-    """Return values in memory: a Dask collection is computed, and keeps its masks."""
+    """Return values in memory. A Dask collection is computed; masked values stay masked."""
     return values.compute() if comes_from(values, "dask") else values
 
 
@@ -222,7 +222,7 @@ def open_vectors(values: Mapping[str, Any], piece_bytes: int, where: str = "") -
 
 
 def _compute_together(streams: Sequence[Stream], piece_bytes: int) -> None:
-    """Make the first stream, and all streams with the same partitions, compute their partitions in one graph."""
+    """Let the first stream, and all streams with the same partitions, compute their partitions in one graph."""
     if streams[0].collection is None:
         return
     from streamsvm.data.sources.dask_collections import Partitions, have_same_partitions
@@ -258,7 +258,7 @@ def open_stream(where: str, values: Any, n_dimensions: int, piece_bytes: int) ->
     require_shape(where, shape, n_dimensions)
     for name, dtype in values.dtypes.items() if n_dimensions == 2 and hasattr(values, "columns") else ():
         if dtype.kind not in checks.NUMBER_KINDS + "O":
-            raise InputError(f"{where}: column {name!r}: {dtype} is not a number; {checks.FOR_TEXT}")
+            raise InputError(f"{where}: column {name!r} holds {dtype}, not numbers; {checks.FOR_TEXT}")
     n_rows = int(shape[0]) if isinstance(shape[0], int | np.integer) else None
     collection = values if comes_from(values, "dask") else None
     return Stream(where, n_rows, find_pieces(where, values, piece_bytes), collection=collection)
@@ -319,7 +319,7 @@ def _to_features(
     if piece.dtype == UNTYPED_BFLOAT16 and not issparse(piece):
         piece = widen_bits(piece)
     if piece.dtype.kind not in (checks.NUMBER_KINDS if issparse(piece) else checks.NUMBER_KINDS + "O"):
-        raise InputError(f"{where}: {piece.dtype} is not a number")
+        raise InputError(f"{where}: holds {piece.dtype}, not numbers")
     sparse = make_canonical(piece, where) if issparse(piece) else None
     values = piece if sparse is None else sparse.data
     bad = np.zeros(0, np.bool_)

@@ -39,7 +39,7 @@ def join_neighbours(starts: I64, stops: I64) -> tuple[I64, I64]:
 def cut_ranges(starts: I64, stops: I64, step: int) -> Iterator[tuple[int, I64, I64]]:
     """Cut ascending ranges at the multiples of `step`.
 
-    Yield (k, starts, stops), the pieces that lie in [k * step, (k + 1) * step), for each k that has any.
+    Yield (k, starts, stops), the pieces that lie in [k * step, (k + 1) * step), for each k with at least one piece.
     """
     if not len(starts):
         return
@@ -77,7 +77,7 @@ class StoredArray:
     ) -> None:
         self.array, self.name, self.checksums = array, name, checksums
         self.parts, self.part_rows = parts, part_rows
-        self._first: dict[tuple[int, int], int] = {}  # without `checksums`: those of rows start:stop when first read
+        self._first: dict[tuple[int, int], int] = {}  # without `checksums`: by range, when first read
         self.length = int(array.shape[0])
         self.chunk_rows = int(array.chunks[0])
         self.row_items = int(np.prod(array.shape[1:], dtype=np.int64))
@@ -119,7 +119,9 @@ class StoredArray:
         if self.checksums is None:
             found = google_crc32c.value(np.ascontiguousarray(values).reshape(-1).view(np.uint8))
             if self._first.setdefault((start, stop), found) != found:
-                raise IntegrityError(f"{self.place}: rows {start}:{stop} differ from an earlier read")
+                raise IntegrityError(
+                    f"{self.place}: rows {start}:{stop} differ from an earlier read; the file has changed since"
+                )
         return values
 
     def take(self, starts: I64, stops: I64) -> Array:

@@ -87,7 +87,7 @@ class ChunkFile:
         VERIFYING.seconds += time.perf_counter() - began
 
     def skip(self, n_bytes: int) -> None:
-        """Read and discard bytes, which only the checksum needs."""
+        """Read bytes for the checksum, and discard them."""
         buffer = np.empty(min(n_bytes, 1 << 19), np.uint8)
         while n_bytes > 0:
             part = buffer[: min(n_bytes, len(buffer))]
@@ -134,7 +134,7 @@ class PartReader:
         return found
 
     def copy(self, low: I64, high: I64, out: Bytes) -> None:
-        """Copy ascending byte ranges to `out`, concatenated."""
+        """Copy the byte ranges low[i]:high[i], in ascending order, to `out`, without gaps."""
         at = 0
         for start, stop in pair(low, high):
             for part in range(start // self.part_bytes, (stop - 1) // self.part_bytes + 1):
@@ -145,7 +145,7 @@ class PartReader:
 
 
 def copy_from_whole(file: ChunkFile, low: I64, high: I64, out: Bytes) -> None:
-    """Copy ascending byte ranges to `out` from a chunk that is read and verified as a whole."""
+    """Read and verify a whole chunk, and copy its byte ranges low[i]:high[i] to `out`, without gaps."""
     at = 0
     for start, stop in pair(low, high):
         file.skip(start - file.position)
@@ -186,7 +186,7 @@ def checksum_parts(payload: Bytes, part_bytes: int) -> Checksums:
 
 
 CODEC = "sharding_indexed"
-ABSENT = np.iinfo(np.uint64).max  # both index entries of a chunk that would fit into the last shard but does not exist
+ABSENT = np.iinfo(np.uint64).max  # the two index entries of each unused place for a chunk in the last shard
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Only one process at a time may write to a destination on a disk. It writes a new folder or file next to the destination,
 flushes it to disk, and then renames it.
 
-To an object store, a dataset is written in place: chunks as they fill up, then the metadata, and the manifest last. The
+In an object store, a dataset is written in place: chunks as they fill up, then the metadata, and the manifest last. The
 manifest is written on the condition that none exists, so that the dataset appears whole or not at all. A store has no
 locks that are released when their process ends. The object `.writing` marks that a process is writing, and remains if
 the process is killed. `--overwrite` replaces it, as does a process that resumes an ingest.
@@ -115,7 +115,7 @@ def new_file(destination: str | Path, overwrite: bool = True) -> Iterator[Binary
     make_parents(destination)
     with Lock(destination):
         files.remove_partials(destination.parent, destination.name)
-        check_file(destination, overwrite)  # again under the lock, since another process may have written it
+        check_file(destination, overwrite)  # check again under the lock
         with files.open_atomically(destination) as file:
             yield file
 
@@ -153,7 +153,7 @@ def new_folder(destination: Path, overwrite: bool = False, resumption: IngestRec
             if left is None:
                 files.remove_partials(destination.parent, destination.name)
             _recover(destination)
-            check_destination(destination, overwrite)  # again under the lock: another process may have written it
+            check_destination(destination, overwrite)  # check again under the lock
             partial.mkdir(exist_ok=left is not None)
             yield partial
             files.sync_tree(partial)
@@ -205,7 +205,7 @@ def _name_replaced(destination: Path) -> Path:
 
 
 async def _finish_writes() -> None:
-    """Wait for all tasks in Zarr's event loop, except those that run this function for other threads."""
+    """Wait for all tasks in Zarr's event loop, except tasks in which other threads run this function."""
     waiting = asyncio.current_task()
     assert waiting is not None
     waiting.set_name(_finish_writes.__qualname__)
@@ -275,7 +275,7 @@ class Upload:
             wait_for(begin(self._abandon_shards()))
 
     def read_chunk(self, name: str, span: Span) -> bytes | None:
-        """Return a chunk that a worker's copy has written, with its checksum, or None if it does not exist."""
+        """Return a chunk that a worker has written, with its checksum, or None if it does not exist."""
         if span.kind == "shard":
             return self.scratch.find(f"{name}/{span.own_key}")
         return self._folder.read(f"{name}/{span.key}")
@@ -284,7 +284,9 @@ class Upload:
         await put_object(self.store, self.url, key, parts, sum(len(part) for part in parts), mode)
 
     async def _put_next(self, key: str, parts: Sequence[Any]) -> None:
-        """Append `parts` to a shard. The last part is the index at the end of the shard, and empty before.
+        """Append `parts` to a shard.
+
+        The last part is the index of the shard if this chunk completes it, and otherwise empty.
 
         The shard is uploaded piece by piece, so it is never in memory as a whole.
         """

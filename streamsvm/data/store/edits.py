@@ -173,7 +173,7 @@ class EditedDataset(Dataset):
         return self.additions[k], int(chunk - firsts[k]), int(self.stored_starts[chunk])
 
     def _share_out(self, stored: I64) -> list[tuple[Dataset, int, I64]]:
-        """Return each addition that has some of the rows, its first stored row, and the positions of its rows."""
+        """Return the additions that hold the rows, their first rows, and the positions of their rows in `stored`."""
         firsts = np.cumsum([0, *(addition.n_rows for addition in self.additions)])
         holder = np.searchsorted(firsts, stored, side="right") - 1
         shares = np.unique(holder).tolist() or [0]  # without rows, one addition still provides the types

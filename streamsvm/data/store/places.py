@@ -152,7 +152,7 @@ class RemotePlace:
 
 
 LOCK, COUNT, IN_USE, PARTIAL = ".lock", ".bytes", ".in-use", ".partial-"
-NAME_LETTERS = 32  # letters of a fingerprint in the name of its folder
+NAME_LETTERS = 32  # the number of letters of a fingerprint in the name of the folder for its dataset
 
 
 class DiskCache:
@@ -198,7 +198,7 @@ class DiskCache:
                 raise
 
     def give_back(self, partial: str, n_bytes: int) -> None:
-        """Remove an unfinished copy, and release its bytes."""
+        """Remove an unfinished copy, and subtract its bytes from the size of the cache."""
         with _writing(self.root), self.counting():
             Path(partial).unlink(missing_ok=True)
             self._write_count(max(0, self._read_count() - n_bytes))
@@ -314,7 +314,7 @@ def check_index(place: ChunkPlace, shards: Shards, shard: int) -> None:
     with closing(place.open(span, [(0, span.n_bytes)])) as file:
         file.fill(found, 0)
     if found.tobytes() != shards.make_index(shard):
-        raise IntegrityError(f"{file.name}: damaged (other programs would not find the chunks)")
+        raise IntegrityError(f"{file.name}: the index is damaged, so other programs would not find the chunks")
 
 
 @made_once

@@ -90,8 +90,8 @@ class SharedFolder:
 class SharedObjects:
     """Scratch objects below a dataset that a process is writing to a store. The object `.writing` marks such a dataset.
 
-    token: the content of `.writing`. It begins with the name of the folder of the scratch objects. A process that
-    resumes the ingest of another process uses the same folder.
+    token: the content of the object `.writing`. It begins with the name of the folder of the scratch objects. A process
+    that resumes the ingest of another process uses the same folder.
     """
 
     url: str
@@ -100,7 +100,9 @@ class SharedObjects:
     def check(self, found: str | None = None) -> None:
         """Raise InputError unless the dataset still has this token. found: its current token (None: read it)."""
         if (self._read_token() if found is None else found) != self.token:
-            raise InputError(f"{self.url}: the ingest has ended, or another process has begun to write there")
+            raise InputError(
+                f"{self.url}: this ingest has ended, or another process has begun to write a dataset there"
+            )
 
     def put(self, name: str, parts: Iterable[Any], n_bytes: int) -> None:
         """Put an object of n_bytes, whose content comes in parts. If the ingest has ended, the object is removed again.

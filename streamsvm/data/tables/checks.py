@@ -427,7 +427,10 @@ def refuse_words(words: Sequence[str], codes: Vector, place: Place, find_fault: 
 
 
 def explain_kind(kind: str, is_known: bool) -> str:
-    """Explain why a column is read as numbers or dates, and how to change this. is_known: if the encoding is given."""
+    """Explain why a column is read as numbers or dates, and how to change this.
+
+    is_known: whether the encoding is given.
+    """
     if is_known:
         return f"the column holds {kind}s in the rows for which the encoding was made"
     other = "number" if kind == "date" else "date"

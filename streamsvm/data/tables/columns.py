@@ -117,7 +117,9 @@ class Columns:
         if self.hash_bits is not None and not 1 <= self.hash_bits <= MOST_BITS:
             raise InputError(f"hash_bits {self.hash_bits}: from 1 to {MOST_BITS} bits are possible (--hash)")
         if self.hash_bits is not None and self.one_hot == AUTO:
-            raise InputError("one_hot auto and hash_bits (--hash) both take all columns of text: name those of one_hot")
+            raise InputError(
+                "one_hot auto and hash_bits (--hash) both take all columns of text: name the columns for one_hot"
+            )
 
     @property
     def needs_encoder(self) -> bool:

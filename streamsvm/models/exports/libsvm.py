@@ -1,12 +1,12 @@
 """Model files of LIBLINEAR and of LIBSVM, written and read.
 
-LIBLINEAR: the lines before `w` name the solver, the labels and the numbers of classes and features. Each line after it
-has the weights of one feature, one for each class if there are more than two. If `bias` is at least 0, one more line
-has the weights of a feature that has this value in all rows; `export` writes the value 1. A score above 0 is for the
-first label.
+LIBLINEAR: the lines before `w` name the solver, the labels and the numbers of classes and features. Each line after `w`
+has the weights of one feature: one weight, or one for each class if there are more than two. If `bias` is at least 0,
+one more line has the weights of a feature that has this value in all rows; `export` writes the value 1. A score above 0
+is for the first label.
 
-LIBSVM: the lines before `SV` name the type, the kernel, the labels and rho. Each line after it has the coefficients and
-the items of a support vector. LIBSVM decides between pairs of classes: a score above 0 is for the first class of a
+LIBSVM: the lines before `SV` name the type, the kernel, the labels and rho. Each line after `SV` has the coefficients
+and the items of a support vector. LIBSVM decides between pairs of classes: a score above 0 is for the first class of a
 pair, and row r of the coefficients of a support vector belongs to the r-th of the other classes (numeric.labels).
 Models of all pairs already have this layout. For K scores f_k = sum_j c_kj k(x, z_j) + b_k, one for each class, the
 pair (k, l) gets the score

@@ -65,7 +65,7 @@ def write_onnx(model: Model) -> Exported:
     except ModuleNotFoundError:
         raise InputError("--to onnx needs the package onnx: pip install 'streamsvm[onnx]'") from None
     if isinstance(model, KernelModel) and model.is_of_known_values:
-        raise InputError("the rows of a precomputed kernel matrix are not features; choose --to libsvm or --to json")
+        raise InputError("an ONNX file cannot hold a model with a precomputed kernel; choose --to libsvm or --to json")
     if _count_bytes(model) > MOST_BYTES:
         raise InputError("the weights or support vectors are too large for an ONNX file; choose another format")
     number = onnx.TensorProto.DOUBLE

@@ -77,7 +77,7 @@ def test_pandas() -> None:
     assert together(read_arrays(frame))["names"] is None
     assert together(read_arrays(frame, pd.DataFrame({"y": ["u", "v"]})))["labels"].tolist() == ["u", "v"]
     frame["when"] = pd.to_datetime(["2020", "2021"])
-    assert fault(read_arrays(frame)) == f"X: column 'when': {frame['when'].dtype} is not a number"
+    assert fault(read_arrays(frame)) == f"X: column 'when' holds {frame['when'].dtype}, not numbers"
     frame = pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [1, 2]})
     assert fault(read_arrays(frame)) == "X: row 2, column 1 'a' (counted from 1): nan"
     assert (
@@ -139,9 +139,9 @@ def with_value(value: Any, dtype: Any = np.float64) -> npt.NDArray[Any]:
         (with_value(pd.NA, object), {}, "X: row 3, column 2 (counted from 1): missing value"),
         (with_value("2", object), {}, "X: row 3, column 2 (counted from 1): not a number: '2'"),
         (with_value(10**400, object), {}, "X: row 3, column 2 (counted from 1): overflows float32"),
-        (ONES.astype("U"), {}, "X: <U32 is not a number"),
-        (ONES * 1j, {}, "X: complex128 is not a number"),
-        (sp.csr_array(ONES * 1j), {}, "X: complex128 is not a number"),
+        (ONES.astype("U"), {}, "X: holds <U32, not numbers"),
+        (ONES * 1j, {}, "X: holds complex128, not numbers"),
+        (sp.csr_array(ONES * 1j), {}, "X: holds complex128, not numbers"),
         (
             np.ma.masked_equal(with_value(7), 7),
             {},

@@ -76,7 +76,7 @@ CSR = {"data": [1.0, 2], "indices": [0, 1], "indptr": [0, 1, 2], "shape": [2, 2]
         ({"X": [1, 2]}, "X: expected rows and columns, found 1 dimension"),
         ({"X": np.ones((0, 2))}, "X: no rows"),
         ({"X": np.ones((2, 0))}, "X: no columns"),
-        ({"X": [["a"]]}, "X: <U1 is not a number"),
+        ({"X": [["a"]]}, "X: holds <U1, not numbers"),
         ({"X": [[1], [np.nan]]}, "X: row 2, column 1 (counted from 1): nan"),
         ({"X": [[1], [2]], "y": [1]}, "y: 1 row, but X has 2"),
         (
@@ -186,7 +186,7 @@ def test_a_file_that_is_longer_than_its_header_tells(tmp_path: Path) -> None:
         (CSR | {"shape": [-2, 2]}, "X: not a CSR matrix of -2 rows"),
         (CSR | {"indices": [0.0, 1.0]}, "X: indices are not whole numbers"),
         (CSR | {"format": np.zeros(10**6, np.uint8)}, "format: an array uint8 (1000000,) is not part of a CSR matrix"),
-        ({"X": [["a"]] * 2, "y": [0, 1]}, "X: <U1 is not a number"),
+        ({"X": [["a"]] * 2, "y": [0, 1]}, "X: holds <U1, not numbers"),
     ],
 )
 def test_values_that_are_none(save: Save, members: dict[str, Any], message: str) -> None:

@@ -208,7 +208,7 @@ def test_a_matrix_of_obsm(sparse: bool, zarr_format: int, make: Make) -> None:  
     np.testing.assert_array_equal(read_sets(dataset), PROBLEM.Y)
     assert dataset.class_counts is not None
     assert dataset.class_counts.tolist() == PROBLEM.Y.sum(0).tolist()
-    with pytest.raises(InputError, match="no matrix 'obsm/others' of labels"):
+    with pytest.raises(InputError, match="has no matrix 'obsm/others' of labels"):
         open_dataset(path, "obsm/others")
     with pytest.raises(InputError, match="no matrix"):
         open_dataset(path, "obsm/../X")
