@@ -127,7 +127,7 @@ def run_liblinear(problem: Any, C: float, solver: int, tol: float) -> Found:
 
 
 def find_distance(X: Any, y: Any, loss: str, C: float, w: Any, bound: float) -> float:
-    """Return (P - D) / P of the weights w. bound: D."""
+    """Return (P - D) / P of the weights w. bound: the lower bound D."""
     X = X.astype(np.float64) if isinstance(X, csr_array) else X
     margins = y * (X @ w[:-1] + w[-1])
     hinges = np.maximum(0.0, 1.0 - margins)

@@ -126,7 +126,7 @@ def digest_all(files: dict[str, bytes]) -> str:
 def open_store(latency: int) -> Iterator[subprocess.Popen[str]]:
     """Yield a process that serves a store.
 
-    latency: in milliseconds. The environment variables name the address of the store.
+    latency: its latency in milliseconds. The environment variables name the address of the store.
     """
     module = "benchmarks.ingest_on_workers"
     command = [sys.executable, "-m", module, "--serve", "--latency", str(latency)]

@@ -151,7 +151,7 @@ def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float
 
 
 def require_weights(weights: F64) -> None:
-    """Raise InputError if the sample weights of all rows are zero. weights: weights of rows, or sums of weights."""
+    """Raise InputError if the sample weights of all rows are zero. weights: the weights of rows, or sums of weights."""
     if len(weights) and not np.any(weights):
         raise InputError("sample_weight: the weights of all rows are zero; give at least one row a positive weight")
 

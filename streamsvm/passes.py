@@ -60,8 +60,8 @@ class RowState:
     changes
         All changes since the start, in order.
     altering
-        A range of positions in `Scan.by_row`. Slices of the arrays there are the last arguments of each change that
-        needs the features of the rows.
+        A range of positions in `Scan.by_row`. A change that needs the features of the rows also gets the slices of
+        these arrays for the rows, as its last arguments.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Scan:
         The subset of the rows that the pass covers. A tile holds the chosen rows of a tile of the source, with their
         numbers, and without qid and target. The bits of the answer do not depend on where the rows are read from.
     rest
-        The totals of all other rows, if `among` is given; they are combined with the totals of the subset.
+        If `among` is given, the totals of all rows outside the subset; they are combined with the totals of the subset.
     states
         The row states. Their changes are applied before the rows are added.
     of_states
@@ -338,9 +338,9 @@ LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be due to rounding
 class Bounds:
     """The part of a state that records what has been proved.
 
-    objective, lower_bound: P at the best point, and the highest proved D. objective_rounding: a bound of the rounding
-    error of the objective; bound_rounding: the amount that was subtracted from D for the rounding of D. passes: the
-    number of passes so far. stuck: the number of successive steps, or passes, that moved neither P nor D.
+    objective, lower_bound: the objective P at the best point, and the highest proved D. objective_rounding: a bound of
+    the rounding error of the objective; bound_rounding: the amount that was subtracted from D for the rounding of D.
+    passes: the number of passes so far. stuck: the number of successive steps, or passes, that moved neither P nor D.
     """
 
     objective: float = float("inf")

@@ -13,7 +13,7 @@ Ranks = npt.NDArray[np.int64]  # (types, genes): the gene numbers, sorted for ea
 def rank_by_weight(coef: npt.NDArray[np.float64]) -> Ranks:
     """Rank the genes of each type by their weights in the score of the type against the others.
 
-    coef: (types, genes).
+    coef (types, genes): the weights.
     """
     return np.argsort(-coef, axis=1, kind="stable")
 
@@ -39,7 +39,10 @@ def _measure(X: Any) -> tuple[Any, Any]:
 
 
 def count_found(ranks: Ranks, markers: npt.NDArray[np.int64]) -> float:
-    """Return the share of the true markers that are among the first m genes of their types. markers: (types, m)."""
+    """Return the share of the true markers that are among the first m genes of their types.
+
+    markers (types, m): the numbers of the true marker genes.
+    """
     n_markers = markers.shape[1]
     shares = [np.isin(found[:n_markers], true).mean() for found, true in zip(ranks, markers, strict=True)]
     return float(np.mean(shares))

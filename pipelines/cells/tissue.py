@@ -33,7 +33,7 @@ F64 = npt.NDArray[np.float64]
 class Tissue:
     """The properties that all donors share.
 
-    base (genes,): base_g of the module's docstring. effects (types, genes): lineage_lg + marker_tg.
+    base (genes,): the rates base_g of the module's docstring. effects (types, genes): the sums lineage_lg + marker_tg.
     markers (types, N_MARKERS): the numbers of the marker genes. shares (types,): the share of each type in the cells;
     they sum to 1.
     """

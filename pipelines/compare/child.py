@@ -62,7 +62,7 @@ class Task:
     def timing(self, what: str) -> Iterator[None]:
         """Measure the time of the block.
 
-        what: "read" or "fit". At the time limit, the operating system ends the process.
+        what: the name of the time, "read" or "fit". At the time limit, the operating system ends the process.
         """
         signal.alarm(self.limit)
         began, cpu = time.perf_counter(), time.process_time()

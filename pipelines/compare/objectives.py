@@ -34,7 +34,7 @@ class Worth(NamedTuple):
 
 
 def evaluate(problem: Problem, model: Saved, X: Matrix, y: Labels, test: tuple[Matrix, Labels]) -> Worth:
-    """Evaluate a saved model. model: w and b; or the arrays of sparse vectors, their coefficients beta, and b."""
+    """Evaluate a model. model: the saved arrays: w and b, or sparse vectors, their coefficients beta, and b."""
     decide, square = (open_linear if problem.gamma is None else open_kernel)(problem, model)
     step = LINEAR_ROWS if problem.gamma is None else KERNEL_ROWS
     hinge = np.maximum(0, 1 - y * score(decide, X, step)).sum()

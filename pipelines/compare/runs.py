@@ -38,7 +38,10 @@ REFERENCE_SECONDS, REFERENCE_TOL = 600, 1e-6
 
 @dataclass(frozen=True)
 class Trainer:
-    """A function that trains, given by its module and name. rungs: tolerances, epochs or sizes, from coarse to fine."""
+    """A function that trains, given by its module and name.
+
+    rungs: the tolerances, epochs or sizes to try, from coarse to fine.
+    """
 
     name: str
     module: str

@@ -19,7 +19,8 @@ RARE, FREQUENT = -6.0, -1.5  # the minimum and the maximum of b_k
 class Embeddings:
     """Rows of embeddings and their labels.
 
-    X (n, d): float16. Y (n, L): whether each row has each label. probabilities (n, L): the probabilities of the labels.
+    X (n, d): the rows, in float16. Y (n, L): whether each row has each label. probabilities (n, L): the probabilities
+    of the labels.
     """
 
     X: npt.NDArray[np.float16]

@@ -16,8 +16,8 @@ class Matches:
     """Matches of spectra with peptides. Half of the peptides are decoys.
 
     X (n, N_FEATURES): the features, standardised; the first feature is the score of the search engine. is_target (n,):
-    whether the peptide is a target. is_right (n,): whether the spectrum is really from the peptide. fold (n,): 0 to 2,
-    drawn for each spectrum.
+    whether the peptide is a target. is_right (n,): whether the spectrum is really from the peptide. fold (n,): the
+    number of the fold, 0 to 2, drawn for each spectrum.
     """
 
     X: npt.NDArray[np.float32]

@@ -63,8 +63,9 @@ class Cluster:
 class Times:
     """The simulated times of a pass, in seconds since its start.
 
-    begins: until the last worker begins. heard: until the scheduler knows that all tasks have ended. total: until the
-    driver has the sum. reading: the mean time in which workers read their ranges (a duration).
+    begins: the time at which the last worker begins. heard: the time at which the scheduler knows that all tasks have
+    ended. total: the time at which the driver has the sum. reading: the mean time in which workers read their ranges (a
+    duration).
     """
 
     begins: float

@@ -69,7 +69,10 @@ def start_exact(n_points: int) -> ExactLosses:
 
 
 def add_exact(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs: F64) -> None:
-    """Add the losses of rows at the points W (K, d), biases (K,). class_costs (2,): C_i of the classes 0 and 1."""
+    """Add the losses of rows at the points W (K, d), biases (K,).
+
+    class_costs (2,): the costs C_i of the classes 0 and 1.
+    """
     costs, parts, share = read_costs(class_costs, rows), rounding.split_for_float32(W), 2.0 * bound_score(W.shape[1])
     _add_exact(split(rows.X), rows.codes, costs, parts, biases, share, totals.losses, totals.magnitudes)
     totals.n_rows += rows.n_rows
@@ -134,7 +137,7 @@ def _add_exact(X: Split, y: I32, costs: F64, W: Parts, biases: F64, share: float
 
 
 def add_exact_classes(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs: F64) -> None:
-    """Add the losses of rows at the points W (p, K, d), biases (p, K). class_costs (K,): C_i of the classes.
+    """Add the losses of rows at the points W (p, K, d), biases (p, K). class_costs (K,): the costs C_i of the classes.
 
     A row whose class leads all other classes by the margin, allowing for rounding, has no loss. It does not contribute
     to the magnitudes, sum_i C_i (1 + |w_y|.|x_i| + max_k |w_k|.|x_i|).
@@ -224,7 +227,7 @@ def start_exact_sums(n_features: int) -> ExactSums:
 
 
 def add_exact_sums(sums: ExactSums, rows: Rows, alpha: F64) -> None:
-    """Add rows; alpha (n,): their multipliers."""
+    """Add rows. alpha (n,): the multipliers of the rows."""
     high, low = rounding.split_for_float32(alpha)
     _add_exact_sums(*split(rows.X), rows.codes, high, low, sums.totals, sums.rests)
     sums.n_rows += rows.n_rows
@@ -265,7 +268,10 @@ def _sort_rows(pairs: Pairs, *keys: F64) -> tuple[I64, tuple[I32, F64, I64, int]
 
 
 def sum_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[float, float, float]:
-    """Return loss / K as a pair, and the sum of its terms' magnitudes. scores (n, 2): pairs of numbers."""
+    """Return loss / K as a pair, and the sum of its terms' magnitudes.
+
+    scores (n, 2): the scores as pairs of numbers.
+    """
     order, in_order = _sort_rows(pairs, scores[:, 1], scores[:, 0])
     found: tuple[float, float, float] = _sum_pairs(scores[order], *in_order)
     return found
@@ -274,7 +280,8 @@ def sum_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[float, float, float]:
 def round_sums(loss: float, size: float, n_rows: int, cost: float) -> tuple[float, float]:
     """Return the loss and its error bound.
 
-    loss: the loss of n rows, divided by K. size: the sum of the magnitudes of the terms of `loss`. cost: K.
+    loss: the loss of n rows, divided by K. size: the sum of the magnitudes of the terms of `loss`. cost: the cost K of
+    a pair.
     """
     loss *= cost
     terms = 8.0 * (n_rows + 64.0)
@@ -282,7 +289,10 @@ def round_sums(loss: float, size: float, n_rows: int, cost: float) -> tuple[floa
 
 
 def measure_pairs_exactly(scores: F64, pairs: Pairs, cost: float) -> tuple[float, float]:
-    """Return the loss and its error bound. scores (n, 2): pairs of numbers; cost: K."""
+    """Return the loss and its error bound.
+
+    scores (n, 2): the scores as pairs of numbers; cost: the cost K of a pair.
+    """
     loss, rest, size = sum_pairs_exactly(scores, pairs)
     return round_sums(loss + rest, size, len(scores), cost)
 

@@ -53,8 +53,8 @@ NONE = OfCut(np.empty(0, np.int64), np.empty(0))
 class Origin(NamedTuple):
     """A cut as the solver adds it to its master problem, and the point at which it was made. Vectors are (width,).
 
-    cut, offset: a_c and b_c; start, end, step: the cut was made at (1 - step) start + step end; own: the rows with
-    individual shares in the cut.
+    cut, offset: the vector a_c and the number b_c of the cut; start, end, step: the cut was made at (1 - step) start
+    + step end; own: the rows with individual shares in the cut.
     """
 
     cut: F64
@@ -77,10 +77,10 @@ def join_own(parts: Sequence[OfCut]) -> dict[str, Any]:
 class DualPoint:
     """A dual point, given either by shares of rows or by cuts.
 
-    share (n,): c_i of every row; empty if the point is given by cuts. most: an upper limit of the shares, from 1/2 to
-    1. rows (k,): ascending numbers of the corrected rows; corrections (k, 2): the pairs that make up delta_i. vectors
-    (p, width): weight vectors, with the weight of the constant feature last, if there is one; ends (m, 2): the indices
-    of u_t and v_t in `vectors` for each cut; steps and multipliers (m,).
+    share (n,): the share c_i of every row; empty if the point is given by cuts. most: an upper limit of the shares,
+    from 1/2 to 1. rows (k,): the ascending numbers of the corrected rows; corrections (k, 2): the pairs that make up
+    delta_i. vectors (p, width): the weight vectors, with the weight of the constant feature last, if there is one; ends
+    (m, 2): the indices of u_t and v_t in `vectors` for each cut; steps and multipliers (m,).
 
     The rows with individual shares are concatenated cut by cut. own_cuts (c,): the ascending indices of the cuts that
     have such rows; own_stops (c,): the end of each cut's rows; own_rows, own_shares (e,): the numbers of the rows,
@@ -152,7 +152,9 @@ def put_own_shares(active: Flags, first: int, point: DualPoint) -> F64:
 
 
 def find_active(scores: F64, biases: F64, y: F64, ends: I64, steps: F64) -> Flags:
-    """Return whether each row is active in each cut, (n, m). scores (n, p): without the biases (p,); y (n,): -1 or +1.
+    """Return whether each row is active in each cut, (n, m).
+
+    scores (n, p): the scores without the biases (p,); y (n,): the labels -1 or +1.
 
     The decisions match losses.hinge and cutting_plane.line_search to the last bit.
     """
@@ -186,8 +188,8 @@ def limit_corrections(alpha: F64, highest: F64, corrections: F64) -> list[F64]:
 class DualSums:
     """Sums over rows with multipliers alpha_i.
 
-    exact: the sums of alpha_i x_i and of alpha_i, by class. magnitudes (d,): sum_i |alpha_i| |x_ij|. sizes (2,):
-    sum_i |alpha_i|, by class.
+    exact: the sums of alpha_i x_i and of alpha_i, by class. magnitudes (d,): the sums sum_i |alpha_i| |x_ij|. sizes
+    (2,): the sums sum_i |alpha_i|, by class.
 
     A correction counts as a separate term: its magnitude is added, even if the correction is negative.
     """
@@ -210,7 +212,7 @@ def start_dual_sums(n_features: int) -> DualSums:
 
 
 def add_dual_sums(sums: DualSums, rows: Rows, alpha: F64, sizes: F64) -> None:
-    """Add rows; alpha, sizes (n,): their multipliers, and the magnitudes of the multipliers."""
+    """Add rows. alpha, sizes (n,): the multipliers of the rows, and the magnitudes of the multipliers."""
     add_exact_sums(sums.exact, rows, alpha)
     used = np.flatnonzero(sizes)
     add_rows(sums.magnitudes[None, :], absolute(rows.X), used, np.zeros_like(used), sizes[used])
@@ -266,7 +268,7 @@ def bound_by_coefs(sums: DualSums, total: float, total_error: float, coef_error:
 def _maximise(total: float, v: F64, lacking: F64, total_error: float = 0.0, most_multiple: float = 1.0) -> Bound:
     """Return the maximum of t total - t^2 / 2 |v|^2 over 0 <= t <= most_multiple, less its rounding error.
 
-    lacking: the error bound of v. most_multiple: at most 2.
+    lacking: the error bound of v. most_multiple: the largest feasible multiple, at most 2.
     """
     total, longest = float(total), np.abs(v) + lacking
     square, computed = math.fsum((longest * longest).tolist()) * (1.0 + 8 * UNIT), math.fsum((v * v).tolist())

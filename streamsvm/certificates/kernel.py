@@ -348,7 +348,10 @@ def spread(sums: Sums, values: Sequence[float], n: int) -> F64:
 
 
 def certify_sums(costs: F64, alpha: F64, g: F64, sums: Sums, offsets: Sequence[float] | None = None) -> Certificate:
-    """Evaluate Q and its bound, ignoring rounding. g: y_i f_i, (n,). If no offsets are given, each rho is optimal."""
+    """Evaluate Q and its bound, ignoring rounding.
+
+    g (n,): the scores y_i f_i. If no offsets are given, each rho is optimal.
+    """
     rhos = [one.find_offset(costs, g) for one in sums] if offsets is None else offsets
     rho = spread(sums, rhos, len(g))
     losses, square = costs * np.maximum(rho - g, 0.0), float(alpha @ g)
@@ -460,7 +463,7 @@ def certify_nu_tube(y: F64, costs: F64, alpha: F64, f: F64, targets: F64, total:
 def prove_nu_tube(
     y: F64, costs: F64, alpha: F64, f: F64, targets: F64, total: float, errors: F64, largest: float, is_definite: bool
 ) -> Proof:
-    """Return the proof of P and D of nu-SVR; see `certificates.kernel.prove`. total: N."""
+    """Return the proof of P and D of nu-SVR; see `prove`. total: the fixed sum N of the multipliers."""
     bias, width = find_tube(costs, targets - f, total)
     slack = np.abs(targets - f - bias) - width
     own = 1.25 * errors + 4 * UNIT * (np.abs(targets) + np.abs(f) + abs(bias) + width)

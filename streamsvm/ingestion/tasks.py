@@ -180,7 +180,7 @@ def _read_blocks(stretch: Stretch) -> Iterator[Any]:
             for k, (start, end) in enumerate(pairwise(stretch.starts), 2):
                 content = bytearray(text.read_bytes(file, end - start))
                 if len(content) < end - start:
-                    raise InputError(f"{stretch.path}: the file was truncated while it was read")
+                    raise InputError(f"{stretch.path}: the file was truncated while it was read; ingest it again")
                 ends = stretch.ends and k == len(stretch.starts)
                 content += b"\n" * (ends or stretch.layout is not None)
                 if stretch.layout is None:

@@ -39,7 +39,7 @@ class ConvexLoss(Protocol):
 class SmoothLoss(Protocol):
     """The loss l_i(f_i) of a row, costs included, with a continuous slope; the object must be picklable for workers.
 
-    The second derivative is bounded, but may jump, as that of the squared hinge does.
+    The second derivative is bounded, but may jump (for example, that of the squared hinge does).
     """
 
     def measure(self, rows: Rows, scores: F64) -> tuple[F64, F64]:

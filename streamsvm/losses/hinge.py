@@ -85,8 +85,9 @@ def _add_segment(
 def add_to_totals(totals: Any, rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float) -> None:
     """Add rows to the totals of a segment.
 
-    ends: w0 and w1, (2, d+1); the last column is the weight of the constant feature `bias_feature`. class_costs: C_i
-    before sample weights of the classes 0 (y = -1) and 1 (y = +1), (2,). cut_steps: (K,), ascending in (0, 1].
+    ends (2, d+1): the weight vectors w0 and w1; the last column is the weight of the constant feature `bias_feature`.
+    class_costs (2,): the costs C_i, before sample weights, of the classes 0 (y = -1) and 1 (y = +1). cut_steps (K,):
+    the steps of the cuts, ascending in (0, 1].
 
     All totals are float64. Entry 0 of each total is the value at s = 0, and the other entries are changes along the
     segment: losses (K * FINE_STEPS + 1, 2), value and slope in s; costs (K+1,); gradients (K+1, d+1), or (K+1, 0) to

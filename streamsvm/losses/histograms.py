@@ -54,9 +54,10 @@ EXACT_BITS = 52  # The limits of a bucket are exact up to this number of bits.
 class Histogram:
     """Sums over the rows of each bucket and rank.
 
-    exponent: p. pages (k,): the numbers of the pages, ascending; page q holds the buckets 64 q to 64 q + 63. moments
-    (k, 64, ranks, 3): sum v_i, sum v_i e_i and sum v_i e_i^2 over the rows of each rank in each bucket of each page,
-    where e_i is the score of row i minus the middle of its bucket. The three sums are adjacent in memory.
+    exponent: the exponent p of the bucket width 2^-p. pages (k,): the numbers of the pages, ascending; page q holds the
+    buckets 64 q to 64 q + 63. moments (k, 64, ranks, 3): the sums sum v_i, sum v_i e_i and sum v_i e_i^2 over the rows
+    of each rank in each bucket of each page, where e_i is the score of row i minus the middle of its bucket. The three
+    sums are adjacent in memory.
     """
 
     exponent: int
@@ -136,7 +137,10 @@ def _count_levels(pages: I64, most: int) -> int:
 
 
 def _add_pages(histogram: Histogram, pages: I64) -> None:
-    """Add missing pages as empty pages; if there would be too many, reduce p first. pages: numbered by the old p."""
+    """Add missing pages as empty pages; if there would be too many, reduce p first.
+
+    pages: the numbers of the missing pages, at the old p.
+    """
     levels = _count_levels(np.union1d(histogram.pages, pages), _count_most_pages(histogram.n_ranks))
     _coarsen(histogram, levels)
     found, before = np.union1d(histogram.pages, pages >> levels), histogram.moments
@@ -279,7 +283,7 @@ class HistogramLoss:
 
 
 def measure_histogram(histogram: Histogram, n_rows: int, cost: float) -> HistogramLoss:
-    """Return the loss of the rows in a histogram. n_rows: the number of rows; cost: K."""
+    """Return the loss of the rows in a histogram. n_rows: the number of rows; cost: the cost K of a pair."""
     moments = np.ascontiguousarray(histogram.moments.reshape(-1, histogram.n_ranks, 3).T)  # (3, ranks, buckets)
     weights, width = moments[0], 2.0**-histogram.exponent
     doubtful = [2**histogram.exponent] if width <= 1.0 else [0, 1]
@@ -322,7 +326,7 @@ def _bound_spread(moments: F64, width: float, rounding: float) -> F64:
 def _add_doubtful(moments: F64, spread: F64, buckets: I64, apart: int, width: float, up: F64, down: F64) -> float:
     """Add to up and down the pairs with row i exactly `apart` buckets above row j if their total loss is positive.
 
-    Return the amount by which the loss of all these pairs can exceed the lower bound.
+    Return the amount by which the total loss of the added pairs can exceed the lower bound.
     """
     place = np.minimum(np.searchsorted(buckets, buckets - apart), len(buckets) - 1)
     of_i = np.flatnonzero(buckets[place] == buckets - apart)
@@ -343,7 +347,10 @@ def _add_doubtful(moments: F64, spread: F64, buckets: I64, apart: int, width: fl
 
 @dataclass(frozen=True)
 class RankTotals:
-    """The sums of the weights of all rows of each rank. of_rank (ranks,): from the lowest rank up."""
+    """The sums of the weights of all rows of each rank.
+
+    of_rank (ranks,): the sum of each rank, from the lowest rank up.
+    """
 
     of_rank: F64
 

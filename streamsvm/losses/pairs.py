@@ -52,7 +52,7 @@ SAMPLE_ROWS = 1 << 13  # number of rows on which a line search chooses its step
 class Pairs:
     """Rows by query: query k consists of the rows starts[k]:starts[k+1].
 
-    ranks (n,): 0 is the lowest rank. weight (n,): v.
+    ranks (n,): the rank of each row, from 0. weight (n,): the weight v of each row.
     """
 
     ranks: I32

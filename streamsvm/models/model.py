@@ -153,7 +153,7 @@ class SavedModel(Shown, ABC):
         """Return the contents of the model's file by name."""
 
     def _describe(self, **own: Any) -> str:
-        """Return the JSON part of the model's file. own: entries that depend on the kind of model."""
+        """Return the JSON part of the model's file. own: the entries that depend on the kind of model."""
         about = {
             "format": ENCODED_FORMAT if "encoding" in self.info else FORMAT,
             "kind": self.kind,

@@ -1,8 +1,8 @@
 """The projection of a training: its engine is opened, a model is trained on a sample, and a few chunks are read.
 
-The solver itself trains on a sample in memory, with C n / n_sample for C, so that the problem resembles that of all
-rows. This gives the number of passes, the requests of a pass, and the time between two passes. Then the engine carries
-out such passes over a few chunks, of which it pins the same fraction as in the training.
+The solver itself trains on a sample in memory, with C n / n_sample in place of C, so that the problem resembles the
+problem of all rows. This gives the number of passes, the requests of a pass, and the time between two passes. Then the
+engine carries out such passes over a few chunks, of which it pins the same fraction as in the training.
 
 The number of passes hardly depends on the number of rows if the total cost sum C_i is the same: on Adult, Covertype,
 ijcnn1 and Web, solvers of linear models made 0.6 to 1.6 times as many passes over all rows as over 8,000 rows (hence
@@ -148,7 +148,7 @@ class SampleRun(SerialEngine):
         return self._record("walk", partial(super().walk, walk))
 
     def _record(self, what: Any, do: Callable[[], T]) -> T:
-        """Carry out a request; record its CPU seconds, and those of the solver before it."""
+        """Carry out a request; record its CPU seconds, and the CPU seconds of the solver since the previous request."""
         began = time.process_time()
         self.solver_seconds += began - self.answered
         found = do()
@@ -225,7 +225,10 @@ def _hold(taken: Rows, source: RowSource, qid: I64 | None) -> ArrayDataset:
 def try_sample(
     sample: ArrayDataset, source: RowSource, options: TrainOptions, plan: MemoryPlan, most_passes: int | None = None
 ) -> SampleRun:
-    """Train on the sample for at most SAMPLE_SECONDS. Raises InputError if this is impossible, as with one class."""
+    """Train on the sample for at most SAMPLE_SECONDS.
+
+    Raises InputError if this is impossible (for example, with one class).
+    """
     if sample.y is not None and len(np.unique(sample.y)) < 2:
         raise InputError(f"all {sample.n_rows:,} sampled rows belong to one class")
     C = options.C * source.n_rows / sample.n_rows

@@ -37,7 +37,7 @@ WORKER_SECONDS = 0.0022  # seconds of the scheduler for each worker in a pass
 class Cluster:
     """The workers of a training, the threads of each, the groups of chunks, and the requests per pass to a store.
 
-    requests: 0 for rows on a disk.
+    requests: the number of requests per pass; 0 for rows on a disk.
     """
 
     workers: int
@@ -139,7 +139,8 @@ class Plan:
     scratch, scratch_bytes : str, int
         The folder for spooled rows, and the maximum number of bytes in it; "" and 0 if there is none.
     cluster : Cluster or None
-        The workers; None for threads. `memory` is that of one worker, or of the driver if it needs more.
+        The workers; None for threads. With workers, `memory` is the memory of one worker, or of the driver if it needs
+        more.
     """
 
     source: RowSource

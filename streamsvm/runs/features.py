@@ -73,8 +73,8 @@ def write_mapped(
 ) -> None:
     """Write the features Phi(x), labels, weights and query ids of all rows, and the map, to `folder`.
 
-    about: facts to add to the manifest. chunk_bytes: the chunk size of the new dataset (None: chosen by the size of the
-    dataset).
+    about: the facts to add to the manifest. chunk_bytes: the chunk size of the new dataset (None: chosen by the size of
+    the dataset).
     """
     source = engine.source
     n, d = source.n_rows, found.n_features

@@ -88,7 +88,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"{path}: missing or damaged ({error})") from error
+        raise InputError(
+            f"{path}: missing or damaged ({error}); restore the file, or start again with --overwrite"
+        ) from error
 
 
 def _drop_gamma(settings: dict[str, Any]) -> dict[str, Any]:
@@ -358,7 +360,9 @@ class RunFolder(LockedFolder):
             if digest not in (None, self._digests[-1]) or not all(isinstance(json.loads(line), dict) for line in lines):
                 raise ValueError("it is not the history of the checkpoint")
         except (OSError, ValueError) as error:
-            raise InputError(f"{path}: missing or damaged ({error})") from error
+            raise InputError(
+                f"{path}: missing or damaged ({error}); restore the file, or start again with --overwrite"
+            ) from error
         return lines
 
 
@@ -442,7 +446,7 @@ class RemoteRun:
 
     Files are uploaded once they are complete. A checkpoint is one object. It is uploaded on the condition that the
     existing object is the one that this process last read or wrote, so two processes cannot write to one run unnoticed.
-    A checkpoint of more than 256 MiB is uploaded in parts, and stores do not support the condition for these. The
+    A checkpoint of more than 256 MiB is uploaded in parts, for which stores do not support this condition. The
     history is uploaded before the checkpoint that counts its lines.
 
     Parameters

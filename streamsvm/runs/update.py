@@ -1,9 +1,9 @@
 """Training that starts from an existing model: from its weights, or from the ball kept next to it.
 
 The ball (solvers.one_read.kept_ball) represents all the rows from which it was made. If rows were appended or deleted
-since, only these rows are read. P and the lower bound over all rows follow, provided that the new optimum lies in the
-ball. Otherwise a training on all rows starts from the weights of the model. Only the ball is trusted. It is bound to
-the fingerprint of its rows and to their costs.
+since the ball was made, only these rows are read. P and the lower bound over all rows follow, provided that the new
+optimum lies in the ball. Otherwise a training on all rows starts from the weights of the model. Only the ball is
+trusted, not the rest of the old model. The file of the ball stores the fingerprint and the costs of its rows.
 """
 
 from __future__ import annotations

@@ -138,7 +138,9 @@ def _bound(model: KernelModel, source: RowSource, problem: dict[str, Any], squar
     total = np.abs(coefs).sum(axis=1)
     lacking = np.array([abs(math.fsum(coef.tolist())) for coef in coefs])
     if np.any(lacking > SUM_SHARE * total):
-        raise InputError("the model's coefficients are not a dual point: they do not sum to zero")
+        raise InputError(
+            "the model's coefficients are not a dual point, since they do not sum to zero: was the model file changed?"
+        )
     shrink = _find_shrinkage(model, source, problem)
     largest = 1.01 * _bound_diagonal(model)
     of_point = lacking * (1.0 + np.sqrt(largest * np.maximum(squares + errors, 0.0)) + lacking * largest)

@@ -269,7 +269,7 @@ class Results(Report):
         )
 
     def distance(self, name: str, run: Run, C: float = 0.0) -> float:
-        """Return (P* - objective) / P*, as in Figure 7. C: 0 stands for the C of the problem."""
+        """Return (P* - objective) / P*, as in Figure 7. C: the C of the run; 0 stands for the C of the problem."""
         optimum = self.optima[name][C or self.problems[name].C]
         return (optimum.objective - run.lower_bound) / optimum.objective
 

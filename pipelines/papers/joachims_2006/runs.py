@@ -82,7 +82,7 @@ class Trainer:
     found: dict[tuple[str, Method, int, float, float], Run]
 
     def run(self, split: Split, method: Method, n: int | None = None, C: float = 0.0, epsilon: float = EPSILON) -> Run:
-        """Train on the first n rows. C: as in the paper; 0 stands for the C of the problem."""
+        """Train on the first n rows. C: the cost as in the paper; 0 stands for the C of the problem."""
         n = min(n or len(split.y), len(split.y))
         C = C or split.problem.C
         key = split.problem.name, method, n, C, epsilon

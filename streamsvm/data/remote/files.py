@@ -1,4 +1,4 @@
-"""Objects in a store: byte ranges of them, sources (streamed or copied first), and folders of files.
+"""Objects in a store: byte ranges of objects, sources (streamed or copied first), and folders of files.
 
 The ranges of an object are requested ahead of their use. A background thread carries the requests out, so that several
 are in flight while other threads compute. Small objects are written by one request, large ones in parts.
@@ -316,8 +316,9 @@ class RemoteFolder(RemoteStore):
     def put(self, name: str, file: Path, only_if_known: bool = False) -> None:
         """Replace an object by the content of a local file, in one step.
 
-        only_if_known: replace the object only if its version is the one that this process last fetched or put. If this
-        process has not seen the object before, create it only if it does not exist. Otherwise raise InputError.
+        only_if_known: whether to replace the object only if its version is the one that this process last fetched or
+        put. If this process has not seen the object before, create it only if it does not exist. Otherwise raise
+        InputError.
         """
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -331,7 +332,9 @@ class RemoteFolder(RemoteStore):
                 sent = put_object(self.store, self.url, name, parts, size, mode)
                 self._e_tags[name] = stores.wait_for(stores.begin(sent))
         except (AlreadyExistsError, PreconditionError, FileExistsError):
-            raise InputError(f"{self.url}/{name}: another process has changed it; only one may write") from None
+            raise InputError(
+                f"{self.url}/{name}: another process has changed this object; let only one process write to it"
+            ) from None
 
 
 def find_folder(url: str) -> tuple[RemoteFolder, str]:

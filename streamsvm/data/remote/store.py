@@ -157,7 +157,10 @@ def refuse_secrets(url: str) -> None:
     """Raise InputError if a URL has no host, or has a user, a query or a fragment; the message hides them."""
     parts = urlsplit(url)
     if not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
-        raise InputError(f"{hide_secrets(url)}: expected SCHEME://BUCKET/PATH; credentials come from the environment")
+        raise InputError(
+            f"{hide_secrets(url)}: expected SCHEME://BUCKET/PATH without user, query or fragment; credentials come "
+            "from the environment"
+        )
 
 
 def reading(url: str) -> AbstractContextManager[None]:
@@ -262,7 +265,7 @@ async def _heed_limit(request: Coroutine[Any, Any, Answer]) -> Answer:
 def _require_time(began: float) -> None:
     """Raise TimeLimitError if the training has no time left, and a request that began at `began` is overdue."""
     if deadline.is_over() and time.monotonic() - began >= TOLD_SECONDS:
-        raise TimeLimitError("no time is left, and the object store does not answer")
+        raise TimeLimitError("the time limit has passed, and the object store does not answer")
 
 
 @made_once

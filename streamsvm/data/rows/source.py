@@ -223,7 +223,7 @@ def split_rows(rows: Rows) -> Iterator[Rows]:
 class LabelLists:
     """Lists of numeric labels: row i has the labels values[indptr[i]:indptr[i + 1]].
 
-    known: the possible labels, if the source is a matrix with one column per label. Some of them may not occur.
+    known: the possible labels, if the source is a matrix with one column per label. Some of these labels may not occur.
     """
 
     values: F64

@@ -115,7 +115,7 @@ def find_pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
 
 
 def read_partitions(where: str, computes: Iterable[Callable[[], Any]], piece_bytes: int) -> Iterator[Any]:
-    """Yield the rows of partitions in pieces. computes: functions that each return one partition."""
+    """Yield the rows of partitions in pieces. computes: the functions that each return one partition."""
     for compute in computes:  # no reference to a partition remains while the next one is computed
         yield from find_pieces(where, compute(), piece_bytes)
 
@@ -213,7 +213,7 @@ def read_arrays(
 def open_vectors(values: Mapping[str, Any], piece_bytes: int, where: str = "") -> dict[str, Stream]:
     """Return the labels and other vectors as streams, by role.
 
-    values: arrays by name; other names are ignored, and None stands for an array that is not given. where: a prefix
+    values: the arrays by name; other names are ignored, and None stands for an array that is not given. where: a prefix
     of the names in messages.
     """
     given = {role: (name, values[name]) for role, name in VECTOR_NAMES.items() if values.get(name) is not None}
@@ -270,13 +270,13 @@ def require_shape(where: str, shape: tuple[Any, ...], n_dimensions: int) -> None
         expected = "rows and columns" if n_dimensions == 2 else "one value for every row"
         raise InputError(f"{where}: expected {expected}, found {say_count(len(shape), 'dimension')}")
     if n_dimensions == 2 and shape[1] == 0:
-        raise InputError(f"{where}: no columns")
+        raise InputError(f"{where}: has no columns")
     if n_dimensions == 2 and shape[1] > MOST_COLUMNS:
         raise InputError(f"{where}: {say_count(shape[1], 'column')}; at most {MOST_COLUMNS:,} are possible")
 
 
 def join_streams(X: Stream, vectors: dict[str, Stream], names: tuple[str, ...] | None) -> Iterator[SourceRows]:
-    """Yield the rows of X with the corresponding values of the vectors. vectors: streams by role."""
+    """Yield the rows of X with the corresponding values of the vectors. vectors: the streams by role."""
     for stream in vectors.values():
         _require_as_many(stream, X)
     n_read, n_columns, numbers = 0, None, None
@@ -347,7 +347,10 @@ def _to_features(
 
 
 def _advise(values: Vector, names: tuple[str, ...]) -> str:
-    """Return the remedy for a frame with text or missing values. values: a piece of the frame. names: its columns."""
+    """Return the remedy for a frame with text or missing values.
+
+    values: a piece of the frame. names: the names of its columns.
+    """
     remedies = [{checks.find_remedy(checks.find_feature_fault(value)) for value in column} for column in values.T]
     texts = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_TEXT in found]
     gaps = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_MISSING in found]
@@ -362,7 +365,7 @@ def make_canonical(X: Any, where: str) -> csr_array:
     """
     rows = csr_array(X)
     if rows.indices.size and (rows.indices.min() < 0 or rows.indices.max() >= rows.shape[1]):
-        raise InputError(f"{where}: a column index is outside its {say_count(rows.shape[1], 'column')}")
+        raise InputError(f"{where}: a column index is outside the {say_count(rows.shape[1], 'column')} of the matrix")
     try:
         rows.check_format(full_check=True)
     except ValueError as error:

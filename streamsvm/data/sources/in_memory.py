@@ -35,10 +35,10 @@ CHUNK_BYTES = 8 << 20
 class ArrayDataset:
     """A RowSource of NumPy rows (n, d) or a CSR matrix, converted to `dtype` one chunk at a time.
 
-    dtype: float32 as in datasets, or float64 for methods that compute in float64 on few rows. y: the index of each
-    row's class in `classes`; `target` (regression) or `label_sets` (sets of labels, as bits) replace it. groups: the
-    group of each row, (n,); cross-validation holds out whole groups. All rows are copied at once only if X is sparse
-    and its column indices are unsorted or occur twice in a row.
+    dtype: the type of the converted rows: float32 as in datasets, or float64 for methods that compute in float64 on few
+    rows. y: the index of each row's class in `classes`; `target` (regression) or `label_sets` (sets of labels, as bits)
+    replace it. groups: the group of each row, (n,); cross-validation holds out whole groups. All rows are copied at
+    once only if X is sparse and its column indices are unsorted or occur twice in a row.
     """
 
     X: npt.NDArray[Any] | csr_array
@@ -241,7 +241,9 @@ def _count_places(column: Any) -> int:
 
 
 def open_frame(frame: Any, others: Mapping[str, Any], _: str) -> Iterator[Opened]:
-    """Open a frame, or an iterator of frames with the same columns. others: additional columns of a single frame.
+    """Open a frame, or an iterator of frames with the same columns.
+
+    others: further columns, such as labels, that belong to a single frame.
 
     Raises InputError for objects that are not frames, for columns of different lengths, and if a name is not text.
     """

@@ -60,10 +60,10 @@ DECODED_BYTES = 4 << 20  # Zarr decodes several small chunks at a time, up to th
 class StoredArray:
     """A Zarr array of shape (n,) or (n, d), read in ranges of its first axis.
 
-    checksums: CRC-32C of each chunk, (chunks,) uint32; None for an AnnData file, which has no manifest: a read is only
-    compared with earlier reads. part_rows: the number of rows in a part of a raw chunk. parts: an array whose row k
-    holds the checksums of the parts of chunk k; if None, each chunk is a single part. cache: holds copies of raw chunks
-    from a store. ahead_bytes: the maximum memory for data that an open chunk has read ahead.
+    checksums: the CRC-32C of each chunk, (chunks,) uint32; None for an AnnData file, which has no manifest: a read is
+    only compared with earlier reads. part_rows: the number of rows in a part of a raw chunk. parts: an array whose row
+    k holds the checksums of the parts of chunk k; if None, each chunk is a single part. cache: the cache for copies of
+    raw chunks from a store. ahead_bytes: the maximum memory for data that an open chunk has read ahead.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class StoredArray:
             begin = end
 
     def take_bytes(self, starts: I64, stops: I64) -> int:
-        """Return the bytes of the parts, or of the whole chunks, that `take` reads for these ranges."""
+        """Return the number of bytes that `take` reads for these ranges: the sizes of parts, or of whole chunks."""
         size = self.chunk_rows if self.parts is None else self.part_rows
         chunk_parts = -(-self.chunk_rows // size)
         first, last = (

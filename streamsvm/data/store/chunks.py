@@ -61,7 +61,7 @@ class ChunkFile:
     """The file of one raw chunk, opened for a single use.
 
     Either the whole chunk is read in order and `finish` verifies its checksum, or `read_part` reads parts of it and
-    verifies each with a checksum of its own. Both raise IntegrityError unless the file matches the manifest.
+    verifies the checksum of each part. Both raise IntegrityError unless the file matches the manifest.
     """
 
     def __init__(self, file: StoredFile, payload_bytes: int, checksum: int) -> None:
@@ -98,7 +98,10 @@ class ChunkFile:
         """Read to the end. Raise IntegrityError unless the bytes and the stored checksum match the manifest."""
         self.skip(self.payload_bytes - self.position)
         if self._crc != self.checksum:
-            raise IntegrityError(f"{self.name}: chunk is damaged (its checksum differs from the manifest)")
+            raise IntegrityError(
+                f"{self.name}: chunk is damaged (its checksum differs from the manifest); restore the file, or ingest "
+                "again (in a cache, remove it)"
+            )
         self.check_stored()
         self._file.keep()
 
@@ -107,14 +110,20 @@ class ChunkFile:
         stored = np.empty(CRC_BYTES, np.uint8)
         self._file.fill(stored, self.payload_bytes)
         if int.from_bytes(stored.tobytes(), "little") != self.checksum:
-            raise IntegrityError(f"{self.name}: chunk is damaged (its checksum differs from the manifest)")
+            raise IntegrityError(
+                f"{self.name}: chunk is damaged (its checksum differs from the manifest); restore the file, or ingest "
+                "again (in a cache, remove it)"
+            )
 
     def read_part(self, begin: int, buffer: Bytes, checksum: int) -> None:
         """Fill the buffer with the part that begins at byte `begin`. Raises IntegrityError if its checksum differs."""
         self._file.fill(buffer, begin)
         if google_crc32c.value(buffer) != checksum:
             where = f"bytes {begin} to {begin + len(buffer)}"
-            raise IntegrityError(f"{self.name}: chunk is damaged (the checksum of {where} differs from the listed one)")
+            raise IntegrityError(
+                f"{self.name}: chunk is damaged (the checksum of {where} differs from the listed one); restore the "
+                "file, or ingest again (in a cache, remove it)"
+            )
 
 
 class PartReader:

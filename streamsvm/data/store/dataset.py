@@ -328,7 +328,9 @@ def read_scaling(path: str, meta: dict[str, Any], stored: Open) -> Scaling | Non
         scaling = stored_parts.read_scaling(meta, arrays, meta["n_features"])
         if not (meta["sparse"] and arrays["offset"].any()):
             return scaling
-    raise IntegrityError(f"{path}/scaling: damaged: does not hold the offsets and factors of a scaling")
+    raise IntegrityError(
+        f"{path}/scaling: is damaged: it does not hold the offsets and factors of a scaling; ingest the rows again"
+    )
 
 
 def read_features(path: str, meta: dict[str, Any], stored: Open) -> Features | None:
@@ -340,7 +342,9 @@ def read_features(path: str, meta: dict[str, Any], stored: Open) -> Features | N
     try:
         features = unpack_features(about, arrays)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        raise IntegrityError(f"{path}/{manifest.FEATURES}: the feature map cannot be read ({error!r})") from error
+        raise IntegrityError(
+            f"{path}/{manifest.FEATURES}: the feature map cannot be read ({error!r}); write the features again"
+        ) from error
     found = features.map
     is_wrong = isinstance(found, KernelMap) and (0 in found.matrix.shape or type_of(found.rows) != np.float32)
     if is_wrong or found.n_features != meta["n_features"]:
@@ -395,7 +399,9 @@ def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
             store.require_bucket(path)
             raise InputError(f"{path}: no such dataset") from error
         if Path(path, "zarr.json").is_file():
-            raise IntegrityError(f"{path}/zarr.json: damaged ({error})") from error
+            raise IntegrityError(
+                f"{path}/zarr.json: is damaged ({error}); restore the file, or ingest the rows again"
+            ) from error
         why = "" if Path(path).is_file() else f" ({error})"
         made = "`streamsvm ingest` (streamsvm.ingest in Python) makes one from files"
         raise InputError(f"{path}: not a dataset; {made}{why}") from error

@@ -140,9 +140,9 @@ def new_folder(destination: Path, overwrite: bool = False, resumption: IngestRec
     """Yield a new folder, which becomes `destination` if the block succeeds and is removed otherwise.
 
     Its files are flushed to disk before it is renamed. With `overwrite`, an existing dataset is replaced at the end.
-    resumption: decides whether to resume the folder of a killed process, and whether to keep the folder after an error.
-    Raises InputError if the destination exists or another process is writing to it, and WriteError if it cannot be
-    written.
+    resumption: the record that decides whether to resume the folder of a killed process, and whether to keep the folder
+    after an error. Raises InputError if the destination exists or another process is writing to it, and WriteError if
+    it cannot be written.
     """
     check_destination(destination, overwrite)
     make_parents(destination)
@@ -392,8 +392,8 @@ def new_upload(url: str, overwrite: bool = False, resumption: IngestRecord | Non
     A killed process leaves objects without a manifest, which are not a dataset. With `overwrite`, an existing dataset
     is removed before the first array is made.
 
-    resumption: decides whether to resume the work of a killed process, and whether objects are kept after an error.
-    Raises InputError if the URL is taken, and WriteError if it cannot be written to.
+    resumption: the record that decides whether to resume the work of a killed process, and whether objects are kept
+    after an error. Raises InputError if the URL is taken, and WriteError if it cannot be written to.
     """
     upload = Upload(url.rstrip("/"))
     upload.begin_writing(overwrite, resumption)
@@ -414,7 +414,7 @@ def open_destination(
 ) -> AbstractContextManager[Path | Upload]:
     """Return a context that yields a new folder, or an Upload to a store, which becomes the dataset on success.
 
-    record: decides whether to resume the work of a killed process there.
+    record: the record of the ingest, which decides whether to resume the work of a killed process there.
     """
     if files.is_remote(destination):
         return new_upload(str(destination), overwrite, record)

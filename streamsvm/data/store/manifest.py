@@ -78,16 +78,20 @@ def check_manifest(path: str, meta: Meta) -> str:
         )
     fingerprint = meta.pop("sha256", None)
     if not isinstance(fingerprint, str) or fingerprint != make_fingerprint(meta):
-        raise IntegrityError(f"{file}: the manifest is damaged")
+        raise IntegrityError(f"{file}: the manifest is damaged; restore the file, or ingest the rows again")
     try:
         _check_facts(meta)
         _check_labels(meta)
         _check_arrays(meta)
         _check_chunk_starts(meta)
     except KeyError as error:
-        raise IntegrityError(f"{file}: the manifest lacks {error}") from error
+        raise IntegrityError(
+            f"{file}: the manifest lacks {error}; restore the file, or ingest the rows again"
+        ) from error
     except (ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        raise IntegrityError(f"{file}: the manifest contradicts itself: {error}") from error
+        raise IntegrityError(
+            f"{file}: the manifest contradicts itself: {error}; restore the file, or ingest the rows again"
+        ) from error
     return fingerprint
 
 
@@ -99,7 +103,10 @@ def open_stored(path: str, group: zarr.Group, manifest: Meta, cache: DiskCache |
     except InputError as error:
         raise IntegrityError(str(error)) from error
     if describe_array(array) != {key: value for key, value in entry.items() if key in LAYOUT}:
-        raise IntegrityError(f"{path}/{name}/zarr.json: damaged (it disagrees with the manifest)")
+        raise IntegrityError(
+            f"{path}/{name}/zarr.json: is damaged (it disagrees with the manifest); restore the file, or ingest the "
+            "rows again"
+        )
     part_rows = entry.get("part_rows", 0)
     parts = open_stored(path, group, manifest, cache, PARTS + name) if part_rows else None
     return StoredArray(array, name, np.frombuffer(bytes.fromhex(entry["checksums"]), "<u4"), parts, part_rows, cache)

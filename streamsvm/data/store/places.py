@@ -321,7 +321,8 @@ def check_index(place: ChunkPlace, shards: Shards, shard: int) -> None:
 def open_cache(text: str, fingerprint: str) -> DiskCache:
     """Return the cache of the dataset with this fingerprint; the same object as long as it is in use.
 
-    text: `FOLDER:SIZE`. Raises InputError for any other form, and WriteError if the folder cannot be written.
+    text: the folder and the size limit, as `FOLDER:SIZE`. Raises InputError for any other form, and WriteError if the
+    folder cannot be written.
     """
     folder, _, size = text.rpartition(":")
     if not folder or is_remote(folder):

@@ -1,4 +1,4 @@
-"""Scratch files: those of an ingest, shared by its workers, and files of rows that a pass stores for later passes.
+"""Scratch files: files of an ingest that its workers share, and files of rows that a pass stores for later passes.
 
 The scratch files of an ingest lie in a folder, or are objects below the dataset in a store.
 
@@ -294,7 +294,7 @@ def make_scratch_folder(parent: str | Path, owner: str) -> Iterator[Path]:
     name = f"streamsvm-scratch-{sha256(owner.encode()).hexdigest()[:16]}"
     folder = name_partial(Path(parent) / name)
     if not Path(parent).is_dir():
-        raise InputError(f"scratch {parent}: no such folder")
+        raise InputError(f"scratch {parent}: no such folder; create it, or choose another folder")
     if owner:
         remove_partials(Path(parent), name)
     try:

@@ -278,7 +278,7 @@ def _parse_metadata(content: bytes, file: str) -> Metadata:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file}: damaged ({error})") from error
     if not isinstance(metadata, dict):
-        raise InputError(f"{file}: damaged (not a JSON object)")
+        raise InputError(f"{file}: is damaged (it is not a JSON object)")
     return metadata
 
 

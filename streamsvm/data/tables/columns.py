@@ -1,9 +1,9 @@
 """The roles of table columns: which are features, and which hold labels, query ids or weights.
 
-Folders may name columns, as those of Hive, pandas and pyarrow do: the rows of parts/site=1/rows.parquet have a column
-`site`. Each folder COLUMN=VALUE directly above a file is a column. If the user names a single file, its folders are
-columns only if a model or a dataset needs them; pyarrow adds no columns to a single file, either. Percent-encoded names
-and values are decoded.
+Folders may name columns, as in datasets of Hive, pandas and pyarrow: the rows of parts/site=1/rows.parquet have a
+column `site`. Each folder COLUMN=VALUE directly above a file is a column. If the user names a single file, its folders
+are columns only if a model or a dataset needs them; pyarrow adds no columns to a single file, either. Percent-encoded
+names and values are decoded.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class Columns:
 class TableLayout:
     """The columns of one table. `features` and `vectors` (by role) hold positions in `names`.
 
-    kinds: the kinds that the user assigned to columns, by position. label_kind, decimal: see Columns. folders: for
-    columns named by folders, the kind and the value, by position; these columns come last in `names`.
+    kinds: the kinds that the user assigned to columns, by position. label_kind, decimal: see Columns. folders: the kind
+    and the value of each column that a folder names, by position; these columns come last in `names`.
     """
 
     where: str

@@ -59,7 +59,7 @@ def refuse_type(kind: Any, name: str, where: str) -> InputError:
 def repeat_folder(kind: str, value: str | None, n_rows: int, read_as: str) -> Any:
     """Return the column named by a folder, with the same value in all rows.
 
-    read_as: "text" converts integers to text.
+    read_as: the kind that the user assigned to the column; "text" converts integers to text.
     """
     if kind == INTEGER and read_as != "text":
         return pyarrow.repeat(pyarrow.scalar(None if value is None else int(value), pyarrow.int64()), n_rows)
@@ -164,7 +164,7 @@ def read_dates(column: Any, place: Place, remedy: str) -> F64:
 
 
 def read_words(column: Any, place: Place) -> tuple[list[str], F32]:
-    """Return the distinct texts of a column, and for each row the index of its text among them, NaN where missing.
+    """Return the distinct texts of a column, and for each row the index of its text (NaN where the text is missing).
 
     Raises InputError for a category that is too long.
     """
@@ -179,7 +179,7 @@ def read_words(column: Any, place: Place) -> tuple[list[str], F32]:
 
 
 def read_hashes(column: Any, name: str, n_hashed: int, seed: int) -> F32:
-    """Return for each text the number of its feature, from 1, negative if the feature's value is -1; NaN if missing."""
+    """Return for each text the number of its feature, from 1, times the feature's value (1 or -1); NaN if missing."""
     texts = _to_text(column)
     filled = texts.fill_null("")
     _, limits, data = filled.buffers()
@@ -472,6 +472,6 @@ def encode(rows: SourceRows, encoding: Encoding) -> SourceRows:
 
 
 def encode_features(codes: Any, encoding: Encoding) -> F64 | csr_array:
-    """Return the features of rows. codes: (rows, columns)."""
+    """Return the features of rows. codes (rows, columns): the codes of the table's columns."""
     X = encoding.encode(codes)
     return csr_array((X.data, X.indices, X.indptr), shape=X.shape) if isinstance(X, CsrRows) else X

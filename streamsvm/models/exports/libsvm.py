@@ -60,8 +60,9 @@ TIES = (
 class Machine:
     """A model in LIBSVM's layout.
 
-    vectors, order: row order[j] of `vectors` is support vector j, for m support vectors. coefs: (K - 1, m). bias: one
-    for each pair of classes. n_support: the number of support vectors of each class; None if there are no classes.
+    vectors, order: the rows, and an order such that row order[j] of `vectors` is the support vector j of m. coefs (K -
+    1, m): the coefficients of the support vectors. bias: the bias of each pair of classes. n_support: the number of
+    support vectors of each class; None if there are no classes.
     """
 
     kernel: Kernel
@@ -118,7 +119,7 @@ def _lay_out(model: Model, has_labels: bool) -> Machine:
 
 
 def _pair_up(kernel: Kernel, vectors: Matrix, coefs: F64, bias: F64) -> Machine:
-    """Return the machine whose score of a pair is the score of the first class minus that of the second."""
+    """Return the machine in which the score of a pair is the score of the first class minus the score of the second."""
     K = len(coefs)
     kept = [np.flatnonzero(own) for own in coefs]
     blocks = [np.where(np.arange(K - 1) >= k, 1.0, -1.0)[:, None] * coefs[k, kept[k]] for k in range(K)]

@@ -46,7 +46,10 @@ class Graph:
         return name
 
     def add(self, operator: str, *inputs: Any, output: str | None = None, **attributes: Any) -> str:
-        """Add an operator, and return the name of its output. inputs: names, or the values of new constants."""
+        """Add an operator, and return the name of its output.
+
+        inputs: the names of inputs, or the values of new constants.
+        """
         from onnx import helper
 
         names = [each if isinstance(each, str) else self.hold(each) for each in inputs]

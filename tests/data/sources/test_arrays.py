@@ -62,7 +62,7 @@ def test_sparse_is_made_canonical_in_a_copy(tmp_path: Path) -> None:
         assert np.array_equal(together(read_npy([tmp_path / "t.npz"]))["X"], [[2, 2**24 + 2, 1]])
     negative = sp.csr_array((data, indices, [0, 5]), shape=(1, 3))
     negative.indices[0] = 3
-    assert fault(read_arrays(negative)) == "X: a column index is outside its 3 columns"
+    assert fault(read_arrays(negative)) == "X: a column index is outside the 3 columns of the matrix"
 
 
 def test_pandas() -> None:
@@ -152,7 +152,7 @@ def with_value(value: Any, dtype: Any = np.float64) -> npt.NDArray[Any]:
         (np.ones((2, 2, 2)), {}, "X: expected rows and columns, found 3 dimensions"),
         (dask.delayed(ONES), {}, "X: expected rows and columns, found 0 dimensions"),
         (np.ones((0, 2)), {}, "X: no rows"),
-        (np.ones((2, 0)), {}, "X: no columns"),
+        (np.ones((2, 0)), {}, "X: has no columns"),
         (sp.csr_array((0, 2)), {}, "X: no rows"),
         (ONES, {"y": [1, 2]}, "y: 2 rows, but X has 3"),
         (ONES, {"y": np.ones((2, 2, 2))}, "y: expected one value for every row, found 3 dimensions"),
