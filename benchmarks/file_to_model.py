@@ -79,9 +79,8 @@ def train_liblinear(program: Path, folder: Path, C: float) -> F64:
 def train_vowpal_wabbit(epochs: int, size: float, rate: float, folder: Path) -> F64:
     """Run stochastic gradients with steps 1 / (lambda (t + t0)) and lambda = 1 / size.
 
-    Vowpal Wabbit first writes a cache.
-
-    Vowpal Wabbit shrinks w only at rows that have a loss, and therefore has a different optimum (pipelines/compare).
+    Vowpal Wabbit first writes a cache. It shrinks w only at rows that have a loss, and therefore has a
+    different optimum (pipelines/compare).
     """
     (folder / "rows.vw.cache").unlink(missing_ok=True)
     options = (

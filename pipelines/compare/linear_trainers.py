@@ -183,9 +183,8 @@ def fit_incremental(task: Task) -> Model:
 def fit_vowpal_wabbit(task: Task) -> Model:
     """Train Vowpal Wabbit by gradients with steps 1 / (lambda (t + t0)).
 
-    It always streams rows, from text or a cache file.
-
-    It shrinks w only at rows that have a loss. Its effective lambda is therefore smaller, and its optimum differs.
+    It always streams rows, from text or a cache file. It shrinks w only at rows that have a loss. Its effective lambda
+    is therefore smaller, and its optimum differs.
     """
     from vowpalwabbit import Workspace
 

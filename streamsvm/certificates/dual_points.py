@@ -154,9 +154,8 @@ def put_own_shares(active: Flags, first: int, point: DualPoint) -> F64:
 def find_active(scores: F64, biases: F64, y: F64, ends: I64, steps: F64) -> Flags:
     """Return whether each row is active in each cut, (n, m).
 
-    scores (n, p): the scores without the biases (p,); y (n,): the labels -1 or +1.
-
-    The decisions match losses.hinge and cutting_plane.line_search to the last bit.
+    scores (n, p): the scores without the biases (p,); y (n,): the labels -1 or +1. The decisions match losses.hinge and
+    cutting_plane.line_search to the last bit.
     """
     margins = y[:, None] * (scores + biases)
     a, b = margins[:, ends[:, 0]], margins[:, ends[:, 1]]
@@ -254,10 +253,8 @@ def bound_by_shares(sums: DualSums, bias_feature: float | None, most_multiple: f
 def bound_by_coefs(sums: DualSums, total: float, total_error: float, coef_error: float, bias: float = 0.0) -> Bound:
     """Return the bound proved by sum_i coef_i x_i, with all rows in class 0.
 
-    total: the sum of the multipliers of all pairs.
-
-    coef_error: the error bound of the coefs, relative to the sizes that the magnitudes contain. bias: the constant
-    feature, or 0 for none.
+    total: the sum of the multipliers of all pairs. coef_error: the error bound of the coefs, relative to the sizes that
+    the magnitudes contain. bias: the constant feature, or 0 for none.
     """
     v = sums.exact.totals[0] + sums.exact.rests[0]
     v[-1] *= bias

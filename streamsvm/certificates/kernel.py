@@ -350,7 +350,7 @@ def spread(sums: Sums, values: Sequence[float], n: int) -> F64:
 def certify_sums(costs: F64, alpha: F64, g: F64, sums: Sums, offsets: Sequence[float] | None = None) -> Certificate:
     """Evaluate Q and its bound, ignoring rounding.
 
-    g (n,): the scores y_i f_i. If no offsets are given, each rho is optimal.
+    g (n,): the scores y_i f_i. If no offsets are given, the best rho is chosen for each sum.
     """
     rhos = [one.find_offset(costs, g) for one in sums] if offsets is None else offsets
     rho = spread(sums, rhos, len(g))

@@ -105,9 +105,8 @@ FREE = ("overwrite", "append")  # options that do not affect the bytes of the da
 def describe_ingest(paths: list[str], columns: Columns, options: IngestOptions, shuffle: tuple[Any, ...]) -> Any:
     """Return the facts about an ingest that must be the same if another ingest resumes it.
 
-    InputError for a missing file.
-
-    shuffle: the format of the files, the seed of the shuffle, and its number of runs, which depends on the file sizes.
+    Raises InputError for a missing file. shuffle: the format of the files, the seed of the shuffle, and its number of
+    runs, which depends on the file sizes.
     """
     about = {
         "sources": [[path, *_find_state(path)] for path in paths],

@@ -366,9 +366,8 @@ class SpooledStretch:
 def spool_stretch(source: Source, stretch: Stretch, number: int, n_before: int) -> SpooledStretch:
     """Spool the rows of a stretch.
 
-    number: the number of the stretch. n_before: the number of pieces in all earlier stretches.
-
-    Raises InputError for bad rows, and if the scratch folder does not exist.
+    number: the number of the stretch. n_before: the number of pieces in all earlier stretches. Raises InputError for
+    bad rows, and if the scratch folder does not exist.
     """
     name, scratch = f"{number}-{n_before}", source.scratch  # n_before determines the runs of the rows
     work = partial(_spool, source, _read(source, stretch, number), name, n_before)

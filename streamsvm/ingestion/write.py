@@ -345,7 +345,7 @@ class RangeWriter:
 
     rows, items: the range of rows, and of items, each as a pair of the first index and the end. pool: a thread pool
     that stores chunks while the next chunks are collected. scratch: the scratch files for fragments of chunks that
-    several ranges share. n_classes: the number of classes, whose rows are counted; 0: nothing is counted.
+    several ranges share. n_classes: the number of classes for which rows are counted; 0 counts nothing.
     """
 
     def __init__(

@@ -263,11 +263,9 @@ class HistogramCut:
 class HistogramLoss:
     """Bounds on the loss, and a cut that attains the lower bound at the scores of the histogram.
 
-    weights (k, 64, ranks): the weights of the buckets.
-
-    rounding: the part of the lower bound's error that grows with the width of a bucket, because scores are measured
-    from the middles of their buckets. The upper bound includes this part. The part of the error that grows with the
-    scores is not included.
+    weights (k, 64, ranks): the weights of the buckets. rounding: the part of the lower bound's error that grows with
+    the width of a bucket, because scores are measured from the middles of their buckets. The upper bound includes this
+    part. The part of the error that grows with the scores is not included.
     """
 
     lower: float

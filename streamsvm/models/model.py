@@ -306,7 +306,10 @@ class KernelModel(SavedModel):
 
     @property
     def is_of_known_values(self) -> bool:
-        """Whether the kernel is precomputed: rows hold their kernel values, and `support` identifies the z_j."""
+        """Whether the kernel is precomputed.
+
+        If so, a row holds kernel values, and `support` has the row numbers of the z_j.
+        """
         return self.kernel.name == precomputed.NAME
 
     def keep_vectors(self, vectors: Matrix) -> Matrix:

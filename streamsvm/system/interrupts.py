@@ -59,7 +59,7 @@ def waiting() -> Iterator[None]:
     """Let a signal raise KeyboardInterrupt at once, while the main thread waits and runs no compiled code.
 
     If a lock is being acquired at that moment, Python's own clean-up fails with another error ("release unlocked
-    lock"). KeyboardInterrupt also replaces that error.
+    lock"). In this case, KeyboardInterrupt is raised in place of that error.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -134,10 +134,9 @@ def _refuse_objects(arrays: Mapping[str, Any]) -> None:
 def unpack_arrays(path: Path | BinaryIO, place: str | None = None) -> dict[str, Any]:
     """Return the arrays of an .npz file written by `write_arrays` or `pack_arrays`.
 
-    path: the file, or its open content.
-
-    Reading executes no code, and takes no more memory than the size of the file. For any other file, it raises
-    InputError naming the file and the array. place: the name of the file in messages (None: its path).
+    path: the file, or its open content. Reading executes no code, and takes no more memory than the size of the file.
+    For any other file, it raises InputError naming the file and the array. place: the name of the file in messages
+    (None: its path).
     """
     name = ""
     try:

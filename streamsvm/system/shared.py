@@ -18,8 +18,8 @@ class SharedSetting:
     """A setting that several threads may hold. The first holder makes it, and the last holder restores the old value.
 
     If each thread restored the value that it had found, the first thread to end would remove the setting for the
-    others, and the last thread could leave it in place. make: makes the setting, and returns a context that restores
-    the old value. Any thread may exit the context; after Ctrl-C, it is exited a second time.
+    others, and the last thread could leave it in place. make: a function that makes the setting, and returns a context
+    that restores the old value. Any thread may exit the context; after Ctrl-C, it is exited a second time.
     """
 
     def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:

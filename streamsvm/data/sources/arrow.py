@@ -132,10 +132,9 @@ NamedBatches = Iterator[tuple[Any, Callable[[int], str]]]  # a batch, and a func
 class Opened:
     """An open file or frame.
 
-    names: the names of its columns. read: a function from column names to batches of these columns.
-
-    deciding_rows: the number of rows, from the first on, that decide the kinds of the columns. has_numbers: returns
-    whether the table may hold only numbers (see TableStream).
+    names: the names of its columns. read: a function from column names to batches of these columns. deciding_rows: the
+    number of rows, from the first on, that decide the kinds of the columns. has_numbers: returns whether the table may
+    hold only numbers (see TableStream).
     """
 
     names: tuple[str, ...]

@@ -243,9 +243,8 @@ def _count_places(column: Any) -> int:
 def open_frame(frame: Any, others: Mapping[str, Any], _: str) -> Iterator[Opened]:
     """Open a frame, or an iterator of frames with the same columns.
 
-    others: further columns, such as labels, that belong to a single frame.
-
-    Raises InputError for objects that are not frames, for columns of different lengths, and if a name is not text.
+    others: further columns, such as labels, that belong to a single frame. Raises InputError for objects that are not
+    frames, for columns of different lengths, and if a name is not text.
     """
     tables = map(_open_table, frame if isinstance(frame, Iterator) else [frame], count())
     first = next(tables, None)

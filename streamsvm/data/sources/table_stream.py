@@ -112,9 +112,8 @@ def _decide(
 ) -> tuple[Iterator[Piece], bool | None]:
     """Let the first pieces decide the kinds of the columns.
 
-    Return all pieces, and False if some labels are text, else None.
-
-    A malformed piece ends the decision; its error is raised when the piece is read in its turn.
+    Return all pieces, and False if some labels are text, else None. A malformed piece ends the decision; its error is
+    raised when the piece is read in its turn.
     """
     first, pieces = _look_ahead(pieces, stream.enough)
     found, has_texts = [], False

@@ -1,4 +1,4 @@
-"""Destinations of datasets, predictions and exported models. What is written there appears whole or not at all.
+"""Destinations of datasets, predictions and exported models. A dataset or file appears there whole or not at all.
 
 Only one process at a time may write to a destination on a disk. It writes a new folder or file next to the destination,
 flushes it to disk, and then renames it.
@@ -376,7 +376,10 @@ class Upload:
         self._folder.remove([key for key in keys if key != MANIFEST and not key.startswith(ours)])
 
     def _put_on_condition(self, key: str, content: bytes, otherwise: str, mode: Any) -> None:
-        """Put an object under the condition of an obstore mode. Raise InputError with `otherwise` if it is not met."""
+        """Put an object on the condition that an obstore mode sets.
+
+        If it is not met, raise InputError with `otherwise`.
+        """
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         try:

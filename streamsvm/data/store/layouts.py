@@ -86,10 +86,8 @@ def check_finite(part: StoredArray, values: F32, first: int) -> None:
 class CsrLayout:
     """X in AnnData's csr_matrix encoding: data and indices, in chunks of equally many items, and indptr.
 
-    Row numbers count from the start of the dataset.
-
-    Chunk k has the rows whose first item lies in chunk k of `data`. Its last row may end in the next chunk of `data`,
-    whose first bytes are then read and verified twice.
+    Row numbers count from the start of the dataset. Chunk k has the rows whose first item lies in chunk k of `data`.
+    Its last row may end in the next chunk of `data`, whose first bytes are then read and verified twice.
     """
 
     def __init__(

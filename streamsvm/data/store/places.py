@@ -319,7 +319,7 @@ def check_index(place: ChunkPlace, shards: Shards, shard: int) -> None:
 
 @made_once
 def open_cache(text: str, fingerprint: str) -> DiskCache:
-    """Return the cache of the dataset with this fingerprint; the same object as long as it is in use.
+    """Return the cache of the dataset with this fingerprint. While a cache is in use, all calls return the same object.
 
     text: the folder and the size limit, as `FOLDER:SIZE`. Raises InputError for any other form, and WriteError if the
     folder cannot be written.

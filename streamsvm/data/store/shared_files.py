@@ -165,7 +165,10 @@ class IngestRecord:
     has_begun: bool = False
 
     def goes_on(self, scratch: SharedScratch) -> bool:
-        """Return whether to resume from these files. Raises InputError if their ingest had other input or options."""
+        """Return whether to resume from these scratch files.
+
+        Raises InputError if their ingest had other input or options.
+        """
         content = scratch.find(RECORD) if self.resume else None
         if content is not None:
             self._compare(json.loads(content))

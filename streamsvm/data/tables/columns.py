@@ -159,7 +159,10 @@ class TableLayout:
 
     @cached_property
     def own_wanted(self) -> list[int]:
-        """Positions of the columns that are read from the file: at least one, which gives the number of rows."""
+        """Positions of the columns that are read from the file.
+
+        There is at least one, since it gives the number of rows.
+        """
         return [j for j in self.wanted if j not in self.folders] or [0]
 
     @cached_property

@@ -130,7 +130,7 @@ def _pair_up(kernel: Kernel, vectors: Matrix, coefs: F64, bias: F64) -> Machine:
 def _read_sigmoid(model: Model) -> tuple[float, float] | None:
     """Return A and B of P(first label | f) = 1 / (1 + exp(A f + B)); None if the probabilities have another form.
 
-    The logistic loss has A = -1, and a temperature of two classes, whose scores are -f and f, has A = -2 beta.
+    For the logistic loss, A = -1. For a temperature of two classes, which have the scores -f and f, A = -2 beta.
     """
     if model.score_shape or not model.problem.predicts_labels:
         return None

@@ -123,7 +123,10 @@ def _add_kernel(graph: Graph, kernel: Kernel, rows: str, Z: F64) -> str:
 
 
 def _add_votes(graph: Graph, n_classes: int) -> None:
-    """Add the votes for each class plus, to break ties, s / (3 (|s| + 1)) for the sum s of its scores."""
+    """Add the votes for each class.
+
+    To break ties, s / (3 (|s| + 1)) is added, where s is the sum of the class's scores.
+    """
     first, second = (np.eye(n_classes)[[pair[side] for pair in list_pairs(n_classes)]] for side in (0, 1))
     is_first = graph.add("Cast", graph.add("GreaterOrEqual", "pairs", 0.0), to=11)
     votes = graph.add("Add", graph.add("MatMul", is_first, first - second), second.sum(axis=0))
