@@ -5,9 +5,9 @@ Prints Markdown tables.
     python -m benchmarks.interior_point --data FOLDER [--rounds 3] [--libsvm-rows 50000] [--only-reduction]
 
 The last table has the four problems of pipelines.papers.jung_oleary_tits_2008, without and with the constraint
-reduction (C = 1, a gap of 1e-8). The two take turns (A B A B), after one round that is not counted. With
---only-reduction, only this table is printed. FOLDER holds adult/a1a to a9a, web/w8a, ijcnn1/ijcnn1.trn and
-covtype/covtype.csv (a header, then features and a class from 1 to 7; all rows, class 1 against the rest, columns
+reduction (C = 1, a gap of 1e-8). Trainings without and with it take turns (A B A B), after one round that is not
+counted. With --only-reduction, only this table is printed. FOLDER holds adult/a1a to a9a, web/w8a, ijcnn1/ijcnn1.trn
+and covtype/covtype.csv (a header, then features and a class from 1 to 7; all rows, class 1 against the rest, columns
 divided by their maxima), and for the last table mushrooms, letter.scale, letter.scale.t, isolet1+2+3+4.csv and
 isolet5.csv anywhere below it. Times are CPU seconds on one thread, medians of the rounds, without compilation. LIBSVM
 (scikit-learn's SVC with a linear kernel, C=1, tolerance 1e-3, 200 MB of cache) is run once, on files of at most

@@ -3,9 +3,9 @@
     python -m benchmarks.linear_one_class --data FOLDER [--names a9a skin covtype] [--nus 0.01 0.1 0.5]
 
 FOLDER holds the unpacked data. Labels are not used. streamsvm reads the rows from a dataset on disk, and tol is 1e-3.
-SGDOneClassSVM has the rows in memory, and its default settings. Seconds are CPU seconds on one thread. The last column
-is the distance of SGD's objective, nu/2 |w|^2 - nu rho + mean max(0, rho - w.x), from the lower bound of streamsvm,
-divided by this bound.
+SGDOneClassSVM gets the rows in memory, and has its default settings. Seconds are CPU seconds on one thread. The last
+column is the distance of SGD's objective, nu/2 |w|^2 - nu rho + mean max(0, rho - w.x), from the lower bound of
+streamsvm, divided by this bound.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def compare(source: ArrayDataset, loss: str, C: float, rounds: int) -> str:
 
 
 def find_tolerance(source: ArrayDataset, loss: str, C: float, best: float) -> tuple[float | None, float]:
-    """Return the largest sufficient tolerance of LIBLINEAR (None: none suffices), and the distance of its P."""
+    """Return the largest sufficient tolerance of LIBLINEAR, or None, and the distance of its P from the optimum."""
     for exponent in range(1, 5):
         model = fit_liblinear(source, loss, C, 10.0**-exponent)
         distance = measure_objective(source, loss, C, model) / best - 1.0

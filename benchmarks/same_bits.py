@@ -5,8 +5,8 @@
 
 Prints a Markdown table, and exits with 1 if models of the same rows differ, or if a peak is above its projection.
 Each run is a process of its own, of a few passes with a line search. Its memory budget is the minimum of the plan plus
-SPARE_BYTES for kept chunks, which is too little for all chunks; the plan therefore has no slack beyond its own. The
-peak is the peak of the process that needs the most memory, as in `result.json`; `beyond base` is the peak or the
+SPARE_BYTES for kept chunks, which is too little for all chunks; the margin of the plan is therefore the only reserve.
+The peak is the peak of the process that needs the most memory, as in `result.json`; `beyond base` is the peak or the
 projection without the interpreter and the libraries. A row has 200 dense features, or 2,000 features of which 2% are
 not zero. Chunks are streamed, or have 8 MiB and are decoded whole (lz4). The kind "made" has three times as many rows;
 benchmarks/made_rows.py generates them as they are read, in chunks of 26 MB. On few cores, not all threads reach their

@@ -75,7 +75,10 @@ def compare(source: ArrayDataset, loss: str, C: float, rounds: int) -> str:
 
 
 def find_tolerance(source: ArrayDataset, loss: str, C: float, best: float) -> tuple[Callable[[], Any], float]:
-    """Return a function that makes LIBLINEAR with the largest sufficient tolerance, and the distance of its P."""
+    """Find the largest sufficient tolerance of LIBLINEAR.
+
+    Return a function that makes the estimator with this tolerance, and the distance of its P from the optimum.
+    """
     for exponent in range(1, 8):
         make = make_liblinear(loss, C, 10.0**-exponent)
         distance = measure_objective(source, loss, C, make().fit(source.X, source.y)) / best - 1.0

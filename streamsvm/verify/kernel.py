@@ -139,7 +139,7 @@ def _bound(model: KernelModel, source: RowSource, problem: dict[str, Any], squar
     lacking = np.array([abs(math.fsum(coef.tolist())) for coef in coefs])
     if np.any(lacking > SUM_SHARE * total):
         raise InputError(
-            "the model's coefficients are not a dual point, since they do not sum to zero: was the model file changed?"
+            "the model's coefficients are not a dual point, since they do not sum to zero: is the model file intact?"
         )
     shrink = _find_shrinkage(model, source, problem)
     largest = 1.01 * _bound_diagonal(model)
@@ -161,7 +161,10 @@ def _find_shrinkage(model: KernelModel, source: RowSource, problem: dict[str, An
     limits, most = np.where(coefs > 0.0, costs[:, 1:], costs[:, :1]) * own, np.where(coefs == 0.0, 0.0, np.inf)
     most = np.max(np.divide(np.abs(coefs), limits, out=most, where=limits > 0.0), axis=1, initial=1.0)
     if np.any(most > LONGEST_STRETCH):
-        raise InputError("the model's coefficients are not a dual point: one is above the cost of its row")
+        raise InputError(
+            "the model's coefficients are not a dual point, since one is above the cost of its row: are these the "
+            "model and the rows of one training?"
+        )
     return np.where(most > 1.0, (1.0 - 4 * UNIT) / most, 1.0)
 
 
@@ -214,7 +217,10 @@ def _check_nu_point(model: KernelModel, source: RowSource, coef: F64, most: F64)
     weight, support = source.column("sample_weight"), _require_support(model, source.n_rows)
     limit = np.where(coef > 0.0, most[1], most[0]) * (1.0 if weight is None else weight[support])
     if np.any(np.abs(coef) > limit * (1.0 + len(coef) * SUM_SHARE)):
-        raise InputError("the model's coefficients are not multipliers: one is above the cost of its row")
+        raise InputError(
+            "the model's coefficients are not multipliers, since one is above the cost of its row: are these the "
+            "model and the rows of one training?"
+        )
     if abs(float(np.sum(coef))) > len(coef) * SUM_SHARE * float(np.sum(np.abs(coef))):
         raise InputError(
             "the model's coefficients are not multipliers: the multipliers of the two classes have different sums; "
@@ -350,7 +356,10 @@ def _bound_classes(
         )
     weight = source.column("sample_weight")
     if np.any(own > costs[labels] * (1.0 if weight is None else (1.0 + 4 * UNIT) * weight[support])):
-        raise InputError("the model's coefficients are not a dual point: one is above the cost of its row")
+        raise InputError(
+            "the model's coefficients are not a dual point, since one is above the cost of its row: are these the "
+            "model and the rows of one training?"
+        )
     gain, missing = math.fsum(own.tolist()), float(np.sum(lacking + 2 * len(costs) * UNIT * own))
     moved = 2 * missing * math.sqrt(_bound_diagonal(model) + bias_feature**2)
     of_point = missing + math.sqrt(max(0.0, square + error)) * moved + moved**2 / 2
