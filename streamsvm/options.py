@@ -193,7 +193,9 @@ def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:
     classes, weights = require_classes(source).tolist(), options.class_weight
     if len(classes) < 2:
         listed = ", ".join(map(str, classes))
-        raise InputError(f"{source.name}: {say_count(len(classes), 'class')} ({listed}); at least two are needed")
+        raise InputError(
+            f"{source.name}: has {say_count(len(classes), 'class')} ({listed}), but at least two are needed"
+        )
     if weights == "balanced":
         sums = sum_weights(source)
         if not sums.all():

@@ -33,7 +33,7 @@ def read_terrain(file: Path, n_rows: int, seed: int) -> Terrain:
     table = read_numbers(file, np.float32, skip_lines=1)
     first_soil = N_TERRAIN + len(AREAS)
     if table.shape[1] != first_soil + N_SOILS + 1:
-        raise InputError(f"{file}: {table.shape[1]} columns, but Covertype has {first_soil + N_SOILS + 1}")
+        raise InputError(f"{file}: has {table.shape[1]} columns, but Covertype has {first_soil + N_SOILS + 1}")
     rows = table[np.random.default_rng(seed).permutation(len(table))[:n_rows]]
     terrain = rows[:, :N_TERRAIN]
     spread = np.maximum(terrain.std(axis=0), 1e-6)

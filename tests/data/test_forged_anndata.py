@@ -46,13 +46,13 @@ def insert(values: Any, at: int, value: Any, dtype: Any = None) -> Any:
 X = csr_array(make_rows(0))
 CODES = np.arange(200) % 3
 WRONG: dict[str, tuple[str, dict[str, Any]]] = {
-    "a code beyond the categories": ("obs/cell: row 8 .* code 3, but 3 cat", {"codes": insert(CODES, 7, 3)}),
+    "a code beyond the categories": ("obs/cell: row 8 .* code 3, but there are 3 cat", {"codes": insert(CODES, 7, 3)}),
     "a large code": ("obs/cell: row 8 .* code 255", {"codes": insert(CODES, 7, 255, np.uint8)}),
     "a missing label": ("obs/cell: row 8 .* has no label", {"codes": insert(CODES, 7, -1)}),
     "a very negative code": ("obs/cell: row 8 .* has no label", {"codes": insert(CODES, 7, -(2**40))}),
     "codes with a point": ("obs/cell/codes: holds float64; whole numbers are expected", {"codes": CODES * 1.0}),
     "codes in two dimensions": ("obs/cell/codes: has 2 dimensions", {"codes": np.zeros((200, 2), np.int8)}),
-    "too few codes": ("obs/cell: 199 rows, but X has 200", {"codes": CODES[1:]}),
+    "too few codes": ("obs/cell: has 199 rows, but X has 200", {"codes": CODES[1:]}),
     "no categories": ("obs/cell/categories/.*: missing", {"categories": None}),
     "categories in two dimensions": ("categories: has 2 dimensions", {"categories": np.zeros((3, 3))}),
     "complex categories": ("complex128, which cannot be read", {"categories": np.array([1j, 2, 3])}),

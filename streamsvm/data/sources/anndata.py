@@ -175,12 +175,14 @@ def _read_column(path: str, group: Group, label: str, n_rows: int, what: str) ->
         raise InputError(f"{path}: no column {label!r} in obs; there are {there}")
     values, codes = _decode(zarr_arrays.open_node(columns, label, f"{path}/obs"), name)
     if codes.shape != (n_rows,):
-        raise InputError(f"{name}: {say_count(len(codes), 'row')}, but X has {n_rows:,}")
+        raise InputError(f"{name}: has {say_count(len(codes), 'row')}, but X has {n_rows:,}")
     if codes.min() < 0:
         raise InputError(f"{name}: row {int(codes.argmin()) + 1} (counted from 1) has no {what}")
     if codes.max() >= len(values):
         row = int(codes.argmax())
-        raise InputError(f"{name}: row {row + 1} (counted from 1): code {codes[row]}, but {len(values)} categories")
+        raise InputError(
+            f"{name}: row {row + 1} (counted from 1) has the code {codes[row]}, but there are {len(values)} categories"
+        )
     return values, codes
 
 

@@ -283,7 +283,10 @@ def join_streams(X: Stream, vectors: dict[str, Stream], names: tuple[str, ...] |
     for piece in X.pieces:
         n_rows = piece.shape[0]
         if n_columns not in (None, piece.shape[1]):
-            raise InputError(f"{X.where}: row {n_read + 1}: {say_count(piece.shape[1], 'column')}, not {n_columns:,}")
+            raise InputError(
+                f"{X.where}: row {n_read + 1} has {say_count(piece.shape[1], 'column')}, but earlier rows have "
+                f"{n_columns:,}"
+            )
         n_columns = piece.shape[1]
         features = _to_features(piece, X.where, n_read, names)
         del piece  # as a view, it would keep its Dask chunk in memory while the next chunk is computed
@@ -301,7 +304,7 @@ def join_streams(X: Stream, vectors: dict[str, Stream], names: tuple[str, ...] |
 def _require_as_many(vector: Stream, X: Stream) -> None:
     """Raise InputError if the length of a vector is known to differ from the number of rows."""
     if vector.n_rows is not None and X.n_rows not in (None, vector.n_rows):
-        raise InputError(f"{vector.where}: {say_count(vector.n_rows, 'row')}, but {X.where} has {X.n_rows:,}")
+        raise InputError(f"{vector.where}: has {say_count(vector.n_rows, 'row')}, but {X.where} has {X.n_rows:,}")
 
 
 def place_rows(where: str, n_before: int) -> Place:

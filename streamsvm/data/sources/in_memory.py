@@ -208,7 +208,7 @@ def _spread(values: Any, name: str, width: int) -> Any:
     lengths = np.asarray(pyarrow.compute.list_value_length(values).fill_null(-1))
     if (lengths != width).any():
         found = lengths[np.argmax(lengths != width)]
-        raise InputError(f"X: column {name}: a list of {max(found, 0)} values; earlier lists have {width}")
+        raise InputError(f"X: column {name}: a list has {max(found, 0)} values, but earlier lists have {width}")
     return np.asarray(values.flatten().to_numpy(zero_copy_only=False)).reshape(len(values), width)
 
 
@@ -252,7 +252,7 @@ def open_frame(frame: Any, others: Mapping[str, Any], _: str) -> Iterator[Opened
         raise InputError("X: no rows")
     for name, values in others.items():
         if len(values) != first.n_rows:
-            raise InputError(f"{name[1:-1]}: {say_count(len(values), 'row')}, but X has {first.n_rows:,}")
+            raise InputError(f"{name[1:-1]}: has {say_count(len(values), 'row')}, but X has {first.n_rows:,}")
 
     def read(wanted: list[str]) -> Iterator[Any]:
         for k, table in enumerate(chain([first], tables)):

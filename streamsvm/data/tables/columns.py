@@ -243,7 +243,10 @@ def _find_values(names: tuple[str, ...], path: str, columns: Columns) -> list[tu
     values = read_folders(path)
     for name, _ in columns.folders or ():
         if name not in values:
-            raise InputError(f"{path}: is not in a folder {name}=VALUE, as other files are")
+            raise InputError(
+                f"{path}: is not in a folder {name}=VALUE, as other files are: move it into such a folder, or leave it "
+                "out"
+            )
         if name in names and name not in columns.drop:
             raise InputError(f"{path}: column {name!r} and folder {name}={values[name]} clash: rename or --drop them")
     return [(name, kind, values[name]) for name, kind in columns.folders or ()]

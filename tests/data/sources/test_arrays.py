@@ -154,7 +154,7 @@ def with_value(value: Any, dtype: Any = np.float64) -> npt.NDArray[Any]:
         (np.ones((0, 2)), {}, "X: no rows"),
         (np.ones((2, 0)), {}, "X: has no columns"),
         (sp.csr_array((0, 2)), {}, "X: no rows"),
-        (ONES, {"y": [1, 2]}, "y: 2 rows, but X has 3"),
+        (ONES, {"y": [1, 2]}, "y: has 2 rows, but X has 3"),
         (ONES, {"y": np.ones((2, 2, 2))}, "y: expected one value for every row, found 3 dimensions"),
         (ONES, {"y": 2 * ONES}, "y: row 1 (counted from 1): a matrix of labels holds only 0 and 1, not 2"),
         (ONES, {"y": sp.csr_array(2 * ONES)}, "y: row 1 (counted from 1): a matrix of labels holds only 0 and 1"),
@@ -163,7 +163,7 @@ def with_value(value: Any, dtype: Any = np.float64) -> npt.NDArray[Any]:
         (ONES, {"y": np.array(["u", "v", None])}, "y: row 3 (counted from 1): label missing: None"),
         (ONES, {"y": np.array(["u", np.nan, "w"], object)}, "y: row 2 (counted from 1): label missing: nan"),
         (ONES, {"y": ["u", "", "w"]}, "y: row 2 (counted from 1): label missing"),
-        (ONES, {"sample_weight": [1]}, "sample_weight: 1 row, but X has 3"),
+        (ONES, {"sample_weight": [1]}, "sample_weight: has 1 row, but X has 3"),
         (
             ONES,
             {"sample_weight": [1, -1, 0]},
@@ -179,7 +179,7 @@ def with_value(value: Any, dtype: Any = np.float64) -> npt.NDArray[Any]:
             {"sample_weight": ["a"] * 3},
             "sample_weight: row 1 (counted from 1): sample weight is not a number: a",
         ),
-        (ONES, {"qid": [1, 2]}, "qid: 2 rows, but X has 3"),
+        (ONES, {"qid": [1, 2]}, "qid: has 2 rows, but X has 3"),
         (ONES, {"qid": [1, 1.5, 2]}, "qid: row 2 (counted from 1): query id is not a whole number: 1.5"),
         (ONES, {"qid": [1, np.nan, 2]}, "qid: row 2 (counted from 1): query id is not a whole number: nan"),
         (

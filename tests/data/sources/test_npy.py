@@ -78,7 +78,7 @@ CSR = {"data": [1.0, 2], "indices": [0, 1], "indptr": [0, 1, 2], "shape": [2, 2]
         ({"X": np.ones((2, 0))}, "X: has no columns"),
         ({"X": [["a"]]}, "X: holds <U1, not numbers"),
         ({"X": [[1], [np.nan]]}, "X: row 2, column 1 (counted from 1): nan"),
-        ({"X": [[1], [2]], "y": [1]}, "y: 1 row, but X has 2"),
+        ({"X": [[1], [2]], "y": [1]}, "y: has 1 row, but X has 2"),
         (
             {"X": [[1], [2]], "y": 2 * np.ones((2, 2))},
             "y: row 1 (counted from 1): a matrix of labels holds only 0 and 1, not 2",

@@ -140,7 +140,7 @@ def test_numpy_files(sparse: bool, tmp_path: Path) -> None:
     [
         (np.full((4, 3), 2), "holds only 0 and 1, not 2"),
         (np.array([[0, 1], [1, 0], [0, 1], [0.5, 0]]), "row 4 .counted from 1.: a matrix of labels holds only 0 and 1"),
-        (np.ones((3, 2)), "y: 3 rows, but X has 4"),
+        (np.ones((3, 2)), "y: has 3 rows, but X has 4"),
         (np.full((4, 2), "a"), "a matrix of labels holds 0 and 1"),
         (np.zeros((4, 0)), "no columns"),
     ],
