@@ -2,9 +2,9 @@
 
     python pipelines/peptides.py [--spectra 20000] [--seed 0]
 
-The matches are generated, so the right matches are known. The exit status is 0 if the numbers of matches that the two
-estimators accept differ by at most 2%, are at least one and a half times the number accepted by the score of the search
-engine alone, and contain about the requested 1% of wrong matches; otherwise it is 1.
+The matches are generated, so the right matches are known. The exit status is 0 if both estimators accept the same
+number of matches to within 2%, at least one and a half times as many as the score of the search engine alone, and if
+about the requested 1% of the accepted matches are wrong; otherwise it is 1.
 """
 
 from __future__ import annotations

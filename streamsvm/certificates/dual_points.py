@@ -66,7 +66,10 @@ class Origin(NamedTuple):
 
 
 def join_own(parts: Sequence[OfCut]) -> dict[str, Any]:
-    """Return the fields OWN of a DualPoint: the rows of the cuts, concatenated."""
+    """Return the fields OWN of a DualPoint.
+
+    parts: for each cut, the rows with individual shares, which are concatenated.
+    """
     own = [k for k, part in enumerate(parts) if len(part.rows)]
     stops = np.cumsum([len(parts[k].rows) for k in own], dtype=np.int64)
     rows, shares = (np.concatenate(each) for each in zip(NONE, *(parts[k] for k in own), strict=True))

@@ -69,7 +69,9 @@ def read_dual_points(path: Path, model: Model, source: RowSource) -> list[DualPo
             raise ValueError(f"the dual points of {say_count(n_problems, 'problem')} are expected")
         return [_read_point(arrays, k, model, source) for k in range(n_problems)]
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not the dual point of this model and these rows ({error})") from error
+        raise InputError(
+            f"{path}: not the dual point of this model and these rows ({error}); train again with --keep-dual"
+        ) from error
 
 
 def _describe(model: Model, source: RowSource) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 Covertype (class 1 against the rest, columns divided by their largest values), Adult and Web are the real data sets.
 Generated rows (streamsvm.ingestion.generated), with the number of features and the density that the paper states, stand
 in for Reuters, Arxiv and KDD04. Reuters and Arxiv are text-like rows of norm 1; C11 has 3% positive rows. KDD04 has
-dense rows of norm about 1, while 38% of the paper's values are not 0. All rows are shuffled.
+dense rows of norm about 1 (in the paper's data, only 38% of the values are not 0). All rows are shuffled.
 """
 
 from __future__ import annotations

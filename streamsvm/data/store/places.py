@@ -105,7 +105,9 @@ class LocalFile:
         while done < len(buffer):  # usually a single call suffices
             n = os.preadv(self._file, [buffer.data[done:]], begin + done)
             if n == 0:
-                raise IntegrityError(f"{self.name}: chunk was cut short while it was read")
+                raise IntegrityError(
+                    f"{self.name}: the file was cut short while it was read; restore it, or ingest again"
+                )
             done += n
 
     def keep(self) -> None:
