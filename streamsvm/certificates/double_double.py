@@ -234,7 +234,7 @@ def add_exact_sums(sums: ExactSums, rows: Rows, alpha: F64) -> None:
 
 
 def combine_exact_sums(left: ExactSums, right: ExactSums) -> ExactSums:
-    """Return the sum over two groups of rows."""
+    """Return the sums over both groups of rows."""
     return ExactSums(*add_pairs(left.totals, left.rests, right.totals, right.rests), left.n_rows + right.n_rows)
 
 

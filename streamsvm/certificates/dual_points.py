@@ -222,7 +222,7 @@ def add_dual_sums(sums: DualSums, rows: Rows, alpha: F64, sizes: F64) -> None:
 
 
 def combine_dual_sums(left: DualSums, right: DualSums) -> DualSums:
-    """Return the sum over two groups of rows."""
+    """Return the sums over both groups of rows."""
     magnitudes, sizes = left.magnitudes + right.magnitudes, left.sizes + right.sizes
     return DualSums(combine_exact_sums(left.exact, right.exact), magnitudes, sizes)
 

@@ -433,7 +433,7 @@ def _complete(costs: F64, alpha: F64, g: F64, sums: Sums, errors: F64, largest: 
 
 
 def _bound_longer(value: float, left: float) -> float:
-    """Return 1/2 (|w| + left)^2, where 1/2 |w|^2 is `value`, which only an indefinite kernel makes negative."""
+    """Return 1/2 (|w| + left)^2. value: 1/2 |w|^2, which is negative only with an indefinite kernel."""
     return value + math.sqrt(max(2 * value, 0.0)) * left + left**2 / 2
 
 

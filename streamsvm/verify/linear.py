@@ -173,7 +173,7 @@ def evaluate_classes(model: LinearModel, engine: Engine, problem: dict[str, Any]
 
 
 def _add_class_losses(W: F64, class_costs: F64, totals: F64, rows: Rows) -> None:
-    """Add the losses of the rows, and sum C_i |x_i|."""
+    """Add the losses of the rows, and the sum of C_i |x_i|."""
     costs, scores, losses = read_costs(class_costs, rows), score_classes(rows, W, 1.0), np.zeros(1)
     add_line_losses(scores, scores, rows.codes, costs, np.ones(1), losses)
     totals += losses[0], costs @ np.sqrt(compute_squares(rows.X, np.float64) + 1.0)

@@ -153,7 +153,7 @@ async def put_object(store: Any, url: str, key: str, parts: Iterable[Any], n_byt
 
 
 def _make_blocks(parts: Iterable[Any]) -> Iterator[bytes]:
-    """Yield the bytes of the parts in blocks of at least PART_BYTES, but less than twice that."""
+    """Yield the bytes of the parts in blocks of at least PART_BYTES and less than twice PART_BYTES."""
     block = bytearray()
     for part in parts:
         content = memoryview(part)

@@ -308,7 +308,7 @@ def _require_as_many(vector: Stream, X: Stream) -> None:
 
 
 def place_rows(where: str, n_before: int) -> Place:
-    """Return a function from the index of a row in a piece to its place. n_before: the rows before the piece."""
+    """Return a function from the index of a row in a piece to its place. n_before: how many rows precede the piece."""
     return lambda i: f"{where}: row {n_before + i + 1} (counted from 1)"
 
 

@@ -182,7 +182,7 @@ def _check_arrays(meta: Meta) -> None:
 
 
 def _check_chunks(name: str, entry: Meta) -> None:
-    """Raise ValueError unless the chunks are whole rows, each with a checksum, and the last codec is a checksum."""
+    """Raise ValueError unless chunks consist of whole rows and have checksums, and the last codec is a checksum."""
     shape, chunks = entry["shape"], entry["chunks"]
     right = all(_is_count(size, 1) for size in (*shape, *chunks)) and 1 <= len(shape) == len(chunks) <= 2
     _need(right and chunks[1:] == shape[1:] and chunks[0] <= shape[0], f"the chunks of {name} are not whole rows")

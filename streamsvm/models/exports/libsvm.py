@@ -146,7 +146,7 @@ def _read_sigmoid(model: Model) -> tuple[float, float] | None:
 
 
 def _name_vectors(model: Model, machine: Machine) -> Iterator[str]:
-    """Yield the items of each support vector; for a precomputed kernel, its row number in the kernel matrix."""
+    """Yield the items of each support vector or, for a precomputed kernel, its row number in the kernel matrix."""
     for i in machine.order.tolist():
         if isinstance(model, KernelModel) and model.is_of_known_values:
             assert model.support is not None

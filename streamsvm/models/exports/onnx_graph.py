@@ -111,7 +111,7 @@ def _add_scores(graph: Graph, model: Model) -> None:
 
 
 def _add_kernel(graph: Graph, kernel: Kernel, rows: str, Z: F64) -> str:
-    """Add the kernel values of the rows with the rows of Z; return their name."""
+    """Add nodes that compute the kernel values of the rows and of Z; return the name of their output."""
     if kernel.name == "linear":
         return graph.add("MatMul", rows, Z.T)
     if kernel.name == "rbf":
