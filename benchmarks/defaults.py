@@ -55,13 +55,16 @@ print(json.dumps({
     "gap": result.relative_gap,
 }))
 """
-LATENCY = 0.05  # seconds before each answer of the store
+LATENCY = 0.05  # the latency of the store, in seconds
 HINGE = ("one-read", "block-ascent", "line-search")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem of the grid. settings: of TrainOptions. others: the settings that each alternative has beside them."""
+    """A problem of the grid.
+
+    settings: fields of TrainOptions. others: the further settings of each alternative, by name.
+    """
 
     data: str
     settings: dict[str, Any]
@@ -70,7 +73,7 @@ class Problem:
 
 
 def of_hinge(data: str, C: float, *, among: tuple[str, ...] = HINGE, on_store: bool = False, **more: Any) -> Problem:
-    """Return a problem of the hinge loss, whose alternatives are accelerations or the interior-point method."""
+    """Return a problem with the hinge loss. The alternatives are accelerations or the interior-point method."""
     others: dict[str, dict[str, Any]] = {
         name: {"solver": "interior-point"}
         if name == "interior-point"
@@ -81,12 +84,12 @@ def of_hinge(data: str, C: float, *, among: tuple[str, ...] = HINGE, on_store: b
 
 
 def of_solvers(data: str, C: float, solvers: tuple[str, ...], *, on_store: bool = False, **more: Any) -> Problem:
-    """Return a problem whose alternatives are solvers."""
+    """Return a problem for which the alternatives are other solvers."""
     return Problem(data, {"C": C, **more}, {name: {"solver": name} for name in solvers}, on_store)
 
 
 def of_classes(data: str, more: dict[str, Any]) -> Problem:
-    """Return a problem of Crammer-Singer, whose alternatives are accelerations."""
+    """Return a Crammer-Singer problem, for which the alternatives are accelerations."""
     others: dict[str, dict[str, Any]] = {
         name: {"options": {"acceleration": name}} for name in ("block-ascent", "line-search")
     }
@@ -143,7 +146,10 @@ GRID = [
 
 
 def make_dense(n: int, d: int, classes: int = 2, scales: bool = False) -> tuple[Any, Any]:
-    """Return normal rows whose classes overlap, with a tenth of them flipped. scales: the last one is a timestamp."""
+    """Return normal rows of overlapping classes, with a tenth of the labels flipped.
+
+    scales: the last feature is a timestamp.
+    """
     rng = np.random.default_rng(d)
     X = rng.standard_normal((n, d), dtype=np.float32)
     w = rng.standard_normal((d, classes)) / np.sqrt(d)
@@ -155,7 +161,7 @@ def make_dense(n: int, d: int, classes: int = 2, scales: bool = False) -> tuple[
 
 
 def make_sparse(n: int, d: int, density: float, classes: int = 2) -> tuple[Any, Any]:
-    """Return rows of a text of random words, and a class for each."""
+    """Return sparse rows that resemble texts of random words, and the class of each row."""
     rng = np.random.default_rng(n)
     counts = csr_array(random_array((n, d), density=density, rng=rng, format="csr", dtype=np.float32))
     X = csr_array(TfidfTransformer().fit_transform(counts)).astype(np.float32)
@@ -164,7 +170,7 @@ def make_sparse(n: int, d: int, density: float, classes: int = 2) -> tuple[Any, 
 
 
 def with_targets(X: Any, _: Any) -> tuple[Any, Any]:
-    """Return the rows with a number to predict, with noise of Laplace's distribution."""
+    """Return the rows with regression targets, whose noise has a Laplace distribution."""
     rng = np.random.default_rng(X.shape[0])
     f = X @ rng.standard_normal(X.shape[1])
     return X, f / np.std(f) + 0.3 * rng.laplace(size=X.shape[0])
@@ -200,7 +206,7 @@ FILES = {"news20": "news20/news20.xz", "letter": "letter/letter.scale.xz"}
 
 
 def make(name: str, folder: Path, data: Path, full: bool) -> Path:
-    """Return the dataset of this name, which is made unless it exists."""
+    """Return the dataset with this name. Make it if it does not exist."""
     path = folder / f"{name}.zarr"
     if not path.exists():
         if name in FILES:
@@ -212,7 +218,7 @@ def make(name: str, folder: Path, data: Path, full: bool) -> Path:
 
 
 def fit(path: str, settings: dict[str, Any], most: float, environment: dict[str, str]) -> dict[str, Any]:
-    """Return what a fit took. It is stopped, and called "over", after `most` seconds."""
+    """Run a fit, and return its measurements. After `most` seconds, stop it and return "over"."""
     command = [sys.executable, "-c", FIT, path, json.dumps(settings)]
     try:
         done = subprocess.run(

@@ -1,9 +1,9 @@
-"""Trainings on two workers and on two threads in turn, start included. Prints a Markdown table.
+"""Trainings on two workers, compared with two threads, including their start. Prints a Markdown table.
 
     python benchmarks/two_workers.py [--megabytes 600] [--features 54] [--passes 60] [--rounds 3]
 
-Both are whole `streamsvm train` commands with the same passes. CPU seconds include all
-processes that the command started.
+Both are whole `streamsvm train` commands with the same number of passes, and take turns. CPU seconds include all
+processes that a command starts.
 """
 
 from __future__ import annotations

@@ -102,12 +102,12 @@ class Scan:
         The subset of the rows that the pass covers. A tile holds the chosen rows of a tile of the source, with their
         numbers, and without qid and target. The bits of the answer do not depend on where the rows are read from.
     rest
-        The totals of all other rows, if `among` is given; they are combined with the totals of the subset.
+        If `among` is given, the totals of all rows outside the subset; they are combined with the totals of the subset.
     states
         The row states. Their changes are applied before the rows are added.
     of_states
-        Whether the pass needs only the row states. `rows` then has no features and covers several tiles, and chunks are
-        read only if row states are missing.
+        Whether the pass needs only the row states. If so, `rows` has no features and covers several tiles, and chunks
+        are read only if row states are missing.
     """
 
     start: Callable[[], Any]
@@ -178,7 +178,8 @@ class Walk:
 class All:
     """Several requests, carried out in one read of the data where possible. The answer is the list of their answers.
 
-    in_walk: whether the walk among the requests also computes the passes, whose sums then follow the order of the walk.
+    in_walk: whether the walk among the requests also computes the passes. Their sums are then formed in the order of
+    the walk.
     """
 
     requests: Sequence[Scan | Take | Walk | All]
@@ -227,10 +228,10 @@ class Progress:
     """Progress of a solver: the objective P of its best point, a proved lower bound D of the optimum, and the passes.
 
     lower_bound: None for solvers that prove none. rounding_bound: a bound on the joint rounding error of P and D. The
-    error of D is already subtracted from lower_bound, so lower_bound holds despite rounding; the error of P counts when
-    the gap is compared with a tolerance. tried_bound: the rounding bound that kept the latest D from raising
-    lower_bound, or 0; it is not part of the proof, but shows that rounding is the limit. taken_off: the part of
-    rounding_bound that is known to be subtracted from lower_bound; 0 if unknown.
+    error of D is already subtracted from lower_bound, so lower_bound holds despite rounding; the error of P is added to
+    the gap when the gap is compared with a tolerance. tried_bound: the rounding bound of the latest D if it kept this D
+    from raising lower_bound, else 0; it is not part of the proof, but shows that rounding limits the progress.
+    taken_off: the part of rounding_bound that is known to be subtracted from lower_bound; 0 if unknown.
     """
 
     objective: float
@@ -255,7 +256,7 @@ class Progress:
 
             (P - D) / P = 1 - D / P <= (p + e - D) / (p + e) <= tol      if p + e - D <= tol p
 
-        So only e counts; the error of D is already included in D.
+        So only e is added: the error of D has already been subtracted from D.
         """
         if self.lower_bound is None:
             return False
@@ -296,8 +297,8 @@ def find_status(progress: Progress, tol: float, stuck: int, patience: int) -> st
     """Return "converged" if the gap is proved, "stalled" if steps no longer make progress, else None.
 
     stuck: the number of successive steps without progress. patience: the number of such steps that ends a run whose gap
-    may be due to rounding. A run with a larger gap may take MORE_PATIENCE times as many, because only a fault in the
-    solver can stall it.
+    may be due to rounding. A run with a larger gap may take MORE_PATIENCE times as many steps, because only a fault in
+    the solver can stall it.
     """
     if progress.is_proved(tol):
         return "converged"
@@ -332,16 +333,16 @@ def grows(*names: str, dtype: Any = np.float64) -> Any:
     return field(default_factory=lambda: np.empty(shape, dtype), metadata={"axes": names})
 
 
-LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be rounding
+LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be due to rounding
 
 
 @dataclass(kw_only=True)
 class Bounds:
     """The part of a state that records what has been proved.
 
-    objective, lower_bound: P at the best point, and the highest proved D. objective_rounding: a bound of the rounding
-    error of the objective; bound_rounding: the amount that was subtracted from D for the rounding of D. passes: the
-    number of passes so far. stuck: the number of successive steps, or passes, that moved neither P nor D.
+    objective, lower_bound: the objective P at the best point, and the highest proved D. objective_rounding: a bound of
+    the rounding error of the objective; bound_rounding: the amount that was subtracted from D for the rounding of D.
+    passes: the number of passes so far. stuck: the number of successive steps, or passes, that moved neither P nor D.
     """
 
     objective: float = float("inf")

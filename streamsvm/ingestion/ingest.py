@@ -82,7 +82,10 @@ class Survey:
             if rows.labels.dtype.kind != "f":
                 i = next((i for i, label in enumerate(rows.labels) if parse_number(label) is None), 0)
                 shown, at = show_text(rows.labels[i]), self.n_rows + i + 1
-                raise InputError(f"{self.name}: the label {shown!r} of row {at:,} is text; a target must be a number")
+                raise InputError(
+                    f"{self.name}: the label {shown!r} of row {at:,} is text; a target must be a number: correct it, "
+                    "or omit --regression"
+                )
             check_targets(rows.labels, self.name)
             vectors["target"] = rows.labels
         elif rows.labels is not None:
@@ -115,12 +118,18 @@ class Survey:
 
     def _set_fields(self, fields: set[str]) -> None:
         if self.n_rows and fields != self.fields:
-            raise InputError(f"{self.name}: only some rows have {', '.join(sorted(fields ^ self.fields))}")
+            raise InputError(
+                f"{self.name}: only some rows have {', '.join(sorted(fields ^ self.fields))}; give it for all rows or "
+                "for none"
+            )
         self.fields = fields
 
     def _check_labels(self) -> None:
         if self.labels and self.texts:
-            raise InputError(f"{self.name}: some labels are numbers, and others are text")
+            raise InputError(
+                f"{self.name}: some labels are numbers, and others are text; `--text COLUMN` reads all labels of a "
+                "table as text"
+            )
         if len(self.labels) > MOST_CLASSES or len(self.texts) > MOST_CLASSES:
             expected = f"at most {MOST_CLASSES:,} different labels are possible"
             raise NeedsOptionError(f"{self.name}: {expected}; use --regression (regression=True) to predict numbers")
@@ -174,7 +183,9 @@ def check_survey(survey: Survey) -> None:
     name, classes = survey.name, survey.classes()
     if "label_sets" in survey.fields:
         if classes is None or len(classes) < 2:
-            raise InputError(f"{name}: at least two different labels are needed")
+            raise InputError(
+                f"{name}: the label sets contain fewer than two different labels, but at least two are needed"
+            )
     elif survey.options.needs_two_classes and classes is not None and len(classes) < 2:
         raise NeedsOptionError(
             f"{name}: every row has the label {classes[0]}, but at least two classes are needed; for --task one-class, "
@@ -270,9 +281,9 @@ def check_options(options: IngestOptions) -> None:
 def prepare_rows(
     rows: SpilledRows, mine: npt.NDArray[np.int64], survey: Survey, shape: Shape, scaling: Scaling | None
 ) -> Rows:
-    """Return some rows of a run as they are written: permuted, dense or sparse, scaled, and with class codes.
+    """Return rows of a run in their final form: permuted, dense or sparse, scaled, and with class codes.
 
-    mine: the numbers of these rows in the run, in the order in which they are written. Raises InputError for values
+    mine: the numbers, within the run, of the rows to return, in the order of writing. Raises InputError for values
     that are not exact in the stored type; its message begins with the name of the rows.
     """
     if scaling is not None and survey.anchor is not None:
@@ -289,7 +300,7 @@ def prepare_rows(
 
 
 def _lay_out(X: Matrix, mine: npt.NDArray[np.int64], survey: Survey, sparse: bool) -> Matrix:
-    """Return the rows of X with the numbers `mine` in the layout of the dataset, sparse or dense."""
+    """Return the rows of X with the numbers `mine`, as sparse or dense rows."""
     if isinstance(X, CsrRows) and not sparse:
         return permute_to_dense(X, mine, survey.n_features, 0.0 if survey.anchor is None else -survey.anchor)
     X = permute_rows(X, mine)
@@ -420,7 +431,7 @@ def find_shape(survey: Survey, is_dense: bool, scaling: Scaling | None) -> tuple
     """Return the shape of the dataset and the names of its vectors. is_dense: whether the source has dense rows."""
     name, options = survey.name, survey.options
     if not survey.n_items:
-        raise InputError(f"{name}: every feature of every row is zero")
+        raise InputError(f"{name}: every feature of every row is zero, so there is nothing to learn from")
     sparse = options.layout == "sparse"
     if options.layout is None:
         sparse = not is_dense and survey.n_items < DENSE_FROM * survey.n_rows * survey.n_features

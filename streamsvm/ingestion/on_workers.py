@@ -103,9 +103,10 @@ FREE = ("overwrite", "append")  # options that do not affect the bytes of the da
 
 
 def describe_ingest(paths: list[str], columns: Columns, options: IngestOptions, shuffle: tuple[Any, ...]) -> Any:
-    """Return the facts in which two ingests must agree if one resumes the other. InputError for a missing file.
+    """Return the facts about an ingest that must be the same if another ingest resumes it.
 
-    shuffle: the format of the files, the seed of the shuffle, and its number of runs, which depends on the file sizes.
+    Raises InputError for a missing file. shuffle: the format of the files, the seed of the shuffle, and its number of
+    runs, which depends on the file sizes.
     """
     about = {
         "sources": [[path, *_find_state(path)] for path in paths],
@@ -213,7 +214,7 @@ def ingest_on_workers(
         For bad input, with file, line, column and reason. Nothing is left at the destination, with one exception: the
         remains of a killed ingest stay there if a file has changed since.
     MemoryBudgetError
-        If a worker needs more memory than it may hold.
+        If a worker would need more memory than `memory_bytes`.
     ConnectionError
         If the cluster is lost. Finished work stays at the destination, and `resume` can use it.
     """

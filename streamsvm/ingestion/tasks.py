@@ -180,7 +180,7 @@ def _read_blocks(stretch: Stretch) -> Iterator[Any]:
             for k, (start, end) in enumerate(pairwise(stretch.starts), 2):
                 content = bytearray(text.read_bytes(file, end - start))
                 if len(content) < end - start:
-                    raise InputError(f"{stretch.path}: the file was truncated while it was read")
+                    raise InputError(f"{stretch.path}: the file was truncated while it was read; ingest it again")
                 ends = stretch.ends and k == len(stretch.starts)
                 content += b"\n" * (ends or stretch.layout is not None)
                 if stretch.layout is None:
@@ -352,7 +352,10 @@ def _read_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> Itera
 
 @dataclass(frozen=True)
 class SpooledStretch:
-    """The result of spooling the rows of a stretch. statistics: those of each piece, if features are scaled."""
+    """The result of spooling the rows of a stretch.
+
+    statistics: the statistics of each piece, if features are scaled.
+    """
 
     survey: Survey
     segments: Segments
@@ -363,9 +366,8 @@ class SpooledStretch:
 def spool_stretch(source: Source, stretch: Stretch, number: int, n_before: int) -> SpooledStretch:
     """Spool the rows of a stretch.
 
-    number: the number of the stretch. n_before: the number of pieces in all earlier stretches.
-
-    Raises InputError for bad rows, and if the scratch folder does not exist.
+    number: the number of the stretch. n_before: the number of pieces in all earlier stretches. Raises InputError for
+    bad rows, and if the scratch folder does not exist.
     """
     name, scratch = f"{number}-{n_before}", source.scratch  # n_before determines the runs of the rows
     work = partial(_spool, source, _read(source, stretch, number), name, n_before)

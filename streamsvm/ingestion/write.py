@@ -193,8 +193,9 @@ def compress(chunk: Array, codec: str) -> memoryview:
 class ChunkWriter:
     """Writes a range of the values of an array in order. A chunk is stored when it is full or the range ends.
 
-    limits: the indices of the first value of the range and of its end. pool: a thread pool that stores a chunk while
-    the next chunk is collected. scratch: the scratch files for fragments of chunks that several ranges share.
+    limits: the index of the first value of the range, and the index after its last value. pool: a thread pool that
+    stores a chunk while the next chunk is collected. scratch: the scratch files for fragments of chunks that several
+    ranges share.
     """
 
     def __init__(
@@ -326,9 +327,9 @@ class RangeWritten:
     """The result of writing a range of rows.
 
     row: the first row. stored: the complete chunks, by array and number. fragments: the fragments of chunks that other
-    ranges share, by array and number. marks: for sparse rows, maps the first item of a chunk to the first row that
-    begins at this item or later; it lists the chunks that begin between the first items of the range's first and last
-    row. last_first: the first item of the last row. class_counts: the number of rows of each class.
+    ranges share, by array and number. marks: for sparse rows, a map from the first item of a chunk to the first row
+    that begins at this item or later; it has the chunks that begin between the first items of the range's first and
+    last row. last_first: the first item of the last row. class_counts: the number of rows of each class.
     """
 
     row: int = 0
@@ -342,9 +343,9 @@ class RangeWritten:
 class RangeWriter:
     """Writes a range of the rows of a dataset, in order.
 
-    rows, items: the first row and the end of the range, in rows and in items. pool: a thread pool that stores chunks
-    while the next chunks are collected. scratch: the scratch files for fragments of chunks that several ranges share.
-    n_classes: the number of classes, whose rows are counted; 0: nothing is counted.
+    rows, items: the range of rows, and of items, each as a pair of the first index and the end. pool: a thread pool
+    that stores chunks while the next chunks are collected. scratch: the scratch files for fragments of chunks that
+    several ranges share. n_classes: the number of classes for which rows are counted; 0 counts nothing.
     """
 
     def __init__(

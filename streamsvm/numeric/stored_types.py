@@ -220,7 +220,7 @@ def make_rescaling(
     or more features, which are dropped. Raises InputError for dense rows unless they have d features.
     """
     if not sparse and n_features != d:
-        raise InputError(f"rows of {say_count(n_features, 'feature')}; the model was trained on {d:,}")
+        raise InputError(f"the rows have {say_count(n_features, 'feature')}, but the model was trained on {d:,}")
     change = None if same_scaling(scaling, wanted) else _find_change(scaling, wanted, d)
 
     def prepare(X: Matrix) -> Matrix:

@@ -30,14 +30,14 @@ from streamsvm.options import TrainOptions
 from streamsvm.solvers.set_up import choose_solver
 from streamsvm.system.files import is_remote
 
-WORKER_SECONDS = 0.0022  # time of the scheduler for each worker of a pass (benchmarks/passes.py)
+WORKER_SECONDS = 0.0022  # seconds of the scheduler for each worker in a pass
 
 
 @dataclass(frozen=True)
 class Cluster:
     """The workers of a training, the threads of each, the groups of chunks, and the requests per pass to a store.
 
-    requests: 0 for rows on a disk.
+    requests: the number of requests per pass; 0 for rows on a disk.
     """
 
     workers: int
@@ -88,7 +88,7 @@ KEPT_SHARE = 100 / 105  # chunk bytes per byte of memory for chunks: the project
 
 @dataclass(frozen=True)
 class Passes:
-    """The least, likely and largest number of passes (None: unknown). how: how they were estimated."""
+    """The least, likely and largest number of passes (None: unknown). how: the method of the estimate, in words."""
 
     least: int | None
     about: int | None
@@ -96,7 +96,7 @@ class Passes:
     how: str
 
     def add(self, number: int, which: str) -> Passes:
-        """Add some passes. which: their purpose."""
+        """Return the passes plus `number` passes. which: the purpose of the added passes."""
         if not number:
             return self
         least, about, most = (None if n is None else n + number for n in (self.least, self.about, self.most))
@@ -139,9 +139,10 @@ class Plan:
     note : str
         A remark on the chosen solver, such as what more memory would save.
     scratch, scratch_bytes : str, int
-        The folder for spooled rows, and the most bytes that it holds at once; "" and 0 if there is none.
+        The folder for spooled rows, and the maximum number of bytes in it; "" and 0 if there is none.
     cluster : Cluster or None
-        The workers; None for threads. `memory` is that of one worker, or of the driver if it needs more.
+        The workers; None for threads. With workers, `memory` is the memory of one worker, or of the driver if it needs
+        more.
     """
 
     source: RowSource

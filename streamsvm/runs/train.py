@@ -82,11 +82,10 @@ T = TypeVar("T")
 
 
 def drive(engine: Engine, runs: Sequence[Generator[Question, Any, T]]) -> list[T]:
-    """Drive several runs to their ends, and return the value that each returns.
+    """Drive several runs to their ends, and return what each of them returns.
 
-    In each round, one read of the data answers the requests of all runs.
-
-    Requests for rows by number are answered first, while passes wait, so that the passes of all runs coincide.
+    In each round, one read of the data answers the requests of all runs. Requests for rows by number are answered
+    first, while passes wait, so that the passes of all runs coincide.
     """
     waiting: dict[int, Any] = dict.fromkeys(range(len(runs)))
     answers, ended = dict(waiting), dict[int, T]()  # None starts a generator
@@ -104,7 +103,7 @@ def drive(engine: Engine, runs: Sequence[Generator[Question, Any, T]]) -> list[T
 
 
 def take_steps(solver: Requests, on_step: Callable[[Step], object]) -> Questions:
-    """Yield the questions of a solver, and pass its steps to `on_step`, which returns True to end the solver."""
+    """Yield the requests of a solver, and pass its steps to `on_step`, which returns True to end the solver."""
     answer = None
     while True:
         request = solver.send(answer)

@@ -149,7 +149,7 @@ def list_fits(chains: Sequence[Sequence[Job]]) -> list[list[Solver]]:
 
 
 def make_chains(grid: Sequence[TrainOptions], views: Sequence[HeldOut]) -> list[list[Job]]:
-    """Return the chains of fits: each chain of settings once per fold."""
+    """Return the chains of fits: for each fold, a chain of fits for each chain of settings."""
     n_fits = len(grid) * len(views)
     by_loss = (list(same) for _, same in groupby(grid, key=lambda each: each.loss))
     return [chain for same in by_loss for chain in _make_for_solver(same, views, n_fits)]

@@ -1,4 +1,4 @@
-"""Reading and writing numpydoc sections, from which the command line's help and the estimators' docs are made."""
+"""Reading and writing numpydoc sections. The command line's help and the estimators' docstrings are made from them."""
 
 from __future__ import annotations
 

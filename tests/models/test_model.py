@@ -82,7 +82,7 @@ def test_sparse_rows_may_have_fewer_features_or_more(model: LinearModel, d: int)
 
 def test_dense_rows_must_have_the_same_features() -> None:
     for d in (D - 1, D + 1):
-        with pytest.raises(InputError, match=f"rows of {d} features; the model was trained on {D}"):
+        with pytest.raises(InputError, match=f"the rows have {d} features, but the model was trained on {D}"):
             MODEL.decide(np.zeros((1, d), np.float32))
 
 

@@ -273,7 +273,10 @@ def of_classes(y: Any, classes: Any) -> ArrayDataset:
     ("make_source", "message"),
     [
         (lambda: of_classes(None, None), "X: there are no labels"),
-        (lambda: of_classes(np.zeros(3, np.int32), np.array(["a"])), r"X: 1 class \(a\); at least two are needed"),
+        (
+            lambda: of_classes(np.zeros(3, np.int32), np.array(["a"])),
+            r"X: has 1 class \(a\), but at least two are needed",
+        ),
     ],
 )
 def test_rows_without_two_classes_are_refused(make_source: Callable[[], ArrayDataset], message: str) -> None:

@@ -130,10 +130,11 @@ NamedBatches = Iterator[tuple[Any, Callable[[int], str]]]  # a batch, and a func
 
 @dataclass(frozen=True)
 class Opened:
-    """An open file or frame. names: its column names. read: a function from column names to batches of these columns.
+    """An open file or frame.
 
-    deciding_rows: the number of rows, from the first on, that decide the kinds of the columns. has_numbers: returns
-    whether the table may hold only numbers (see TableStream).
+    names: the names of its columns. read: a function from column names to batches of these columns. deciding_rows: the
+    number of rows, from the first on, that decide the kinds of the columns. has_numbers: returns whether the table may
+    hold only numbers (see TableStream).
     """
 
     names: tuple[str, ...]
@@ -400,7 +401,10 @@ def check_pages(file: IO[bytes], columns: set[str]) -> None:
 
 
 def _check_column(file: IO[bytes], about: dict[int, Any], n_rows: int, name: str, size: int) -> None:
-    """Raise ValueError unless every page of a column chunk has a valid header. about: its ColumnMetaData."""
+    """Raise ValueError unless every page of a column chunk has a valid header.
+
+    about: the ColumnMetaData of the chunk.
+    """
     offsets = [about[field] for field in (_DATA_OFFSET, _DICTIONARY_OFFSET) if isinstance(about.get(field), int)]
     start = min((offset for offset in offsets if offset > 0), default=0)
     end = start + _get_int(about, _TOTAL_COMPRESSED)

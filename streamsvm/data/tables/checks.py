@@ -233,8 +233,9 @@ def to_source_rows(
 ) -> SourceRows:
     """Return the rows of a piece, after converting and checking its vectors.
 
-    vectors: by role (label, sample_weight, qid, groups), the values and the function that names their places. numbers:
-    whether the labels of earlier pieces were numbers (None: there were no labels). Raises InputError for bad values.
+    vectors: for each role (label, sample_weight, qid, groups), the values and the function that names their places.
+    numbers: whether the labels of earlier pieces were numbers (None: there were no labels). Raises InputError for bad
+    values.
     """
     labels, merged = None, None
     if "label" in vectors:
@@ -304,7 +305,7 @@ def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:
     codes = np.ascontiguousarray(named).view(np.uint32).reshape(len(named), -1)
     bad = (codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))
     if bad.any():
-        raise InputError(f"{place(int(np.argmax(bad.any(axis=1))))}: label is not text")
+        raise InputError(f"{place(int(np.argmax(bad.any(axis=1))))}: the label is not valid text")
     return named
 
 
@@ -427,7 +428,10 @@ def refuse_words(words: Sequence[str], codes: Vector, place: Place, find_fault: 
 
 
 def explain_kind(kind: str, is_known: bool) -> str:
-    """Explain why a column is read as numbers or dates, and how to change this. is_known: if the encoding is given."""
+    """Explain why a column is read as numbers or dates, and how to change this.
+
+    is_known: whether the encoding is given.
+    """
     if is_known:
         return f"the column holds {kind}s in the rows for which the encoding was made"
     other = "number" if kind == "date" else "date"
