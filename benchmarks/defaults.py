@@ -47,10 +47,11 @@ data, options = open_dataset(sys.argv[1]), TrainOptions(**{"threads": 2, **asked
 found = tune(data, options, costs, folds=folds) if folds else train(data, options)
 wall, cpu = time.perf_counter() - began, sum(os.times()[:4]) - spent
 result = found.result if folds else found
-kinds = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+own = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(json.dumps({
     "cpu": cpu, "wall": wall, "passes": result.passes + (found.passes if folds else 0),
-    "peak": max(resource.getrusage(kind).ru_maxrss for kind in kinds) / 1024, "status": result.status,
+    "peak": max(own, workers) / 1024, "status": result.status,
     "gap": result.relative_gap,
 }))
 """
@@ -171,7 +172,7 @@ def with_targets(X: Any, _: Any) -> tuple[Any, Any]:
 
 def read_covtype(data: Path, scaled: bool) -> tuple[Any, Any]:
     """Return Covertype, class 1 against the rest."""
-    table = np.loadtxt(data / "covtype" / "covtype.csv", delimiter=",", dtype=np.float32, skiprows=1)
+    table = np.loadtxt(data / "covtype" / "covtype.csv.xz", delimiter=",", dtype=np.float32, skiprows=1)
     X, y = table[:, :-1], (table[:, -1] == 1).astype(int)
     return (X / np.maximum(np.abs(X).max(axis=0), 1e-9) if scaled else X), y
 
@@ -195,7 +196,7 @@ MADE: dict[str, Callable[[Path, bool], tuple[Any, Any]]] = {
     "wider targets": lambda *_: with_targets(*make_sparse(2_000, 9_947, 0.005)),
     "targets": lambda *_: with_targets(*make_dense(600_000, 30)),
 }
-FILES = {"news20": "news20/news20", "letter": "letter/letter.scale"}
+FILES = {"news20": "news20/news20.xz", "letter": "letter/letter.scale.xz"}
 
 
 def make(name: str, folder: Path, data: Path, full: bool) -> Path:
@@ -203,10 +204,10 @@ def make(name: str, folder: Path, data: Path, full: bool) -> Path:
     path = folder / f"{name}.zarr"
     if not path.exists():
         if name in FILES:
-            streamsvm.ingest(data / FILES[name], path)
+            streamsvm.ingest(data / FILES[name], path, file_format="svmlight")
         else:
             X, y = MADE[name](data, full)
-            streamsvm.ingest(X, path, y)
+            streamsvm.ingest(X, path, y, regression=name.endswith("targets"))
     return path
 
 
@@ -220,7 +221,8 @@ def fit(path: str, settings: dict[str, Any], most: float, environment: dict[str,
     except subprocess.TimeoutExpired:
         return {"cpu": most, "wall": most, "passes": 0, "peak": 0.0, "status": "over", "gap": None}
     if done.returncode:
-        return {"cpu": most, "wall": most, "passes": 0, "peak": 0.0, "status": done.stderr[-100:], "gap": None}
+        why = "refused" if "InputError" in done.stderr else done.stderr[-100:]
+        return {"cpu": most, "wall": most, "passes": 0, "peak": 0.0, "status": why, "gap": None}
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -257,7 +259,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="only problems whose data and settings contain this word")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--most", type=float, default=300.0)
     parser.add_argument("--full", action="store_true")

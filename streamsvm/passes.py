@@ -89,10 +89,9 @@ class Scan:
         Arrays that are sent to every task.
     by_row
         Arrays with one entry for each row of the source.
-    scored
-        The position in `shared` of weight vectors W, (k, at least d); `add` needs their scores X W'. If the passes of
-        several solvers are merged, their scores are computed together, and `rows.scores` holds the scores for this
-        solver.
+    weights
+        Weight vectors W, (k, at least d), whose scores X W' `add` needs. If several passes are merged, their scores are
+        computed together, and `rows.scores` holds the scores for this pass; otherwise `add` computes them.
     held
         The first rows of the source, which the solver holds in memory; an engine need not read them again. If several
         scans run together, only one of them needs to supply these rows.
@@ -116,7 +115,7 @@ class Scan:
     combine: Callable[[Any, Any], Any]
     shared: tuple[Any, ...] = ()
     by_row: tuple[npt.NDArray[Any], ...] = ()
-    scored: int | None = None
+    weights: npt.NDArray[np.float64] | None = None
     held: Rows | None = None
     apart: Subset | None = None
     among: Subset | None = None
@@ -126,7 +125,9 @@ class Scan:
 
     def bare(self) -> Scan:
         """Return the pass without its arrays; this suffices to combine totals."""
-        return replace(self, shared=(), by_row=(), states=(), held=None, apart=None, among=None, rest=None)
+        return replace(
+            self, shared=(), by_row=(), weights=None, states=(), held=None, apart=None, among=None, rest=None
+        )
 
 
 @dataclass

@@ -13,6 +13,7 @@ computed in float32, which is fast, and a bound on their rounding errors is adde
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numba import njit
@@ -33,10 +34,16 @@ class RowNorm:
 
     A: F64
 
-    @property
+    @cached_property
     def size(self) -> float:
         """The Frobenius norm of A."""
         return float(np.linalg.norm(self.A))
+
+    @cached_property
+    def rounded(self) -> F32:
+        """The columns of A' for the features, in float32."""
+        rounded: F32 = self.A[:, :-1].T.astype(np.float32)
+        return rounded
 
     def measure_columns(self) -> F64:
         """Return the lengths |A e_j| of the columns of A, (width,), rounded upwards."""
@@ -107,7 +114,7 @@ def _measure(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F64, 
     else:
         unit = UNIT32
         with np.errstate(over="ignore", invalid="ignore"):
-            products = X @ A[:, :-1].T.astype(np.float32)
+            products = X @ norm.rounded
             constant = (A[:, -1] * bias_feature).astype(np.float32)
         _measure_dense(X, products, constant, bias_feature, measured, lengths)
     return measured, lengths, 2 * unit * (width + 8)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -472,9 +473,10 @@ def compute_scores(X: Matrix, W: F64) -> F64:
 
 
 @njit(cache=True, nogil=True)
-def _scores_of_parts(values: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> None:
+def _scores_of_parts(
+    values: F32, indices: I32, indptr: I64, W: F64, columns: I64, limits: I64, n_rows: int, scores: F64
+) -> None:
     """Compute the scores of SCORED_ROWS rows at a time, and copy them to their parts while they are in the cache."""
-    n_parts, n_rows, width = scores.shape
     some = np.empty((SCORED_ROWS, W.shape[0]))
     for at in range(0, n_rows, SCORED_ROWS):
         n = min(SCORED_ROWS, n_rows - at)
@@ -482,17 +484,22 @@ def _scores_of_parts(values: F32, indices: I32, indptr: I64, W: F64, scores: F64
             scores_of(values[at : at + n], indices, indptr, W, some[:n])
         else:
             scores_of(values, indices, indptr[at : at + n + 1], W, some[:n])
-        for part in range(n_parts):
+        for part in range(limits.size - 1):
+            first, width = limits[part], limits[part + 1] - limits[part]
             for i in range(n):
                 for c in range(width):
-                    scores[part, at + i, c] = some[i, part * width + c]
+                    scores[first * n_rows + (at + i) * width + c] = some[i, columns[first + c]]
 
 
-def compute_scores_of_parts(X: Matrix, W: F64) -> F64:
-    """Return X W' by parts: scores (parts, n, k) for weight vectors W (parts, k, d)."""
-    scores = np.empty((len(W), X.shape[0], W.shape[1]))
-    _scores_of_parts(*split(X), W.reshape(-1, W.shape[2]), scores)
-    return scores
+def compute_scores_of_parts(X: Matrix, W: F64, columns: I64, limits: I64) -> list[F64]:
+    """Return the scores X W' by parts: part p has the scores, (n, k_p), of the vectors columns[limits[p]:limits[p+1]].
+
+    W (m, d): weight vectors; several parts may use the same vector, whose scores are computed once.
+    """
+    n = X.shape[0]
+    scores = np.empty(n * len(columns))
+    _scores_of_parts(*split(X), W, columns, limits, n, scores)
+    return [scores[n * first : n * end].reshape(n, end - first) for first, end in pairwise(limits.tolist())]
 
 
 @register_jitable

@@ -446,7 +446,7 @@ def plan_training(
     scratch = plan_scratch(fit.scratch, source, memory.pin_bytes)
     row_bytes = source.nbytes + NUMBER_BYTES * source.n_rows  # each spooled row is stored with its number
     most_bytes = 0 if scratch is None else round(scratch.most_share * row_bytes)
-    own = between, taken, speed.n_chunks, fit.note, fit.scratch or "", most_bytes
+    own = between, taken, speed.n_chunks, fit.reason, fit.note, fit.scratch or "", most_bytes
     return Plan(source, options, memory, passes, first, later, *own, cluster=cluster)
 
 

@@ -136,6 +136,8 @@ class Plan:
         The rows that the solver fetches by number, in addition to the passes.
     probed_chunks : int
         Chunks that were read to measure the passes.
+    reason : str
+        Why the solver was chosen, and what was second.
     note : str
         A remark on the chosen solver, such as what more memory would save.
     scratch, scratch_bytes : str, int
@@ -153,6 +155,7 @@ class Plan:
     between_seconds: float | None
     taken: RowFetches
     probed_chunks: int
+    reason: str = ""
     note: str = ""
     scratch: str = ""
     scratch_bytes: int = 0
@@ -243,6 +246,7 @@ class Plan:
             "fastest_workers": cluster and cluster.count_fastest(self.later_seconds),
             "minutes_by_workers": self.list_minutes(counts[1]),
             "requests": self.sum_requests(counts[1]),
+            "reason": self.reason,
             "note": self.note,
         }
 

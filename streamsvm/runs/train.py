@@ -471,8 +471,8 @@ def train(
                     if run:
                         run.settle(describe(source, options, fits[0]))
                 training = Training(source, options, fits[0], *opened, run, listener, spent, eval_set=eval_set)
-                if fits[0].note:
-                    LOGGER.info(fits[0].note)
+                for text in filter(None, (fits[0].reason, fits[0].note)):
+                    LOGGER.info(text)
                 result = training.carry_out(beside, fits[1:])
             return _finish(training, result, keep_beside, keep_dual)
 

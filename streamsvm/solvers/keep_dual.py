@@ -34,7 +34,14 @@ from streamsvm.numeric.rows import F64
 from streamsvm.passes import All, MemoryNeed, Progress, Requests, Scan, Step, grows
 from streamsvm.solvers.cutting_plane import block_ascent
 from streamsvm.solvers.cutting_plane.cuts import CutState
-from streamsvm.solvers.cutting_plane.line_search import BothStates, PointTotals, SegmentTotals, list_cuts, read_cuts
+from streamsvm.solvers.cutting_plane.line_search import (
+    BothStates,
+    PointTotals,
+    SegmentTotals,
+    add_starts,
+    list_cuts,
+    read_cuts,
+)
 from streamsvm.solvers.cutting_plane.master import bound_dual
 from streamsvm.solvers.interior_point.passes import add_number, join_gathered, scan_states
 from streamsvm.solvers.interior_point.state import read_point
@@ -105,7 +112,7 @@ def list_origins(request: Scan, answer: Any) -> Iterator[Origin]:
 def list_proved(state: Any) -> Iterator[Origin]:
     """Yield the origins of cuts that a solver made from rows in memory: the last cut of solvers.one_read."""
     for one in list_states(state):
-        if isinstance(one, one_read_state.State):
+        if isinstance(one, one_read_state.State) and len(one.cuts):
             own = OfCut(one.own_rows, one.own_shares)
             yield Origin(one.cuts[-1], float(one.offsets[-1]), one.centre, one.centre, 1.0, own)
 
@@ -312,7 +319,7 @@ def read_dual_points(state: Any) -> list[DualPoint]:
 def _list_pairs(request: Any, answer: Any) -> Iterator[tuple[Scan, Any]]:
     """Yield every pass with its totals, splitting `All` into its parts."""
     if isinstance(request, All):
-        for one, part in zip(request.requests, answer, strict=True):
+        for one, part in zip(request.requests, add_starts(answer), strict=True):
             yield from _list_pairs(one, part)
     elif isinstance(request, Scan):
         yield request, answer

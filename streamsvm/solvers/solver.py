@@ -122,6 +122,8 @@ class Solver(ABC):
         only by the driver's memory.
     n_starts
         The number of problems that can start from given weights; 0 if it cannot use weights.
+    reason
+        Why this solver was chosen, and what was second, in whole sentences; empty if nothing was weighed.
     note
         A message to users before it runs, in whole sentences; empty for none.
     sample
@@ -139,6 +141,7 @@ class Solver(ABC):
     model_bytes: int | None = None
     n_starts: int = 0
     note: str = ""
+    reason: str = ""
     sample: FirstSample | None = None
     scratch: str | None = None
     starts_warm: bool = True

@@ -39,8 +39,8 @@ class Segment:
 
     def totals(self, sparse: bool = False, pieces: int = 1, with_cuts: bool = True) -> tuple[F64, F64, F64]:
         """What the kernel adds up: losses at the fine steps, offsets and vectors of the cuts at 0 and the cut steps."""
-        k, width = len(self.cut_steps), self.ends.shape[1] if with_cuts else 0
-        totals = start_totals(k, width)
+        k, width = len(self.cut_steps), self.ends.shape[1]
+        totals = start_totals(k, width, without=0 if with_cuts else k + 1)
         for part in np.array_split(np.arange(len(self.y)), pieces):
             weight = None if self.weight is None else self.weight[part]
             X = to_csr(self.X[part]) if sparse else self.X[part]

@@ -55,7 +55,7 @@ ASCENT_SHARE_IN_MEMORY = 0.9  # the ascent stops at this share of the requested 
 LESS = 0.5  # after each pass, the gap at which the ascent stops is multiplied by this factor
 FEW_SHARE = 0.5  # the interior-point method stops at this share of the requested gap
 NEWTON_SHARE = 0.8  # Newton's method stops at this share of the requested gap, and the pass then proves the gap
-NEWTON_FEATURES = 400  # with more features, Newton's matrices cost more than further epochs
+NEWTON_FEATURES = 1000  # with more features, Newton's matrices take too much memory
 NEWTON_EPOCHS = 10.0  # Newton's method costs as much as this many epochs over all rows, plus its matrices
 CUBES = 0.5  # all matrix factorisations take as long as CUBES d^3 / (entries of all rows) epochs
 MOST_NUMBERS = 2e10  # the maximum number of entries that a step's epochs visit without Newton's method: seconds
@@ -164,7 +164,7 @@ class BlockAscent:
         dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
         points = cuts.choose_line_points(*ends) if cuts.is_noisy(state, self.tol) else None
         extra = cuts.look_for_rounding(state, points, class_costs, self.bias_feature)
-        return [dual, look_along(ends, LINE, class_costs, self.bias_feature, with_cuts=False), *extra]
+        return [dual, look_along(ends, LINE, class_costs, self.bias_feature, without=len(LINE) + 1), *extra]
 
     def prove(self, state: State, start: F64, totals: Sequence[Any]) -> State:
         """Return the state with D of its shares and the best point of the line, proved by sums over all rows."""

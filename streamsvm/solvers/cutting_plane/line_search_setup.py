@@ -118,12 +118,14 @@ class TwoSolvers(Wrapper):
     """A solver with resident rows and a line search that share the reads.
 
     alone: whether the first solver runs alone until it is slow. terms: the largest number of additions on any term of a
-    sum in a walk, if walks compute the passes as well.
+    sum in a walk, if walks compute the passes as well. leads: whether the line search runs alone until it is slow.
     """
 
-    def __init__(self, first: Solver, other: Solver, tol: float, alone: bool, terms: float = 0.0) -> None:
+    def __init__(
+        self, first: Solver, other: Solver, tol: float, alone: bool, terms: float = 0.0, leads: bool = False
+    ) -> None:
         super().__init__(first)
-        self.other, self.tol, self.alone, self.terms = other, tol, alone, terms
+        self.other, self.tol, self.alone, self.terms, self.leads = other, tol, alone, terms, leads
         self.n_starts = other.n_starts
         self.starts_warm = first.starts_warm and type(first).warm_start is not Solver.warm_start
         self.compiled = tuple(dict.fromkeys((*other.compiled, *first.compiled)))
@@ -136,12 +138,13 @@ class TwoSolvers(Wrapper):
     def start(self) -> line_search.BothStates:
         """Return the initial state of both solvers."""
         own = self.inner.start()
-        return line_search.BothStates([own, self._start_other()], own.best_w, alone=self.alone)
+        return line_search.BothStates([own, self._start_other()], own.best_w, alone=self.alone, leads=self.leads)
 
     def start_at(self, w: F64) -> line_search.BothStates:
         """Return both initial states at given weights; a first solver that cannot use weights starts at 0."""
         own = self.inner.start_at(w) if self.inner.n_starts else self.inner.start()
-        return line_search.BothStates([own, replace(self._start_other(), best_w=w)], w, alone=self.alone)
+        other = replace(self._start_other(), best_w=w)
+        return line_search.BothStates([own, other], w, alone=self.alone, leads=self.leads)
 
     start_each = Solver.start_each  # the version for one problem, whatever the first solver does
 

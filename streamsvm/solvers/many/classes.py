@@ -236,6 +236,7 @@ class ManyProblems(Solver):
         self.name, self.sample, self.settings = first.name, first.sample, _join_settings([p.settings for p in parts])
         self.compiled = tuple(dict.fromkeys(group for part in parts for group in part.compiled))
         self.note = next((part.note for part in parts if part.note), "")
+        self.reason = parts[0].reason
         self.n_starts = len(parts) if all(part.n_starts for part in parts) else 0
         self.starts_warm = all(part.starts_warm for part in parts)
 

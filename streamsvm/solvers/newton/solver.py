@@ -332,7 +332,7 @@ def solve(settings: Newton, state: Any) -> Requests:
             look = replace(look, steps=(1.0,))
         ends = np.stack((state.base_w if before.passes else state.next_w, state.next_w))
         start = partial(steps.start_totals, len(state.best_w) - 1, len(look.steps), look.n_bent)
-        totals = yield Scan(start, steps.add_totals, add, (ends, look), scored=0, held=held)
+        totals = yield Scan(start, steps.add_totals, add, (ends, look), weights=ends, held=held)
         state = settings.take_step(state, look, ends, totals)
         if held is not None and held.n_rows == state.n_rows and has_kinks(settings.loss):
             state = raise_by_kinks(settings, state, held)

@@ -30,6 +30,10 @@ MORE_ROWS = "{:,} rows are kept in memory. With {:,} rows{}, the data would be r
 MORE_MEMORY = ", which need {} more memory"
 THREADS = 8  # memory is reserved for the totals of this many threads, whatever the machine has
 STREAMS = 2  # memory is also reserved for this many streams of rows
+FEW_ROWS = 20_000  # with fewer rows, both `one_read` and ascent take a fraction of a second
+ASCENT_ROW, ASCENT_NUMBER = 1e-6, 8e-9  # seconds of ascent for each row, and for each number in the rows
+NEWTON_ROW, NEWTON_WIDTH = 2.5e-10, 100  # seconds of Newton's method for each row of the sample: c d (d + w)
+FIXED, PASS_ROW, PASS_NUMBER = 0.03, 1e-7, 2.5e-9  # seconds of one read: in all, for each row, and for each number
 MEMORY_SHARE = 1.5  # two thirds of the spare memory are for resident rows, including the rows in the totals
 
 
@@ -67,6 +71,20 @@ def count_least(source: RowSource) -> int:
 
 def _count_by_law(source: RowSource) -> float:
     return float(float(source.n_rows * source.n_features) ** (2 / 3))
+
+
+def weigh_ascent(source: RowSource) -> tuple[float, float]:
+    """Return about how many seconds of a processor ascent on blocks and `one_read` take if all rows fit into memory.
+
+    Both read the data once. The time of ascent grows with the numbers in the rows. One read takes less time for each
+    row, but solves the problem of a sample by matrices (d, d) (benchmarks/defaults.py).
+    """
+    n, d = source.n_rows, source.n_features
+    numbers = source.nbytes / 4 / (2 if source.is_sparse else 1)
+    sample = min(n, max(n / SHARE, SMALL_ROWS, _count_by_law(source)))
+    ascent = ASCENT_ROW * n + ASCENT_NUMBER * numbers
+    one_read = FIXED + NEWTON_ROW * sample * d * (d + NEWTON_WIDTH) + PASS_ROW * n + PASS_NUMBER * numbers
+    return ascent, one_read
 
 
 def describe_more_rows(source: RowSource, options: TrainOptions, resident_rows: int, kept: int) -> str:
@@ -116,15 +134,17 @@ class OneReadSolver(LinearSolver):
         return need_memory(self.source, parameters, parameters.resident_rows / n, copies)
 
 
-def make_solver(source: RowSource, parameters: OneRead, note: str = "", scratch: str | None = None) -> Solver:
+def make_solver(
+    source: RowSource, parameters: OneRead, note: str = "", scratch: str | None = None, leads: bool = False
+) -> Solver:
     """Return the solver with an accompanying line search, and with a note for users.
 
     scratch: the folder for rows set aside. The line search reads all rows, so with a scratch folder it waits until the
-    solver is slow.
+    solver is slow. leads: whether the line search runs first, alone, and this solver only if the line search is slow.
     """
     first = OneReadSolver(source, parameters, note, scratch)
     alone = parameters.sets_aside
-    return TwoSolvers(first, make_line_search(source, parameters, alone), parameters.tol, alone)
+    return TwoSolvers(first, make_line_search(source, parameters, alone), parameters.tol, alone, leads=leads)
 
 
 def need_memory(source: RowSource, parameters: OneRead, share: float, copies: int) -> MemoryNeed:

@@ -249,9 +249,9 @@ def among_undecided(settings: OneRead, state: State, asked: list[Scan]) -> list[
     rests: list[object] = [points]
     for look in asked[1:-1]:
         ends, _, cut_steps, _ = look.shared
-        line = start_totals(len(cut_steps), len(g))
+        line = start_totals(len(cut_steps), len(g), without=1)
         line.losses[0] = c - float(ends[0] @ g), -float((ends[1] - ends[0]) @ g)
-        line.costs[0], line.gradients[0] = c, g
+        line.costs[0] = c
         rests.append(line)
     rests.append(NearTotals(cuts.RowSums(g.copy(), c, c), cuts.RowSums(np.zeros(len(g)))))
     return [replace(scan, among=subset, rest=rest) for scan, rest in zip(asked, rests, strict=True)]
@@ -275,12 +275,13 @@ def solve(settings: OneRead, state: State) -> Requests:
         aim, lines = narrower or (aim, lines)
         state = state if narrower else choose_apart(settings, state)
         look = look_at_centre(settings, state, state.apart_share if narrower else 1.0)
-        looks = [line_search.look_along(ends, steps, class_costs, bias) for ends, steps in lines]
-        cut_at = Scan(partial(start_points, *aim.W.shape), line_search.add_points, add, (aim.W, class_costs, bias))
+        looks = [line_search.look_along(ends, steps, class_costs, bias, without=1) for ends, steps in lines]
+        shared = (aim.W, class_costs, bias)
+        cut_at = Scan(partial(start_points, *aim.W.shape), line_search.add_points, add, shared, weights=aim.W)
         asked = [cut_at, *looks, scan_near(look, held=held)]
         asked = among_undecided(settings, state, asked) if narrower else set_apart(settings, state, asked)
         extra = cuts.look_for_rounding(state, points, class_costs, bias)
-        found = yield All([*asked, *extra])
+        found = line_search.add_starts((yield All([*asked, *extra])))
         state = cuts.take_magnitudes(state, found)
         state = state if narrower else take_frozen(state, found[1 + len(lines)])
         answered = zip(lines, found[1:], strict=False)
