@@ -83,11 +83,15 @@ Found = tuple[Passes, "Speed", float | None, RowFetches]
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds per row in the first pass and in later passes, measured on n_chunks chunks."""
+    """Seconds per row in the first pass and in later passes, measured on n_chunks chunks.
+
+    walks: the number of walks side by side that make up a pass; 0 if any number of tasks can share a pass.
+    """
 
     first: float
     later: float
     n_chunks: int
+    walks: int = 0
 
 
 class SampleRun(SerialEngine):
@@ -327,8 +331,11 @@ class Probe:
             slope = (long.between - short.between) / (long.n_rows - short.n_rows)
             between += max(0.0, slope) * (source.n_rows - sample.n_rows)
         taken = self._measure_taken(tries[0])  # before the probe changes the source
-        # the first run has the same fraction of resident rows as the training, so the probe holds no more rows than fit
-        speed = self.measure_passes(tries[0]) if tries[0].scans else self._measure_walks(tries[0], 1)
+        # The first run has the same fraction of resident rows as the training, so the probe needs no more memory.
+        # With so few rows, it may walk through blocks although the training does not; the second run is then the model.
+        walks = fit.memory(1).walk_bytes > 0
+        tried = next((one for one in tries if bool(one.scans) != walks), tries[0])
+        speed = self.measure_passes(tried) if tried.scans else self._measure_walks(tried, 1)
         return _expect(tries, source.n_rows), speed, len(self.fits) * between, taken
 
     def _measure_taken(self, tried: SampleRun) -> RowFetches:
@@ -355,7 +362,7 @@ class Probe:
         walks = tried.seconds["walk"]
         last_epoch = walks[len(walks) - len(walks) // max(1, tried.passes) :]
         learned = sum(last_epoch) / tried.n_rows / min(side_by_side, self.n_tasks)
-        return Speed(max(read.first, learned), max(read.later, learned), read.n_chunks)
+        return Speed(max(read.first, learned), max(read.later, learned), read.n_chunks, side_by_side)
 
     def measure_passes(self, tried: SampleRun) -> Speed:
         """Measure the speed of a pass of the fits: the sum over all kinds of passes, weighted by their frequency."""
@@ -433,6 +440,8 @@ def plan_training(
         n_tasks = cluster.workers * cluster.threads if cluster else options.threads or default_threads()
         probe = Probe(fits, options, engine, memory, n_tasks)
         passes, speed, between, taken = probe.project(choose_solver(options).passes)
+        if cluster and speed.walks:
+            cluster = replace(cluster, most_tasks=speed.walks)
     if needs_scale(options):
         passes = passes.add(1, "for gamma")
     if folds is not None:

@@ -466,10 +466,13 @@ class DistributedEngine:
     def take(self, take: Take) -> Rows:
         """See Engine."""
         watch = ClusterWatch(self.client, "reading single rows", None, self._address)
-        threads = len(watch.list_slots())
+        slots, tasks = [address for address, _ in watch.list_slots()], []
         with models_may_travel():
-            parts = cut_take(self.source, plan_groups(self.source), take.rows, threads)
-            found = watch.results([partial(self._submit_on_data, "rows", task.take_rows, part) for part in parts])
+            parts = cut_take(self.source, plan_groups(self.source), take.rows, len(slots))
+            for k, part in enumerate(parts):
+                near = _prefer(slots, k, len(parts))
+                tasks.append(partial(self._submit_on_data, "rows", task.take_rows, part, **near))
+            found = watch.results(tasks)
             rows: Rows = join_taken(found) if len(parts) > 1 else next(found)
         self.costs.read_bytes += self.source.take_bytes(take.rows)
         return rows
@@ -481,8 +484,7 @@ class DistributedEngine:
         with models_may_travel():
             for k, (carry, order) in enumerate(zip(walk.carries, walk.orders, strict=True)):
                 arguments = walk.step, carry, order, self._budget
-                at = k * len(workers) // len(walk.carries)  # consecutive walks go to the same worker while it lives
-                near: dict[str, Any] = {"workers": [workers[at]], "allow_other_workers": True} if workers else {}
+                near = _prefer(workers, k, len(walk.carries))  # the same worker in every pass while it lives
                 tasks.append(partial(self._submit_on_data, "walk", task.carry_walk, *arguments, **near))
             parts = list(watch.results(tasks))
         self._answered = watch
@@ -507,6 +509,13 @@ class DistributedEngine:
         release = partial(self.client.run, task.release_worker, self._budget.engine, on_error="ignore")
         with suppress(TimeoutError, OSError):
             ask_within(self.client, release, RELEASE_SECONDS)
+
+
+def _prefer(addresses: Sequence[str], k: int, n_tasks: int) -> dict[str, Any]:
+    """Return the options of task k, which prefers a worker; consecutive tasks prefer the same one of all workers."""
+    if not addresses:
+        return {}
+    return {"workers": [addresses[k * len(addresses) // n_tasks]], "allow_other_workers": True}
 
 
 def _hold(shared: Any) -> Any:

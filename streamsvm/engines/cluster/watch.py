@@ -47,6 +47,7 @@ LOOK_SECONDS = 5.0  # seconds between two requests to the scheduler, which answe
 SILENT_SECONDS = 30.0  # seconds until a silent process is logged; a busy process answers within a few seconds
 GIVEN_UP_SECONDS = 120.0  # seconds until a silent worker of ours is replaced; on a busy machine its imports take 30 s
 LOST_SECONDS = 60.0  # seconds until a silent scheduler is given up
+DIRECT_SECONDS = 30.0  # seconds until a result that a worker does not send is requested from the scheduler
 MOST_TRIES = 3  # the run ends after this many attempts at a task, each lost with four workers
 IS_REACHED = WeakKeyDictionary[Client, bool]()  # whether this process can connect to the workers of a client
 ENDING = "--resume continues a run in a folder from its last complete step"
@@ -137,15 +138,24 @@ class ClusterWatch:
             raise ConnectionError(f"{self.what}: {lost}; {ENDING}")
         if future.status == "error":
             future.result()  # raises the error of the task
-        fetch = partial(ask_within, self.client, partial(self.fetch, [future]), LOST_SECONDS)
+        fetch = partial(ask_within, self.client, partial(self.fetch, [future]), DIRECT_SECONDS + LOST_SECONDS)
         found = self._try(fetch, (CancelledError, CommClosedError))
         if found is None:
             raise ConnectionError(f"{self._scheduler}: no answer for {LOST_SECONDS:.0f} s; {ENDING}")
         return found[0][0]
 
     async def fetch(self, futures: Sequence[Future], errors: str = "raise") -> list[Any]:
-        """Return the results of tasks, directly from their workers if this process can connect to these."""
-        found: list[Any] = await self.client.gather(futures, errors, direct=IS_REACHED.get(self.client))
+        """Return the results of tasks, directly from their workers if this process can connect to these.
+
+        A frozen worker does not answer. The scheduler learns when it is given up, and this process does not.
+        """
+        found: list[Any]
+        if IS_REACHED.get(self.client, False):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DIRECT_SECONDS):
+                    found = await self.client.gather(futures, errors, direct=True)
+                    return found
+        found = await self.client.gather(futures, errors, direct=False)
         return found
 
     def was_lost(self, future: Future) -> bool:
