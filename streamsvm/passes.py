@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import add
 from typing import Any, ClassVar, Self
 
@@ -327,7 +328,7 @@ def grows(*names: str, dtype: Any = np.float64) -> Any:
     An axis whose name is a number has this number as its length.
     """
     shape = [int(name) if name.isdigit() else 0 for name in names]
-    return field(default_factory=lambda: np.empty(shape, dtype), metadata={"axes": names})
+    return field(default_factory=partial(np.empty, shape, dtype), metadata={"axes": names})
 
 
 LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be rounding

@@ -64,6 +64,10 @@ class Costs:
     seconds: TaskSeconds = field(default_factory=TaskSeconds)
     report: Callable[[int], None] | None = None
 
+    def __add__(self, other: Costs) -> Costs:
+        """Return the sum of both, without `report`."""
+        return Costs().add(self).add(other)
+
     def add(self, other: Costs) -> Costs:
         """Add the costs of other tasks, and return the sum."""
         self.read_bytes += other.read_bytes

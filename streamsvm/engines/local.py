@@ -34,7 +34,7 @@ from streamsvm.data.store.shared_files import ScratchWriter, read_scratch
 from streamsvm.engines.engine import Costs, Partial
 from streamsvm.engines.row_states import TileState, TileStates, add_overhead, join_tiles
 from streamsvm.numeric.compilation import describe_arithmetic
-from streamsvm.numeric.rows import F64, I64, Rows, join_rows, make_writable
+from streamsvm.numeric.rows import F64, I64, Rows, join_rows, make_all_writable
 from streamsvm.passes import Order, Scan, Subset, Take, Walk, WalkStep
 from streamsvm.system import deadline
 from streamsvm.system.interrupts import waiting
@@ -139,8 +139,7 @@ def run_group(
     Reading ends once `is_stopped` returns True; the totals then cover the rows read so far. scratch: where rows are
     spooled (None: nowhere).
     """
-    shared, by_row = (tuple(make_writable(value) for value in values) for values in (scan.shared, scan.by_row))
-    scan = replace(scan, shared=shared, by_row=by_row)
+    scan = replace(scan, shared=make_all_writable(scan.shared), by_row=make_all_writable(scan.by_row))
     found, own, (pins, states) = Partial(scan.start()), row_range(source, chunks), kept
     states.begin(scan.states)
     there = states.find_tiles(scan.states, own.start, own.stop) if scan.of_states else None
@@ -196,7 +195,7 @@ def _find_tiles(
 
 def combine_partials(left: Partial, right: Partial, scan: Scan) -> Partial:
     """Return the combined totals and the summed costs of two neighbours in the tree."""
-    return Partial(scan.combine(left.totals, right.totals), Costs().add(left.costs).add(right.costs))
+    return Partial(scan.combine(left.totals, right.totals), left.costs + right.costs)
 
 
 def row_range(source: RowSource, chunks: Sequence[int]) -> range:
@@ -329,8 +328,8 @@ class SerialEngine:
 
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
-        parts = []
-        for group, task in zip(plan_groups(self.source), self._list_tasks(scan), strict=True):
+        groups, parts = plan_groups(self.source), []
+        for group, task in zip(groups, self._list_tasks(groups, scan), strict=True):
             parts.append(task())
             self.costs.report_rows(len(row_range(self.source, group)))
         for level in tree_levels(len(parts)):
@@ -338,11 +337,13 @@ class SerialEngine:
                 parts[left] = combine_partials(parts[left], parts[right], scan)
         return self.costs.count(parts[0])
 
-    def _list_tasks(self, scan: Scan, is_stopped: Callable[[], bool] = lambda: False) -> list[Task]:
+    def _list_tasks(
+        self, groups: list[range], scan: Scan, is_stopped: Callable[[], bool] = lambda: False
+    ) -> list[Task]:
         """Return the task of each group of chunks."""
         source, kept, tasks = self.source, (self._find_cache(), self.row_states), list[Task]()
         scratch = plan_scratch(self.scratch, source, self.pin_bytes)
-        for group in plan_groups(source):
+        for group in groups:
             mine = replace(scan, by_row=slice_by_row(source, group, scan.by_row))
             tasks.append(partial(run_group, source, group, mine, kept, is_stopped, scratch))
         return tasks
@@ -382,7 +383,7 @@ class ThreadedEngine(SerialEngine):
         """See Engine."""
         groups, stopped = plan_groups(self.source), threading.Event()
         graph: dict[Any, Any] = {}
-        for k, task in enumerate(self._list_tasks(scan, stopped.is_set)):
+        for k, task in enumerate(self._list_tasks(groups, scan, stopped.is_set)):
             graph["group", k] = (deadline.kept(task, stopped.is_set),)
         keys: list[Any] = list(graph)
         for depth, level in enumerate(tree_levels(len(groups))):

@@ -349,6 +349,11 @@ def make_writable(value: Any) -> Any:
     return value
 
 
+def make_all_writable(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the values, with a writable copy of each that `make_writable` copies."""
+    return tuple(map(make_writable, values))
+
+
 def permute_rows(X: Matrix, order: I64) -> Matrix:
     """Return the same rows as `take_rows`, but prefetch dense rows, which is faster in random order."""
     if isinstance(X, CsrRows):

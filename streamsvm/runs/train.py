@@ -208,9 +208,9 @@ class Training:
 
     def save(self, now: bool = True) -> None:
         """Write a checkpoint of the last step, if there is a folder. now: whether to write it even if none is due."""
-        if self.run:
+        if self.run and (now or self.run.is_due()):
             task_seconds = self._sum_costs().seconds.as_json()
-            self.run.save(Saved(self.state, self.history, self.status, self._seconds(), task_seconds), now)
+            self.run.save(Saved(self.state, self.history, self.status, self._seconds(), task_seconds))
 
     def requests(self) -> Questions:
         """Yield the solver's requests until it is done or a limit is reached. The caller sends the answers."""
@@ -280,7 +280,7 @@ class Training:
 
     def _sum_costs(self) -> Costs:
         """Return the costs of the run, including the part before the run was resumed."""
-        return Costs().add(self.costs_before).add(self.engine.costs)
+        return self.costs_before + self.engine.costs
 
     def make_result(self) -> Result:
         """Return the result of the run so far. Support vectors are read from the source."""

@@ -283,8 +283,8 @@ class Magnitudes(RowTotals):
         self.sums[-1] += abs(bias_feature) * float(np.sum(steepest))
         self.largest[-1] = abs(bias_feature)
         self.cost += cost
-        self.n_rows += rows.n_rows
-        self.additions += rows.n_rows
+        self.n_rows += len(steepest)
+        self.additions += len(steepest)
 
 
 def start_magnitudes(width: int) -> Magnitudes:

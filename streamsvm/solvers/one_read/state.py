@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -62,7 +63,7 @@ class State(LineState):
     """
 
     loss: float = 0.0
-    best_cut: F64 = field(default_factory=lambda: np.empty(0))
+    best_cut: F64 = field(default_factory=partial(np.empty, 0))
     resident: I64 = grows("r", dtype=np.int64)
     weight: F64 = grows("r")
     points: F64 = grows("p", "d")
