@@ -99,7 +99,7 @@ class Partial:
 class Engine(Protocol):
     """The protocol of engines. Answers have the same bits in every engine, with any number of threads or workers.
 
-    scratch: the folder for spooled rows, or None (engines.local). arithmetic: the kinds of arithmetic that the
+    scratch: the folder for spooled rows, or None (engines.tasks). arithmetic: the kinds of arithmetic that the
     processes use, with that of the driver first (numeric.compilation).
     """
 

@@ -9,7 +9,7 @@ The answer to a question has the same bits as if it were the only question.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -29,11 +29,14 @@ BLOCK_PASSES = 8  # passes whose scores of a tile are held together: 8 MiB for t
 class MergedScan:
     """A pass within a merged pass.
 
-    shared, by_row, states: its parts of the arrays and states of the merged pass. scores: the number of the block of
-    weight vectors, (passes, k, d), and the position of this pass in the block; None if the pass needs no scores.
+    start, add, combine: the functions of the pass. shared, by_row, states: its parts of the arrays and states of the
+    merged pass. scores: the number of the block of weight vectors, (passes, k, d), and the position of this pass in the
+    block; None if the pass needs no scores.
     """
 
-    scan: Scan
+    start: Callable[[], Any]
+    add: Callable[..., None]
+    combine: Callable[[Any, Any], Any]
     shared: slice
     by_row: slice
     states: slice
@@ -150,7 +153,10 @@ def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
     n, lengths = len(scans), [len(getattr(scan, name)) for name in ("shared", "by_row", "states") for scan in scans]
     limits = list(accumulate(lengths, initial=len(blocks)))
     own = [slice(*pair) for pair in pairwise(limits)]
-    parts = [MergedScan(scan.bare(), own[k], own[n + k], own[2 * n + k], scores[k]) for k, scan in enumerate(scans)]
+    parts = [
+        MergedScan(scan.start, scan.add, scan.combine, own[k], own[n + k], own[2 * n + k], scores[k])
+        for k, scan in enumerate(scans)
+    ]
     states = tuple(
         _move_altering(state, part.by_row.start - limits[n])
         for part, scan in zip(parts, scans, strict=True)
@@ -185,7 +191,7 @@ def _stack_weights(scans: Sequence[Scan], d: int) -> tuple[list[F64], list[tuple
 
 
 def _start(parts: Sequence[MergedScan]) -> list[Any]:
-    return [part.scan.start() for part in parts]
+    return [part.start() for part in parts]
 
 
 def _add(parts: Sequence[MergedScan], totals: list[Any], rows: Rows, *arrays: Any) -> None:
@@ -199,11 +205,11 @@ def _add(parts: Sequence[MergedScan], totals: list[Any], rows: Rows, *arrays: An
                 block_scores = compute_scores_of_parts(rows.X, arrays[block])
             own_scores = block_scores[part.scores[1]]
         own = (*arrays[part.shared], *arrays[part.by_row], *arrays[part.states])
-        part.scan.add(own_totals, replace(rows, scores=own_scores), *own)
+        part.add(own_totals, replace(rows, scores=own_scores), *own)
 
 
 def _combine(parts: Sequence[MergedScan], left: list[Any], right: list[Any]) -> list[Any]:
-    return [part.scan.combine(a, b) for part, a, b in zip(parts, left, right, strict=True)]
+    return [part.combine(a, b) for part, a, b in zip(parts, left, right, strict=True)]
 
 
 def _walk(engine: Engine, walks: Sequence[Walk]) -> list[Any]:

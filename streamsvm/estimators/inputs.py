@@ -24,7 +24,7 @@ from streamsvm.data.sources.dask_collections import require_usable
 from streamsvm.data.sources.in_memory import ArrayDataset, list_texts
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.layouts import check_targets
-from streamsvm.data.tables import checks
+from streamsvm.data.tables import checks, rounding
 from streamsvm.engines.cluster.workers import connect
 from streamsvm.ingestion.ingest import IngestOptions
 from streamsvm.ingestion.readers import ingest
@@ -256,7 +256,7 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
     rows = csr_array(rows) if issparse(rows) else rows
     if reset and estimator._choose_dtype(rows.shape[0]) == np.float32:
         names = tuple(getattr(estimator, "feature_names_in_", ()))
-        checks.look_at_features(SourceRows(rows, feature_names=names), IngestOptions(), "X")
+        rounding.look_at_features(SourceRows(rows, feature_names=names), IngestOptions(), "X")
     return (rows, *rest) if rest else rows
 
 

@@ -22,7 +22,8 @@ from streamsvm.data.store import edits
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import new_folder
 from streamsvm.data.store.manifest import APPENDED, APPENDS_TO, DELETED, DELETES_FROM, NUMBERS
-from streamsvm.data.tables.checks import recall_anchor, show_text, to_groups
+from streamsvm.data.tables.checks import show_text, to_groups
+from streamsvm.data.tables.rounding import recall_anchor
 from streamsvm.ingestion.ingest import IngestOptions, Report, Survey, check_options, set_aside, write_rows
 from streamsvm.ingestion.write import DatasetWriter, Shape, count_classes
 from streamsvm.numeric.rows import I64, CsrRows, Rows

@@ -27,7 +27,8 @@ from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import Upload, open_destination
 from streamsvm.data.store.layouts import check_targets
 from streamsvm.data.store.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
-from streamsvm.data.tables.checks import look_at_features, parse_number, round_features, show_text
+from streamsvm.data.tables.checks import parse_number, show_text
+from streamsvm.data.tables.rounding import look_at_features, round_features
 from streamsvm.ingestion.segments import Spill, SpilledRows
 from streamsvm.ingestion.write import CODECS, DatasetWriter, Shape
 from streamsvm.numeric.encoding import Encoding
@@ -38,6 +39,7 @@ from streamsvm.system.errors import InputError, NeedsOptionError
 from streamsvm.system.machine import default_threads
 
 LOGGER = logging.getLogger("streamsvm")
+Coder = Callable[[npt.NDArray[np.float64]], npt.NDArray[np.int32]]
 MANY_CLASSES, FEW_ROWS = 100, 10  # more classes, with fewer rows each, are probably numbers or names
 
 
@@ -47,7 +49,7 @@ class Survey:
 
     name: the name of the rows in messages. options: the options of the dataset. n_items: the number of stored values of
     sparse rows, or of non-zeros of dense rows. texts: a provisional code for each text label. anchor (d,): the value
-    that is subtracted from each feature before statistics are computed (see data.tables.checks); None: nothing is
+    that is subtracted from each feature before statistics are computed (see data.tables.rounding); None: nothing is
     subtracted. The first rows determine the anchor. If later sparse rows have more features, zeros are appended to it.
     """
 
@@ -160,13 +162,14 @@ class Survey:
         is_whole = len(values) and np.all(values == np.floor(values)) and np.abs(values).max() < 2**53
         return values.astype(np.int64) if is_whole else values
 
-    def codes(self, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
-        """Return the codes of spooled labels: their positions in `classes`."""
+    def make_coder(self) -> Coder:
+        """Return a function from the spooled labels of some rows to their codes: their positions in `classes`."""
         if self.texts:
             rank = np.empty(len(self.texts), np.int32)
             rank[[self.texts[text] for text in sorted(self.texts)]] = np.arange(len(self.texts))
-            return rank[labels.astype(np.int64)]
-        return np.searchsorted(np.array(sorted(self.labels)), labels).astype(np.int32)
+            return lambda labels: rank[labels.astype(np.int64)]
+        known = np.array(sorted(self.labels))
+        return lambda labels: np.searchsorted(known, labels).astype(np.int32)
 
 
 def check_survey(survey: Survey) -> None:
@@ -268,12 +271,12 @@ def check_options(options: IngestOptions) -> None:
 
 
 def prepare_rows(
-    rows: SpilledRows, mine: npt.NDArray[np.int64], survey: Survey, shape: Shape, scaling: Scaling | None
+    rows: SpilledRows, mine: npt.NDArray[np.int64], survey: Survey, code: Coder, shape: Shape, scaling: Scaling | None
 ) -> Rows:
     """Return some rows of a run as they are written: permuted, dense or sparse, scaled, and with class codes.
 
-    mine: the numbers of these rows in the run, in the order in which they are written. Raises InputError for values
-    that are not exact in the stored type; its message begins with the name of the rows.
+    mine: the numbers of these rows in the run, in the order in which they are written. code: from `Survey.make_coder`.
+    Raises InputError for values that are not exact in the stored type; its message begins with the name of the rows.
     """
     if scaling is not None and survey.anchor is not None:
         scaling = replace(scaling, offset=scaling.offset - survey.anchor)
@@ -282,7 +285,7 @@ def prepare_rows(
         X = _narrow(X, shape.dtype, survey.name)
     vectors = {name: values[mine] for name, values in rows.vectors.items()}
     if "label" in vectors:
-        vectors["y"] = survey.codes(vectors.pop("label"))
+        vectors["y"] = code(vectors.pop("label"))
     if "label_sets" in vectors:
         vectors["label_sets"] = vectors["label_sets"].to_bits(survey.classes())
     return Rows(0, X, **vectors)
@@ -401,8 +404,8 @@ def write_rows(
     since the dataset has it already.
     """
     shape, fields = find_shape(survey, spill.dense_features is not None, scaling)
-    prepare, part_rows = partial(prepare_rows, survey=survey, shape=shape, scaling=scaling), count_part_rows(shape)
-    options, threads = survey.options, min(default_threads(), MOST_THREADS)
+    prepare = partial(prepare_rows, survey=survey, code=survey.make_coder(), shape=shape, scaling=scaling)
+    options, threads, part_rows = survey.options, min(default_threads(), MOST_THREADS), count_part_rows(shape)
     with ThreadPoolExecutor(1) as storing, ThreadPoolExecutor(threads) as preparing:
         writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, storing, options.shard_bytes)
         for run in range(len(spill.run_bytes)):

@@ -34,9 +34,9 @@ from streamsvm.data.sources.parsing import ROWS, compile_parser
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import Upload, open_destination, remove_unfinished
 from streamsvm.data.store.shared_files import SPILL_FOLDER, IngestRecord, SharedFolder, SharedScratch, pack_record
-from streamsvm.data.tables.checks import look_at_features
 from streamsvm.data.tables.columns import Columns, find_folders, show_name
 from streamsvm.data.tables.encoder import TableEncoder, encode_features, rank_categories, sort_categories
+from streamsvm.data.tables.rounding import look_at_features
 from streamsvm.engines.cluster.engine import map_on_workers
 from streamsvm.engines.open import open_workers
 from streamsvm.ingestion import ingest, segments, tasks

@@ -17,8 +17,8 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import LabelLists, RowSource, SourceRows
 from streamsvm.data.sources.formats import find_format, guess_format, has_known_ending
 from streamsvm.data.sources.text import unjoined_pool, work_ahead
-from streamsvm.data.tables.checks import as_matrix, round_features
 from streamsvm.data.tables.columns import Columns
+from streamsvm.data.tables.rounding import as_matrix, round_features
 from streamsvm.ingestion.readers import choose_label_kind, is_folder_of_files, list_files, open_files, open_frame
 from streamsvm.kernels.feature_maps import KernelMap
 from streamsvm.kernels.kernel import Kernel, add_kernel_sums, compute_kernel_sums, to_float64

@@ -16,7 +16,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import streamsvm
-from streamsvm.data.tables.checks import as_matrix
+from streamsvm.data.tables.rounding import as_matrix
 from streamsvm.kernels.feature_maps import Features, KernelMap, PolynomialMap
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.models.model import KernelModel, LinearModel, from_arrays, load

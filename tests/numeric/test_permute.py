@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streamsvm.data.tables.checks import as_matrix
+from streamsvm.data.tables.rounding import as_matrix
 from streamsvm.numeric.rows import CsrRows, count_nonzeros, permute_rows, permute_to_dense
 
 

@@ -47,7 +47,7 @@ from streamsvm.engines.cluster.task import Load, Pass
 from streamsvm.engines.cluster.tree import FAN_IN, MOST_STOLEN, Subtree, find_gaps, find_last_subtree, join_subtrees
 from streamsvm.engines.cluster.watch import MOST_TRIES, ClusterWatch, ask_within
 from streamsvm.engines.engine import Costs, Partial
-from streamsvm.engines.local import combine_partials, plan_scratch, slice_by_row
+from streamsvm.engines.tasks import combine_partials, plan_scratch, slice_by_row
 from streamsvm.numeric.compilation import MIXED, Arithmetic, describe_arithmetic, list_kinds, name_differences
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, Rows
 from streamsvm.passes import Scan, Take, Walk

@@ -26,8 +26,8 @@ from distributed.protocol.pickle import dumps
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.cluster.tree import STOLEN_SUBTREES, Subtree, add_subtree, find_last_subtree, join_subtrees
 from streamsvm.engines.engine import Partial
-from streamsvm.engines.local import ChunkCache, Kept, Scratch, combine_partials, row_range, run_group, run_walk
 from streamsvm.engines.row_states import TileStates
+from streamsvm.engines.tasks import ChunkCache, Kept, Scratch, combine_partials, row_range, run_group, run_walk
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.passes import Order, Scan, WalkStep

@@ -149,7 +149,7 @@ def solve(settings: LineSearch, state: State) -> Requests:
         found, *others = yield All([look, *of_rounding])
         state = take_best(take_rounding(state, ends, others), ends, steps, found)
         new = cuts.RowSums(found.gradients.reshape(len(cut_steps), -1), found.costs, found.costs)
-        state = cuts.add_cuts(state, new, settings.most_cuts(new.vectors.shape[1]))
+        state = cuts.add_cuts(state, new, settings.max_cuts)
         state = cuts.count_pass(minimise_master(state, settings.tol), before, 1)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol))
 

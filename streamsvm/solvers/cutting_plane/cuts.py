@@ -191,13 +191,14 @@ def master_bytes(cuts: int) -> int:
     return 4 * 8 * cuts**2
 
 
-def add_cuts(state: S, new: RowSums, most: int) -> S:
-    """Add new cuts, and drop the longest-idle cuts if there would be more than `most` cuts.
+def add_cuts(state: S, new: RowSums, most: int | None = None) -> S:
+    """Add new cuts, and drop the longest-idle cuts if there would be more than `most` cuts (None: `most_cuts`).
 
     A new cut equal to its predecessor is left out. If the new cuts and the cuts with positive multipliers do not all
     fit, the first new cuts are left out: if cuts with multipliers were dropped, the next steps would only find them
     again.
     """
+    most = most or most_cuts(new.vectors.shape[1])
     differs = np.concatenate(([True], np.any(np.diff(new.vectors, axis=0) != 0, axis=1)))
     keep = state.idle <= IDLE_STEPS
     room = max(1, most - int(np.count_nonzero(state.z > 0)))

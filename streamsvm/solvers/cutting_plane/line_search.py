@@ -281,7 +281,7 @@ def solve(settings: CuttingPlane, state: LineState) -> Requests:
             state = cuts.take_exact(state, points, others[0])[0]
         violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
         found = list_cuts(totals).pick(chosen)
-        state = take_cuts(state, before, found, settings.most_cuts(width), settings.tol)
+        state = take_cuts(state, before, found, settings.max_cuts, settings.tol)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol, settings.epsilon, violation))
 
 
@@ -315,7 +315,7 @@ def solve_any_loss(settings: AnyLoss, state: CutState) -> Requests:
         state = take_sizes(state, sizes[0]) if sizes else state
         state, terms = _take_best(state, points, tangents)
         found = RowSums(tangents.gradients, tangents.costs, terms)
-        state = take_cuts(state, before, found, settings.most_cuts(width), settings.tol)
+        state = take_cuts(state, before, found, settings.max_cuts, settings.tol)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol))
 
 
@@ -411,10 +411,11 @@ def solve_both(makers: Sequence[Maker], tol: float, state: BothStates) -> Reques
         elif len(solvers) == 1:
             solvers.append(makers[1](state.states[1]))
         figures = {**steps[0].figures, "beside": len(solvers) - 1.0}
-        status = find_status(state.progress, tol, state.stuck, cuts.STUCK_STEPS)
+        progress = state.progress
+        status = find_status(progress, tol, state.stuck, cuts.STUCK_STEPS)
         if status is None and all(step.status == "stalled" for step in steps):
             status = "stalled"
-        yield Step(state, state.progress, status, figures)
+        yield Step(state, progress, status, figures)
         requests = [next(solver) for solver in solvers]
 
 

@@ -103,11 +103,6 @@ def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bo
     return replace(state, terms=terms, resident=rows, weight=weight, points=none[None, :], n_rows=n_rows)
 
 
-def note_proof(state: State, before: State) -> State:
-    """Return the state with its multipliers as the proof if they have raised the lower bound."""
-    return replace(state, proof=state.z) if state.lower_bound > before.lower_bound else state
-
-
 def look_at_centre(settings: OneRead, state: State, share: float = 1.0) -> Look:
     """Return the `Look` of the pass at the centre, which also samples far rows if a step out of the ball is expected.
 

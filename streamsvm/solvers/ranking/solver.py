@@ -169,7 +169,6 @@ def solve(settings: Ranking, search: Search, total: float, sample: Sample, state
 
     total: the sum of the weights of all pairs.
     """
-    most = settings.most_cuts(len(state.best_w))
     while True:
         before = state
         if state.passes:
@@ -177,7 +176,7 @@ def solve(settings: Ranking, search: Search, total: float, sample: Sample, state
         else:
             state, cuts, loss, passes = yield from search.begin(settings, state)
         violation = (loss - state.slack) / (settings.pair_cost * total)
-        state = take_cuts(state, before, cuts, most, settings.tol, passes)
+        state = take_cuts(state, before, cuts, settings.max_cuts, settings.tol, passes)
         yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))
 
 
