@@ -54,7 +54,7 @@ class SerialEngine:
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
         groups, parts = plan_groups(self.source), []
-        for group, task in zip(groups, self._list_tasks(groups, scan), strict=True):
+        for group, task in zip(groups, self._list_tasks(groups, scan, lambda: False), strict=True):
             parts.append(task())
             self.costs.report_rows(len(tasks.row_range(self.source, group)))
         for level in tree_levels(len(parts)):
@@ -62,9 +62,7 @@ class SerialEngine:
                 parts[left] = tasks.combine_partials(parts[left], parts[right], scan)
         return self.costs.count(parts[0])
 
-    def _list_tasks(
-        self, groups: list[range], scan: Scan, is_stopped: Callable[[], bool] = lambda: False
-    ) -> list[Task]:
+    def _list_tasks(self, groups: list[range], scan: Scan, is_stopped: Callable[[], bool]) -> list[Task]:
         """Return the task of each group of chunks."""
         source, kept, listed = self.source, (self._find_cache(), self.row_states), list[Task]()
         scratch = tasks.plan_scratch(self.scratch, source, self.pin_bytes)

@@ -153,10 +153,7 @@ def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
     n, lengths = len(scans), [len(getattr(scan, name)) for name in ("shared", "by_row", "states") for scan in scans]
     limits = list(accumulate(lengths, initial=len(blocks)))
     own = [slice(*pair) for pair in pairwise(limits)]
-    parts = [
-        MergedScan(scan.start, scan.add, scan.combine, own[k], own[n + k], own[2 * n + k], scores[k])
-        for k, scan in enumerate(scans)
-    ]
+    parts = [MergedScan(scan.start, scan.add, scan.combine, *own[k::n], scores[k]) for k, scan in enumerate(scans)]
     states = tuple(
         _move_altering(state, part.by_row.start - limits[n])
         for part, scan in zip(parts, scans, strict=True)
