@@ -125,10 +125,6 @@ class Scan:
     states: tuple[RowState, ...] = ()
     of_states: bool = False
 
-    def bare(self) -> Scan:
-        """Return the pass without its arrays; this suffices to combine totals."""
-        return replace(self, shared=(), by_row=(), states=(), held=None, apart=None, among=None, rest=None)
-
 
 @dataclass
 class RowTotals:

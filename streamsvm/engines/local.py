@@ -59,7 +59,7 @@ class SerialEngine:
             self.costs.report_rows(len(tasks.row_range(self.source, group)))
         for level in tree_levels(len(parts)):
             for left, right in level:
-                parts[left] = tasks.combine_partials(parts[left], parts[right], scan)
+                parts[left] = tasks.combine_partials(parts[left], parts[right], scan.combine)
         return self.costs.count(parts[0])
 
     def _list_tasks(self, groups: list[range], scan: Scan, is_stopped: Callable[[], bool]) -> list[Task]:
@@ -104,14 +104,14 @@ class ThreadedEngine(SerialEngine):
 
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
-        groups, stopped = plan_groups(self.source), threading.Event()
-        graph: dict[Any, Any] = {}
+        groups, stopped, graph = plan_groups(self.source), threading.Event(), dict[Any, Any]()
+        combine = partial(tasks.combine_partials, combine=scan.combine)
         for k, task in enumerate(self._list_tasks(groups, scan, stopped.is_set)):
             graph["group", k] = (deadline.kept(task, stopped.is_set),)
         keys: list[Any] = list(graph)
         for depth, level in enumerate(tree_levels(len(groups))):
             for left, right in level:
-                graph["sum", depth, left] = (partial(tasks.combine_partials, scan=scan), keys[left], keys[right])
+                graph["sum", depth, left] = (combine, keys[left], keys[right])
                 keys[left] = ("sum", depth, left)
 
         def report(key: Any, *_: Any) -> None:

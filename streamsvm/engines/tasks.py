@@ -182,9 +182,9 @@ def _find_tiles(
         yield from tiles
 
 
-def combine_partials(left: Partial, right: Partial, scan: Scan) -> Partial:
+def combine_partials(left: Partial, right: Partial, combine: Callable[[Any, Any], Any]) -> Partial:
     """Return the combined totals and the summed costs of two neighbours in the tree."""
-    return Partial(scan.combine(left.totals, right.totals), left.costs + right.costs)
+    return Partial(combine(left.totals, right.totals), left.costs + right.costs)
 
 
 def row_range(source: RowSource, chunks: Sequence[int]) -> range:

@@ -102,7 +102,7 @@ def release_worker(engine: str, dask_worker: Worker) -> None:
 
 @dataclass(frozen=True)
 class Pass:
-    """The data shared by all tasks of a pass. scan: has no `by_row` arrays, and no arrays at all in tasks that join."""
+    """The data shared by all tasks of a pass. scan: has no `by_row` arrays."""
 
     name: str
     budget: WorkerBudget
@@ -206,7 +206,7 @@ def add_groups(data: tuple[RowSource, Groups], work: Pass, part: TaskGroups) -> 
     """Return the sums of the groups as the fewest whole subtrees. Raises the errors of reading."""
     work.budget.load()
     (source, groups), worker, key = data, get_worker(), get_worker().get_current_task()
-    combine, is_stopped = partial(combine_partials, scan=work.scan), watch_task()
+    combine, is_stopped = partial(combine_partials, combine=work.scan.combine), watch_task()
     kept = _find_room(source, groups, work, part, worker)
     task = RunningTask(key, work.name, worker.address, deque(k for one in part.ranges for k in one))
     # runs in the thread of the event loop, because the event loop iterates over the metrics
@@ -280,9 +280,8 @@ def report_done_rows(dask_worker: Worker) -> dict[str, int]:
 
 
 @one_blas_thread()
-def join_tasks(work: Pass, n_groups: int, parts: Sequence[Sequence[Subtree]]) -> list[Subtree]:
+def join_tasks(combine: Callable[..., Partial], n_groups: int, parts: Sequence[Sequence[Subtree]]) -> list[Subtree]:
     """Join the subtrees of several tasks into the fewest subtrees."""
-    combine = partial(combine_partials, scan=work.scan)
     return join_subtrees([one for part in parts for one in part], n_groups, combine)
 
 
