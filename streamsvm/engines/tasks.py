@@ -26,8 +26,8 @@ from streamsvm.data.sources.text import unjoined_pool, work_ahead
 from streamsvm.data.store.shared_files import ScratchWriter, read_scratch
 from streamsvm.engines.engine import Costs, Partial
 from streamsvm.engines.row_states import TileState, TileStates, add_overhead, join_tiles
-from streamsvm.numeric.rows import F64, I64, Rows, join_rows, make_all_writable
-from streamsvm.passes import Order, Scan, Subset, WalkStep
+from streamsvm.numeric.rows import F64, Rows, join_rows, make_all_writable
+from streamsvm.passes import Order, Scan, WalkStep
 from streamsvm.system import deadline
 from streamsvm.system.machine import peak_bytes
 
@@ -82,42 +82,23 @@ def plan_scratch(folder: str | None, source: RowSource, pin_bytes: int) -> Scrat
     return None if folder is None else Scratch(folder, share)
 
 
-def spool(
-    tiles: Iterator[Rows], subset: Subset, scratch: Scratch | None, chunks: range, n_rows: int, costs: Costs
-) -> Iterator[Rows]:
-    """Yield each tile of a group with the positions of the chosen rows, and write these rows to the scratch folder.
-
-    n_rows: the number of rows of the group. The bytes written are added to `costs`.
-    """
-    writer = None
-    if scratch is not None and scratch.most_share > 0.0:
-        writer = ScratchWriter(scratch.find_file(chunks), int(scratch.most_share * n_rows))
+def spool(tiles: Iterator[Rows], writer: ScratchWriter, costs: Costs) -> Iterator[Rows]:
+    """Yield the tiles of a group, and write their chosen rows to a file. The bytes written are added to `costs`."""
     try:
         for rows in tiles:
-            chosen = subset.choose(rows, *subset.shared)
-            if writer is not None and len(chosen):
-                writer.append(pick_rows(rows, chosen), rows.start + chosen)
-            yield replace(rows, chosen=chosen)
-        if writer is not None:
-            writer.finish()
+            writer.append(pick_chosen(rows))
+            yield rows
+        writer.finish()
     finally:
-        if writer is not None:
-            writer.close()
-            costs.written_bytes += writer.written_bytes
+        writer.close()
+        costs.written_bytes += writer.written_bytes
 
 
-def choose_again(tiles: Iterator[Rows], subset: Subset) -> Iterator[Rows]:
-    """Yield the rows of the subset, tile by tile; tiles without such rows are skipped."""
-    for rows in tiles:
-        chosen = subset.choose(rows, *subset.shared)
-        if len(chosen):
-            yield pick_rows(rows, chosen)
-
-
-def pick_rows(rows: Rows, chosen: I64) -> Rows:
-    """Return a copy of the rows at these positions of a tile."""
-    picked = rows.pick(chosen)
-    return Rows(-1, picked.X, picked.y, picked.sample_weight, numbers=rows.start + chosen)
+def pick_chosen(rows: Rows) -> Rows:
+    """Return a copy of the chosen rows of a tile."""
+    assert rows.chosen is not None
+    picked = rows.pick(rows.chosen)
+    return Rows(-1, picked.X, picked.y, picked.sample_weight, numbers=rows.start + rows.chosen)
 
 
 def run_group(
@@ -173,13 +154,15 @@ def _find_tiles(
         yield from read_scratch(spooled)
         return
     costs.read_bytes = bytes_to_read(source, [index for index in chunks if index not in held], pins)
-    tiles = _read_tiles(source, chunks, pins, held)
+    tiles, subset = _read_tiles(source, chunks, pins, held), scan.among or scan.apart
+    if subset is not None:
+        tiles = (replace(rows, chosen=subset.choose(rows, *subset.shared)) for rows in tiles)
     if scan.among is not None:
-        yield from choose_again(tiles, scan.among)
-    elif scan.apart is not None:
-        yield from spool(tiles, scan.apart, scratch, chunks, len(row_range(source, chunks)), costs)
-    else:
-        yield from tiles
+        tiles = (rows for rows in map(pick_chosen, tiles) if rows.n_rows)
+    elif subset is not None and scratch is not None and scratch.most_share > 0.0:
+        most_rows = int(scratch.most_share * len(row_range(source, chunks)))
+        tiles = spool(tiles, ScratchWriter(scratch.find_file(chunks), most_rows), costs)
+    yield from tiles
 
 
 def combine_partials(left: Partial, right: Partial, combine: Callable[[Any, Any], Any]) -> Partial:

@@ -23,11 +23,11 @@ from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import new_folder
 from streamsvm.data.store.manifest import APPENDED, APPENDS_TO, DELETED, DELETES_FROM, NUMBERS
 from streamsvm.data.tables.checks import show_text, to_groups
-from streamsvm.data.tables.rounding import recall_anchor
 from streamsvm.ingestion.ingest import IngestOptions, Report, Survey, check_options, set_aside, write_rows
 from streamsvm.ingestion.write import DatasetWriter, Shape
 from streamsvm.numeric.labels import count_labels
 from streamsvm.numeric.rows import I64, CsrRows, Rows
+from streamsvm.numeric.stored_types import recall_anchor
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import Lock, to_local_path

@@ -28,18 +28,19 @@ from streamsvm.data.store.destination import Upload, open_destination
 from streamsvm.data.store.layouts import check_targets
 from streamsvm.data.store.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
 from streamsvm.data.tables.checks import parse_number, show_text
-from streamsvm.data.tables.rounding import look_at_features, round_features
 from streamsvm.ingestion.segments import Spill, SpilledRows
 from streamsvm.ingestion.write import CODECS, DatasetWriter, Shape
+from streamsvm.numeric import stored_types
 from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, count_nonzeros, drop_zeros, permute_rows, permute_to_dense
-from streamsvm.numeric.stored_types import KINDS, STORED_AS, FeatureStatistics, Scaling, load_widening, narrow, widen
+from streamsvm.numeric.stored_types import KINDS, STORED_AS, FeatureStatistics, Scaling
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, NeedsOptionError
 from streamsvm.system.machine import default_threads
 
 LOGGER = logging.getLogger("streamsvm")
 Coder = Callable[[npt.NDArray[np.float64]], npt.NDArray[np.int32]]
+MOVING = ("standard", "minmax")  # scalings that subtract an offset from the features
 MANY_CLASSES, FEW_ROWS = 100, 10  # more classes, with fewer rows each, are probably numbers or names
 
 
@@ -49,7 +50,7 @@ class Survey:
 
     name: the name of the rows in messages. options: the options of the dataset. n_items: the number of stored values of
     sparse rows, or of non-zeros of dense rows. texts: a provisional code for each text label. anchor (d,): the value
-    that is subtracted from each feature before statistics are computed (see data.tables.rounding); None: nothing is
+    that is subtracted from each feature before statistics are computed (see numeric.stored_types); None: nothing is
     subtracted. The first rows determine the anchor. If later sparse rows have more features, zeros are appended to it.
     """
 
@@ -67,10 +68,15 @@ class Survey:
     encoding: Encoding | None = None
     anchor: npt.NDArray[np.float64] | None = None
 
+    def choose_anchor(self, rows: SourceRows) -> None:
+        """Choose the anchor, given the first rows."""
+        may_move = self.options.scale in MOVING and self.options.layout != "sparse"
+        self.anchor = stored_types.look_at_features(rows.X, rows.feature_names, may_move, self.name, self.anchor)
+
     def add(self, rows: SourceRows) -> tuple[Matrix, dict[str, Any]]:
         """Add rows to the survey, and return the features and vectors in the form in which they are spooled."""
         self._grow(rows.X.shape[1])
-        X = round_features(rows.X, self.anchor)
+        X = stored_types.round_features(rows.X, self.anchor)
         found: dict[str, Any] = {name: getattr(rows, name) for name in ("sample_weight", "qid", "groups")}
         vectors = {name: values for name, values in found.items() if values is not None}
         if not self.options.regression:
@@ -139,7 +145,7 @@ class Survey:
         if isinstance(X, CsrRows):
             n_items, longest = len(X.data), int(np.diff(X.indptr).max(initial=0))
         else:
-            stored = X if self.anchor is None else round_features(raw, None)
+            stored = X if self.anchor is None else stored_types.round_features(raw, None)
             n_items, longest = count_nonzeros(np.require(stored, requirements=("C", "W")))
         self.n_items += n_items
         self.longest_row = max(self.longest_row, longest)
@@ -312,9 +318,9 @@ def _scale(X: Matrix, scaling: Scaling | None) -> Matrix:
 
 def _narrow(X: Any, dtype: str, name: str) -> Any:
     """Convert rows to the stored type. Raises InputError with an example if a value is not exact in this type."""
-    load_widening(dtype)
-    stored, wide = narrow(X, dtype), np.empty(X.shape, np.float32)
-    widen(stored, wide)
+    stored_types.load_widening(dtype)
+    stored, wide = stored_types.narrow(X, dtype), np.empty(X.shape, np.float32)
+    stored_types.widen(stored, wide)
     bad = wide != X
     if bad.any():
         i, j = divmod(int(np.argmax(bad)), X.shape[1])
@@ -380,7 +386,7 @@ def set_aside(pieces: Iterator[SourceRows], folder: Path, survey: Survey, expect
     with closing(pieces) if isinstance(pieces, Generator) else nullcontext():  # readers hold files and threads
         for rows in pieces:
             if spill is None:
-                survey.anchor = look_at_features(rows, survey.options, survey.name, survey.anchor)
+                survey.choose_anchor(rows)
                 spill = Spill(folder, None if rows.qid is not None else survey.options.shuffle, expected_bytes)
             spill.add(*survey.add(rows))
             report(survey.n_rows)

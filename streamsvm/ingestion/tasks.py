@@ -237,7 +237,7 @@ class Source:
         Whether codes have been spooled, because the encoding depends on all rows. The encoding is then a record among
         the scratch files.
     anchor : ndarray or None
-        The value that is subtracted from each feature until rows are scaled (see data.tables.rounding).
+        The value that is subtracted from each feature until rows are scaled (see numeric.stored_types).
     """
 
     name: str

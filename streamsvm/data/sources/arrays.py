@@ -23,9 +23,9 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, issparse, vstack
 
 from streamsvm.data.rows.source import SourceRows, cut_items
-from streamsvm.data.tables import checks, rounding
+from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Place
-from streamsvm.numeric.stored_types import widen_bits
+from streamsvm.numeric.stored_types import round_to_float32, widen_bits
 from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 Vector = npt.NDArray[Any]
@@ -326,7 +326,7 @@ def _to_features(
     if values.dtype.kind == "O":
         bad = np.array([bool(checks.find_feature_fault(value)[0]) for value in values.flat])
     if not bad.any():
-        rounded = rounding.round_to_float32(values)
+        rounded = round_to_float32(values)
         bad = ~np.isfinite(rounded)
     if bad.any():
         at = int(np.argmax(bad))

@@ -28,7 +28,7 @@ from streamsvm.data.store.layouts import are_finite
 from streamsvm.data.tables import checks, encoder
 from streamsvm.data.tables.checks import Place, Vector
 from streamsvm.data.tables.columns import Columns, TableLayout, fill_features, lay_out, pyarrow
-from streamsvm.data.tables.rounding import round_features
+from streamsvm.numeric.stored_types import round_features
 from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 PIECE_ROWS = 65536
