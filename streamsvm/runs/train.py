@@ -28,7 +28,7 @@ from streamsvm.numeric.compilation import MIXED, Arithmetic, list_kinds, name_di
 from streamsvm.numeric.labels import list_pairs
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.options import TrainOptions
-from streamsvm.passes import MemoryNeed, Question, Requests, Step, Take, only_takes
+from streamsvm.passes import MemoryNeed, Request, Requests, Step, Take, only_takes
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.folder import OnWritten, RunFolder, Saved, open_place, write_result
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gamma, stand_in_for_gamma
@@ -77,11 +77,10 @@ class Clock:
         return {name: round(seconds, 4) for name, seconds in vars(self).items()}
 
 
-Questions = Generator[Question, Any, None]
 T = TypeVar("T")
 
 
-def drive(engine: Engine, runs: Sequence[Generator[Question, Any, T]]) -> list[T]:
+def drive(engine: Engine, runs: Sequence[Generator[Request, Any, T]]) -> list[T]:
     """Drive several runs to their ends, and return the value that each returns.
 
     In each round, one read of the data answers the requests of all runs.
@@ -103,8 +102,8 @@ def drive(engine: Engine, runs: Sequence[Generator[Question, Any, T]]) -> list[T
     return [ended[k] for k in range(len(runs))]
 
 
-def take_steps(solver: Requests, on_step: Callable[[Step], object]) -> Questions:
-    """Yield the questions of a solver, and pass its steps to `on_step`, which returns True to end the solver."""
+def take_steps(solver: Requests, on_step: Callable[[Step], object]) -> Generator[Request, Any, None]:
+    """Yield the requests of a solver, and pass its steps to `on_step`, which returns True to end the solver."""
     answer = None
     while True:
         request = solver.send(answer)
@@ -212,7 +211,7 @@ class Training:
             task_seconds = self._sum_costs().seconds.as_json()
             self.run.save(Saved(self.state, self.history, self.status, self._seconds(), task_seconds))
 
-    def requests(self) -> Questions:
+    def requests(self) -> Generator[Request, Any, None]:
         """Yield the solver's requests until it is done or a limit is reached. The caller sends the answers."""
         if self.is_done():
             return

@@ -57,7 +57,7 @@ from numba import njit
 from streamsvm.losses.convex import ConvexLoss
 from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, Sums, add_to_totals, fine_steps
 from streamsvm.numeric.rows import F64, I32, I64, Rows, Split, add_combination, add_rows_of, compute_scores, split
-from streamsvm.passes import All, Bounds, Requests, RowTotals, Scan, Step, Take, find_status
+from streamsvm.passes import All, Bounds, Requests, RowTotals, Scan, Step, Take, find_status, has_progressed
 from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, Magnitudes, RowSums
 from streamsvm.solvers.cutting_plane.master import take_cuts
@@ -405,7 +405,7 @@ def solve_both(makers: Sequence[Maker], tol: float, state: BothStates) -> Reques
         found = yield All(requests, in_walk=True)
         steps: list[Any] = [solver.send(totals) for solver, totals in zip(solvers, found, strict=True)]
         before, state = state, _take_over(state, [step.state for step in steps])
-        state = replace(state, stuck=0 if cuts.has_moved(state, before) else before.stuck + 1)
+        state = replace(state, stuck=0 if has_progressed(state, before) else before.stuck + 1)
         if state.alone:
             del solvers[1:]
         elif len(solvers) == 1:

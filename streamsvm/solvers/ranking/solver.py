@@ -39,7 +39,7 @@ from streamsvm.certificates.double_double import bound_score, compute_exact_scor
 from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs, count_pairs, sweep_pairs
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
 from streamsvm.numeric.rows import F64, I64, Rows, add_rows, compute_scores
-from streamsvm.passes import All, Question, Requests, Scan, Step
+from streamsvm.passes import All, Request, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, find_status, is_noisy, move_to
 from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
 
@@ -147,7 +147,7 @@ class State(CutState):
     latest: F64 = field(default_factory=lambda: np.zeros((RETREATS + 1, 2)))
 
 
-Searching = Generator[Question, Any, tuple[State, RowSums, float, int]]
+Searching = Generator[Request, Any, tuple[State, RowSums, float, int]]
 
 
 class Search(Protocol):
