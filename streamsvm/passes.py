@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import add
 from typing import Any, ClassVar, Self
 
@@ -122,12 +123,6 @@ class Scan:
     rest: Any = None
     states: tuple[RowState, ...] = ()
     of_states: bool = False
-
-    def bare(self) -> Scan:
-        """Return the pass without its arrays; this suffices to combine totals."""
-        return replace(
-            self, shared=(), by_row=(), weights=None, states=(), held=None, apart=None, among=None, rest=None
-        )
 
 
 @dataclass
@@ -330,10 +325,12 @@ def grows(*names: str, dtype: Any = np.float64) -> Any:
     If the name of an axis is a number, the axis has this length.
     """
     shape = [int(name) if name.isdigit() else 0 for name in names]
-    return field(default_factory=lambda: np.empty(shape, dtype), metadata={"axes": names})
+    return field(default_factory=partial(np.empty, shape, dtype), metadata={"axes": names})
 
 
-LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be due to rounding
+LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be rounding
+LEAST_FALL = 1e-3  # if all but this share of the gap is rounding, only steps that lower the gap by this share count
+LEAST_GAIN = 1e-8  # a smaller relative fall of P in a step is no progress if rounding hides the whole gap
 
 
 @dataclass(kw_only=True)
@@ -385,13 +382,26 @@ class TriedBounds(Bounds):
         return self.objective_rounding + self.tried_rounding if self.tried_rounding > 0.0 else 0.0
 
 
-Question = Scan | Take | Walk | All
-Request = Question | Step
-Requests = Generator[Request, Any, None]  # the type of a solver
+def has_progressed(state: Bounds, before: Bounds) -> bool:
+    """Return whether P is lower or D is higher than before, by more than rounding.
+
+    If all but LEAST_FALL of the gap is rounding, the gap must fall by LEAST_FALL of itself: only a smaller rounding
+    bound can close it. If nothing is proved, and rounding of the latest D exceeds the gap, P must fall by the share
+    LEAST_GAIN.
+    """
+    gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
+    if (1 - LEAST_FALL) * gap <= state.objective_rounding + state.bound_rounding:
+        return gap < (1 - LEAST_FALL) * last
+    is_hidden = gap <= state.tried_bound and gap > (1 - LEAST_GAIN) * state.objective
+    return state.has_moved(before, LEAST_GAIN if is_hidden else LEAST_MOVE)
 
 
-def only_takes(question: Question) -> bool:
-    """Return whether a request only asks for rows by number, without any pass."""
-    if isinstance(question, All):
-        return bool(question.requests) and all(map(only_takes, question.requests))
-    return isinstance(question, Take)
+Request = Scan | Take | Walk | All
+Requests = Generator[Request | Step, Any, None]  # the type of a solver
+
+
+def only_takes(request: Request) -> bool:
+    """Return whether a request is only for rows by number, without any pass."""
+    if isinstance(request, All):
+        return bool(request.requests) and all(map(only_takes, request.requests))
+    return isinstance(request, Take)

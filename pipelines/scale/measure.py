@@ -21,9 +21,10 @@ from pipelines.scale.processes import start_small_workers
 from streamsvm.data.rows import source as groups
 from streamsvm.data.rows.source import plan_groups
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.local import ChunkCache, SerialEngine, run_group
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
 from streamsvm.engines.row_states import TileStates
+from streamsvm.engines.tasks import ChunkCache, run_group
 from streamsvm.ingestion.generated import Truth
 from streamsvm.ingestion.readers import ingest
 from streamsvm.passes import All, Scan, Step

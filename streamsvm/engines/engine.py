@@ -65,6 +65,10 @@ class Costs:
     seconds: TaskSeconds = field(default_factory=TaskSeconds)
     report: Callable[[int], None] | None = None
 
+    def __add__(self, other: Costs) -> Costs:
+        """Return the sum of both, without `report`."""
+        return Costs().add(self).add(other)
+
     def add(self, other: Costs) -> Costs:
         """Add the costs of other tasks, and return the sum."""
         self.read_bytes += other.read_bytes
@@ -96,7 +100,7 @@ class Partial:
 class Engine(Protocol):
     """The protocol of engines. Answers have the same bits in every engine, with any number of threads or workers.
 
-    scratch: the folder for spooled rows, or None (engines.local). arithmetic: the kinds of arithmetic that the
+    scratch: the folder for spooled rows, or None (engines.tasks). arithmetic: the kinds of arithmetic that the
     processes use, with that of the driver first (numeric.compilation).
     """
 

@@ -4,13 +4,13 @@ Passes are merged into one: each chunk is read once and added to the totals of e
 of weight vectors share one matrix product X W' per tile, in which a vector that several passes need occurs once. Walks
 through the same chunks in the same order become one walk, whose carry is the tuple of their carries. If an `All` sets
 `in_walk`, its walk also carries out its passes, and their sums follow the order of the walk. Rows that several solvers
-request are read once, and copied for each solver. The answer to a question has the same bits as if it were the only
-question.
+request are read once, and copied for each solver. The answer to a request has the same bits as if it were the only
+request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -20,7 +20,7 @@ import numpy as np
 
 from streamsvm.engines.engine import Engine
 from streamsvm.numeric.rows import F64, I64, Rows, compute_scores_of_parts
-from streamsvm.passes import All, Question, RowState, Scan, Take, Walk, WalkStep
+from streamsvm.passes import All, Request, RowState, Scan, Take, Walk, WalkStep
 
 TILE_ROWS = 4096  # in a walk, this number of rows is added to passes at a time
 BLOCK_SCORES = 16  # scores per row that are held together: 8 MiB a tile for two features per row, less for more
@@ -30,35 +30,37 @@ BLOCK_SCORES = 16  # scores per row that are held together: 8 MiB a tile for two
 class MergedScan:
     """A pass within a merged pass.
 
-    shared, by_row, states: the slices of the merged pass's arrays and states that belong to this pass. scores: the
-    position of the block of weight vectors among the arrays, and the position of this pass in the block; None if the
-    pass needs no scores.
+    start, add, combine: the functions of the pass. shared, by_row, states: the slices of the merged pass's arrays and
+    states that belong to this pass. scores: the position of the block of weight vectors among the arrays, and the
+    position of this pass in the block; None if the pass needs no scores.
     """
 
-    scan: Scan
+    start: Callable[[], Any]
+    add: Callable[..., None]
+    combine: Callable[[Any, Any], Any]
     shared: slice
     by_row: slice
     states: slice
     scores: tuple[int, int] | None
 
 
-def answer(engine: Engine, request: Question) -> Any:
+def answer(engine: Engine, request: Request) -> Any:
     """Carry out one request; the requests of an All share a read."""
     return answer_all(engine, [request])[0]
 
 
-def answer_all(engine: Engine, questions: Sequence[Question]) -> list[Any]:
+def answer_all(engine: Engine, requests: Sequence[Request]) -> list[Any]:
     """Carry out several requests, in one read if possible, and return their answers in order."""
-    found = iter(_answer_single(engine, [one for question in questions for one in _split(question)]))
-    return [_collect(question, found) for question in questions]
+    found = iter(_answer_single(engine, [one for request in requests for one in _split(request)]))
+    return [_collect(request, found) for request in requests]
 
 
-def _split(question: Question) -> list[Scan | Take | Walk]:
-    """Return the single requests of a question, in order. A walk that carries passes along replaces these passes."""
-    if not isinstance(question, All):
-        return [question]
-    parts = [part for request in question.requests for part in _split(request)]
-    if not (question.in_walk and _is_shared(parts)):
+def _split(request: Request) -> list[Scan | Take | Walk]:
+    """Return the single requests within a request, in order. A walk that carries passes along replaces these passes."""
+    if not isinstance(request, All):
+        return [request]
+    parts = [part for one in request.requests for part in _split(one)]
+    if not (request.in_walk and _is_shared(parts)):
         return parts
     scans = [part for part in parts if isinstance(part, Scan)]
     assert not any(scan.states for scan in scans)
@@ -74,16 +76,16 @@ def _is_shared(parts: Sequence[Scan | Take | Walk]) -> bool:
     return {Walk, Scan} <= {type(part) for part in parts}
 
 
-def _collect(question: Question, answers: Iterator[Any]) -> Any:
-    """Assemble the next answers in the shape of the question."""
-    if not isinstance(question, All):
+def _collect(request: Request, answers: Iterator[Any]) -> Any:
+    """Assemble the next answers in the shape of the request."""
+    if not isinstance(request, All):
         return next(answers)
-    parts = _split(All(question.requests)) if question.in_walk else []
+    parts = _split(All(request.requests)) if request.in_walk else []
     if _is_shared(parts):
         ((carry, totals),) = next(answers)
         kinds: dict[type, Iterator[Any]] = {Walk: iter([[carry]]), Scan: iter(totals), Take: answers}
         answers = iter([next(kinds[type(part)]) for part in parts])
-    return [_collect(part, answers) for part in question.requests]
+    return [_collect(part, answers) for part in request.requests]
 
 
 def _add_and_step(
@@ -154,7 +156,10 @@ def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
     n, lengths = len(scans), [len(getattr(scan, name)) for name in ("shared", "by_row", "states") for scan in scans]
     limits = list(accumulate(lengths, initial=sum(map(len, blocks))))
     own = [slice(*pair) for pair in pairwise(limits)]
-    parts = [MergedScan(scan.bare(), own[k], own[n + k], own[2 * n + k], scores[k]) for k, scan in enumerate(scans)]
+    parts = [
+        MergedScan(scan.start, scan.add, scan.combine, own[k], own[n + k], own[2 * n + k], scores[k])
+        for k, scan in enumerate(scans)
+    ]
     states = tuple(
         _move_altering(state, part.by_row.start - limits[n])
         for part, scan in zip(parts, scans, strict=True)
@@ -201,7 +206,7 @@ def _share_weights(block: list[F64]) -> Block:
 
 
 def _start(parts: Sequence[MergedScan]) -> list[Any]:
-    return [part.scan.start() for part in parts]
+    return [part.start() for part in parts]
 
 
 def _add(parts: Sequence[MergedScan], totals: list[Any], rows: Rows, *arrays: Any) -> None:
@@ -216,11 +221,11 @@ def _add(parts: Sequence[MergedScan], totals: list[Any], rows: Rows, *arrays: An
                 block_scores = compute_scores_of_parts(rows.X, *arrays[block : block + BLOCK_ARRAYS])
             own_scores = block_scores[part.scores[1]]
         own = (*arrays[part.shared], *arrays[part.by_row], *arrays[part.states])
-        part.scan.add(own_totals, replace(rows, scores=own_scores), *own)
+        part.add(own_totals, replace(rows, scores=own_scores), *own)
 
 
 def _combine(parts: Sequence[MergedScan], left: list[Any], right: list[Any]) -> list[Any]:
-    return [part.scan.combine(a, b) for part, a, b in zip(parts, left, right, strict=True)]
+    return [part.combine(a, b) for part, a, b in zip(parts, left, right, strict=True)]
 
 
 def _walk(engine: Engine, walks: Sequence[Walk]) -> list[Any]:

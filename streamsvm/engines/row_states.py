@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.numeric.rows import F64, Rows, make_writable
+from streamsvm.numeric.rows import F64, Rows, make_all_writable
 from streamsvm.passes import RowState
 
 BLOCK_ROWS = 1 << 14  # tiles without features are joined into blocks of this many rows, since each call costs time
@@ -74,7 +74,7 @@ class TileStates:
         """
         seen, numbers = (0, None) if kept is None or kept.changes > len(state.changes) else kept
         for change in state.changes[seen:]:
-            given = [make_writable(value) for value in change.given]
+            given = make_all_writable(change.given)
             numbers = change.apply(numbers, rows, *given, *(altering if change.of_features else ()))
         assert numbers is not None
         if seen < len(state.changes):

@@ -34,7 +34,6 @@ from streamsvm.data.sources.parsing import ROWS, compile_parser
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import Upload, open_destination, remove_unfinished
 from streamsvm.data.store.shared_files import SPILL_FOLDER, IngestRecord, SharedFolder, SharedScratch, pack_record
-from streamsvm.data.tables.checks import look_at_features
 from streamsvm.data.tables.columns import Columns, find_folders, show_name
 from streamsvm.data.tables.encoder import TableEncoder, encode_features, rank_categories, sort_categories
 from streamsvm.engines.cluster.engine import map_on_workers
@@ -276,8 +275,9 @@ def _read(
     if encoding is not None and encoder is not None:
         codes = sort_categories(piece.X, rank_categories(encoder.known, encoding))
         piece = replace(piece, X=encode_features(codes, encoding), feature_names=encoding.feature_names)
-    source = replace(source, anchor=look_at_features(piece, source.options, source.name))
-    survey = Survey(source.name, source.options, FeatureStatistics.start(), anchor=source.anchor)
+    survey = Survey(source.name, source.options, FeatureStatistics.start())
+    survey.choose_anchor(piece)
+    source = replace(source, anchor=survey.anchor)
     written = _spool(map_tasks, source, stretches, survey, report)
     if encoding is not None:
         survey.feature_names = encoding.feature_names

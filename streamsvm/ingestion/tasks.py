@@ -237,7 +237,7 @@ class Source:
         Whether codes have been spooled, because the encoding depends on all rows. The encoding is then a record among
         the scratch files.
     anchor : ndarray or None
-        The value that is subtracted from each feature until rows are scaled (see data.tables.checks).
+        The value that is subtracted from each feature until rows are scaled (see numeric.stored_types).
     """
 
     name: str
@@ -429,14 +429,14 @@ def _check_range(plan: Plan, written: write.RangeWritten) -> None:
 def _write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> write.RangeWritten:
     n_rows, n_items = (sum(getattr(run, name) for _, run in runs) for name in ("n_rows", "n_items"))
     with ThreadPoolExecutor(WRITERS) as pool:
-        scratch = plan.source.scratch
+        scratch, code = plan.source.scratch, plan.survey.make_coder()
         limits = (row, row + n_rows), (item, item + n_items)
         writer = write.RangeWriter(plan.arrays, *limits, pool, scratch, plan.shape.n_classes)
         read = segments.read_runs(scratch, [run for _, run in runs], plan.survey.texts)
         for (number, run), rows in zip(runs, read, strict=True):
             order, step = segments.draw_order(plan.source.seed, number, run.n_rows), count_part_rows(plan.shape)
             for mine in np.split(order, range(step, run.n_rows, step)):
-                writer.append(prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling))
+                writer.append(prepare_rows(rows, mine, plan.survey, code, plan.shape, plan.scaling))
         return writer.finish()
 
 

@@ -33,7 +33,7 @@ from streamsvm.data.store.layouts import VECTORS
 from streamsvm.data.store.manifest import ATTRIBUTE, PARTS, Meta, choose_format, make_fingerprint
 from streamsvm.data.store.shared_files import SharedFolder, SharedScratch, read_ranges
 from streamsvm.data.store.zarr_arrays import describe_array
-from streamsvm.numeric.labels import count_bytes, sum_labels
+from streamsvm.numeric.labels import count_bytes, count_labels
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.numeric.stored_types import STORED_AS, Scaling
 from streamsvm.system import interrupts
@@ -375,7 +375,7 @@ class RangeWriter:
     def append(self, rows: Rows) -> None:
         """Append rows in the layout of the dataset, dense or sparse."""
         if len(self.written.class_counts):
-            count_classes(rows, self.written.class_counts)
+            count_labels(rows, self.written.class_counts)
         if isinstance(rows.X, CsrRows):
             ends = self._item + rows.X.indptr[1:]
             self._mark(np.concatenate(([self._item], ends[:-1])))
@@ -407,14 +407,6 @@ class RangeWriter:
         for limit in range(-(-begin // step) * step, int(firsts[-1]) + 1, step):
             self.written.marks.setdefault(limit, self.row + int(np.searchsorted(firsts, limit, side="left")))
         self.written.last_first = int(firsts[-1])
-
-
-def count_classes(rows: Rows, counts: npt.NDArray[np.int64]) -> None:
-    """Add to `counts` the number of rows of each class, or, for sets of labels, the number of rows with each label."""
-    if rows.y is not None:
-        counts += np.bincount(rows.y, minlength=len(counts))
-    if rows.label_sets is not None:
-        counts += sum_labels(rows.label_sets, len(counts), None).astype(np.int64)
 
 
 class DatasetWriter:

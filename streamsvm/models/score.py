@@ -17,7 +17,6 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import LabelLists, RowSource, SourceRows
 from streamsvm.data.sources.formats import find_format, guess_format, has_known_ending
 from streamsvm.data.sources.text import unjoined_pool, work_ahead
-from streamsvm.data.tables.checks import as_matrix, round_features
 from streamsvm.data.tables.columns import Columns
 from streamsvm.ingestion.readers import choose_label_kind, is_folder_of_files, list_files, open_files, open_frame
 from streamsvm.kernels.feature_maps import KernelMap
@@ -26,6 +25,7 @@ from streamsvm.losses.pairs import Pairs, count_pairs
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.numeric.compilation import load_or_compile, one_blas_thread
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, compute_scores
+from streamsvm.numeric.stored_types import as_matrix, round_features
 from streamsvm.problems.problem import Scored, join_scored, read_truth
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError

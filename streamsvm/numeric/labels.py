@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.numeric.rows import F64, I64, Flags
+from streamsvm.numeric.rows import F64, I64, Flags, Rows
 
 
 def read_labels(class_costs: Any, codes: Any, weight: F64 | None) -> tuple[F64, F64]:
@@ -63,6 +63,14 @@ def sum_labels(bits: Bits, n_labels: int, weight: npt.NDArray[np.float64] | None
         has = unpack_sets(bits[at : at + COUNTED_ROWS], n_labels)
         total += np.sum(has, axis=0) if weight is None else weight[at : at + COUNTED_ROWS] @ has
     return total
+
+
+def count_labels(rows: Rows, counts: I64) -> None:
+    """Add to `counts` the number of rows of each class, or, for sets of labels, the number of rows with each label."""
+    if rows.y is not None:
+        counts += np.bincount(rows.y, minlength=len(counts))
+    if rows.label_sets is not None:
+        counts += sum_labels(rows.label_sets, len(counts), None).astype(np.int64)
 
 
 LARGEST_CONFIDENCE = 3.0  # The sum of a class's scores is mapped to between -1/3 and 1/3, so it never outweighs a vote.

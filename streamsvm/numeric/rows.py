@@ -85,9 +85,12 @@ class CsrRows:
         """Return the rows with `n_features` features: later features are dropped, missing features are zero."""
         if self.n_features <= n_features:
             return CsrRows(self.data, self.indices, self.indptr, n_features)
-        kept = self.indices < n_features
+        return self.keep_items(self.indices < n_features, self.indices, n_features)
+
+    def keep_items(self, kept: Flags, columns: I32, n_features: int) -> CsrRows:
+        """Return the rows with some of their items, whose flags in `kept` are set, in the given columns."""
         indptr = np.concatenate(([0], np.cumsum(kept)))[self.indptr]
-        return CsrRows(self.data[kept], self.indices[kept], indptr, n_features)
+        return CsrRows(self.data[kept], columns[kept], indptr, n_features)
 
 
 Matrix = F32 | CsrRows
@@ -269,9 +272,7 @@ def choose_features(X: Matrix, places: I32) -> Matrix:
     if not isinstance(X, CsrRows):
         return X if np.all(places >= 0) else X[:, places >= 0]
     at = places[X.indices]
-    kept = at >= 0
-    indptr = np.concatenate(([0], np.cumsum(kept)))[X.indptr]
-    return CsrRows(X.data[kept], at[kept], indptr, int(np.count_nonzero(places >= 0)))
+    return X.keep_items(at >= 0, at, int(np.count_nonzero(places >= 0)))
 
 
 def to_dense(X: CsrRows) -> F32:
@@ -349,6 +350,11 @@ def make_writable(value: Any) -> Any:
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         return value.copy(order="K")  # A matrix product in another memory order may have other last bits.
     return value
+
+
+def make_all_writable(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the values, with a writable copy of each that `make_writable` copies."""
+    return tuple(map(make_writable, values))
 
 
 def permute_rows(X: Matrix, order: I64) -> Matrix:

@@ -38,9 +38,10 @@ from streamsvm.data.rows.views import ChunkRange, Mapped
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines.cluster.engine import DistributedEngine
 from streamsvm.engines.engine import Engine
-from streamsvm.engines.local import SerialEngine, plan_scratch
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer_all
 from streamsvm.engines.open import Client, MemoryPlan
+from streamsvm.engines.tasks import plan_scratch
 from streamsvm.kernels.feature_maps import FeatureMap, Features, KernelMap, PolynomialMap, make_nystrom_map, split_rows
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import I64, CsrRows, Rows, slice_rows

@@ -316,14 +316,13 @@ class RunFolder(LockedFolder):
             file.write(content)
         self._digests.append(_digest(self._digests[-1], content))
 
-    def save(self, saved: Saved[Any], now: bool = False) -> None:
-        """Write a checkpoint, if `now` is set or if one is due.
-
-        The history lines that it counts reach the disk first.
-        """
+    def is_due(self) -> bool:
+        """Return whether the last checkpoint is so old that the next one takes a small share of the time."""
         waited = time.monotonic() - self._last_save
-        if not now and waited < max(CHECKPOINT_SECONDS, self._save_cost * self.n_beside / MOST_CHECKPOINT_SHARE):
-            return
+        return waited >= max(CHECKPOINT_SECONDS, self._save_cost * self.n_beside / MOST_CHECKPOINT_SHARE)
+
+    def save(self, saved: Saved[Any]) -> None:
+        """Write a checkpoint. The history lines that it counts reach the disk first."""
         began = time.monotonic()
         with (self.path / HISTORY_FILE).open("rb") as file:
             os.fsync(file.fileno())

@@ -28,7 +28,7 @@ from streamsvm.kernels.names import has_gamma
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_numbers, make_kernel
-from streamsvm.passes import Question
+from streamsvm.passes import Request
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.calibrate import require_folds, train_with_probabilities
 from streamsvm.runs.folder import GridFolder, RunFolder
@@ -117,7 +117,7 @@ def run_chains(
     """
     live: dict[int, Training] = {}
 
-    def run_chain(k: int) -> Generator[Question, Any, list[Result]]:
+    def run_chain(k: int) -> Generator[Request, Any, list[Result]]:
         results = []
         for place, (options, fit) in enumerate(chains[k]):
             folder = open_folder(k, place, describe(source, options, fit))

@@ -19,13 +19,15 @@ class Entry(NamedTuple):
 
 
 class Documented:
-    """A class whose subclasses inherit the entries of its docstring."""
+    """A class whose subclasses inherit the entries of its docstring. _summary: the text above the first section."""
 
+    _summary: ClassVar[str]
     _documented: ClassVar[dict[str, dict[str, Entry]]] = {}
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
         sections = split_sections(cls.__doc__)
+        cls._summary = sections[""]
         cls._documented = {title: read_entries(sections.get(title, "")) for title in ("Parameters", "Attributes")}
 
     @classmethod

@@ -16,10 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streamsvm.data.tables.checks import as_matrix
 from streamsvm.models.model import LinearModel, from_arrays, load
 from streamsvm.numeric.rows import CsrRows
-from streamsvm.numeric.stored_types import Scaling
+from streamsvm.numeric.stored_types import Scaling, as_matrix
 from streamsvm.system.errors import InputError
 
 D = 4

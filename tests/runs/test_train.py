@@ -114,7 +114,7 @@ def test_threads_and_workers_give_the_same_bits(layout: str, client: Client, tho
     if layout == "dense":
         results += [train(dataset, replace(options, workers=workers)) for workers in ((1, 4) if thorough else (1,))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamsvm.engines.local.load_chunk", lambda source, index, pins: None)
+        patch.setattr("streamsvm.engines.tasks.load_chunk", lambda source, index, pins: None)
         streamed = train(dataset, replace(options, threads=2))
     assert streamed.read_bytes > 2 * results[0].read_bytes
     assert {result.model_sha256 for result in results} == {streamed.model_sha256}

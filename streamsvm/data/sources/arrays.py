@@ -25,7 +25,7 @@ from scipy.sparse import csr_array, issparse, vstack
 from streamsvm.data.rows.source import SourceRows, cut_items
 from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Place
-from streamsvm.numeric.stored_types import widen_bits
+from streamsvm.numeric.stored_types import round_to_float32, widen_bits
 from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 Vector = npt.NDArray[Any]
@@ -327,9 +327,9 @@ def _to_features(
     values = piece if sparse is None else sparse.data
     bad = np.zeros(0, np.bool_)
     if values.dtype.kind == "O":
-        bad = np.array([bool(checks.find_feature_fault(value)) for value in values.flat])
+        bad = np.array([bool(checks.find_feature_fault(value)[0]) for value in values.flat])
     if not bad.any():
-        rounded = checks.round_to_float32(values)
+        rounded = round_to_float32(values)
         bad = ~np.isfinite(rounded)
     if bad.any():
         at = int(np.argmax(bad))
@@ -338,8 +338,8 @@ def _to_features(
         else:
             i, j = int(np.searchsorted(sparse.indptr, at, "right")) - 1, int(sparse.indices[at])
         name = f" {names[j]!r}" if names else ""
-        fault, kind = checks.find_feature_fault(values.flat[at]), InputError
-        if names and (remedy := checks.find_remedy(fault)):
+        (fault, remedy), kind = checks.find_feature_fault(values.flat[at]), InputError
+        if names and remedy:
             fault, kind = f"{fault}; {_advise(values, names) if sparse is None else remedy}", NeedsOptionError
         raise kind(f"{where}: row {n_before + i + 1}, column {j + 1}{name} (counted from 1): {fault}")
     data = rounded if np.can_cast(values.dtype, np.float32) else np.array(values, np.float64, order="C")
@@ -350,11 +350,8 @@ def _to_features(
 
 
 def _advise(values: Vector, names: tuple[str, ...]) -> str:
-    """Return the remedy for a frame with text or missing values.
-
-    values: a piece of the frame. names: the names of its columns.
-    """
-    remedies = [{checks.find_remedy(checks.find_feature_fault(value)) for value in column} for column in values.T]
+    """Return the remedy for a frame with text or missing values. values: a piece of the frame. names: its columns."""
+    remedies = [{checks.find_feature_fault(value)[1] for value in column} for column in values.T]
     texts = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_TEXT in found]
     gaps = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_MISSING in found]
     return checks.advise_on_table(texts, gaps)

@@ -26,8 +26,9 @@ from streamsvm.data.sources.svmlight import read_blocks
 from streamsvm.data.sources.table_stream import Features, OpenTable, TableStream
 from streamsvm.data.store.layouts import are_finite
 from streamsvm.data.tables import checks, encoder
-from streamsvm.data.tables.checks import Place, Vector, round_features
+from streamsvm.data.tables.checks import Place, Vector
 from streamsvm.data.tables.columns import Columns, TableLayout, fill_features, lay_out, pyarrow
+from streamsvm.numeric.stored_types import round_features
 from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 PIECE_ROWS = 65536
@@ -91,8 +92,7 @@ class ArrowPiece:
         X = fill_features([_read_numbers(column) for column in columns.values()])
         if not are_finite(rounded := np.asarray(round_features(X, None))):
             i, k = divmod(int(np.argmin(np.isfinite(rounded))), X.shape[1])
-            fault = checks.find_feature_fault(self.batch.column(names[k])[i].as_py())
-            remedy = checks.find_remedy(fault)
+            fault, remedy = checks.find_feature_fault(self.batch.column(names[k])[i].as_py())
             kind = NeedsOptionError if remedy else InputError
             raise kind(f"{self.place(layout.features[k])(i)}: {fault}{remedy and '; '}{remedy}")
         return X

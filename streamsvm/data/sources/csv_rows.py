@@ -143,7 +143,7 @@ def refuse_token(place: str, token: str, texts: Sequence[str], gaps: Sequence[st
         return NeedsOptionError(f"{place}: {fault}; {remedy}")
     if abs(number) == np.inf and "inf" not in token.lower():
         return InputError(f"{place}: overflows float32: {token.strip()}")
-    return InputError(f"{place}: {checks.find_feature_fault(number)}")
+    return InputError(f"{place}: {checks.find_feature_fault(number)[0]}")
 
 
 HEADERS = ("auto", "yes", "no")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ class Dataset(Shown):
             "size": f"{format_bytes(self.nbytes)} in {say_count(self.n_chunks, 'chunk')}",
         }
 
-    @property
+    @cached_property
     def passed(self) -> dict[str, StoredArray]:
         """The vectors that are read with the rows: labels, targets, weights, query ids, and groups on request."""
         return {name: array for name, array in self.vectors.items() if name != "groups" or self.reads_groups}
@@ -113,7 +113,7 @@ class Dataset(Shown):
         """Return a dataset whose rows are read with their groups."""
         return replace(self, reads_groups=True)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name of the dataset in messages."""
         return self.path
@@ -130,68 +130,68 @@ class Dataset(Shown):
         counts[places] = self.class_counts
         return replace(self, classes=classes, class_counts=counts, places=places)
 
-    @property
+    @cached_property
     def n_features(self) -> int:
         """Number of features."""
         return self.layout.n_features
 
-    @property
+    @cached_property
     def n_chunks(self) -> int:
         """Number of chunks."""
         return len(self.chunk_starts) - 1
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of all decoded rows."""
         return self.layout.nbytes + sum(v.length * v.row_bytes for v in self.passed.values())
 
-    @property
+    @cached_property
     def stored_bytes(self) -> int:
         """Bytes that a pass reads from storage; fewer than `nbytes` for rows of narrow types."""
         return self.nbytes - self.layout.nbytes + sum(a.length * a.row_bytes for a in self.layout.arrays)
 
-    @property
+    @cached_property
     def dtype(self) -> str:
         """The type in which the features are stored. They are read as float32."""
         return self.layout.dtype
 
-    @property
+    @cached_property
     def is_shuffled(self) -> bool:
         """Whether ingest has shuffled the rows; always False for rows with query ids."""
         return self.meta.get("shuffle") is not None and "qid" not in self.vectors
 
-    @property
+    @cached_property
     def encoding(self) -> Encoding | None:
         """The encoding of table columns as features, before any feature map; None if all columns were numbers."""
         about = self.meta.get(manifest.ENCODING)
         return None if about is None else read_encoding(about)
 
-    @property
+    @cached_property
     def label_column(self) -> str | None:
         """The name of the label column in the table or in `obs` (AnnData); None if the user did not name it."""
         return self.label or self.meta.get(manifest.LABEL_COLUMN)
 
-    @property
+    @cached_property
     def qid_column(self) -> str | None:
         """The table column that held the query ids, or None if the rows have no query ids."""
         return self.meta.get(manifest.QID_COLUMN)
 
-    @property
+    @cached_property
     def has_targets(self) -> bool:
         """Whether each row has a regression target (a number) instead of a class."""
         return "target" in self.vectors
 
-    @property
+    @cached_property
     def has_label_sets(self) -> bool:
         """Whether each row has a set of labels from `classes`, possibly an empty set."""
         return "label_sets" in self.vectors
 
-    @property
+    @cached_property
     def is_sparse(self) -> bool:
         """Whether the rows are stored in sparse form."""
         return isinstance(self.layout, CsrLayout)
 
-    @property
+    @cached_property
     def streams(self) -> bool:
         """Whether chunks are streamed tile by tile (raw chunks on a local disk), rather than decoded whole."""
         return self.layout.streams

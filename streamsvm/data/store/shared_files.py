@@ -33,7 +33,7 @@ from streamsvm.data.remote.files import AHEAD_BYTES, ObjectFile, Range, put_obje
 from streamsvm.data.remote.store import begin, open_store, wait_for
 from streamsvm.data.store.chunks import CRC_BYTES, Bytes, Span, StoredFile, open_to_rewrite
 from streamsvm.data.store.places import LocalFile
-from streamsvm.numeric.rows import I64, CsrRows, Rows, pack_rows
+from streamsvm.numeric.rows import CsrRows, Rows, pack_rows
 from streamsvm.system.errors import InputError, IntegrityError
 from streamsvm.system.files import name_partial, remove_partials, write_atomically, writing
 from streamsvm.system.npz import pack_arrays, unpack_arrays
@@ -327,8 +327,8 @@ class ScratchWriter:
         with writing(path):
             self._file: BinaryIO | None = self.partial.open("xb")
 
-    def append(self, rows: Rows, numbers: I64) -> None:
-        """Write the rows of one tile, which must have labels."""
+    def append(self, rows: Rows) -> None:
+        """Write the rows of one tile with their numbers. They must have labels."""
         self.room -= rows.n_rows
         if self._file is None or rows.n_rows == 0:
             return
@@ -338,7 +338,7 @@ class ScratchWriter:
         weight, X = rows.sample_weight, rows.X
         n_values = len(X.data) if isinstance(X, CsrRows) else -1
         header = np.array([rows.n_rows, X.shape[1], n_values, weight is not None], np.int64)
-        parts = [header, numbers, np.asarray(rows.y, np.int32), *([] if weight is None else [weight])]
+        parts = [header, rows.list_numbers(), np.asarray(rows.y, np.int32), *([] if weight is None else [weight])]
         crc, self.n_rows = google_crc32c.value(self.path.name.encode()), self.n_rows + rows.n_rows
         for part in (*parts, *pack_rows(X, "X").values()):
             content = np.ascontiguousarray(part).reshape(-1).view(np.uint8)

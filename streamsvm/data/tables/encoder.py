@@ -142,7 +142,7 @@ def read_numbers(column: Any, place: Place, decimal: str | None, remedy: str) ->
     beyond = np.abs(found) >= checks.FLOAT32_OVERFLOW
     if beyond.any():
         first = int(np.argmax(beyond))
-        raise InputError(f"{place(first)}: {checks.find_feature_fault(float(found[first]))}")
+        raise InputError(f"{place(first)}: {checks.find_feature_fault(float(found[first]))[0]}")
     return found
 
 

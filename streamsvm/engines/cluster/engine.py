@@ -47,7 +47,7 @@ from streamsvm.engines.cluster.task import Load, Pass
 from streamsvm.engines.cluster.tree import FAN_IN, MOST_STOLEN, Subtree, find_gaps, find_last_subtree, join_subtrees
 from streamsvm.engines.cluster.watch import MOST_TRIES, ClusterWatch, ask_within
 from streamsvm.engines.engine import Costs, Partial
-from streamsvm.engines.local import combine_partials, plan_scratch, slice_by_row
+from streamsvm.engines.tasks import combine_partials, plan_scratch, slice_by_row
 from streamsvm.numeric.compilation import MIXED, Arithmetic, describe_arithmetic, list_kinds, name_differences
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, Rows
 from streamsvm.passes import Scan, Take, Walk
@@ -112,6 +112,7 @@ class PassOnWorkers:
     ) -> None:
         self.engine, self.work, self.by_row, self.watch, self.is_long = engine, work, by_row, watch, is_long
         self.source, self.groups, self._is_small = engine.source, plan_groups(engine.source), work.is_small()
+        self._combine = partial(combine_partials, combine=work.scan.combine)
         self._futures: dict[str, Future] = {}
         self._ranges: dict[str, tuple[range, ...]] = {}  # by task: its groups
         self._owners: dict[str, str] = {}  # by task: the worker to which its groups are assigned, or ""
@@ -263,9 +264,8 @@ class PassOnWorkers:
         self._submit(new, 2 * sum(self.watch.threads.values()) - len(pending))
 
     def _join_here(self, more: Sequence[Subtree]) -> list[Subtree]:
-        """Join the subtrees already handed over, and those in `more`, into the fewest subtrees."""
-        combine = partial(combine_partials, scan=self.work.scan.bare())
-        return join_subtrees([*self._handed, *more], len(self.groups), combine)
+        """Join the subtrees already handed over, and `more`, into the fewest subtrees."""
+        return join_subtrees([*self._handed, *more], len(self.groups), self._combine)
 
     def _join(self) -> list[Subtree]:
         """Make workers join the subtrees of all tasks; return the fewest subtrees.
@@ -281,10 +281,9 @@ class PassOnWorkers:
 
     def _submit_join(self) -> Future:
         """Submit tasks that join the subtrees of all tasks; return the last one, whose result covers all tasks."""
-        bare = replace(self.work, scan=self.work.scan.bare(), scratch=None)
         keys = sorted(self._futures, key=lambda key: self._ranges[key][0].start)
         parts: list[Any] = [self._futures[key] for key in keys]
-        graph, join = dict[str, Any](), (task.join_tasks, bare, len(self.groups))
+        graph, join = dict[str, Any](), (task.join_tasks, self._combine, len(self.groups))
         while len(parts) > 1:
             together = [parts[at : at + self.engine.fan_in] for at in range(0, len(parts), self.engine.fan_in)]
             parts = [f"streamsvm-join-{self.work.name}-{uuid4().hex}" for _ in together]

@@ -26,8 +26,8 @@ from distributed.protocol.pickle import dumps
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.cluster.tree import STOLEN_SUBTREES, Subtree, add_subtree, find_last_subtree, join_subtrees
 from streamsvm.engines.engine import Partial
-from streamsvm.engines.local import ChunkCache, Kept, Scratch, combine_partials, row_range, run_group, run_walk
 from streamsvm.engines.row_states import TileStates
+from streamsvm.engines.tasks import ChunkCache, Kept, Scratch, combine_partials, row_range, run_group, run_walk
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.passes import Order, Scan, WalkStep
@@ -102,10 +102,7 @@ def release_worker(engine: str, dask_worker: Worker) -> None:
 
 @dataclass(frozen=True)
 class Pass:
-    """The data shared by all tasks of a pass.
-
-    scan: the scan without its `by_row` arrays; in tasks that join totals, without any arrays.
-    """
+    """The data shared by all tasks of a pass. scan: has no `by_row` arrays."""
 
     name: str
     budget: WorkerBudget
@@ -209,7 +206,7 @@ def add_groups(data: tuple[RowSource, Groups], work: Pass, part: TaskGroups) -> 
     """Return the sums of the groups as the fewest whole subtrees. Raises the errors of reading."""
     work.budget.load()
     (source, groups), worker, key = data, get_worker(), get_worker().get_current_task()
-    combine, is_stopped = partial(combine_partials, scan=work.scan), watch_task()
+    combine, is_stopped = partial(combine_partials, combine=work.scan.combine), watch_task()
     kept = _find_room(source, groups, work, part, worker)
     task = RunningTask(key, work.name, worker.address, deque(k for one in part.ranges for k in one))
     # The event loop iterates over the metrics, so they are changed in its thread.
@@ -283,9 +280,8 @@ def report_done_rows(dask_worker: Worker) -> dict[str, int]:
 
 
 @one_blas_thread()
-def join_tasks(work: Pass, n_groups: int, parts: Sequence[Sequence[Subtree]]) -> list[Subtree]:
+def join_tasks(combine: Callable[..., Partial], n_groups: int, parts: Sequence[Sequence[Subtree]]) -> list[Subtree]:
     """Join the subtrees of several tasks into the fewest subtrees."""
-    combine = partial(combine_partials, scan=work.scan)
     return join_subtrees([one for part in parts for one in part], n_groups, combine)
 
 

@@ -30,12 +30,10 @@ from streamsvm.losses.hinge import FINE_STEPS
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import add_row_magnitudes, bound_rounding
 from streamsvm.numeric.rows import F64, I64, Rows
-from streamsvm.passes import MemoryNeed, RowTotals, Scan, TriedBounds, axes, count_additions, grows
+from streamsvm.passes import MemoryNeed, RowTotals, Scan, TriedBounds, axes, count_additions, grows, has_progressed
 
 IDLE_STEPS = 40  # A cut that has been inactive for more steps than this is dropped.
 STUCK_STEPS = 30  # Rounding is the limit if neither P nor D has moved for this many steps.
-LEAST_FALL = 1e-3  # if all but this share of the gap is rounding, only steps that lower the gap by this share count
-LEAST_GAIN = 1e-8  # a smaller relative fall of P in a step is no progress if rounding hides the whole gap
 NOISE_SHARE = 0.1  # rounding of P below this share of the requested gap does not matter
 ON_THE_LINE = (0.0, 1 / 32, 1 / 4, 1.0)  # steps of the points on the line
 LONGER = (0.0, 2.0**-49, 2.0**-42, 2.0**-33, 2.0**-24)  # relative increases in the length of a point
@@ -199,13 +197,14 @@ def master_bytes(cuts: int) -> int:
     return 4 * 8 * cuts**2
 
 
-def add_cuts(state: S, new: RowSums, most: int) -> S:
-    """Add new cuts, and drop the longest-idle cuts if there would be more than `most` cuts.
+def add_cuts(state: S, new: RowSums, most: int | None = None) -> S:
+    """Add new cuts, and drop the longest-idle cuts if there would be more than `most` cuts (None: `most_cuts`).
 
     A new cut equal to its predecessor is left out. If the new cuts and the cuts with positive multipliers do not all
     fit, the first new cuts are left out. If cuts with positive multipliers were dropped instead, the next steps would
     only find them again.
     """
+    most = most or most_cuts(new.vectors.shape[1])
     differs = np.concatenate(([True], np.any(np.diff(new.vectors, axis=0) != 0, axis=1)))
     keep = state.idle <= IDLE_STEPS
     room = max(1, most - int(np.count_nonzero(state.z > 0)))
@@ -238,25 +237,8 @@ def drop_cuts(state: S) -> S:
 
 
 def count_pass(state: S, before: S, passes: int) -> S:
-    """Return the state with `passes` more passes counted, and `stuck` updated.
-
-    `stuck` is increased if neither P nor D has moved since the state `before`; otherwise it is reset to 0.
-    """
-    return replace(state, passes=before.passes + passes, stuck=0 if has_moved(state, before) else before.stuck + 1)
-
-
-def has_moved(state: Any, before: Any) -> bool:
-    """Return whether P is lower or D is higher than before, by more than rounding.
-
-    If all but LEAST_FALL of the gap is rounding, the gap must fall by LEAST_FALL of itself, since only a smaller
-    rounding bound can close it. If nothing is proved, and the rounding of the latest D exceeds the gap, P must fall by
-    the share LEAST_GAIN.
-    """
-    gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
-    if (1 - LEAST_FALL) * gap <= state.objective_rounding + state.bound_rounding:
-        return bool(gap < (1 - LEAST_FALL) * last)
-    is_hidden = gap <= state.tried_bound and gap > (1 - LEAST_GAIN) * state.objective
-    return bool(state.has_moved(before, LEAST_GAIN) if is_hidden else state.has_moved(before))
+    """Return the state with these passes counted, and `stuck` increased if they moved neither P nor D, else reset."""
+    return replace(state, passes=before.passes + passes, stuck=0 if has_progressed(state, before) else before.stuck + 1)
 
 
 def find_status(state: CutState, tol: float, epsilon: float | None = None, violation: float = 0.0) -> str | None:
@@ -294,8 +276,8 @@ class Magnitudes(RowTotals):
         self.sums[-1] += abs(bias_feature) * float(np.sum(steepest))
         self.largest[-1] = abs(bias_feature)
         self.cost += cost
-        self.n_rows += rows.n_rows
-        self.additions += rows.n_rows
+        self.n_rows += len(steepest)
+        self.additions += len(steepest)
 
 
 def start_magnitudes(width: int) -> Magnitudes:

@@ -57,7 +57,7 @@ from numba import njit
 from streamsvm.losses.convex import ConvexLoss
 from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, Sums, add_to_totals, fine_steps
 from streamsvm.numeric.rows import F64, I32, I64, Rows, Split, add_combination, add_rows_of, compute_scores, split
-from streamsvm.passes import All, Bounds, Requests, RowTotals, Scan, Step, Take, find_status
+from streamsvm.passes import All, Bounds, Requests, RowTotals, Scan, Step, Take, find_status, has_progressed
 from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, Magnitudes, RowSums
 from streamsvm.solvers.cutting_plane.master import take_cuts
@@ -295,7 +295,7 @@ def solve(settings: CuttingPlane, state: LineState) -> Requests:
             state = cuts.take_exact(state, points, others[0])[0]
         violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
         found = list_cuts(totals).pick(chosen)
-        state = take_cuts(state, before, found, settings.most_cuts(width), settings.tol)
+        state = take_cuts(state, before, found, settings.max_cuts, settings.tol)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol, settings.epsilon, violation))
 
 
@@ -329,7 +329,7 @@ def solve_any_loss(settings: AnyLoss, state: CutState) -> Requests:
         state = take_sizes(state, sizes[0]) if sizes else state
         state, terms = _take_best(state, points, tangents)
         found = RowSums(tangents.gradients, tangents.costs, terms)
-        state = take_cuts(state, before, found, settings.most_cuts(width), settings.tol)
+        state = take_cuts(state, before, found, settings.max_cuts, settings.tol)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol))
 
 
@@ -426,13 +426,14 @@ def solve_both(makers: Sequence[Maker], tol: float, state: BothStates) -> Reques
         found = yield All(requests, in_walk=True)
         steps: list[Any] = [solver.send(totals) for solver, totals in zip(solvers.values(), found, strict=True)]
         before, state = state, _take_over(state, dict(zip(solvers, [step.state for step in steps], strict=True)))
-        state = replace(state, stuck=0 if cuts.has_moved(state, before) else before.stuck + 1)
+        state = replace(state, stuck=0 if has_progressed(state, before) else before.stuck + 1)
         solvers = {k: solvers[k] if k in solvers else makers[k](state.states[k]) for k in state.running}
         figures = {**steps[0].figures, "beside": len(solvers) - 1.0}
-        status = find_status(state.progress, tol, state.stuck, cuts.STUCK_STEPS)
+        progress = state.progress
+        status = find_status(progress, tol, state.stuck, cuts.STUCK_STEPS)
         if status is None and all(step.status == "stalled" for step in steps):
             status = "stalled"
-        yield Step(state, state.progress, status, figures)
+        yield Step(state, progress, status, figures)
 
 
 def _take_over(state: Any, states: dict[int, CutState]) -> Any:

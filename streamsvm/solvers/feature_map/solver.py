@@ -155,7 +155,7 @@ def make_map(settings: Settings, state: State, pivots: Matrix) -> feature_maps.F
     return replace(feature_map, approximation=settings.name)
 
 
-def _find_pivots(settings: Settings, state: State) -> Generator[Request, Any, State]:
+def _find_pivots(settings: Settings, state: State) -> Generator[Request | Step, Any, State]:
     """Choose pivots block by block; the candidates of the first block are drawn at random."""
     kernel, rank = settings.kernel, settings.n_pivots
     block = max(1, -(-rank // BLOCKS))
@@ -188,7 +188,7 @@ def _find_pivots(settings: Settings, state: State) -> Generator[Request, Any, St
     return state
 
 
-def _take_map(kernel: Kernel, pivots: I64) -> Generator[Request, Any, feature_maps.KernelMap]:
+def _take_map(kernel: Kernel, pivots: I64) -> Generator[Request | Step, Any, feature_maps.KernelMap]:
     return feature_maps.make_cholesky_map(kernel, (yield Take(pivots)).X)
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.row_norms import RowNorm, make_norm
 from streamsvm.numeric.rows import F64, I64, Flags, Rows, draw_sample
-from streamsvm.passes import All, Question, Requests, Scan, Step, Take
+from streamsvm.passes import All, Request, Requests, Scan, Step, Take
 from streamsvm.solvers.cutting_plane import cuts, near_rows
 from streamsvm.solvers.cutting_plane.cuts import Magnitudes, RowSums
 from streamsvm.solvers.one_read.solver import prove
@@ -65,7 +65,7 @@ class Ball:
         return replace(self, sums=sums, near=near, n_rows=n_rows, magnitudes=both)
 
 
-Finder = Generator[Question, Any, Ball]
+Finder = Generator[Request, Any, Ball]
 
 
 def find_ball(settings: OneRead, n_rows: int, is_shuffled: bool, centre: F64) -> Finder:

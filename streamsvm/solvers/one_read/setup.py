@@ -156,10 +156,11 @@ def need_memory(source: RowSource, parameters: OneRead, share: float, copies: in
     width, row_bytes = source.n_features + 1, _find_row_bytes(source)
     rows_bytes, group_rows = parameters.resident_rows * row_bytes, source.n_rows // len(plan_groups(source))
     sample_cuts = KEPT_POINTS + 2 * INNER_STEPS
-    turn_bytes = cut_bytes(width, most_cuts(width) + sample_cuts) - cut_bytes(width, most_cuts(width))
+    cuts_bytes = cut_bytes(width, most_cuts(width))
+    turn_bytes = cut_bytes(width, most_cuts(width) + sample_cuts) - cuts_bytes
     turn_bytes += 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 32 * TILE_ROWS * (KEPT_POINTS + 1)
     turn_bytes += 8 * (ROW_VECTORS * parameters.resident_rows + MATRICES * width**2)
-    driver_bytes = copies * rows_bytes + cut_bytes(width, most_cuts(width)) + turn_bytes
+    driver_bytes = copies * rows_bytes + cuts_bytes + turn_bytes
     totals = sums_bytes(width) + HELD * (int(group_rows * share) + 1) * row_bytes
     shared = 8 * 2 * ((POINTS + 7) * width + width**2)  # twice, since passes of several fits in one read copy these
     return MemoryNeed(driver_bytes, turn_bytes, totals, shared, gathered_bytes=GROUP_SHARE * rows_bytes)

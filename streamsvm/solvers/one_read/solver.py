@@ -43,7 +43,7 @@ from streamsvm.solvers.cutting_plane.line_search import PointTotals, Segment, st
 from streamsvm.solvers.cutting_plane.master import bound_dual, minimise_master
 from streamsvm.solvers.cutting_plane.near_rows import NearTotals, Part, choose_rows, choose_within, gather, scan_near
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise, read_rows
-from streamsvm.solvers.one_read.state import ALLOWANCE, OneRead, State, look_at_centre, note_proof
+from streamsvm.solvers.one_read.state import ALLOWANCE, OneRead, State, look_at_centre
 from streamsvm.solvers.one_read.trust_region import STEPS, Aim, choose_centre, update_trust
 
 FARTHER = 1.5  # rows are set aside within this multiple of the expected distance
@@ -84,7 +84,7 @@ def prove(
         state = _take_inside(state, data, far, state.centre)
     cut = beyond + data.sum_up(found.shares)
     cut = cuts.RowSums(cut.vectors[None, :], np.array([cut.offsets]), np.array([cut.sizes]))
-    state = cuts.add_cuts(state, cut, cuts.most_cuts(len(far.slope)))
+    state = cuts.add_cuts(state, cut)
     state = note_shares(state, kept, near, found.shares)
     alone = np.append(np.zeros(len(state.z) - 1), 1.0)  # the last cut alone may give the highest bound
     before = cuts.raise_bound(state, *bound_dual(state, alone), z=alone, proof=alone)
@@ -92,6 +92,11 @@ def prove(
     figures = {"resident_rows": float(len(weight)), "near_rows": float(len(near)), "radius": state.radius}
     figures |= {"moved": moved, "predicted": state.predicted}
     return state, figures
+
+
+def note_proof(state: State, before: State) -> State:
+    """Return the state with its multipliers as the proof if they have raised the lower bound."""
+    return replace(state, proof=state.z) if state.lower_bound > before.lower_bound else state
 
 
 def note_shares(state: State, kept: Part, near: I64, shares: F64) -> State:
@@ -161,8 +166,7 @@ def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list
     if len(segments) > 1:
         state = replace(state, step=step or state.step / 8)
     joined = cuts.RowSums(*map(np.concatenate, zip(*(vars(sums).values() for sums in made), strict=True)))
-    state = cuts.add_cuts(state, joined, cuts.most_cuts(W.shape[1]))
-    return minimise_master(state, tol)
+    return minimise_master(cuts.add_cuts(state, joined), tol)
 
 
 def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) -> tuple[State, int]:
@@ -288,19 +292,18 @@ def solve(settings: OneRead, state: State) -> Requests:
         asked = [cut_at, *looks, scan_near(look, held=held)]
         asked = among_undecided(settings, state, asked) if narrower else set_apart(settings, state, asked)
         extra = cuts.look_for_rounding(state, points, class_costs, bias)
-        found = line_search.add_starts((yield All([*asked, *extra])))
-        state = cuts.take_magnitudes(state, found)
-        state = state if narrower else take_frozen(state, found[1 + len(lines)])
-        answered = zip(lines, found[1:], strict=False)
-        segments = [line_search.read_segment(*line, totals) for line, totals in answered]
-        state = note_proof(settle(state, aim.W, settings.tol, found[0], segments), state)
-        state = update_trust(state, before, aim, float(found[0].losses[1]))
+        found, *others = yield All([All(asked), *extra])
+        at_points, *on_lines, totals = line_search.add_starts(found)
+        state = cuts.take_magnitudes(state, others)
+        state = state if narrower else take_frozen(state, totals)
+        segments = [line_search.read_segment(*line, one) for line, one in zip(lines, on_lines, strict=True)]
+        state = note_proof(settle(state, aim.W, settings.tol, at_points, segments), state)
+        state = update_trust(state, before, aim, float(at_points.losses[1]))
         if points is not None:
-            vectors = line_search.read_cuts(found[0]).vectors[:SURE_POINTS]
-            sure, at, loss = cuts.take_exact(state, points, found[2 + len(lines)])
+            vectors = line_search.read_cuts(at_points).vectors[:SURE_POINTS]
+            sure, at, loss = cuts.take_exact(state, points, others[0])
             # The first points are followed by lengthened copies of them.
             state = state if sure is state else replace(sure, loss=loss, best_cut=vectors[at % len(vectors)])
-        totals = found[1 + len(lines)]
         kept, weight = gather(totals, look)
         state, figures = prove(settings, state, totals.sums, kept, weight, is_narrow=narrower is not None)
         figures |= {"undecided_rows": float(totals.n_rows)} if narrower else {}

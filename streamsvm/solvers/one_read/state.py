@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -62,7 +63,7 @@ class State(LineState):
     """
 
     loss: float = 0.0
-    best_cut: F64 = field(default_factory=lambda: np.empty(0))
+    best_cut: F64 = field(default_factory=partial(np.empty, 0))
     resident: I64 = grows("r", dtype=np.int64)
     weight: F64 = grows("r")
     points: F64 = grows("p", "d")
@@ -100,11 +101,6 @@ def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bo
     weight, terms = np.full(len(rows), n_rows / len(rows)), float(settings.resident_rows)
     state = replace(State.at_zero(len(none)), best_cut=none, centre=none, apart=none, frozen=none)
     return replace(state, terms=terms, resident=rows, weight=weight, points=none[None, :], n_rows=n_rows)
-
-
-def note_proof(state: State, before: State) -> State:
-    """Return the state with its multipliers as the proof, if they have raised the lower bound since `before`."""
-    return replace(state, proof=state.z) if state.lower_bound > before.lower_bound else state
 
 
 def look_at_centre(settings: OneRead, state: State, share: float = 1.0) -> Look:

@@ -39,7 +39,7 @@ from streamsvm.certificates.double_double import bound_score, compute_exact_scor
 from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs, count_pairs, sweep_pairs
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
 from streamsvm.numeric.rows import F64, I64, Rows, add_rows, compute_scores
-from streamsvm.passes import All, Question, Requests, Scan, Step
+from streamsvm.passes import All, Request, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, find_status, is_noisy, move_to
 from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
 
@@ -149,7 +149,7 @@ class State(CutState):
     latest: F64 = field(default_factory=lambda: np.zeros((RETREATS + 1, 2)))
 
 
-Searching = Generator[Question, Any, tuple[State, RowSums, float, int]]
+Searching = Generator[Request, Any, tuple[State, RowSums, float, int]]
 
 
 class Search(Protocol):
@@ -171,7 +171,6 @@ def solve(settings: Ranking, search: Search, total: float, sample: Sample, state
 
     total: the sum of the weights of all pairs.
     """
-    most = settings.most_cuts(len(state.best_w))
     while True:
         before = state
         if state.passes:
@@ -179,7 +178,7 @@ def solve(settings: Ranking, search: Search, total: float, sample: Sample, state
         else:
             state, cuts, loss, passes = yield from search.begin(settings, state)
         violation = (loss - state.slack) / (settings.pair_cost * total)
-        state = take_cuts(state, before, cuts, most, settings.tol, passes)
+        state = take_cuts(state, before, cuts, settings.max_cuts, settings.tol, passes)
         yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))
 
 

@@ -40,7 +40,7 @@ from streamsvm.losses.histograms import HistogramCut, RankTotals
 from streamsvm.losses.pairs import count_pairs, sum_queries
 from streamsvm.numeric.rounding import SMALLEST, UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, add_rows, compute_scores, make_writable
-from streamsvm.passes import All, Question, Requests, RowTotals, Scan, Take
+from streamsvm.passes import All, Request, Requests, RowTotals, Scan, Take
 from streamsvm.solvers.cutting_plane.cuts import RowSums, is_noisy, move_to
 from streamsvm.solvers.ranking import solver
 from streamsvm.solvers.ranking.solver import Ranking, Sample, Search, Searching, State
@@ -151,7 +151,7 @@ class QuerySearch:
             state = _take_exact(settings, state, points, exact.sums, self.ends[1] - self.ends[0])
         return state, *found.offer(), passes
 
-    def _retreat(self, settings: Ranking, moves: F64, state: State) -> Generator[Question, Any, Found]:
+    def _retreat(self, settings: Ranking, moves: F64, state: State) -> Generator[Request, Any, Found]:
         """Evaluate points nearer to the best point; return the results up to the first point with a lower P."""
         W = state.best_w + np.outer(NEARER, moves)
         found = read_sums((yield sum_cuts(self.ends, W, settings.pair_cost)).sums)
