@@ -472,18 +472,20 @@ MOST_MERGED = 0.01  # the share of a column's distinct values that float32 may m
 MERGED_VALUES = "{}: float32 merges column {}: {:,} values in the first rows become {:,}; {}subtract a constant"
 
 
-def look_at_features(rows: SourceRows, options: IngestOptions, name: str, anchor: F64 | None = None) -> F64 | None:
+def look_at_features(
+    rows: SourceRows, options: IngestOptions | None, name: str, anchor: F64 | None = None
+) -> F64 | None:
     """Return the anchor of each column, (d,), given the first piece of rows; None if no column needs one.
 
-    anchor: the anchors of the dataset to which the rows are appended, if any. Logs a warning if float32 merges values
-    of a column.
+    options: None for rows that are not scaled. anchor: the anchors of the dataset to which the rows are appended, if
+    any. Logs a warning if float32 merges values of a column.
     """
     X: Any = rows.X
     if X.dtype == np.float32 or not X.size:
         return anchor
     is_dense = isinstance(X, np.ndarray)
     n_rows = max(1, min(LOOKED_AT_ROWS, LOOKED_AT_VALUES // (X.shape[1] if is_dense else X.nnz // X.shape[0] + 1)))
-    if anchor is None and options.scale in MOVING and options.layout != "sparse":
+    if options and anchor is None and options.scale in MOVING and options.layout != "sparse":
         anchor = _find_anchor(X[:n_rows])
     _warn_of_merged(X, n_rows, anchor, rows.feature_names, name)
     return anchor

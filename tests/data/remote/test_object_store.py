@@ -22,7 +22,7 @@ import pytest
 from streamsvm.cli.info import verify
 from streamsvm.data.open import open_dataset
 from streamsvm.data.remote import files, store
-from streamsvm.data.remote.files import RemoteFolder
+from streamsvm.data.remote.objects import RemoteFolder
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.local import ChunkCache, SerialEngine, _read_tiles
 from streamsvm.ingestion import write as writer
