@@ -29,3 +29,7 @@ def __getattr__(name: str) -> Any:
         if was_enabled:
             gc.enable()
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
