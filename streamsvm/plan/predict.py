@@ -36,7 +36,6 @@ from scipy.sparse import csr_array
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.rows.views import ChunkRange, Mapped
 from streamsvm.data.sources.in_memory import ArrayDataset
-from streamsvm.engines.cluster.engine import DistributedEngine
 from streamsvm.engines.engine import Engine
 from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer_all
@@ -348,7 +347,7 @@ class Probe:
         if not source.is_shuffled:
             return RowFetches(0, _count_bytes(source, first.rows))
         start = 0
-        if first.is_held and not isinstance(self.engine, DistributedEngine):
+        if first.is_held and isinstance(self.engine, SerialEngine):
             # in the first pass, threads do not read chunks again that lie within the held first rows
             start = source.chunk_starts[np.searchsorted(source.chunk_starts, first.rows, side="right") - 1]
         return RowFetches(0, source.take_bytes(np.arange(start, first.rows)))

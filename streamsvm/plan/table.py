@@ -23,8 +23,8 @@ from typing import Any
 from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.data.rows.views import View
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.cluster.engine import DistributedEngine
 from streamsvm.engines.engine import Engine
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.open import MemoryPlan
 from streamsvm.options import TrainOptions
 from streamsvm.solvers.set_up import choose_solver
@@ -62,8 +62,11 @@ class Cluster:
 
 def find_cluster(engine: Engine) -> Cluster | None:
     """Return the workers of an engine; None for an engine of threads."""
-    if not isinstance(engine, DistributedEngine):
+    if isinstance(engine, SerialEngine):
         return None
+    from streamsvm.engines.cluster.engine import DistributedEngine  # loads distributed
+
+    assert isinstance(engine, DistributedEngine)
     slots = engine.list_slots()
     workers = max(1, len({address for address, _ in slots}))
     threads, most_tasks = max(1, len(slots) // workers), len(plan_groups(engine.source))
