@@ -25,6 +25,7 @@ from streamsvm.engines.local import ThreadedEngine
 from streamsvm.engines.row_states import add_overhead
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed
+from streamsvm.system.budget import SLACK_BYTES
 from streamsvm.system.errors import MemoryBudgetError
 from streamsvm.system.machine import (
     default_budget_bytes,
@@ -35,7 +36,6 @@ from streamsvm.system.machine import (
 )
 
 VARYING_BYTES = 1 << 20  # the memory of interpreter and libraries varies by this much between processes
-SLACK_BYTES = 48 << 20  # garbage between two collections, the stacks of threads, messages in flight
 REMEDY = "use fewer --threads (n_jobs=... in Python), or ingest with a smaller --chunk-bytes"
 
 
