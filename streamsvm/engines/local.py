@@ -204,6 +204,12 @@ def row_range(source: RowSource, chunks: Sequence[int]) -> range:
     return range(int(source.chunk_starts[chunks[0]]), int(source.chunk_starts[chunks[-1] + 1]))
 
 
+def count_walked(source: RowSource, walk: Walk) -> int:
+    """Return the number of rows that the walks visit; a row counts for each visit."""
+    sizes = np.diff(source.chunk_starts)
+    return int(sum(sizes[list(some)].sum() for order in walk.orders for some in order))
+
+
 def slice_by_row(source: RowSource, chunks: range, by_row: Sequence[np.ndarray]) -> tuple[Any, ...]:
     """Return the entries of per-row vectors for the rows of these chunks."""
     rows = row_range(source, chunks)
@@ -281,9 +287,18 @@ def bytes_to_read(source: RowSource, chunks: Sequence[int], pins: ChunkCache) ->
 
 
 def run_walk(
-    source: RowSource, step: WalkStep, carry: Any, order: Order, pins: ChunkCache, is_stopped: Callable[[], bool]
+    source: RowSource,
+    step: WalkStep,
+    carry: Any,
+    order: Order,
+    pins: ChunkCache,
+    is_stopped: Callable[[], bool],
+    report: Callable[[int], None] = lambda _: None,
 ) -> Partial:
-    """Carry out one walk, while a thread reads the next group. The walk ends early once `is_stopped` returns True."""
+    """Carry out one walk, while a thread reads the next group. The walk ends early once `is_stopped` returns True.
+
+    report: called with the number of rows of each group after it.
+    """
     found = Partial(carry)
     costs = found.costs
     with unjoined_pool(1, "read") as reader:
@@ -295,6 +310,7 @@ def run_walk(
             for found.totals in step(found.totals, rows):  # noqa: B020  each step starts from the last carry
                 if is_stopped():
                     break
+            report(rows.n_rows)
             del rows
     costs.peaks[os.getpid()] = peak_bytes()
     return found
@@ -330,6 +346,7 @@ class SerialEngine:
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
         parts = []
+        self.costs.begin_read(self.source.n_rows)
         for group, task in zip(plan_groups(self.source), self._list_tasks(scan), strict=True):
             parts.append(task())
             self.costs.report_rows(len(row_range(self.source, group)))
@@ -350,7 +367,9 @@ class SerialEngine:
     def _list_walks(self, walk: Walk, is_stopped: Callable[[], bool] = lambda: False) -> list[Task]:
         """Return the task of each walk."""
         source, cache, passes = self.source, self._find_cache(), zip(walk.carries, walk.orders, strict=True)
-        return [partial(run_walk, source, walk.step, carry, order, cache, is_stopped) for carry, order in passes]
+        self.costs.begin_read(count_walked(source, walk))
+        how = cache, is_stopped, self.costs.report_rows
+        return [partial(run_walk, source, walk.step, carry, order, *how) for carry, order in passes]
 
     def _find_cache(self) -> ChunkCache:
         return self.kept.setdefault(self.source.fingerprint, ChunkCache(self.pin_bytes))
@@ -381,6 +400,7 @@ class ThreadedEngine(SerialEngine):
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
         groups, stopped = plan_groups(self.source), threading.Event()
+        self.costs.begin_read(self.source.n_rows)
         graph: dict[Any, Any] = {}
         for k, task in enumerate(self._list_tasks(scan, stopped.is_set)):
             graph["group", k] = (deadline.kept(task, stopped.is_set),)
