@@ -21,7 +21,8 @@ def test_what_is_shown_of_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "80% of a pass, 400,000 rows/s, about 0 s left",
     ]
     assert one.describe() == ""
-    now[0], slow = 0.0, Reading(1000)
+    now[0] = 0.0
+    slow = Reading(1000)
     slow.add(10)
     now[0] = 60.0
     slow.add(10)
