@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -211,6 +211,8 @@ def memory_kept_for(
 
     row_bytes: what the caller holds for each row of a dataset. Entering raises MemoryBudgetError if that is impossible.
     """
+    if memory_bytes is None:  # do not list a store or open a dataset for nothing
+        return nullcontext()
     row_scores = 8 * math.prod(model.score_shape) + 16
     if isinstance(data, str | Path) and is_file_of_rows(data, file_format):
         # The reader and the scorer hold one piece more than they have threads each.
